@@ -1,0 +1,363 @@
+//! Identities. Execution, flow and waitpoint ids carry the number of their flow partition in front of a
+//! time-ordered UUID: `<partition, 4 hex>-<uuid v7>`. They are minted from time and random bits that the caller
+//! brings, because this crate reads neither clock nor entropy.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::error::Error;
+use crate::partition::{Partition, PartitionConfig, place};
+
+/// What minting an id needs: the time and ten random bytes.
+#[derive(Debug, Clone, Copy)]
+pub struct Mint {
+    /// Milliseconds since the epoch.
+    pub now_ms: i64,
+    /// Fresh random bytes; never use the same ones twice.
+    pub random: [u8; 10],
+}
+
+impl Mint {
+    /// A UUID version 7: ordered by time, then random.
+    pub fn uuid(&self) -> Uuid {
+        let millis = u64::try_from(self.now_ms).unwrap_or(0);
+        uuid::Builder::from_unix_timestamp_millis(millis, &self.random).into_uuid()
+    }
+}
+
+macro_rules! partitioned_id {
+    ($(#[$meta:meta])* $name:ident, $what:literal) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+        pub struct $name {
+            /// The number of the flow partition the document lives in.
+            pub partition: u16,
+            /// The time-ordered rest of the id.
+            pub uuid: Uuid,
+        }
+
+        impl $name {
+            /// The partition the document lives in.
+            pub const fn partition(&self) -> Partition {
+                Partition::flow(self.partition)
+            }
+
+            /// An id in a given partition.
+            pub fn in_partition(partition: Partition, mint: &Mint) -> Self {
+                Self { partition: partition.number, uuid: mint.uuid() }
+            }
+
+            /// Refuses an id whose partition this deployment does not have.
+            pub fn check(&self, config: &PartitionConfig) -> Result<(), Error> {
+                if u32::from(self.partition) < config.flow {
+                    return Ok(());
+                }
+                Err(Error::invalid(
+                    concat!($what, "_id"),
+                    format!("names partition {}, but this deployment has {}", self.partition, config.flow),
+                ))
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{:04x}-{}", self.partition, self.uuid.as_hyphenated())
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self, f)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = Error;
+
+            fn from_str(text: &str) -> Result<Self, Error> {
+                parse_partitioned(text).map(|(partition, uuid)| Self { partition, uuid }).ok_or_else(|| {
+                    Error::invalid(
+                        concat!($what, "_id"),
+                        "must be four lowercase hex digits, a dash and a lowercase UUID",
+                    )
+                })
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                if serializer.is_human_readable() {
+                    return serializer.collect_str(self);
+                }
+                let mut bytes = [0u8; 18];
+                bytes[..2].copy_from_slice(&self.partition.to_be_bytes());
+                bytes[2..].copy_from_slice(self.uuid.as_bytes());
+                serializer.serialize_bytes(&bytes)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                if deserializer.is_human_readable() {
+                    let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
+                    return text.parse().map_err(|error: Error| serde::de::Error::custom(error.detail));
+                }
+                let bytes = serde_bytes::ByteArray::<18>::deserialize(deserializer)?;
+                let mut uuid = [0u8; 16];
+                uuid.copy_from_slice(&bytes[2..]);
+                Ok(Self { partition: u16::from_be_bytes([bytes[0], bytes[1]]), uuid: Uuid::from_bytes(uuid) })
+            }
+        }
+
+        impl schemars::JsonSchema for $name {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($name).into()
+            }
+            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                schemars::json_schema!({
+                    "type": "string",
+                    "pattern": "^[0-9a-f]{4}-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
+                })
+            }
+        }
+    };
+}
+
+partitioned_id!(
+    /// An execution: one piece of work from submission to its terminal state.
+    ExecutionId,
+    "execution"
+);
+partitioned_id!(
+    /// A flow: a graph of executions that live in one partition.
+    FlowId,
+    "flow"
+);
+partitioned_id!(
+    /// A waitpoint: where signals for a suspension arrive.
+    WaitpointId,
+    "waitpoint"
+);
+
+impl ExecutionId {
+    /// An id for an execution of its own, spread over the flow partitions.
+    pub fn solo(config: &PartitionConfig, mint: &Mint) -> Self {
+        let uuid = mint.uuid();
+        Self { partition: place(config.flow, &[uuid.as_bytes()]), uuid }
+    }
+
+    /// An id for a member of a flow; it lives where the flow lives.
+    pub fn for_flow(flow: &FlowId, mint: &Mint) -> Self {
+        Self { partition: flow.partition, uuid: mint.uuid() }
+    }
+}
+
+impl FlowId {
+    /// An id for a new flow, spread over the flow partitions.
+    pub fn mint(config: &PartitionConfig, mint: &Mint) -> Self {
+        let uuid = mint.uuid();
+        Self { partition: place(config.flow, &[uuid.as_bytes()]), uuid }
+    }
+}
+
+fn parse_partitioned(text: &str) -> Option<(u16, Uuid)> {
+    let (partition, uuid) = text.split_at_checked(4)?;
+    let lower = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte) || byte == b'-';
+    if text.len() != 41 || !text.bytes().all(lower) {
+        return None;
+    }
+    let uuid = Uuid::try_parse(uuid.strip_prefix('-')?).ok()?;
+    Some((u16::from_str_radix(partition, 16).ok()?, uuid))
+}
+
+macro_rules! plain_id {
+    ($(#[$meta:meta])* $name:ident) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+        pub struct $name(pub Uuid);
+
+        impl $name {
+            /// A fresh id.
+            pub fn mint(mint: &Mint) -> Self {
+                Self(mint.uuid())
+            }
+
+            /// The raw sixteen bytes.
+            pub fn as_bytes(&self) -> &[u8; 16] {
+                self.0.as_bytes()
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self.0.as_hyphenated(), f)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self, f)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = Error;
+
+            fn from_str(text: &str) -> Result<Self, Error> {
+                Uuid::try_parse(text).map(Self).map_err(|_| Error::invalid("id", "must be a UUID"))
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                if serializer.is_human_readable() {
+                    serializer.collect_str(self)
+                } else {
+                    serializer.serialize_bytes(self.0.as_bytes())
+                }
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                if deserializer.is_human_readable() {
+                    let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
+                    return text.parse().map_err(|error: Error| serde::de::Error::custom(error.detail));
+                }
+                let bytes = serde_bytes::ByteArray::<16>::deserialize(deserializer)?;
+                Ok(Self(Uuid::from_bytes(*bytes)))
+            }
+        }
+
+        impl schemars::JsonSchema for $name {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($name).into()
+            }
+            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                schemars::json_schema!({ "type": "string", "format": "uuid" })
+            }
+        }
+    };
+}
+
+plain_id!(
+    /// A lease, chosen by whoever claims; a grant's id becomes the id of its lease.
+    LeaseId
+);
+plain_id!(
+    /// One accepted signal.
+    SignalId
+);
+plain_id!(
+    /// One suspension of one execution.
+    SuspensionId
+);
+plain_id!(
+    /// A dependency edge: derived from its two ends, so that the same edge cannot exist twice.
+    EdgeId
+);
+plain_id!(
+    /// One command of one caller; the documents it writes carry it as their version.
+    CommandId
+);
+
+impl EdgeId {
+    /// The id of the edge between two executions.
+    pub fn between(upstream: &ExecutionId, downstream: &ExecutionId) -> Self {
+        let digest = crate::partition::digest16(&[upstream.uuid.as_bytes(), downstream.uuid.as_bytes()]);
+        Self(Uuid::from_bytes(digest))
+    }
+}
+
+/// Counts the leases of one execution; together with the lease id it fences off old holders.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize, schemars::JsonSchema,
+)]
+#[serde(transparent)]
+pub struct LeaseEpoch(pub u64);
+
+impl LeaseEpoch {
+    /// The epoch of the next lease.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+/// Numbers the attempts of one execution from 0, without gaps.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize, schemars::JsonSchema,
+)]
+#[serde(transparent)]
+pub struct AttemptIndex(pub u32);
+
+impl AttemptIndex {
+    /// The next attempt.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+impl fmt::Display for AttemptIndex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Display for LeaseEpoch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mint(now_ms: i64) -> Mint {
+        Mint { now_ms, random: [7; 10] }
+    }
+
+    #[test]
+    fn an_id_says_where_it_lives_and_survives_a_round_trip() {
+        let id = ExecutionId::in_partition(Partition::flow(0x00ff), &mint(1_700_000_000_000));
+        let text = id.to_string();
+        assert!(text.starts_with("00ff-"), "{text}");
+        assert_eq!(text.parse::<ExecutionId>().unwrap(), id);
+        assert_eq!(rmp_serde::from_slice::<ExecutionId>(&rmp_serde::to_vec(&id).unwrap()).unwrap(), id);
+        assert_eq!(serde_json::from_str::<ExecutionId>(&serde_json::to_string(&id).unwrap()).unwrap(), id);
+    }
+
+    #[test]
+    fn ids_of_one_partition_sort_by_time() {
+        let earlier = ExecutionId::in_partition(Partition::flow(3), &mint(1_000));
+        let later = ExecutionId::in_partition(Partition::flow(3), &mint(1_001));
+        assert!(earlier < later && earlier.to_string() < later.to_string());
+    }
+
+    #[test]
+    fn malformed_ids_are_refused() {
+        for text in ["", "é", "00ff", "00ff-", "00FF-0190b4d4-6a2b-7c3d-8e4f-5a6b7c8d9e0f", "zzzz-nope"] {
+            assert!(text.parse::<ExecutionId>().is_err(), "{text:?} was taken");
+        }
+    }
+
+    #[test]
+    fn a_partition_the_deployment_lacks_is_refused() {
+        let config = PartitionConfig { flow: 4, budget: 1, quota: 1 };
+        assert!(ExecutionId::in_partition(Partition::flow(3), &mint(1)).check(&config).is_ok());
+        assert!(ExecutionId::in_partition(Partition::flow(4), &mint(1)).check(&config).is_err());
+    }
+
+    #[test]
+    fn an_edge_has_one_id_in_each_direction() {
+        let a = ExecutionId::in_partition(Partition::flow(0), &mint(1));
+        let b = ExecutionId::in_partition(Partition::flow(0), &mint(2));
+        assert_eq!(EdgeId::between(&a, &b), EdgeId::between(&a, &b));
+        assert_ne!(EdgeId::between(&a, &b), EdgeId::between(&b, &a));
+    }
+}

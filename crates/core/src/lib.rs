@@ -1,0 +1,18 @@
+//! FlowFabric's domain: documents, their transitions, and the vocabulary everything else shares.
+//!
+//! This crate is pure. It performs no I/O, reads no clock and draws no randomness: time, ids and random bits come in
+//! as arguments. A transition is a method on a document; it checks its preconditions and either returns a typed
+//! refusal and changes nothing, or changes the document.
+
+pub mod encoding;
+pub mod error;
+pub mod id;
+pub mod key;
+pub mod limits;
+pub mod partition;
+
+pub use encoding::{Blob, Document, JsonText};
+pub use error::{Class, Code, Error, Result};
+pub use id::*;
+pub use key::{Entry, IndexName, Key};
+pub use partition::{Family, Partition, PartitionConfig};

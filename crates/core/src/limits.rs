@@ -1,0 +1,196 @@
+//! Every bound of the system, by name and unit. A value past one of these gets a typed error and changes nothing.
+
+/// Partitions of one family; an id has four hex digits for it.
+pub const PARTITIONS_MAX: u32 = 65_536;
+
+/// Input of an execution, and result of an attempt.
+pub const INPUT_MAX_BYTES: usize = 1024 * 1024;
+/// Result of an attempt.
+pub const RESULT_MAX_BYTES: usize = 1024 * 1024;
+/// Inputs, results, continuations and signal payloads up to this size live inside their document.
+pub const INLINE_MAX_BYTES: usize = 1024;
+/// Continuation bytes handed over by a suspension.
+pub const CONTINUATION_MAX_BYTES: usize = 256 * 1024;
+/// Payload of one signal.
+pub const SIGNAL_PAYLOAD_MAX_BYTES: usize = 256 * 1024;
+/// Payload of one stream frame.
+pub const FRAME_MAX_BYTES: usize = 64 * 1024;
+/// The merged summary document of a stream.
+pub const SUMMARY_MAX_BYTES: usize = 256 * 1024;
+/// HTTP bodies of batch and graph requests.
+pub const BATCH_BODY_MAX_BYTES: usize = 16 * 1024 * 1024;
+/// HTTP bodies of all other requests without a payload of their own.
+pub const BODY_MAX_BYTES: usize = 64 * 1024;
+
+/// Capability tokens in one set.
+pub const CAPABILITIES_MAX_TOKENS: usize = 256;
+/// Bytes of one capability set in its canonical form.
+pub const CAPABILITIES_MAX_BYTES: usize = 4096;
+
+/// Namespace, lane, worker, instance, budget and quota names.
+pub const NAME_MAX_BYTES: usize = 64;
+/// Kind of an execution or a flow.
+pub const KIND_MAX_BYTES: usize = 128;
+/// Idempotency and dedup keys, waitpoint keys, signal names, frame types, correlation ids.
+pub const LABEL_MAX_BYTES: usize = 256;
+/// Reasons and messages that people write.
+pub const TEXT_MAX_BYTES: usize = 4096;
+/// Content types.
+pub const CONTENT_TYPE_MAX_BYTES: usize = 128;
+/// Trace context handed from submitter to worker.
+pub const TRACE_CONTEXT_MAX_BYTES: usize = 256;
+
+/// Tags on one execution or flow.
+pub const TAGS_MAX: usize = 32;
+/// Key of a tag.
+pub const TAG_KEY_MAX_BYTES: usize = 64;
+/// Value of a tag.
+pub const TAG_VALUE_MAX_BYTES: usize = 256;
+
+/// Priorities are clamped to 0..=this.
+pub const PRIORITY_MAX: i64 = 9000;
+
+/// Lease TTL when none is given.
+pub const LEASE_TTL_DEFAULT_MS: i64 = 30_000;
+/// Shortest lease TTL.
+pub const LEASE_TTL_MIN_MS: i64 = 1_000;
+/// Longest lease TTL.
+pub const LEASE_TTL_MAX_MS: i64 = 24 * 3600 * 1000;
+/// Renewals that may fail in a row before a lease counts as unhealthy.
+pub const RENEWAL_FAILURES_MAX: u32 = 3;
+/// Grant TTL when none is given.
+pub const GRANT_TTL_DEFAULT_MS: i64 = 5_000;
+/// Longest grant TTL; the shortest is 1 ms.
+pub const GRANT_TTL_MAX_MS: i64 = 60_000;
+/// Longest wait of a claim for work.
+pub const CLAIM_WAIT_MAX_MS: i64 = 30_000;
+/// Tasks one claim may take.
+pub const CLAIM_TASKS_MAX: usize = 256;
+/// Lanes one worker may serve.
+pub const LANES_MAX: usize = 64;
+/// Leases one heartbeat or batch renewal may name.
+pub const RENEWALS_MAX: usize = 1_000;
+/// Shortest life of a worker's registration without a heartbeat.
+pub const WORKER_TTL_MIN_MS: i64 = 1_000;
+/// Concurrent tasks a worker may announce.
+pub const WORKER_CAPACITY_MAX: u32 = 10_000;
+
+/// Lease endings an execution remembers with their answers.
+pub const LEASE_ENDINGS_KEPT: usize = 4;
+/// Ended attempts and leases an execution's history keeps.
+pub const HISTORY_MAX: u64 = 1_000;
+
+/// Executions in one batch create.
+pub const BATCH_CREATE_MAX: usize = 1_000;
+/// Page size when none is given.
+pub const PAGE_DEFAULT: usize = 100;
+/// Largest page.
+pub const PAGE_MAX: usize = 1_000;
+/// Longest wait for a terminal state in one call.
+pub const WAIT_MAX_MS: i64 = 30_000;
+
+/// Retries when the policy says nothing.
+pub const RETRIES_DEFAULT: u32 = 3;
+/// Most retries a policy may ask for.
+pub const RETRIES_MAX: u32 = 10_000;
+/// Reclaims when the policy says nothing.
+pub const RECLAIMS_DEFAULT: u32 = 100;
+/// Replays when the policy says nothing.
+pub const REPLAYS_DEFAULT: u32 = 10;
+/// Categories in one retry policy.
+pub const CATEGORIES_MAX: usize = 64;
+/// Fallback tiers of one policy.
+pub const FALLBACK_TIERS_MAX: usize = 16;
+/// Longest duration a policy or request may name: ten years.
+pub const DURATION_MAX_MS: i64 = 10 * 366 * 24 * 3600 * 1000;
+
+/// Depth of a resume condition.
+pub const CONDITION_DEPTH_MAX: usize = 4;
+/// Matchers and nested conditions of one resume condition, all levels together.
+pub const CONDITION_NODES_MAX: usize = 256;
+/// Signals a `count` condition may wait for.
+pub const CONDITION_COUNT_MAX: u32 = 1_000;
+/// Waitpoints one suspension may listen on, and pending ones an execution may have.
+pub const WAITPOINTS_MAX: usize = 32;
+/// Signals buffered on one waitpoint.
+pub const BUFFERED_SIGNALS_MAX: usize = 1_000;
+/// Bytes of signals buffered on one waitpoint.
+pub const BUFFERED_SIGNALS_MAX_BYTES: usize = 16 * 1024 * 1024;
+/// Signals one execution accepts when its policy says nothing.
+pub const SIGNALS_PER_EXECUTION_DEFAULT: u32 = 10_000;
+/// Life of an unused pending waitpoint when none is given.
+pub const WAITPOINT_TTL_DEFAULT_MS: i64 = 24 * 3600 * 1000;
+/// Longest delay between a satisfied condition and eligibility.
+pub const RESUME_DELAY_MAX_MS: i64 = 24 * 3600 * 1000;
+
+/// Nodes of a graph created in one call.
+pub const GRAPH_NODES_MAX: usize = 1_000;
+/// Edges of a graph created in one call.
+pub const GRAPH_EDGES_MAX: usize = 5_000;
+/// Members of one flow.
+pub const FLOW_MEMBERS_MAX: u32 = 10_000;
+/// Members listed by a repeated cancellation.
+pub const FLOW_CANCEL_LISTED_MAX: usize = 1_000;
+/// Marks or edges the resolver takes in one commit.
+pub const RESOLVE_CHUNK: usize = 200;
+
+/// Dimensions of one budget.
+pub const BUDGET_DIMENSIONS_MAX: usize = 32;
+/// Budgets charged by one execution.
+pub const BUDGETS_PER_EXECUTION_MAX: usize = 16;
+/// Largest amount in one usage report, and largest limit: sums of them stay exact.
+pub const USAGE_MAX: i64 = 1_000_000_000_000_000;
+/// Concurrent slots of one quota.
+pub const QUOTA_CONCURRENT_MAX: u32 = 10_000;
+/// Requests a quota's window may admit.
+pub const QUOTA_REQUESTS_MAX: u32 = 10_000_000;
+/// A quota's window when none is given.
+pub const QUOTA_WINDOW_DEFAULT_SECONDS: u32 = 60;
+/// Longest window of a quota.
+pub const QUOTA_WINDOW_MAX_SECONDS: u32 = 7 * 24 * 3600;
+/// Parts a quota's window is counted in.
+pub const QUOTA_SUB_BUCKETS: i64 = 64;
+/// A concurrency slot whose execution holds another lease is freed at this age.
+pub const SLOT_ORPHAN_AGE_MS: i64 = 10_000;
+/// What a budget or quota blocks is looked at again within this time, hint or not.
+pub const BLOCKED_RECHECK_MS: i64 = 30_000;
+
+/// Frames one stream keeps when its policy says nothing.
+pub const STREAM_RETENTION_DEFAULT: u64 = 10_000;
+/// Frames one read may ask for.
+pub const STREAM_READ_MAX: usize = 10_000;
+/// Longest wait of a tail.
+pub const TAIL_WAIT_MAX_MS: i64 = 30_000;
+
+/// Idempotency keys, dedup keys and signal keys are remembered this long.
+pub const DEDUP_WINDOW_MS: i64 = 24 * 3600 * 1000;
+/// Terminal executions are kept this long.
+pub const RETENTION_DEFAULT_MS: i64 = 7 * 24 * 3600 * 1000;
+/// Events a deployment keeps, spread over its partitions.
+pub const EVENTS_KEPT: u64 = 100_000;
+/// Events a partition keeps at the least.
+pub const EVENTS_PER_PARTITION_MIN: u64 = 2_000;
+/// Audit records kept.
+pub const AUDIT_KEPT: u64 = 100_000;
+
+/// A rotated waitpoint secret verifies this long.
+pub const SECRET_GRACE_DEFAULT_MS: i64 = 24 * 3600 * 1000;
+/// Name of a waitpoint secret.
+pub const KID_MAX_BYTES: usize = 64;
+/// Shortest waitpoint secret.
+pub const SECRET_MIN_BYTES: usize = 32;
+/// Longest waitpoint secret.
+pub const SECRET_MAX_BYTES: usize = 1024;
+/// Names of forgotten secrets are kept this long, so that they are never used for another secret.
+pub const KID_REMEMBERED_MS: i64 = 90 * 24 * 3600 * 1000;
+
+/// Operations in one commit.
+pub const COMMIT_OPERATIONS_MAX: usize = 5_000;
+/// Bytes in one commit.
+pub const COMMIT_MAX_BYTES: usize = 32 * 1024 * 1024;
+/// Bytes of a document key, an index member or a log name.
+pub const KEY_MAX_BYTES: usize = 255;
+/// Bytes of an index name: a route may carry a full capability set.
+pub const INDEX_NAME_MAX_BYTES: usize = 8 * 1024;
+/// Scores and sequence numbers stay exact in a double.
+pub const SCORE_MAX: i64 = (1 << 53) - 1;

@@ -1,0 +1,64 @@
+//! Hints: messages that make things fast and that nothing depends on.
+
+use bytes::Bytes;
+use ff_core::Partition;
+use tokio::sync::broadcast;
+
+/// How many hints a slow watcher may lag behind before it is told to resync instead.
+const BACKLOG: usize = 16_384;
+
+/// Something happened in a partition; the payload says what, to whoever wrote the hint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hint {
+    /// Where.
+    pub partition: Partition,
+    /// What.
+    pub payload: Bytes,
+}
+
+/// What a watcher hears.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Signal {
+    /// A hint of a commit.
+    Hint(Hint),
+    /// Hints may have been lost (a reconnect, a failover, a slow watcher): look at everything once.
+    Resync,
+}
+
+/// The sending half a store keeps: one for the whole process.
+#[derive(Debug, Clone)]
+pub struct HintSender(broadcast::Sender<Signal>);
+
+impl Default for HintSender {
+    fn default() -> Self {
+        Self(broadcast::channel(BACKLOG).0)
+    }
+}
+
+impl HintSender {
+    /// Tells all watchers. Nobody listening is fine.
+    pub fn send(&self, signal: Signal) {
+        // An error means that no watcher exists now; a hint nobody waits for may be dropped.
+        let _ = self.0.send(signal);
+    }
+
+    /// A new watcher.
+    pub fn subscribe(&self) -> Hints {
+        Hints(self.0.subscribe())
+    }
+}
+
+/// The receiving half.
+#[derive(Debug)]
+pub struct Hints(broadcast::Receiver<Signal>);
+
+impl Hints {
+    /// The next signal; `None` once the store is closed. Safe to cancel.
+    pub async fn next(&mut self) -> Option<Signal> {
+        match self.0.recv().await {
+            Ok(signal) => Some(signal),
+            Err(broadcast::error::RecvError::Lagged(_)) => Some(Signal::Resync),
+            Err(broadcast::error::RecvError::Closed) => None,
+        }
+    }
+}
