@@ -1,2 +1,55 @@
-//! x
-fn main(){}
+//! The project's tool box.
+//!
+//! `cargo xtask test` installs what the tests need and runs all of them; `cargo xtask bench store` measures a store.
+
+mod setup;
+
+use std::process::{Command, ExitCode};
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["test", filters @ ..] => test(filters),
+        ["tidy"] => tidy(),
+        ["bench", rest @ ..] => run("cargo", &[&["run", "--release", "--package", "ff-bench", "--"], rest].concat()),
+        _ => {
+            eprintln!("usage: cargo xtask test [FILTER] | tidy | bench store --store sqlite|valkey|postgres [--json]");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Everything the gate checks: format, lints, then every test.
+fn test(filters: &[&str]) -> ExitCode {
+    if let Err(why) = setup::install_missing() {
+        eprintln!("cannot set up the tests: {why}");
+        return ExitCode::FAILURE;
+    }
+    let tidied = tidy();
+    if tidied != ExitCode::SUCCESS {
+        return tidied;
+    }
+    run("cargo", &[&["test", "--workspace", "--no-fail-fast"], filters].concat())
+}
+
+/// Format and lints, as strict as the gate.
+fn tidy() -> ExitCode {
+    let formatted = run("cargo", &["fmt", "--all", "--check"]);
+    if formatted != ExitCode::SUCCESS {
+        eprintln!("run `cargo fmt --all`");
+        return formatted;
+    }
+    run("cargo", &["clippy", "--workspace", "--all-targets", "--quiet", "--", "--deny", "warnings"])
+}
+
+fn run(program: &str, arguments: &[&str]) -> ExitCode {
+    match Command::new(program).args(arguments).status() {
+        Ok(status) if status.success() => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        Err(why) => {
+            eprintln!("cannot run {program}: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}

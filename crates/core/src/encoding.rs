@@ -14,12 +14,12 @@ pub const SCHEMA: u8 = 1;
 
 /// Keys this version does not know, as a newer version wrote them.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Extra(Option<Box<Vec<(String, rmpv::Value)>>>);
+pub struct Extra(Vec<(String, rmpv::Value)>);
 
 impl Extra {
     /// How many unknown keys there are.
     pub fn len(&self) -> usize {
-        self.0.as_ref().map_or(0, |pairs| pairs.len())
+        self.0.len()
     }
 
     /// Whether every key was known.
@@ -29,12 +29,12 @@ impl Extra {
 
     #[doc(hidden)]
     pub fn push(&mut self, key: String, value: rmpv::Value) {
-        self.0.get_or_insert_default().push((key, value));
+        self.0.push((key, value));
     }
 
     #[doc(hidden)]
     pub fn iter(&self) -> impl Iterator<Item = &(String, rmpv::Value)> {
-        self.0.iter().flat_map(|pairs| pairs.iter())
+        self.0.iter()
     }
 }
 

@@ -7,12 +7,16 @@
 pub mod encoding;
 pub mod error;
 pub mod id;
+pub mod index;
 pub mod key;
 pub mod limits;
 pub mod partition;
+pub mod state;
 
 pub use encoding::{Blob, Document, JsonText};
 pub use error::{Class, Code, Error, Result};
 pub use id::*;
+pub use index::Indexed;
 pub use key::{Entry, IndexName, Key};
 pub use partition::{Family, Partition, PartitionConfig};
+pub use state::*;

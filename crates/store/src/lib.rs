@@ -19,7 +19,7 @@ pub use hints::{Hint, HintSender, Hints, Signal};
 pub use query::{Answer, Answers, IndexEntry, LogPage, LogRecord, LogStart, Query, Scan, ScanPage, StoredDocument};
 
 use async_trait::async_trait;
-use ff_core::{Key, IndexName, Partition, PartitionConfig};
+use ff_core::{IndexName, Key, Partition, PartitionConfig};
 
 /// The result of talking to a store.
 pub type Result<T> = std::result::Result<T, StoreError>;

@@ -1,0 +1,202 @@
+//! Which index entries a document has. They are a pure function of the document and the instant of its lease; a
+//! commit's index changes are the difference between before and after, so no operation edits an index by hand.
+//!
+//! This module names the indexes; each document says in its own module which entries it has.
+
+use uuid::Uuid;
+
+use crate::encoding::Document;
+use crate::key::{Entry, IndexName, Key};
+use crate::state::PublicState;
+
+/// The kind byte of every document, in one place so that no two share one.
+pub mod kind {
+    /// An execution.
+    pub const EXECUTION: u8 = b'x';
+    /// A flow.
+    pub const FLOW: u8 = b'f';
+    /// A dependency edge.
+    pub const EDGE: u8 = b'e';
+    /// A waitpoint.
+    pub const WAITPOINT: u8 = b'w';
+    /// An accepted signal.
+    pub const SIGNAL: u8 = b's';
+    /// What became of an idempotency or dedup key; expires.
+    pub const RECORD: u8 = b'd';
+    /// A budget.
+    pub const BUDGET: u8 = b'b';
+    /// A quota policy.
+    pub const QUOTA: u8 = b'q';
+    /// A concurrency slot of a quota.
+    pub const SLOT: u8 = b'o';
+    /// A worker.
+    pub const WORKER: u8 = b'W';
+    /// A server.
+    pub const SERVER: u8 = b'S';
+    /// A lane.
+    pub const LANE: u8 = b'l';
+    /// An API token.
+    pub const TOKEN: u8 = b't';
+    /// The waitpoint secrets.
+    pub const SECRETS: u8 = b'c';
+    /// The deployment's configuration.
+    pub const DEPLOYMENT: u8 = b'p';
+}
+
+/// A document that knows its key and its index entries.
+pub trait Indexed: Document {
+    /// Where it lives in its partition.
+    fn key(&self) -> Key;
+
+    /// Its index entries, given when its lease ends (0 without one). The entry of the lease itself is included.
+    fn index_entries(&self, lease_until: i64) -> Vec<Entry>;
+}
+
+/// Entries to set and entries to remove, to get from `before` to `after`.
+pub fn difference(before: &[Entry], after: &[Entry]) -> (Vec<Entry>, Vec<Entry>) {
+    let set = after.iter().filter(|entry| !before.contains(entry)).cloned().collect();
+    let gone = |entry: &&Entry| !after.iter().any(|kept| kept.index == entry.index && kept.member == entry.member);
+    (set, before.iter().filter(gone).cloned().collect())
+}
+
+/// What may be claimed: one queue for each namespace, lane, required capability set and set of gates.
+pub fn queue(namespace: &str, lane: &str, route: &str, gate: &str) -> IndexName {
+    IndexName::from_parts(b'q', &[namespace.as_bytes(), lane.as_bytes(), route.as_bytes(), gate.as_bytes()])
+}
+
+/// The first byte of every queue's name.
+pub const QUEUE_PREFIX: u8 = b'q';
+
+/// Everything that happens because time passes, by instant.
+pub fn due() -> IndexName {
+    IndexName::from_bytes(*b"!due")
+}
+
+/// Documents that still owe an effect elsewhere.
+pub fn marks() -> IndexName {
+    IndexName::from_bytes(*b"!marks")
+}
+
+/// Executions of a namespace in a state, by creation.
+pub fn state(namespace: &str, state: PublicState) -> IndexName {
+    IndexName::from_parts(b's', &[namespace.as_bytes(), state.as_str().as_bytes()])
+}
+
+/// Members of a flow in a state.
+pub fn member(flow: Uuid, state: PublicState) -> IndexName {
+    IndexName::from_parts(b'm', &[flow.as_bytes(), state.as_str().as_bytes()])
+}
+
+/// Edges that lead away from an execution.
+pub fn edges_from(upstream: Uuid) -> IndexName {
+    IndexName::from_parts(b'f', &[upstream.as_bytes()])
+}
+
+/// Edges that lead to an execution.
+pub fn edges_to(downstream: Uuid) -> IndexName {
+    IndexName::from_parts(b't', &[downstream.as_bytes()])
+}
+
+/// Executions parked because a gate refused them.
+pub fn blocked(namespace: &str, gate: &str) -> IndexName {
+    IndexName::from_parts(b'b', &[namespace.as_bytes(), gate.as_bytes()])
+}
+
+/// Executions with a tag.
+pub fn tag(namespace: &str, key: &str, value: &str) -> IndexName {
+    IndexName::from_parts(b'g', &[namespace.as_bytes(), key.as_bytes(), value.as_bytes()])
+}
+
+/// Executions a worker holds leases of.
+pub fn worker(namespace: &str, instance: &str) -> IndexName {
+    IndexName::from_parts(b'w', &[namespace.as_bytes(), instance.as_bytes()])
+}
+
+/// Concurrency slots of a quota.
+pub fn slots(namespace: &str, quota: &str) -> IndexName {
+    IndexName::from_parts(b'o', &[namespace.as_bytes(), quota.as_bytes()])
+}
+
+/// Waitpoints and signals of an execution.
+pub fn belongings(execution: Uuid) -> IndexName {
+    IndexName::from_parts(b'h', &[execution.as_bytes()])
+}
+
+/// Documents of one kind in a namespace: flows by creation; budgets, quotas, lanes, workers and tokens by name.
+pub fn listing(document_kind: u8, namespace: &str) -> IndexName {
+    IndexName::from_parts(b'n', &[&[document_kind], namespace.as_bytes()])
+}
+
+/// What a `due` entry is about: its member is the document's key and one more byte.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Due {
+    /// The lease beside the document runs out. The store moves this entry with every renewal.
+    Lease,
+    /// The earliest of the document's own timers.
+    Timer,
+}
+
+impl Due {
+    /// The member of a document's entry.
+    pub fn member(self, key: &Key) -> Key {
+        let mut bytes = key.as_bytes().to_vec();
+        bytes.push(match self {
+            Due::Lease => b'L',
+            Due::Timer => b'T',
+        });
+        Key::from_bytes(bytes)
+    }
+
+    /// The document's entry in the `due` index.
+    pub fn entry(self, key: &Key, at: i64) -> Entry {
+        Entry { index: due(), member: self.member(key), score: at }
+    }
+
+    /// The document and the meaning behind a member.
+    pub fn parse(member: &Key) -> Option<(Key, Due)> {
+        let (last, key) = member.as_bytes().split_last()?;
+        let due = match last {
+            b'L' => Due::Lease,
+            b'T' => Due::Timer,
+            _ => return None,
+        };
+        Some((Key::from_bytes(key), due))
+    }
+}
+
+/// Where an execution stands in its queue: higher priority first, then older first.
+pub fn queue_score(priority: i64, created_at: i64) -> i64 {
+    created_at - priority * 1_000_000_000_000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits;
+
+    fn entry(member: u8, score: i64) -> Entry {
+        Entry { index: due(), member: Key::from_bytes([member]), score }
+    }
+
+    #[test]
+    fn a_moved_entry_is_set_and_not_removed() {
+        let (set, removed) = difference(&[entry(1, 10), entry(2, 10)], &[entry(1, 20)]);
+        assert_eq!((set, removed), (vec![entry(1, 20)], vec![entry(2, 10)]));
+    }
+
+    #[test]
+    fn queue_scores_stay_exact_in_a_double() {
+        let year_2200 = 7_258_118_400_000;
+        assert!(queue_score(limits::PRIORITY_MAX, 0).abs() <= limits::SCORE_MAX);
+        assert!(queue_score(0, year_2200).abs() <= limits::SCORE_MAX);
+        assert!(queue_score(1, year_2200) < queue_score(0, 1));
+    }
+
+    #[test]
+    fn a_due_member_leads_back_to_its_document() {
+        let key = Key::new(kind::EXECUTION, &[&[7; 16]]);
+        for due in [Due::Lease, Due::Timer] {
+            assert_eq!(Due::parse(&due.member(&key)), Some((key.clone(), due)));
+        }
+    }
+}

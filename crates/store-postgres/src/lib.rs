@@ -1,0 +1,1 @@
+//! FlowFabric on PostgreSQL.

@@ -1,0 +1,1 @@
+//! Valkey servers for tests.

@@ -1,0 +1,3 @@
+pub(crate) fn install_missing() -> Result<(), String> {
+    Ok(())
+}
