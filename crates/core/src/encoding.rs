@@ -270,6 +270,7 @@ pub fn present_json<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result
 }
 
 #[cfg(test)]
+#[expect(unreachable_pub, reason = "the macro declares public structs")]
 mod tests {
     use super::*;
 

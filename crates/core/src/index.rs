@@ -189,7 +189,8 @@ mod tests {
         let year_2200 = 7_258_118_400_000;
         assert!(queue_score(limits::PRIORITY_MAX, 0).abs() <= limits::SCORE_MAX);
         assert!(queue_score(0, year_2200).abs() <= limits::SCORE_MAX);
-        assert!(queue_score(1, year_2200) < queue_score(0, 1));
+        let (now, thirty_years) = (1_800_000_000_000, 30 * 365 * 86_400_000);
+        assert!(queue_score(1, now + thirty_years) < queue_score(0, now));
     }
 
     #[test]
