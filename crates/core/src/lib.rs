@@ -4,6 +4,7 @@
 //! as arguments. A transition is a method on a document; it checks its preconditions and either returns a typed
 //! refusal and changes nothing, or changes the document.
 
+pub mod capability;
 pub mod encoding;
 pub mod error;
 pub mod id;
@@ -12,7 +13,9 @@ pub mod key;
 pub mod limits;
 pub mod partition;
 pub mod state;
+pub mod text;
 
+pub use capability::CapabilitySet;
 pub use encoding::{Blob, Document, JsonText};
 pub use error::{Class, Code, Error, Result};
 pub use id::*;
