@@ -5,6 +5,7 @@
 //! refusal and changes nothing, or changes the document.
 
 pub mod capability;
+pub mod condition;
 pub mod encoding;
 pub mod error;
 pub mod id;
@@ -16,6 +17,7 @@ pub mod state;
 pub mod text;
 
 pub use capability::CapabilitySet;
+pub use condition::{Condition, ConditionMatcher, CountCondition, Distinct, Progress, SignalFact, TIMEOUT_SIGNAL};
 pub use encoding::{Blob, Document, JsonText};
 pub use error::{Class, Code, Error, Result};
 pub use id::*;

@@ -2,10 +2,11 @@
 
 use crate::error::{Code, Error, Result};
 
-/// Declares an enum of the public vocabulary: its name in JSON, a small number in the store.
+/// Declares an enum of the public vocabulary: its name in JSON, a small number in the store. After the name may stand
+/// other names that are read and never written: `Variant "name" | "other"`.
 #[macro_export]
 macro_rules! vocabulary {
-    ($(#[$meta:meta])* pub enum $name:ident { $( $(#[$vmeta:meta])* $variant:ident $text:literal ),+ $(,)? }) => {
+    ($(#[$meta:meta])* pub enum $name:ident { $( $(#[$vmeta:meta])* $variant:ident $text:literal $(| $alias:literal)* ),+ $(,)? }) => {
         $(#[$meta])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum $name { $( $(#[$vmeta])* $variant, )+ }
@@ -21,7 +22,7 @@ macro_rules! vocabulary {
 
             /// The value with this public name.
             pub fn parse(name: &str) -> Option<Self> {
-                match name { $( $text => Some($name::$variant), )+ _ => None }
+                match name { $( $text $(| $alias)* => Some($name::$variant), )+ _ => None }
             }
         }
 
