@@ -41,6 +41,12 @@ pub mod kind {
     pub const SECRETS: u8 = b'c';
     /// The deployment's configuration.
     pub const DEPLOYMENT: u8 = b'p';
+    /// The merged summary of an attempt's stream.
+    pub const SUMMARY: u8 = b'm';
+    /// A frame, which lives in a log; its kind only names it when it cannot be read.
+    pub const FRAME: u8 = b'F';
+    /// An audit record, which lives in a log; its kind only names it when it cannot be read.
+    pub const AUDIT: u8 = b'A';
 }
 
 /// A document that knows its key and its index entries.
@@ -169,6 +175,11 @@ pub fn queue_score(priority: i64, created_at: i64) -> i64 {
     created_at - priority * 1_000_000_000_000
 }
 
+/// Where a name stands in a listing: by its first six bytes, which is all that stays exact in a double.
+pub fn name_score(name: &str) -> i64 {
+    name.bytes().chain(std::iter::repeat(0)).take(6).fold(0, |score, byte| (score << 8) | i64::from(byte))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -191,6 +202,13 @@ mod tests {
         assert!(queue_score(0, year_2200).abs() <= limits::SCORE_MAX);
         let (now, thirty_years) = (1_800_000_000_000, 30 * 365 * 86_400_000);
         assert!(queue_score(1, now + thirty_years) < queue_score(0, now));
+    }
+
+    #[test]
+    fn names_are_listed_in_their_order() {
+        let names = ["", "a", "aa", "ab", "b", "team-a", "zz"];
+        assert!(names.is_sorted_by_key(|name| name_score(name)));
+        assert!(name_score("\u{10ffff}\u{10ffff}") <= limits::SCORE_MAX);
     }
 
     #[test]

@@ -4,10 +4,12 @@
 //! as arguments. A transition is a method on a document; it checks its preconditions and either returns a typed
 //! refusal and changes nothing, or changes the document.
 
+pub mod budget;
 pub mod capability;
 pub mod condition;
 pub mod encoding;
 pub mod error;
+pub mod gate;
 pub mod id;
 pub mod index;
 pub mod key;
@@ -15,13 +17,17 @@ pub mod limits;
 pub mod partition;
 pub mod state;
 pub mod text;
+pub mod usage;
 
+pub use budget::{Budget, BudgetDefinition, BudgetRefusal, BudgetStatus};
 pub use capability::CapabilitySet;
 pub use condition::{Condition, ConditionMatcher, CountCondition, Distinct, Progress, SignalFact, TIMEOUT_SIGNAL};
 pub use encoding::{Blob, Document, JsonText};
 pub use error::{Class, Code, Error, Result};
+pub use gate::{Defined, Parked};
 pub use id::*;
 pub use index::Indexed;
 pub use key::{Entry, IndexName, Key};
 pub use partition::{Family, Partition, PartitionConfig};
 pub use state::*;
+pub use usage::{ReportUsageResult, UsageRecord};

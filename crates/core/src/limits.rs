@@ -17,6 +17,8 @@ pub const SIGNAL_PAYLOAD_MAX_BYTES: usize = 256 * 1024;
 pub const FRAME_MAX_BYTES: usize = 64 * 1024;
 /// The merged summary document of a stream.
 pub const SUMMARY_MAX_BYTES: usize = 256 * 1024;
+/// Nesting of a summary patch.
+pub const SUMMARY_DEPTH_MAX: usize = 64;
 /// HTTP bodies of batch and graph requests.
 pub const BATCH_BODY_MAX_BYTES: usize = 16 * 1024 * 1024;
 /// HTTP bodies of all other requests without a payload of their own.
@@ -140,6 +142,10 @@ pub const BUDGET_DIMENSIONS_MAX: usize = 32;
 pub const BUDGETS_PER_EXECUTION_MAX: usize = 16;
 /// Largest amount in one usage report, and largest limit: sums of them stay exact.
 pub const USAGE_MAX: i64 = 1_000_000_000_000_000;
+/// Shortest reset interval of a budget; each reset is a write.
+pub const BUDGET_RESET_MIN_MS: i64 = 100;
+/// Flow partitions in which a budget or quota remembers parked work by number; with more it says "anywhere".
+pub const PARKED_PARTITIONS_MAX: usize = 64;
 /// Concurrent slots of one quota.
 pub const QUOTA_CONCURRENT_MAX: u32 = 10_000;
 /// Requests a quota's window may admit.
@@ -150,6 +156,10 @@ pub const QUOTA_WINDOW_DEFAULT_SECONDS: u32 = 60;
 pub const QUOTA_WINDOW_MAX_SECONDS: u32 = 7 * 24 * 3600;
 /// Parts a quota's window is counted in.
 pub const QUOTA_SUB_BUCKETS: i64 = 64;
+/// Longest spread of the reopening of what a quota parked.
+pub const QUOTA_JITTER_MAX_MS: i64 = 3600 * 1000;
+/// Admissions a quota remembers by execution and attempt, so that a repeat is not counted again.
+pub const QUOTA_RECENT_KEPT: usize = 128;
 /// A concurrency slot whose execution holds another lease is freed at this age.
 pub const SLOT_ORPHAN_AGE_MS: i64 = 10_000;
 /// What a budget or quota blocks is looked at again within this time, hint or not.

@@ -1,0 +1,462 @@
+//! Budgets: how much of something (tokens, cents, calls) may be used, and what happens at the limit. Reports of usage
+//! are accounting; admission reads the budget and refuses while it is used up.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use crate::encoding::{Blob, Document};
+use crate::error::{Error, Result};
+use crate::gate::{Defined, Parked, definition_conflict};
+use crate::index::{self, Due, Indexed, kind};
+use crate::key::{Entry, Key};
+use crate::partition::digest16;
+use crate::usage::ReportUsageResult;
+use crate::{document, limits, text, vocabulary};
+
+vocabulary! {
+    /// Whether limits bind.
+    pub enum Enforcement {
+        /// Usage past a hard limit is not counted, and admission is refused.
+        Enforce "enforce",
+        /// Everything is counted and nothing refused; breaches are reported.
+        Observe "observe",
+    }
+}
+
+vocabulary! {
+    /// What happens to work whose budget is at a hard limit.
+    pub enum HardAction {
+        /// It waits for a reset or a raised limit.
+        Block "block",
+        /// It fails.
+        Fail "fail",
+        /// It is suspended.
+        Suspend "suspend",
+    }
+}
+
+vocabulary! {
+    /// What a report past a soft limit is answered with.
+    pub enum SoftAction {
+        /// `soft_breach`.
+        Warn "warn",
+        /// `ok`; the breach is only counted.
+        None "none",
+    }
+}
+
+document! {
+    /// The limits of one dimension; 0 is none.
+    pub api struct Limits {
+        /// Usage never passes this one.
+        "h" hard: i64,
+        /// Usage past this one is worth a warning.
+        "s" soft: i64,
+    }
+}
+
+document! {
+    /// What people say about a budget.
+    pub api struct BudgetDefinition {
+        /// What kind of thing the budget is for (`team`, `user`, `flow`); free text, may be empty.
+        "t" scope_type: String,
+        /// Which one of them; may be empty.
+        "i" scope_id: String,
+        /// The dimensions that usage is reported in, with their limits.
+        "d" dimensions: BTreeMap<String, Limits>,
+        /// Whether limits bind.
+        "e" enforcement: Enforcement = Enforcement::Enforce,
+        /// What happens at a hard limit.
+        "h" on_hard: HardAction = HardAction::Block,
+        /// What happens past a soft limit.
+        "s" on_soft: SoftAction = SoftAction::Warn,
+        /// Usage returns to nothing this often; 0 is never.
+        "r" reset_interval_ms: i64,
+    }
+}
+
+impl BudgetDefinition {
+    /// Refuses what is out of bounds, by field.
+    pub fn validate(&self) -> Result<()> {
+        text::optional_label("scope_type", &self.scope_type)?;
+        text::optional_label("scope_id", &self.scope_id)?;
+        if self.reset_interval_ms != 0 {
+            let range = limits::BUDGET_RESET_MIN_MS..=limits::DURATION_MAX_MS;
+            text::within("reset_interval_ms", self.reset_interval_ms, range)?;
+        }
+        validate_dimensions(&self.dimensions)
+    }
+}
+
+fn validate_dimensions(dimensions: &BTreeMap<String, Limits>) -> Result<()> {
+    if dimensions.is_empty() {
+        return Err(Error::invalid("dimensions", "must name at least one dimension").with("problem", "empty"));
+    }
+    if dimensions.len() > limits::BUDGET_DIMENSIONS_MAX {
+        return Err(text::too_many("dimensions", dimensions.len(), limits::BUDGET_DIMENSIONS_MAX));
+    }
+    for (dimension, Limits { hard, soft, .. }) in dimensions {
+        text::name("dimensions", dimension)?;
+        text::within(&format!("dimensions.{dimension}.hard"), *hard, 0..=limits::USAGE_MAX)?;
+        let highest = if *hard == 0 { limits::USAGE_MAX } else { *hard };
+        text::within(&format!("dimensions.{dimension}.soft"), *soft, 0..=highest)?;
+    }
+    Ok(())
+}
+
+/// Why a budget refuses admission.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BudgetRefusal {
+    /// The first dimension that is used up.
+    pub dimension: String,
+    /// Its usage.
+    pub current: i64,
+    /// Its hard limit.
+    pub limit: i64,
+    /// When usage returns to nothing by itself.
+    pub next_reset_at: Option<i64>,
+}
+
+document! {
+    /// A budget.
+    pub struct Budget {
+        /// Whose it is.
+        "n" namespace: String,
+        /// Unique in the namespace.
+        "m" name: String,
+        /// Its limits as they are now.
+        "d" definition: BudgetDefinition,
+        /// A digest of the definition it was created with, once its limits were changed: repeating the create is
+        /// then still the same create.
+        "o" original: Blob,
+        /// What was used since the last reset, by dimension.
+        "u" usage: BTreeMap<String, i64>,
+        /// Dimensions in which a report was refused since the last reset or raised limit.
+        "x" exhausted: BTreeSet<String>,
+        /// Reports that met a hard limit, ever.
+        "b" breach_count: u64,
+        /// Reports that left usage past a soft limit, ever.
+        "s" soft_breach_count: u64,
+        /// When a hard limit was last met; 0 is never.
+        "l" last_breach_at: i64,
+        /// In which dimension.
+        "ld" last_breach_dimension: String,
+        /// When it was created.
+        "c" created_at: i64,
+        /// When usage returns to nothing by itself; 0 is never.
+        "r" next_reset_at: i64,
+        /// When it last changed.
+        "t" updated_at: i64,
+        /// Where executions wait for it.
+        "p" parked_in: Parked,
+    }
+}
+
+impl Document for Budget {
+    const KIND: u8 = kind::BUDGET;
+}
+
+impl Indexed for Budget {
+    fn key(&self) -> Key {
+        Self::key_of(&self.namespace, &self.name)
+    }
+
+    fn index_entries(&self, _: i64) -> Vec<Entry> {
+        let key = self.key();
+        let listing = index::listing(kind::BUDGET, &self.namespace);
+        let mut entries = vec![Entry { index: listing, member: key.clone(), score: index::name_score(&self.name) }];
+        if self.next_reset_at != 0 {
+            entries.push(Due::Timer.entry(&key, self.next_reset_at));
+        }
+        entries
+    }
+}
+
+impl Budget {
+    /// The key of a budget by its name.
+    pub fn key_of(namespace: &str, name: &str) -> Key {
+        Key::new(kind::BUDGET, &[&digest16(&[namespace.as_bytes(), name.as_bytes()])])
+    }
+
+    /// Defines a budget. The same definition again changes nothing, another one is refused.
+    pub fn define(
+        existing: Option<&Budget>,
+        (namespace, name): (&str, &str),
+        definition: BudgetDefinition,
+        now: i64,
+    ) -> Result<Defined<Budget>> {
+        text::name("namespace", namespace)?;
+        text::name("name", name)?;
+        definition.validate()?;
+        let Some(existing) = existing else {
+            let mut budget = Budget {
+                namespace: namespace.to_owned(),
+                name: name.to_owned(),
+                definition,
+                created_at: now,
+                updated_at: now,
+                ..Default::default()
+            };
+            budget.next_reset_at = budget.reset_after(now);
+            return Ok(Defined::Created(budget));
+        };
+        let original = !existing.original.is_empty() && *existing.original == definition_digest(&definition);
+        if original || existing.definition == definition {
+            return Ok(Defined::AlreadyExists);
+        }
+        Err(definition_conflict("budget", name))
+    }
+
+    /// Counts usage, or says which limit is in the way. A reset that is due happens first.
+    pub fn report(&mut self, usage: &BTreeMap<String, i64>, now: i64) -> Result<ReportUsageResult> {
+        self.check_usage(usage, now)?;
+        let now = self.touch(now);
+        self.reset_if_due(now);
+        let enforce = self.definition.enforcement == Enforcement::Enforce;
+        let over = |hard: i64, used: i64| hard != 0 && used > hard;
+        let passing: Vec<String> = usage
+            .iter()
+            .filter(|&(dimension, delta)| *delta > 0 && over(self.hard(dimension), self.used(dimension) + delta))
+            .map(|(dimension, _)| dimension.clone())
+            .collect();
+        if passing.is_empty() || !enforce {
+            self.count(usage);
+        }
+        if let Some(dimension) = passing.first() {
+            self.breach_count += 1;
+            self.last_breach_at = now;
+            self.last_breach_dimension.clone_from(dimension);
+            let (current, limit) = (self.used(dimension), self.hard(dimension));
+            let answer = ReportUsageResult::HardBreach { dimension: dimension.clone(), current, limit };
+            self.exhausted.extend(passing);
+            return Ok(answer);
+        }
+        let soft =
+            usage.iter().find(|&(dimension, delta)| *delta > 0 && over(self.soft(dimension), self.used(dimension)));
+        let Some((dimension, _)) = soft else { return Ok(ReportUsageResult::Ok) };
+        self.soft_breach_count += 1;
+        if self.definition.on_soft == SoftAction::None {
+            return Ok(ReportUsageResult::Ok);
+        }
+        let (current, limit) = (self.used(dimension), self.soft(dimension));
+        Ok(ReportUsageResult::SoftBreach { dimension: dimension.clone(), current, limit })
+    }
+
+    /// Whether a report with this answer was counted, and so uses up its dedup key.
+    pub fn counted(&self, answer: &ReportUsageResult) -> bool {
+        match answer {
+            ReportUsageResult::Ok | ReportUsageResult::SoftBreach { .. } => true,
+            ReportUsageResult::HardBreach { .. } => self.definition.enforcement == Enforcement::Observe,
+            ReportUsageResult::AlreadyApplied => false,
+        }
+    }
+
+    /// Refuses while a dimension is exhausted or at its hard limit.
+    pub fn admit(&self) -> Result<(), BudgetRefusal> {
+        if self.definition.enforcement == Enforcement::Observe {
+            return Ok(());
+        }
+        let Some(dimension) = self.used_up().next() else { return Ok(()) };
+        Err(BudgetRefusal {
+            dimension: dimension.to_owned(),
+            current: self.used(dimension),
+            limit: self.hard(dimension),
+            next_reset_at: (self.next_reset_at != 0).then_some(self.next_reset_at),
+        })
+    }
+
+    /// Changes the limits of the named dimensions and adds those that are new; the others stay. A dimension whose
+    /// hard limit rises or goes away is no longer exhausted.
+    pub fn set_limits(&mut self, dimensions: &BTreeMap<String, Limits>, now: i64) -> Result<()> {
+        validate_dimensions(dimensions)?;
+        let mut merged = self.definition.dimensions.clone();
+        merged.extend(dimensions.iter().map(|(dimension, limits)| (dimension.clone(), limits.clone())));
+        validate_dimensions(&merged)?;
+        if merged == self.definition.dimensions {
+            return Ok(());
+        }
+        self.touch(now);
+        if self.original.is_empty() {
+            self.original = definition_digest(&self.definition).to_vec().into();
+        }
+        for (dimension, new) in dimensions {
+            let raised = new.hard == 0 || new.hard > self.hard(dimension);
+            if raised {
+                self.exhausted.remove(dimension);
+            }
+        }
+        self.definition.dimensions = merged;
+        Ok(())
+    }
+
+    /// Returns usage to nothing and starts the interval anew; answers when that happens next.
+    pub fn reset(&mut self, now: i64) -> Option<i64> {
+        let now = self.touch(now);
+        self.clear_usage();
+        self.next_reset_at = self.reset_after(now);
+        (self.next_reset_at != 0).then_some(self.next_reset_at)
+    }
+
+    /// The timer: resets if the time has come and says whether it had. Intervals that passed unseen are one reset,
+    /// and the next one is where it would have been anyway.
+    pub fn reset_if_due(&mut self, now: i64) -> bool {
+        if !self.reset_is_due(now) {
+            return false;
+        }
+        self.touch(now);
+        self.clear_usage();
+        let interval = self.definition.reset_interval_ms.max(1);
+        let missed = (now - self.next_reset_at) / interval;
+        self.next_reset_at = self.next_reset_at.saturating_add(interval.saturating_mul(missed + 1));
+        true
+    }
+
+    /// How many parked executions are worth waking: none while it refuses, and never more than what is left.
+    pub fn release_count(&self) -> u64 {
+        if self.definition.enforcement == Enforcement::Observe {
+            return u64::MAX;
+        }
+        if self.admit().is_err() {
+            return 0;
+        }
+        let left = |(dimension, limits): (&String, &Limits)| match limits.hard {
+            0 => u64::MAX,
+            hard => u64::try_from(hard - self.used(dimension)).unwrap_or(0),
+        };
+        self.definition.dimensions.iter().map(left).min().unwrap_or(u64::MAX)
+    }
+
+    /// Whether it refused before and admits now, so that parked work is to be woken.
+    pub fn opened_since(&self, before: &Budget) -> bool {
+        before.admit().is_err() && self.admit().is_ok()
+    }
+
+    /// What was used of a dimension since the last reset.
+    pub fn used(&self, dimension: &str) -> i64 {
+        self.usage.get(dimension).copied().unwrap_or(0)
+    }
+
+    /// What people see.
+    pub fn status(&self) -> BudgetStatus {
+        let some = |at: i64| (at != 0).then_some(at);
+        BudgetStatus {
+            namespace: self.namespace.clone(),
+            name: self.name.clone(),
+            definition: self.definition.clone(),
+            usage: self.definition.dimensions.keys().map(|name| (name.clone(), self.used(name))).collect(),
+            exhausted: self.used_up().map(str::to_owned).collect(),
+            breach_count: self.breach_count,
+            soft_breach_count: self.soft_breach_count,
+            last_breach_at: some(self.last_breach_at),
+            last_breach_dimension: some(self.last_breach_at).map(|_| self.last_breach_dimension.clone()),
+            created_at: self.created_at,
+            updated_at: self.updated_at,
+            next_reset_at: some(self.next_reset_at),
+        }
+    }
+
+    /// Dimensions that were exhausted by a refused report or stand at their hard limit.
+    fn used_up(&self) -> impl Iterator<Item = &str> {
+        let dimensions = self.definition.dimensions.iter();
+        let used_up = |&(name, limits): &(&String, &Limits)| {
+            self.exhausted.contains(name) || (limits.hard != 0 && self.used(name) >= limits.hard)
+        };
+        dimensions.filter(used_up).map(|(name, _)| name.as_str())
+    }
+
+    fn hard(&self, dimension: &str) -> i64 {
+        self.definition.dimensions.get(dimension).map_or(0, |limits| limits.hard)
+    }
+
+    fn soft(&self, dimension: &str) -> i64 {
+        self.definition.dimensions.get(dimension).map_or(0, |limits| limits.soft)
+    }
+
+    fn check_usage(&self, usage: &BTreeMap<String, i64>, now: i64) -> Result<()> {
+        if usage.is_empty() {
+            return Err(Error::invalid("usage", "must name at least one dimension").with("problem", "empty"));
+        }
+        for (dimension, &delta) in usage {
+            if !self.definition.dimensions.contains_key(dimension) {
+                let known: Vec<&String> = self.definition.dimensions.keys().collect();
+                let detail = format!("names {dimension:?}, which the budget {} does not have", self.name);
+                return Err(Error::invalid("usage", detail).with("dimension", dimension).with("known", known));
+            }
+            text::within(&format!("usage.{dimension}"), delta, 0..=limits::USAGE_MAX)?;
+            let used = if self.reset_is_due(now) { 0 } else { self.used(dimension) };
+            if used + delta > limits::SCORE_MAX {
+                let detail = format!("would bring the sum past {}; reset the budget first", limits::SCORE_MAX);
+                return Err(Error::invalid(&format!("usage.{dimension}"), detail).with("problem", "out_of_range"));
+            }
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, usage: &BTreeMap<String, i64>) {
+        for (dimension, &delta) in usage {
+            if delta != 0 {
+                *self.usage.entry(dimension.clone()).or_default() += delta;
+            }
+        }
+    }
+
+    fn clear_usage(&mut self) {
+        self.usage.clear();
+        self.exhausted.clear();
+    }
+
+    fn reset_is_due(&self, now: i64) -> bool {
+        self.next_reset_at != 0 && now >= self.next_reset_at
+    }
+
+    fn reset_after(&self, now: i64) -> i64 {
+        match self.definition.reset_interval_ms {
+            0 => 0,
+            interval => now.saturating_add(interval),
+        }
+    }
+
+    /// Time never goes back within a document.
+    fn touch(&mut self, now: i64) -> i64 {
+        self.updated_at = self.updated_at.max(now);
+        self.updated_at
+    }
+}
+
+fn definition_digest(definition: &BudgetDefinition) -> [u8; 16] {
+    let bytes = rmp_serde::to_vec(definition).expect("definitions hold only types that msgpack can express");
+    digest16(&[&bytes])
+}
+
+/// A budget as people see it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct BudgetStatus {
+    /// Whose it is.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its limits and what happens at them.
+    pub definition: BudgetDefinition,
+    /// What was used since the last reset, for every dimension.
+    pub usage: BTreeMap<String, i64>,
+    /// Dimensions that are used up.
+    pub exhausted: Vec<String>,
+    /// Reports that met a hard limit, ever.
+    pub breach_count: u64,
+    /// Reports that left usage past a soft limit, ever.
+    pub soft_breach_count: u64,
+    /// When a hard limit was last met.
+    pub last_breach_at: Option<i64>,
+    /// In which dimension.
+    pub last_breach_dimension: Option<String>,
+    /// When it was created.
+    pub created_at: i64,
+    /// When it last changed.
+    pub updated_at: i64,
+    /// When usage returns to nothing by itself.
+    pub next_reset_at: Option<i64>,
+}
+
+#[cfg(test)]
+mod tests;
