@@ -1,0 +1,132 @@
+//! Concurrency slots of quotas: one small document for each claim that counts, keyed by execution and lease, so that a
+//! claim that failed frees its own slot and nobody else's.
+
+use crate::encoding::Document;
+use crate::id::{ExecutionId, LeaseId};
+use crate::index::{self, Due, Indexed, kind};
+use crate::key::{Entry, Key};
+use crate::{document, limits};
+
+document! {
+    /// A slot that one claim holds.
+    pub struct Slot {
+        /// Whose quota it is.
+        "n" namespace: String,
+        /// The quota.
+        "q" quota: String,
+        /// The execution that was claimed.
+        "x" execution: ExecutionId,
+        /// The lease it was claimed with.
+        "l" lease: LeaseId,
+        /// When it was taken.
+        "t" taken_at: i64,
+        /// The execution was seen to hold the lease; from then on its ending gives the slot back.
+        "c" confirmed: bool,
+    }
+}
+
+impl Document for Slot {
+    const KIND: u8 = kind::SLOT;
+}
+
+impl Indexed for Slot {
+    fn key(&self) -> Key {
+        Self::key_of(&self.execution, &self.lease)
+    }
+
+    fn index_entries(&self, _: i64) -> Vec<Entry> {
+        let key = self.key();
+        let slots = index::slots(&self.namespace, &self.quota);
+        let mut entries = vec![Entry { index: slots, member: key.clone(), score: self.taken_at }];
+        if !self.confirmed {
+            entries.push(Due::Timer.entry(&key, self.orphaned_at()));
+        }
+        entries
+    }
+}
+
+/// What is to be done about a slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SlotFate {
+    /// Its claim may still be on its way: nothing.
+    Wait,
+    /// Its lease holds: it is kept, without a timer.
+    Confirm,
+    /// Its lease never came to be or has ended: it is freed.
+    Free,
+}
+
+impl Slot {
+    /// The key of the slot of a claim.
+    pub fn key_of(execution: &ExecutionId, lease: &LeaseId) -> Key {
+        Key::new(kind::SLOT, &[execution.uuid.as_bytes(), lease.as_bytes()])
+    }
+
+    /// When a slot whose claim was never seen is looked at. The claim's commit may not be applied after this.
+    pub fn orphaned_at(&self) -> i64 {
+        self.taken_at.saturating_add(limits::SLOT_ORPHAN_AGE_MS)
+    }
+
+    /// Judges the slot by the lease that its execution holds now, if any.
+    pub fn fate(&self, held: Option<&LeaseId>, now: i64) -> SlotFate {
+        match held {
+            Some(lease) if *lease == self.lease => SlotFate::Confirm,
+            _ if !self.confirmed && now < self.orphaned_at() => SlotFate::Wait,
+            _ => SlotFate::Free,
+        }
+    }
+
+    /// The execution was seen to hold the lease.
+    pub fn confirm(&mut self) {
+        self.confirmed = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::Mint;
+    use crate::partition::Partition;
+
+    fn slot() -> Slot {
+        let mint = |random| Mint { now_ms: 1_000, random: [random; 10] };
+        Slot {
+            namespace: "team".into(),
+            quota: "q".into(),
+            execution: ExecutionId::in_partition(Partition::flow(3), &mint(1)),
+            lease: LeaseId::mint(&mint(2)),
+            taken_at: 1_000,
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn a_slot_is_looked_at_once_until_its_claim_was_seen() {
+        let mut slot = slot();
+        let due = Due::Timer.entry(&slot.key(), 1_000 + limits::SLOT_ORPHAN_AGE_MS);
+        assert!(slot.index_entries(0).contains(&due));
+        slot.confirm();
+        assert_eq!(slot.index_entries(0).len(), 1);
+        assert_eq!(Slot::decode(&slot.encode()).unwrap(), slot);
+    }
+
+    #[test]
+    fn a_slot_is_freed_only_when_its_claim_can_no_longer_come() {
+        let slot = slot();
+        let age = limits::SLOT_ORPHAN_AGE_MS;
+        let other = LeaseId::mint(&Mint { now_ms: 1, random: [9; 10] });
+        assert_eq!(slot.fate(None, 1_000 + age - 1), SlotFate::Wait);
+        assert_eq!(slot.fate(Some(&other), 1_000 + age), SlotFate::Free);
+        assert_eq!(slot.fate(None, 1_000 + age), SlotFate::Free);
+        assert_eq!(slot.fate(Some(&slot.lease), 1_000 + 10 * age), SlotFate::Confirm);
+        let confirmed = Slot { confirmed: true, ..slot };
+        assert_eq!(confirmed.fate(Some(&other), 1_001), SlotFate::Free);
+    }
+
+    #[test]
+    fn two_claims_of_one_execution_have_slots_of_their_own() {
+        let slot = slot();
+        let other = LeaseId::mint(&Mint { now_ms: 1, random: [9; 10] });
+        assert_ne!(slot.key(), Slot::key_of(&slot.execution, &other));
+    }
+}
