@@ -185,6 +185,19 @@ impl Condition {
         names.into_iter().map(str::to_owned).collect()
     }
 
+    /// Whether signals can satisfy it at all when they may arrive on so many waitpoints.
+    pub(crate) fn satisfiable(&self, waitpoints: usize) -> bool {
+        match self {
+            Condition::Any(_) | Condition::All(_) => true,
+            Condition::Count(count) => {
+                count.distinct != Distinct::Waitpoints || usize::try_from(count.n).is_ok_and(|n| n <= waitpoints)
+            }
+            Condition::AllOf(children) => children.iter().all(|child| child.satisfiable(waitpoints)),
+            Condition::AnyOf(children) => children.iter().any(|child| child.satisfiable(waitpoints)),
+            Condition::OperatorOnly | Condition::TimeoutOnly => false,
+        }
+    }
+
     /// How far these signals, in the order they were accepted, bring the condition.
     pub fn evaluate(&self, facts: &[SignalFact]) -> Progress {
         let mut node = Node::of(self);

@@ -1,0 +1,439 @@
+//! A suspension: what an execution waits for, which signals have counted so far, and what happens when nobody comes.
+//! It is a field of the execution, so it ends exactly once, in the commit that changes the execution.
+
+use crate::condition::{Condition, SignalFact, TIMEOUT_SIGNAL};
+use crate::encoding::Blob;
+use crate::error::{Code, Error, Result};
+use crate::id::{SignalId, SuspensionId, WaitpointId};
+use crate::signal::SignalEffect;
+use crate::state::BlockingReason;
+use crate::{limits, text};
+
+crate::vocabulary! {
+    /// What happens when a suspension's time is up.
+    #[derive(Default)]
+    pub enum TimeoutBehavior {
+        /// The execution fails.
+        #[default]
+        Fail "fail",
+        /// The execution is cancelled.
+        Cancel "cancel",
+        /// The execution expires.
+        Expire "expire",
+        /// The execution resumes, and its worker reads one signal named `__timeout__`.
+        AutoResumeWithTimeoutSignal "auto_resume_with_timeout_signal" | "auto_resume",
+        /// The execution stays suspended and waits for an operator.
+        Escalate "escalate",
+    }
+}
+
+crate::vocabulary! {
+    /// Why an execution suspends itself.
+    #[derive(Default)]
+    pub enum SuspendReason {
+        /// It waits for a signal.
+        #[default]
+        Signal "signal",
+        /// It waits for a person's approval.
+        Approval "approval",
+        /// It waits for a callback from outside.
+        Callback "callback",
+        /// It waits for the result of a tool.
+        ToolResult "tool_result",
+        /// Somebody asked it to pause.
+        Manual "manual",
+        /// A policy asked it to pause.
+        Policy "policy",
+        /// It needs an operator's attention.
+        Escalation "escalation",
+    }
+}
+
+impl SuspendReason {
+    /// What the execution is shown to wait for.
+    pub const fn blocking_reason(self) -> BlockingReason {
+        match self {
+            SuspendReason::Signal => BlockingReason::WaitingForSignal,
+            SuspendReason::Approval => BlockingReason::WaitingForApproval,
+            SuspendReason::Callback => BlockingReason::WaitingForCallback,
+            SuspendReason::ToolResult => BlockingReason::WaitingForToolResult,
+            SuspendReason::Policy => BlockingReason::PausedByPolicy,
+            SuspendReason::Manual | SuspendReason::Escalation => BlockingReason::PausedByOperator,
+        }
+    }
+}
+
+crate::document! {
+    /// An execution's present suspension.
+    pub struct Suspension {
+        /// Its id.
+        "i" id: SuspensionId,
+        /// Where its signals arrive, the one whose token was handed out first.
+        "w" waitpoints: Vec<WaitpointId>,
+        /// What it waits for.
+        "c" condition: Condition,
+        /// The signals that have counted, in the order they were accepted. What did not count is not kept, so there
+        /// are never more of them than the condition has places.
+        "f" facts: Vec<SignalFact>,
+        /// When its time is up.
+        "t" timeout_at: Option<i64>,
+        /// What happens then.
+        "b" behavior: TimeoutBehavior,
+        /// Why it was suspended.
+        "r" reason: SuspendReason,
+        /// Who asked for it, as the worker says.
+        "q" requested_by: String,
+        /// Whether an operator may resume it.
+        "o" allow_operator_resume: bool = true,
+        /// When it began.
+        "a" suspended_at: i64,
+        /// Whether its time was up and it now waits for an operator.
+        "e" escalated: bool,
+        /// The identity of the request, so that a repeat gets the first answer.
+        "k" idempotency_key: String,
+    }
+}
+
+/// What a suspension is made from.
+#[derive(Debug, Clone)]
+pub struct NewSuspension {
+    /// Its id.
+    pub id: SuspensionId,
+    /// Where its signals arrive, at least one.
+    pub waitpoints: Vec<WaitpointId>,
+    /// What it waits for.
+    pub condition: Condition,
+    /// How long it may take.
+    pub timeout_ms: Option<i64>,
+    /// What happens then.
+    pub behavior: TimeoutBehavior,
+    /// Why it is suspended.
+    pub reason: SuspendReason,
+    /// Who asked for it; may be empty.
+    pub requested_by: String,
+    /// Whether an operator may resume it.
+    pub allow_operator_resume: bool,
+    /// The identity of the request; empty for none.
+    pub idempotency_key: String,
+}
+
+impl NewSuspension {
+    /// Refuses what is malformed, too large, or could never end.
+    pub fn validate(&self) -> Result<()> {
+        self.condition.validate()?;
+        text::optional_label("requested_by", &self.requested_by)?;
+        text::optional_label("idempotency_key", &self.idempotency_key)?;
+        if let Some(timeout_ms) = self.timeout_ms {
+            text::within("timeout_ms", timeout_ms, 1..=limits::DURATION_MAX_MS)?;
+        }
+        if self.waitpoints.is_empty() {
+            return Err(Error::invalid("waitpoints", "must name at least one waitpoint"));
+        }
+        if self.waitpoints.len() > limits::WAITPOINTS_MAX {
+            return Err(text::too_many("waitpoints", self.waitpoints.len(), limits::WAITPOINTS_MAX));
+        }
+        let repeats = |(position, id): (usize, &WaitpointId)| self.waitpoints[..position].contains(id);
+        if self.waitpoints.iter().enumerate().any(repeats) {
+            return Err(Error::invalid("waitpoints", "must not name a waitpoint twice"));
+        }
+        if self.timeout_ms.is_some() {
+            return Ok(());
+        }
+        if self.condition == Condition::TimeoutOnly {
+            return Err(Error::invalid("timeout_ms", "must be given where only the timeout ends the suspension"));
+        }
+        if !self.allow_operator_resume && !self.condition.satisfiable(self.waitpoints.len()) {
+            return Err(Error::invalid(
+                "condition",
+                "can never be satisfied, and neither timeout nor operator may end it",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// What a signal did to a suspension.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Delivery {
+    /// Nothing: it matches nothing that is still needed.
+    NoOp,
+    /// It counts, and more is needed.
+    Appended,
+    /// It was the last one needed.
+    Satisfied {
+        /// Exactly the signals that satisfied the condition, in the order they were accepted.
+        signals: Vec<SignalId>,
+    },
+}
+
+impl Delivery {
+    /// The word for it in answers.
+    pub fn effect(&self) -> SignalEffect {
+        match self {
+            Delivery::NoOp => SignalEffect::NoOp,
+            Delivery::Appended => SignalEffect::AppendedToWaitpoint,
+            Delivery::Satisfied { .. } => SignalEffect::ResumeConditionSatisfied,
+        }
+    }
+}
+
+impl Suspension {
+    /// A suspension that begins now.
+    pub fn new(request: NewSuspension, now: i64) -> Result<Self> {
+        request.validate()?;
+        Ok(Self {
+            id: request.id,
+            waitpoints: request.waitpoints,
+            condition: request.condition,
+            timeout_at: request.timeout_ms.map(|timeout_ms| now + timeout_ms),
+            behavior: request.behavior,
+            reason: request.reason,
+            requested_by: request.requested_by,
+            allow_operator_resume: request.allow_operator_resume,
+            suspended_at: now,
+            idempotency_key: request.idempotency_key,
+            ..Default::default()
+        })
+    }
+
+    /// A signal arrives. The caller ends the suspension when it is satisfied.
+    pub fn deliver(&mut self, fact: SignalFact) -> Delivery {
+        if !self.waitpoints.contains(&fact.waitpoint) || !self.condition.would_contribute(&self.facts, &fact) {
+            return Delivery::NoOp;
+        }
+        self.facts.push(fact);
+        let progress = self.condition.evaluate(&self.facts);
+        if progress.satisfied { Delivery::Satisfied { signals: progress.contributed } } else { Delivery::Appended }
+    }
+
+    /// Signals that were buffered before the suspension began, from one or more waitpoints: taken in the order they
+    /// were accepted, up to the one that satisfies the condition.
+    pub fn absorb(&mut self, mut buffered: Vec<SignalFact>) -> Delivery {
+        buffered.sort_by_key(|fact| fact.at);
+        let mut last = Delivery::NoOp;
+        for fact in buffered {
+            match self.deliver(fact) {
+                Delivery::NoOp => {}
+                Delivery::Appended => last = Delivery::Appended,
+                satisfied @ Delivery::Satisfied { .. } => return satisfied,
+            }
+        }
+        last
+    }
+
+    /// What the execution is shown to wait for.
+    pub fn blocking_reason(&self) -> BlockingReason {
+        if self.escalated { BlockingReason::PausedByOperator } else { self.reason.blocking_reason() }
+    }
+
+    /// When the timer must look at it. An escalated suspension has no more time to run out of.
+    pub fn next_timer(&self) -> Option<i64> {
+        self.timeout_at.filter(|_| !self.escalated)
+    }
+
+    /// Whether its time is up.
+    pub fn timeout_due(&self, now: i64) -> bool {
+        self.next_timer().is_some_and(|at| at <= now)
+    }
+
+    /// Hands it to an operator. Signals may still satisfy it.
+    pub fn escalate(&mut self) {
+        self.escalated = true;
+    }
+
+    /// Refuses an operator whom the suspension does not admit. After an escalation it always does: it waits for one.
+    pub fn check_operator_resume(&self) -> Result<()> {
+        if self.allow_operator_resume || self.escalated {
+            return Ok(());
+        }
+        Err(Error::of(Code::OperatorResumeNotAllowed))
+    }
+}
+
+/// A signal as the worker reads it after its execution was resumed.
+#[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ResumeSignal {
+    /// The signal.
+    pub signal_id: SignalId,
+    /// Its name.
+    pub name: String,
+    /// Its category, as the sender says.
+    pub category: String,
+    /// What kind of sender it came from.
+    pub source_type: String,
+    /// Which sender it came from.
+    pub source_identity: String,
+    /// What the sender relates it to.
+    pub correlation_id: String,
+    /// When it was accepted.
+    pub accepted_at: i64,
+    /// The type of its payload.
+    pub content_type: String,
+    /// Its payload, if it has one.
+    pub payload: Option<Blob>,
+}
+
+impl ResumeSignal {
+    /// The signal that stands for a timeout.
+    pub fn timeout(signal_id: SignalId, at: i64) -> Self {
+        Self { signal_id, name: TIMEOUT_SIGNAL.into(), accepted_at: at, ..Default::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::condition::{ConditionMatcher, CountCondition, Distinct};
+
+    fn waitpoint(number: u128) -> WaitpointId {
+        WaitpointId { partition: 3, uuid: Uuid::from_u128(number) }
+    }
+
+    fn request(condition: Condition) -> NewSuspension {
+        NewSuspension {
+            id: SuspensionId(Uuid::from_u128(9)),
+            waitpoints: vec![waitpoint(1), waitpoint(2)],
+            condition,
+            timeout_ms: None,
+            behavior: TimeoutBehavior::Fail,
+            reason: SuspendReason::Approval,
+            requested_by: String::new(),
+            allow_operator_resume: true,
+            idempotency_key: String::new(),
+        }
+    }
+
+    fn all(names: &[&str]) -> Condition {
+        Condition::All(names.iter().map(|name| ConditionMatcher::named(*name)).collect())
+    }
+
+    fn fact(id: u128, name: &str, at: i64) -> SignalFact {
+        let id = SignalId(Uuid::from_u128(id));
+        SignalFact { id, name: name.into(), waitpoint: waitpoint(1), at, ..Default::default() }
+    }
+
+    fn refused(request: NewSuspension, field: &str) {
+        let error = Suspension::new(request, 0).unwrap_err();
+        assert_eq!(error.details["field"], field, "{error}");
+    }
+
+    #[test]
+    fn signals_append_repeat_and_resume() {
+        let mut suspension = Suspension::new(request(all(&["a", "b"])), 100).unwrap();
+        assert_eq!(suspension.deliver(fact(1, "a", 101)), Delivery::Appended);
+        assert_eq!(suspension.deliver(fact(2, "a", 102)), Delivery::NoOp);
+        assert_eq!(suspension.deliver(fact(1, "a", 103)), Delivery::NoOp);
+        assert_eq!(suspension.facts.len(), 1, "what did not count is not kept");
+        let signals = vec![fact(1, "", 0).id, fact(3, "", 0).id];
+        assert_eq!(suspension.deliver(fact(3, "b", 104)), Delivery::Satisfied { signals });
+    }
+
+    #[test]
+    fn a_signal_on_a_foreign_waitpoint_changes_nothing() {
+        let mut suspension = Suspension::new(request(Condition::default()), 100).unwrap();
+        let before = suspension.clone();
+        assert_eq!(suspension.deliver(SignalFact { waitpoint: waitpoint(7), ..fact(1, "a", 1) }), Delivery::NoOp);
+        assert_eq!(suspension, before);
+    }
+
+    #[test]
+    fn buffered_signals_count_in_the_order_they_were_accepted() {
+        let mut suspension = Suspension::new(request(all(&["a", "b"])), 100).unwrap();
+        let late_first = vec![fact(4, "b", 40), fact(2, "a", 20), fact(1, "a", 10), fact(3, "x", 30)];
+        let signals = vec![fact(1, "", 0).id, fact(4, "", 0).id];
+        assert_eq!(suspension.absorb(late_first), Delivery::Satisfied { signals });
+        let mut open = Suspension::new(request(all(&["a", "b"])), 100).unwrap();
+        assert_eq!(open.absorb(vec![]), Delivery::NoOp);
+        assert_eq!(open.absorb(vec![fact(1, "a", 1), fact(2, "x", 2)]), Delivery::Appended);
+    }
+
+    #[test]
+    fn time_runs_out_at_its_instant_and_once() {
+        let mut suspension =
+            Suspension::new(NewSuspension { timeout_ms: Some(50), ..request(Condition::TimeoutOnly) }, 100).unwrap();
+        assert_eq!(suspension.next_timer(), Some(150));
+        assert!(!suspension.timeout_due(149) && suspension.timeout_due(150));
+        assert_eq!(suspension.blocking_reason(), BlockingReason::WaitingForApproval);
+        suspension.escalate();
+        assert_eq!(suspension.next_timer(), None);
+        assert!(!suspension.timeout_due(i64::MAX));
+        assert_eq!(suspension.blocking_reason(), BlockingReason::PausedByOperator);
+    }
+
+    #[test]
+    fn an_escalation_lets_the_operator_in_and_signals_too() {
+        let closed = NewSuspension { allow_operator_resume: false, ..request(Condition::default()) };
+        let mut suspension = Suspension::new(closed, 100).unwrap();
+        assert_eq!(suspension.check_operator_resume().unwrap_err().code, Code::OperatorResumeNotAllowed);
+        suspension.escalate();
+        suspension.check_operator_resume().unwrap();
+        assert!(matches!(suspension.deliver(fact(1, "a", 1)), Delivery::Satisfied { .. }));
+    }
+
+    #[test]
+    fn what_could_never_end_is_refused() {
+        refused(request(Condition::TimeoutOnly), "timeout_ms");
+        let alone = |condition| NewSuspension { allow_operator_resume: false, ..request(condition) };
+        refused(alone(Condition::OperatorOnly), "condition");
+        refused(alone(Condition::AllOf(vec![Condition::OperatorOnly, Condition::default()])), "condition");
+        Suspension::new(alone(Condition::AnyOf(vec![Condition::OperatorOnly, Condition::default()])), 0).unwrap();
+        let waitpoints =
+            |n| Condition::Count(CountCondition { n, distinct: Distinct::Waitpoints, ..Default::default() });
+        Suspension::new(alone(waitpoints(2)), 0).unwrap();
+        refused(alone(waitpoints(3)), "condition");
+    }
+
+    #[test]
+    fn limits_hold_at_the_limit_and_not_one_past_it() {
+        let timeout = |ms| NewSuspension { timeout_ms: Some(ms), ..request(Condition::default()) };
+        Suspension::new(timeout(1), 0).unwrap();
+        Suspension::new(timeout(limits::DURATION_MAX_MS), 0).unwrap();
+        refused(timeout(0), "timeout_ms");
+        refused(timeout(limits::DURATION_MAX_MS + 1), "timeout_ms");
+        let many = |count: usize| {
+            let waitpoints = (0..count).map(|n| waitpoint(u128::try_from(n).unwrap())).collect();
+            NewSuspension { waitpoints, ..request(Condition::default()) }
+        };
+        Suspension::new(many(limits::WAITPOINTS_MAX), 0).unwrap();
+        refused(many(limits::WAITPOINTS_MAX + 1), "waitpoints");
+        refused(many(0), "waitpoints");
+        refused(NewSuspension { waitpoints: vec![waitpoint(1); 2], ..request(Condition::default()) }, "waitpoints");
+        refused(NewSuspension { requested_by: "a\n".into(), ..request(Condition::default()) }, "requested_by");
+        refused(NewSuspension { idempotency_key: "k".repeat(257), ..request(Condition::default()) }, "idempotency_key");
+        refused(request(Condition::AnyOf(vec![])), "condition.any_of");
+    }
+
+    #[test]
+    fn the_short_name_of_auto_resume_is_read_and_never_written() {
+        let read: TimeoutBehavior = serde_json::from_str("\"auto_resume\"").unwrap();
+        assert_eq!(read, TimeoutBehavior::AutoResumeWithTimeoutSignal);
+        assert_eq!(serde_json::to_string(&read).unwrap(), "\"auto_resume_with_timeout_signal\"");
+    }
+
+    #[test]
+    fn every_reason_is_one_a_suspended_execution_may_show() {
+        use crate::state::{AttemptState, EligibilityState, LifecyclePhase, StateVector};
+        for reason in SuspendReason::ALL {
+            let state = StateVector {
+                lifecycle_phase: LifecyclePhase::Suspended,
+                eligibility_state: EligibilityState::NotApplicable,
+                blocking_reason: reason.blocking_reason(),
+                attempt_state: AttemptState::AttemptInterrupted,
+                ..Default::default()
+            };
+            state.check().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_suspension_survives_the_store() {
+        let mut suspension =
+            Suspension::new(NewSuspension { timeout_ms: Some(5), ..request(all(&["a", "b"])) }, 100).unwrap();
+        suspension.deliver(fact(1, "a", 101));
+        let bytes = rmp_serde::to_vec(&suspension).unwrap();
+        assert_eq!(rmp_serde::from_slice::<Suspension>(&bytes).unwrap(), suspension);
+    }
+}
