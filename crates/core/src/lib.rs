@@ -4,6 +4,7 @@
 //! as arguments. A transition is a method on a document; it checks its preconditions and either returns a typed
 //! refusal and changes nothing, or changes the document.
 
+pub mod api_token;
 pub mod budget;
 pub mod capability;
 pub mod condition;
@@ -21,9 +22,11 @@ pub mod slot;
 pub mod state;
 pub mod suspension;
 pub mod text;
+pub mod token;
 pub mod usage;
 pub mod waitpoint;
 
+pub use api_token::{ApiSecret, ApiToken, ApiTokenInfo, NewApiToken, Role};
 pub use budget::{Budget, BudgetDefinition, BudgetRefusal, BudgetStatus};
 pub use capability::CapabilitySet;
 pub use condition::{Condition, ConditionMatcher, CountCondition, Distinct, Progress, SignalFact, TIMEOUT_SIGNAL};
@@ -39,5 +42,6 @@ pub use signal::{NewSignal, Signal, SignalEffect, SignalOutcome, SignalRecord};
 pub use slot::{Slot, SlotFate};
 pub use state::*;
 pub use suspension::{Delivery, NewSuspension, ResumeSignal, SuspendReason, Suspension, TimeoutBehavior};
+pub use token::{Installation, RotateWaitpointSecretResult, Secret, TokenSubject, WaitpointSecrets, WaitpointToken};
 pub use usage::{ReportUsageResult, UsageRecord};
 pub use waitpoint::{CloseReason, NewWaitpoint, PendingWaitpointInfo, Waitpoint, WaitpointState};

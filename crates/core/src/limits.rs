@@ -193,6 +193,10 @@ pub const SECRET_MIN_BYTES: usize = 32;
 pub const SECRET_MAX_BYTES: usize = 1024;
 /// Names of forgotten secrets are kept this long, so that they are never used for another secret.
 pub const KID_REMEMBERED_MS: i64 = 90 * 24 * 3600 * 1000;
+/// Waitpoint secrets that verify at the same time.
+pub const WAITPOINT_SECRETS_MAX: usize = 64;
+/// Names of forgotten secrets.
+pub const FORGOTTEN_KIDS_MAX: usize = 10_000;
 
 /// Operations in one commit.
 pub const COMMIT_OPERATIONS_MAX: usize = 5_000;
