@@ -5,6 +5,7 @@
 //! refusal and changes nothing, or changes the document.
 
 pub mod api_token;
+pub mod audit;
 pub mod budget;
 pub mod capability;
 pub mod condition;
@@ -14,6 +15,7 @@ pub mod gate;
 pub mod id;
 pub mod index;
 pub mod key;
+pub mod lane;
 pub mod limits;
 pub mod partition;
 pub mod quota;
@@ -27,6 +29,9 @@ pub mod usage;
 pub mod waitpoint;
 
 pub use api_token::{ApiSecret, ApiToken, ApiTokenInfo, NewApiToken, Role};
+pub mod worker;
+
+pub use audit::{AuditRecord, AuditView};
 pub use budget::{Budget, BudgetDefinition, BudgetRefusal, BudgetStatus};
 pub use capability::CapabilitySet;
 pub use condition::{Condition, ConditionMatcher, CountCondition, Distinct, Progress, SignalFact, TIMEOUT_SIGNAL};
@@ -36,6 +41,7 @@ pub use gate::{Defined, Parked};
 pub use id::*;
 pub use index::Indexed;
 pub use key::{Entry, IndexName, Key};
+pub use lane::{Lane, LaneState, LaneView};
 pub use partition::{Family, Partition, PartitionConfig};
 pub use quota::{QuotaDecision, QuotaDefinition, QuotaPolicy, QuotaRequest, QuotaStatus};
 pub use signal::{NewSignal, Signal, SignalEffect, SignalOutcome, SignalRecord};
@@ -45,3 +51,4 @@ pub use suspension::{Delivery, NewSuspension, ResumeSignal, SuspendReason, Suspe
 pub use token::{Installation, RotateWaitpointSecretResult, Secret, TokenSubject, WaitpointSecrets, WaitpointToken};
 pub use usage::{ReportUsageResult, UsageRecord};
 pub use waitpoint::{CloseReason, NewWaitpoint, PendingWaitpointInfo, Waitpoint, WaitpointState};
+pub use worker::{Registration, Server, Worker, WorkerView};
