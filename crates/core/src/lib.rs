@@ -22,15 +22,16 @@ pub mod quota;
 pub mod signal;
 pub mod slot;
 pub mod state;
+pub mod stream;
+pub mod summary;
 pub mod suspension;
 pub mod text;
 pub mod token;
 pub mod usage;
 pub mod waitpoint;
-
-pub use api_token::{ApiSecret, ApiToken, ApiTokenInfo, NewApiToken, Role};
 pub mod worker;
 
+pub use api_token::{ApiSecret, ApiToken, ApiTokenInfo, NewApiToken, Role};
 pub use audit::{AuditRecord, AuditView};
 pub use budget::{Budget, BudgetDefinition, BudgetRefusal, BudgetStatus};
 pub use capability::CapabilitySet;
@@ -47,6 +48,8 @@ pub use quota::{QuotaDecision, QuotaDefinition, QuotaPolicy, QuotaRequest, Quota
 pub use signal::{NewSignal, Signal, SignalEffect, SignalOutcome, SignalRecord};
 pub use slot::{Slot, SlotFate};
 pub use state::*;
+pub use stream::{Frame, FrameBound, FrameId, FrameMode, StreamFrame, StreamFrames};
+pub use summary::{Summary, merge_patch};
 pub use suspension::{Delivery, NewSuspension, ResumeSignal, SuspendReason, Suspension, TimeoutBehavior};
 pub use token::{Installation, RotateWaitpointSecretResult, Secret, TokenSubject, WaitpointSecrets, WaitpointToken};
 pub use usage::{ReportUsageResult, UsageRecord};
