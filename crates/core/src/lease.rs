@@ -1,0 +1,240 @@
+//! Leases, grants and attempts: who works on an execution, under which number, and how that ended.
+
+use serde::{Deserialize, Serialize};
+
+use crate::document;
+use crate::id::{AttemptIndex, ExecutionId, LeaseEpoch, LeaseId, SuspensionId, WaitpointId};
+use crate::vocabulary;
+
+/// What a lease holder shows with every call. Attempt, id and epoch must all be those of the present lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LeaseFence {
+    /// The attempt the lease runs.
+    pub attempt: AttemptIndex,
+    /// The lease.
+    pub lease_id: LeaseId,
+    /// Which lease of the execution it is.
+    pub epoch: LeaseEpoch,
+}
+
+vocabulary! {
+    /// Why an attempt was started.
+    pub enum AttemptKind {
+        /// It is the first.
+        Initial "initial",
+        /// The one before it failed.
+        Retry "retry",
+        /// The one before it lost its lease.
+        Reclaim "reclaim",
+        /// The execution had ended and was run again.
+        Replay "replay",
+    }
+}
+
+vocabulary! {
+    /// What a claim took up.
+    pub enum ClaimKind {
+        /// A first attempt.
+        Initial "initial",
+        /// A retry.
+        Retry "retry",
+        /// An attempt in place of a lost one.
+        Reclaim "reclaim",
+        /// A replay.
+        Replay "replay",
+        /// An interrupted attempt that continues.
+        Resumed "resumed",
+    }
+}
+
+vocabulary! {
+    /// How an attempt ended.
+    pub enum AttemptOutcome {
+        /// It has not.
+        None "none",
+        /// Completed.
+        Success "success",
+        /// Failed.
+        Failed "failed",
+        /// Took longer than it may.
+        TimedOut "timed_out",
+        /// Lost its lease.
+        InterruptedReclaimed "interrupted_reclaimed",
+        /// Was cancelled with its execution.
+        Cancelled "cancelled",
+        /// Expired with its execution.
+        Expired "expired",
+    }
+}
+
+vocabulary! {
+    /// How a lease ended.
+    pub enum LeaseEnd {
+        /// It has not.
+        None "none",
+        /// The holder completed.
+        Completed "completed",
+        /// The holder reported a failure.
+        Failed "failed",
+        /// The holder cancelled the execution.
+        Cancelled "cancelled",
+        /// The holder asked for a delay.
+        Delayed "delayed",
+        /// The holder waits for children.
+        WaitingChildren "waiting_children",
+        /// The holder suspended.
+        Suspended "suspended",
+        /// It could not be delivered to the claimer, or the claimer handed it back.
+        Returned "returned",
+        /// It ran out.
+        Expired "expired",
+        /// An operator took it away.
+        Revoked "revoked",
+        /// The execution was cancelled by somebody else.
+        ExecutionCancelled "execution_cancelled",
+        /// The execution's deadline passed.
+        DeadlinePassed "deadline_passed",
+        /// The attempt took longer than it may.
+        AttemptTimedOut "attempt_timed_out",
+    }
+}
+
+impl Default for AttemptKind {
+    fn default() -> Self {
+        AttemptKind::Initial
+    }
+}
+impl Default for AttemptOutcome {
+    fn default() -> Self {
+        AttemptOutcome::None
+    }
+}
+impl Default for LeaseEnd {
+    fn default() -> Self {
+        LeaseEnd::None
+    }
+}
+
+document! {
+    /// The present lease, or the last one. When it ends is not here but beside the document, where renewals move it.
+    pub api struct Lease {
+        /// Chosen by the claimer.
+        "i" id: LeaseId,
+        /// Which lease of the execution it is.
+        "e" epoch: LeaseEpoch,
+        /// Which attempt it runs.
+        "a" attempt: AttemptIndex,
+        /// The worker's logical name.
+        "w" worker_id: String,
+        /// The very process.
+        "p" instance_id: String,
+        /// When it was taken.
+        "s" acquired_at: i64,
+        /// How long it lasts without a renewal.
+        "t" ttl_ms: i64,
+        /// When it ended; 0 while it holds.
+        "x" ended_at: i64,
+        /// Why it ended.
+        "y" end: LeaseEnd,
+    }
+}
+
+document! {
+    /// What a lease's ending answered, so that the same call again gets the same answer.
+    pub struct LeaseEnding {
+        /// The lease.
+        "i" lease_id: LeaseId,
+        /// Its epoch.
+        "e" epoch: LeaseEpoch,
+        /// Its attempt.
+        "a" attempt: AttemptIndex,
+        /// How it ended.
+        "y" end: LeaseEnd,
+        /// When the next attempt may start, or the delay ends; 0 when the ending was final.
+        "n" next_at: i64,
+        /// The suspension it led to.
+        "s" suspension_id: SuspensionId,
+        /// Where signals for it arrive.
+        "w" waitpoint_id: WaitpointId,
+    }
+}
+
+document! {
+    /// One attempt: the current one inside the execution, earlier ones in its history.
+    pub api struct Attempt {
+        /// From 0, without gaps.
+        "i" index: AttemptIndex,
+        /// Why it was started.
+        "k" kind: AttemptKind,
+        /// When its first lease was taken.
+        "s" started_at: i64,
+        /// When it ended; 0 while it has not.
+        "x" ended_at: i64,
+        /// How it ended.
+        "o" outcome: AttemptOutcome,
+        /// What went wrong.
+        "r" failure_reason: String,
+        /// What kind of thing went wrong.
+        "c" failure_category: String,
+        /// Time spent under its earlier leases.
+        "u" used_ms: i64,
+    }
+}
+
+document! {
+    /// Something in the past of an execution: an ended attempt or an ended lease.
+    pub struct HistoryRecord {
+        /// An attempt that ended.
+        "a" attempt: Option<Attempt>,
+        /// A lease that ended.
+        "l" lease: Option<Lease>,
+    }
+}
+
+document! {
+    /// The right of one worker to claim one execution, for a short time.
+    pub struct Grant {
+        /// Becomes the id of the lease.
+        "i" id: LeaseId,
+        /// The worker it is for.
+        "w" worker_id: String,
+        /// When it lapses.
+        "x" expires_at: i64,
+    }
+}
+
+vocabulary! {
+    /// Whether a grant is for work nobody has begun, or for an interrupted or lost attempt.
+    pub enum GrantKind {
+        /// A new attempt.
+        Claim "claim",
+        /// An attempt that was interrupted or lost.
+        Reclaim "reclaim",
+    }
+}
+
+/// The right to claim an execution, as its worker receives it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ClaimGrant {
+    /// Becomes the id of the lease.
+    pub grant_id: LeaseId,
+    /// What may be claimed.
+    pub execution_id: ExecutionId,
+    /// The flow partition it lives in.
+    pub partition: u16,
+    /// Its lane.
+    pub lane: String,
+    /// New work, or an interrupted or lost attempt.
+    pub kind: GrantKind,
+    /// The one worker that may use it.
+    pub worker_id: String,
+    /// When it lapses.
+    pub expires_at: i64,
+}
+
+/// A grant for an attempt that was interrupted or lost.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(transparent)]
+pub struct ReclaimGrant(pub ClaimGrant);
