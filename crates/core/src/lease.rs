@@ -105,6 +105,11 @@ impl Default for AttemptKind {
         AttemptKind::Initial
     }
 }
+impl Default for ClaimKind {
+    fn default() -> Self {
+        ClaimKind::Initial
+    }
+}
 impl Default for AttemptOutcome {
     fn default() -> Self {
         AttemptOutcome::None
@@ -129,6 +134,8 @@ document! {
         "w" worker_id: String,
         /// The very process.
         "p" instance_id: String,
+        /// What its claim took up.
+        "k" kind: ClaimKind,
         /// When it was taken.
         "s" acquired_at: i64,
         /// How long it lasts without a renewal.

@@ -169,6 +169,8 @@ pub const BLOCKED_RECHECK_MS: i64 = 30_000;
 pub const STREAM_RETENTION_DEFAULT: u64 = 10_000;
 /// Frames one read may ask for.
 pub const STREAM_READ_MAX: usize = 10_000;
+/// Frames one call may append.
+pub const FRAMES_PER_APPEND_MAX: usize = 1_000;
 /// Longest wait of a tail.
 pub const TAIL_WAIT_MAX_MS: i64 = 30_000;
 

@@ -149,7 +149,7 @@ impl Policy {
             ("policy.stream.retention_ttl_ms", self.stream.retention_ttl_ms),
         ] {
             if let Some(duration) = duration {
-                text::duration(field, duration, 1, limits::DURATION_MAX_MS)?;
+                text::within(field, duration, 1..=limits::DURATION_MAX_MS)?;
             }
         }
         let maxlen = self.stream.retention_maxlen;
@@ -164,7 +164,7 @@ impl Policy {
             text::label("policy.fallback.provider", &tier.provider)?;
             text::label("policy.fallback.model", &tier.model)?;
             if let Some(timeout_ms) = tier.timeout_ms {
-                text::duration("policy.fallback.timeout_ms", timeout_ms, 1, limits::DURATION_MAX_MS)?;
+                text::within("policy.fallback.timeout_ms", timeout_ms, 1..=limits::DURATION_MAX_MS)?;
             }
         }
         if self.budget_ids.len() > limits::BUDGETS_PER_EXECUTION_MAX {
@@ -203,11 +203,11 @@ impl RetryPolicy {
         }
         match &self.backoff {
             Backoff::Fixed { delay_ms } => {
-                text::duration("policy.retry.backoff.fixed.delay_ms", *delay_ms, 0, limits::DURATION_MAX_MS)
+                text::within("policy.retry.backoff.fixed.delay_ms", *delay_ms, 0..=limits::DURATION_MAX_MS)
             }
             Backoff::Exponential(backoff) => {
-                text::duration("policy.retry.backoff.exponential.initial_ms", backoff.initial_ms, 0, limits::DURATION_MAX_MS)?;
-                text::duration("policy.retry.backoff.exponential.max_ms", backoff.max_ms, 0, limits::DURATION_MAX_MS)?;
+                text::within("policy.retry.backoff.exponential.initial_ms", backoff.initial_ms, 0..=limits::DURATION_MAX_MS)?;
+                text::within("policy.retry.backoff.exponential.max_ms", backoff.max_ms, 0..=limits::DURATION_MAX_MS)?;
                 if !backoff.multiplier.is_finite() || !(1.0..=1_000.0).contains(&backoff.multiplier) {
                     return Err(Error::invalid(
                         "policy.retry.backoff.exponential.multiplier",

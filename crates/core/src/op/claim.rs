@@ -1,0 +1,112 @@
+//! Takes work, waiting for it if there is none.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::capability::CapabilitySet;
+use crate::error::{Error, Result};
+use crate::id::LeaseId;
+use crate::lease::ClaimGrant;
+use crate::limits;
+use crate::op::operation;
+use crate::op::parts;
+use crate::op::view::Task;
+use crate::text;
+use crate::vocabulary;
+
+operation! {
+    /// Takes work, waiting for it if there is none.
+    Claim "claim" Post "/v1/workers/{instance_id}/claim" Worker validated
+}
+
+/// What the call says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "ClaimArgs")]
+pub struct Args {
+    /// The very process.
+    pub instance_id: String,
+    /// Where to look; the caller's default when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// The lanes to look in, at least one; they take turns at being first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lanes: Vec<String>,
+    /// What the worker can do; this set decides.
+    #[serde(default, skip_serializing_if = "CapabilitySet::is_empty")]
+    pub capabilities: CapabilitySet,
+    /// How many at the most; 1 when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_tasks: Option<usize>,
+    /// How long to wait for the first; 0 when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_ms: Option<i64>,
+    /// `lease`, both steps at once, when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<ClaimMode>,
+    /// The ids the leases or grants get, one for each task; minted by the engine when empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lease_ids: Vec<LeaseId>,
+    /// This repeats a call whose answer was lost: what these lease ids hold is returned first.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub retry: bool,
+    /// How long the leases last without a renewal; 30 seconds when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease_ttl_ms: Option<i64>,
+    /// How long grants last; 5 seconds when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grant_ttl_ms: Option<i64>,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "ClaimOutcome")]
+pub struct Outcome {
+    /// What is leased, in `lease` mode.
+    pub tasks: Vec<Task>,
+    /// What is granted, in `grant` mode.
+    pub grants: Vec<ClaimGrant>,
+}
+
+vocabulary! {
+    /// What a claim returns.
+    pub enum ClaimMode {
+        /// Leases.
+        Lease "lease",
+        /// Grants, to be claimed in a second step.
+        Grant "grant",
+    }
+}
+
+impl Args {
+    /// How many tasks the claim wants.
+    pub fn max_tasks(&self) -> usize {
+        self.max_tasks.unwrap_or(1)
+    }
+
+    /// Refuses no lanes, bad capabilities, numbers out of range and lease ids that do not fit the tasks.
+    pub fn validate(&self) -> Result<()> {
+        text::name("instance_id", &self.instance_id)?;
+        parts::optional(self.namespace.as_deref(), "namespace", text::name)?;
+        parts::lanes(&self.lanes)?;
+        self.capabilities.check()?;
+        text::within("max_tasks", self.max_tasks(), 1..=limits::CLAIM_TASKS_MAX)?;
+        self.wait_ms.map_or(Ok(()), |wait_ms| text::within("wait_ms", wait_ms, 0..=limits::CLAIM_WAIT_MAX_MS))?;
+        parts::optional_number(self.lease_ttl_ms, "lease_ttl_ms", text::lease_ttl)?;
+        parts::optional_number(self.grant_ttl_ms, "grant_ttl_ms", text::grant_ttl)?;
+        if self.retry && self.lease_ids.is_empty() {
+            return Err(Error::invalid("lease_ids", "must be those of the call that is repeated"));
+        }
+        if self.lease_ids.is_empty() {
+            return Ok(());
+        }
+        if self.lease_ids.len() != self.max_tasks() {
+            return Err(Error::invalid("lease_ids", "must be as many as max_tasks"));
+        }
+        let distinct: std::collections::BTreeSet<_> = self.lease_ids.iter().collect();
+        if distinct.len() != self.lease_ids.len() {
+            return Err(Error::invalid("lease_ids", "must be different from each other"));
+        }
+        Ok(())
+    }
+}

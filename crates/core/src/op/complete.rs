@@ -1,0 +1,68 @@
+//! Ends the attempt, and with it the execution, with a result.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::encoding::{Blob, JsonText};
+use crate::error::Result;
+use crate::id::ExecutionId;
+use crate::lease::LeaseFence;
+use crate::limits;
+use crate::op::operation;
+use crate::op::parts;
+use crate::op::parts::Content;
+use crate::state::PublicState;
+
+operation! {
+    /// Ends the attempt, and with it the execution, with a result.
+    Complete "complete" Post "/v1/executions/{execution_id}/complete" Worker validated body(crate::op::parts::body_for(limits::RESULT_MAX_BYTES))
+}
+
+/// What the call says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "CompleteArgs")]
+pub struct Args {
+    /// The execution.
+    pub execution_id: ExecutionId,
+    /// The lease.
+    pub fence: LeaseFence,
+    /// The result. As any JSON value.
+    #[serde(default, deserialize_with = "crate::encoding::present_json", skip_serializing_if = "Option::is_none")]
+    pub result: Option<JsonText>,
+    /// The same as bytes; not both.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result_base64: Option<Blob>,
+    /// What the bytes are; `application/octet-stream` when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content_type: Option<String>,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "CompleteOutcome")]
+pub struct Outcome {
+    /// `completed`.
+    pub public_state: PublicState,
+    /// When it ended.
+    pub completed_at: i64,
+}
+
+impl Args {
+    /// The bytes of the result, if any.
+    pub fn result(&self) -> Result<Option<Content>> {
+        parts::Sent {
+            field: "result",
+            json: self.result.as_ref(),
+            base64: self.result_base64.as_ref(),
+            content_type: self.content_type.as_deref(),
+            max_bytes: limits::RESULT_MAX_BYTES,
+        }
+        .content()
+    }
+
+    /// Refuses a result that is too large.
+    pub fn validate(&self) -> Result<()> {
+        self.result().map(drop)
+    }
+}

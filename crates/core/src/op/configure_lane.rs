@@ -1,0 +1,46 @@
+//! Creates a lane or sets its state.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::error::Result;
+use crate::op::operation;
+use crate::op::parts;
+use crate::op::pending::LaneState;
+use crate::op::view::LaneView;
+use crate::text;
+
+operation! {
+    /// Creates a lane or sets its state.
+    ConfigureLane "configure_lane" Put "/v1/lanes/{lane}" Operator administrative validated
+}
+
+/// What the call says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "ConfigureLaneArgs")]
+pub struct Args {
+    /// The lane.
+    pub lane: String,
+    /// Where it belongs; the caller's default when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Its state from now on; as it is, or active, when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<LaneState>,
+    /// Why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// The answer.
+pub type Outcome = LaneView;
+
+impl Args {
+    /// Refuses bad names and reasons that are too long.
+    pub fn validate(&self) -> Result<()> {
+        text::name("lane", &self.lane)?;
+        parts::optional(self.namespace.as_deref(), "namespace", text::name)?;
+        parts::optional(self.reason.as_deref(), "reason", text::text)
+    }
+}

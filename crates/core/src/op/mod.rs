@@ -1,0 +1,325 @@
+//! The public operations as values. Each has a file of its own with its arguments, its answer, its method and its
+//! path; the one list at the end of this file is what the server, the client and the metrics are generated from.
+//!
+//! An operation's path parameters are fields of its arguments. Whoever speaks HTTP merges path, query and body into
+//! one JSON object; it must merge texts, because a JSON value passes through as the very text it came in.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::api_token::Role;
+use crate::error::{Code, Result};
+use crate::limits;
+
+pub mod parts;
+pub mod pending;
+pub mod view;
+
+pub mod add_execution_to_flow;
+pub mod append_frames;
+pub mod apply_dependency_to_child;
+pub mod cancel_execution;
+pub mod cancel_flow;
+pub mod change_priority;
+pub mod claim;
+pub mod claim_from_grant;
+pub mod claim_from_reclaim_grant;
+pub mod close_waitpoint;
+pub mod complete;
+pub mod configure_lane;
+pub mod create_budget;
+pub mod create_execution;
+pub mod create_executions;
+pub mod create_flow;
+pub mod create_pending_waitpoint;
+pub mod create_quota;
+pub mod create_token;
+pub mod delay;
+pub mod deliver_signal;
+pub mod deregister_worker;
+pub mod disable_lane;
+pub mod drain_lane;
+pub mod explain_execution;
+pub mod fail;
+pub mod get_budget;
+pub mod get_execution;
+pub mod get_flow;
+pub mod get_flow_graph;
+pub mod get_quota;
+pub mod get_result;
+pub mod get_state;
+pub mod get_waitpoint_token;
+pub mod heartbeat_worker;
+pub mod hold_execution;
+pub mod list_attempts;
+pub mod list_audit;
+pub mod list_budgets;
+pub mod list_events;
+pub mod list_execution_events;
+pub mod list_executions;
+pub mod list_flows;
+pub mod list_lanes;
+pub mod list_pending_waitpoints;
+pub mod list_quotas;
+pub mod list_resume_signals;
+pub mod list_tokens;
+pub mod list_upstreams;
+pub mod list_workers;
+pub mod pause_lane;
+pub mod progress;
+pub mod read_stream;
+pub mod read_summary;
+pub mod register_worker;
+pub mod release_execution;
+pub mod renew_leases;
+pub mod replay_execution;
+pub mod report_budget_usage;
+pub mod report_usage;
+pub mod reset_budget;
+pub mod resume_execution;
+pub mod resume_lane;
+pub mod return_grant;
+pub mod revoke_lease;
+pub mod revoke_token;
+pub mod rotate_waitpoint_secret;
+pub mod set_budget_limits;
+pub mod set_tags;
+pub mod stage_dependency_edge;
+pub mod suspend;
+pub mod tail_stream;
+pub mod wait_children;
+pub mod wait_execution;
+
+/// A public operation.
+pub trait Operation: Send + Sync + 'static {
+    /// The verb: the name of its span, its metric and its audit records.
+    const NAME: &'static str;
+    /// The HTTP method.
+    const METHOD: Method;
+    /// The HTTP path, with the names of arguments in braces.
+    const PATH: &'static str;
+    /// The least role that may call it; see [`Operation::role`].
+    const ROLE: Role;
+    /// It leaves an audit record.
+    const ADMINISTRATIVE: bool = false;
+    /// How arguments that cannot be read are refused.
+    const UNREADABLE: Code = Code::Invalid;
+    /// The largest HTTP body.
+    const BODY_MAX_BYTES: usize = limits::BODY_MAX_BYTES;
+
+    /// What the call says.
+    type Args: Serialize + DeserializeOwned + JsonSchema + Clone + std::fmt::Debug + Send + Sync;
+    /// The answer.
+    type Outcome: Serialize + DeserializeOwned + JsonSchema + Clone + std::fmt::Debug + Send + Sync;
+
+    /// Refuses arguments that are wrong whatever the state of the system.
+    fn validate(_args: &Self::Args) -> Result<()> {
+        Ok(())
+    }
+
+    /// The least role for these very arguments: some prove a right of their own, such as a lease.
+    fn role(_args: &Self::Args) -> Role {
+        Self::ROLE
+    }
+}
+
+/// An HTTP method.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Method {
+    /// Reads.
+    Get,
+    /// Acts.
+    Post,
+    /// Sets.
+    Put,
+    /// Removes.
+    Delete,
+}
+
+impl Method {
+    /// Its name in a request.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Method::Get => "GET",
+            Method::Post => "POST",
+            Method::Put => "PUT",
+            Method::Delete => "DELETE",
+        }
+    }
+}
+
+/// What is known of an operation without its types.
+#[derive(Debug, Clone, Copy)]
+pub struct OperationInfo {
+    /// See [`Operation::NAME`].
+    pub name: &'static str,
+    /// See [`Operation::METHOD`].
+    pub method: Method,
+    /// See [`Operation::PATH`].
+    pub path: &'static str,
+    /// See [`Operation::ROLE`].
+    pub role: Role,
+    /// See [`Operation::ADMINISTRATIVE`].
+    pub administrative: bool,
+    /// See [`Operation::BODY_MAX_BYTES`].
+    pub body_max_bytes: usize,
+    /// The JSON schema of the arguments.
+    pub args_schema: fn(&mut schemars::SchemaGenerator) -> schemars::Schema,
+    /// The JSON schema of the answer.
+    pub outcome_schema: fn(&mut schemars::SchemaGenerator) -> schemars::Schema,
+}
+
+impl OperationInfo {
+    /// What is known of this operation.
+    pub const fn of<O: Operation>() -> Self {
+        Self {
+            name: O::NAME,
+            method: O::METHOD,
+            path: O::PATH,
+            role: O::ROLE,
+            administrative: O::ADMINISTRATIVE,
+            body_max_bytes: O::BODY_MAX_BYTES,
+            args_schema: schemars::SchemaGenerator::subschema_for::<O::Args>,
+            outcome_schema: schemars::SchemaGenerator::subschema_for::<O::Outcome>,
+        }
+    }
+
+    /// The names in braces in the path.
+    pub fn path_parameters(&self) -> impl Iterator<Item = &'static str> {
+        self.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'))
+    }
+}
+
+/// Declares an operation beside its `Args` and `Outcome`: `Type "verb" Method "path" Role`, then what is special:
+/// `administrative`, `filtered` (unreadable arguments are `invalid_filter`), `validated` (there is `Args::validate`),
+/// `with_roles` (there is `Args::role`), `body(bytes)`.
+macro_rules! operation {
+    ($(#[$meta:meta])* $name:ident $verb:literal $method:ident $path:literal $role:ident $($special:ident $(($value:expr))?)*) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub struct $name;
+
+        impl $crate::op::Operation for $name {
+            const NAME: &'static str = $verb;
+            const METHOD: $crate::op::Method = $crate::op::Method::$method;
+            const PATH: &'static str = $path;
+            const ROLE: $crate::api_token::Role = $crate::api_token::Role::$role;
+            $( $crate::op::operation!(@ $special $(($value))?); )*
+            type Args = Args;
+            type Outcome = Outcome;
+        }
+    };
+    (@ administrative) => { const ADMINISTRATIVE: bool = true; };
+    (@ filtered) => { const UNREADABLE: $crate::error::Code = $crate::error::Code::InvalidFilter; };
+    (@ validated) => {
+        fn validate(args: &Args) -> $crate::error::Result<()> {
+            args.validate()
+        }
+    };
+    (@ with_roles) => {
+        fn role(args: &Args) -> $crate::api_token::Role {
+            args.role()
+        }
+    };
+    (@ body ($value:expr)) => { const BODY_MAX_BYTES: usize = $value; };
+}
+pub(crate) use operation;
+
+/// Hands the whole list of operations to a macro as `module Type;` lines. What comes before the comma is passed on in
+/// front of the list, so that one callback can serve several places.
+#[macro_export]
+macro_rules! operations {
+    ($($callback:ident)::+ $(, $($before:tt)*)?) => {
+        $($callback)::+! {
+            $($($before)*)?
+            create_execution CreateExecution;
+            create_executions CreateExecutions;
+            get_execution GetExecution;
+            get_state GetState;
+            get_result GetResult;
+            list_executions ListExecutions;
+            wait_execution WaitExecution;
+            explain_execution ExplainExecution;
+            list_attempts ListAttempts;
+            list_execution_events ListExecutionEvents;
+            list_upstreams ListUpstreams;
+            change_priority ChangePriority;
+            set_tags SetTags;
+            hold_execution HoldExecution;
+            release_execution ReleaseExecution;
+            cancel_execution CancelExecution;
+            replay_execution ReplayExecution;
+            revoke_lease RevokeLease;
+            resume_execution ResumeExecution;
+            complete Complete;
+            fail Fail;
+            delay Delay;
+            wait_children WaitChildren;
+            progress Progress;
+            append_frames AppendFrames;
+            report_usage ReportUsage;
+            renew_leases RenewLeases;
+            suspend Suspend;
+            create_pending_waitpoint CreatePendingWaitpoint;
+            deliver_signal DeliverSignal;
+            list_pending_waitpoints ListPendingWaitpoints;
+            get_waitpoint_token GetWaitpointToken;
+            close_waitpoint CloseWaitpoint;
+            list_resume_signals ListResumeSignals;
+            read_stream ReadStream;
+            tail_stream TailStream;
+            read_summary ReadSummary;
+            register_worker RegisterWorker;
+            heartbeat_worker HeartbeatWorker;
+            deregister_worker DeregisterWorker;
+            list_workers ListWorkers;
+            claim Claim;
+            claim_from_grant ClaimFromGrant;
+            claim_from_reclaim_grant ClaimFromReclaimGrant;
+            return_grant ReturnGrant;
+            create_flow CreateFlow;
+            get_flow GetFlow;
+            list_flows ListFlows;
+            get_flow_graph GetFlowGraph;
+            add_execution_to_flow AddExecutionToFlow;
+            stage_dependency_edge StageDependencyEdge;
+            apply_dependency_to_child ApplyDependencyToChild;
+            cancel_flow CancelFlow;
+            create_budget CreateBudget;
+            get_budget GetBudget;
+            list_budgets ListBudgets;
+            set_budget_limits SetBudgetLimits;
+            report_budget_usage ReportBudgetUsage;
+            reset_budget ResetBudget;
+            create_quota CreateQuota;
+            get_quota GetQuota;
+            list_quotas ListQuotas;
+            list_lanes ListLanes;
+            configure_lane ConfigureLane;
+            pause_lane PauseLane;
+            resume_lane ResumeLane;
+            drain_lane DrainLane;
+            disable_lane DisableLane;
+            list_events ListEvents;
+            rotate_waitpoint_secret RotateWaitpointSecret;
+            list_audit ListAudit;
+            create_token CreateToken;
+            list_tokens ListTokens;
+            revoke_token RevokeToken;
+        }
+    };
+}
+
+macro_rules! table {
+    ($($module:ident $name:ident;)*) => {
+        $( pub use $module::$name; )*
+
+        /// Every operation, in the order of the list.
+        pub const OPERATIONS: &[OperationInfo] = &[ $( OperationInfo::of::<$name>(), )* ];
+    };
+}
+crate::operations!(table);
+
+#[cfg(test)]
+mod tests;

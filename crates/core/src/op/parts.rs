@@ -1,0 +1,332 @@
+//! Small shapes that several operations share, and the checks of them: bytes in requests and answers, pages,
+//! renewals, secrets.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::encoding::{Blob, JsonText};
+use crate::error::{Code, Error, Result};
+use crate::id::{ExecutionId, LeaseId};
+use crate::lease::LeaseFence;
+use crate::limits;
+use crate::text;
+use crate::vocabulary;
+
+/// The content type of JSON values.
+pub const JSON: &str = "application/json";
+/// The content type of bytes whose sender said nothing about them.
+pub const OCTETS: &str = "application/octet-stream";
+/// The namespace of callers that name none.
+pub const DEFAULT_NAMESPACE: &str = "default";
+/// The lane of submissions that name none.
+pub const DEFAULT_LANE: &str = "default";
+
+/// Bytes with their content type. In JSON they are `payload_base64` and `content_type`, and bytes that are JSON are
+/// written a second time, readable, as `payload`. Whoever reads it back takes the bytes and passes over `payload`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Content {
+    /// The bytes, as they were sent.
+    pub bytes: Bytes,
+    /// What they are.
+    pub content_type: String,
+}
+
+impl Content {
+    /// The bytes as JSON text, when they say they are JSON and are.
+    pub fn json(&self) -> Option<JsonText> {
+        if !is_json(&self.content_type) {
+            return None;
+        }
+        let text = std::str::from_utf8(&self.bytes).ok()?;
+        serde_json::from_str::<JsonText>(text).ok()
+    }
+}
+
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Content")]
+struct ContentShape {
+    /// The bytes.
+    payload_base64: Blob,
+    /// What they are.
+    content_type: String,
+    /// The same, readable, when the bytes are JSON.
+    #[serde(default, skip_serializing_if = "Option::is_none", skip_deserializing)]
+    payload: Option<JsonText>,
+}
+
+impl Serialize for Content {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let payload = self.json();
+        let payload_base64 = Blob(self.bytes.clone());
+        ContentShape { payload_base64, content_type: self.content_type.clone(), payload }.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Content {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let shape = ContentShape::deserialize(deserializer)?;
+        Ok(Self { bytes: shape.payload_base64.0, content_type: shape.content_type })
+    }
+}
+
+impl JsonSchema for Content {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        ContentShape::schema_name()
+    }
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        ContentShape::json_schema(generator)
+    }
+}
+
+/// Bytes as a request may bring them: a JSON value, or base64 with a content type.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sent<'a> {
+    /// The name of the JSON field; the other is `<field>_base64`.
+    pub(crate) field: &'static str,
+    /// The JSON value.
+    pub(crate) json: Option<&'a JsonText>,
+    /// The bytes.
+    pub(crate) base64: Option<&'a Blob>,
+    /// What the bytes are.
+    pub(crate) content_type: Option<&'a str>,
+    /// The most bytes there may be.
+    pub(crate) max_bytes: usize,
+}
+
+impl Sent<'_> {
+    /// The bytes that were sent, if any. A JSON value has one content type only, its own.
+    pub(crate) fn content(&self) -> Result<Option<Content>> {
+        let field = self.field;
+        if let Some(content_type) = self.content_type {
+            text::content_type("content_type", content_type)?;
+        }
+        let content = match (self.json, self.base64) {
+            (Some(_), Some(_)) => {
+                return Err(Error::invalid(field, format!("and {field}_base64 exclude each other")));
+            }
+            (None, None) if self.content_type.is_some() => {
+                return Err(Error::invalid("content_type", format!("needs {field}_base64")));
+            }
+            (None, None) => return Ok(None),
+            (Some(json), None) => {
+                if self.content_type.is_some_and(|content_type| !is_json(content_type)) {
+                    return Err(Error::invalid("content_type", format!("must be {JSON} with a JSON value")));
+                }
+                let content_type = self.content_type.unwrap_or(JSON).to_owned();
+                Content { bytes: Bytes::copy_from_slice(json.0.as_bytes()), content_type }
+            }
+            (None, Some(blob)) => {
+                Content { bytes: blob.0.clone(), content_type: self.content_type.unwrap_or(OCTETS).to_owned() }
+            }
+        };
+        if content.bytes.len() > self.max_bytes {
+            return Err(Error::too_large(field, content.bytes.len(), self.max_bytes));
+        }
+        Ok(Some(content))
+    }
+}
+
+fn is_json(content_type: &str) -> bool {
+    content_type.split(';').next().is_some_and(|essence| essence.trim().eq_ignore_ascii_case(JSON))
+}
+
+/// How many bytes of HTTP body an operation needs whose payload may have this many: base64 and the other fields.
+pub(crate) const fn body_for(payload_bytes: usize) -> usize {
+    payload_bytes.div_ceil(3) * 4 + limits::BODY_MAX_BYTES
+}
+
+/// A text that must not appear in logs. Debug shows its length only.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct Secret(pub String);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Secret({} bytes)", self.0.len())
+    }
+}
+
+/// The answer of operations that only succeed or are refused.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Done {}
+
+/// Refuses a page that is empty or too large.
+pub(crate) fn page(limit: Option<usize>) -> Result<()> {
+    limit.map_or(Ok(()), |limit| text::within("limit", limit, 1..=limits::PAGE_MAX))
+}
+
+/// Checks what is there.
+pub(crate) fn optional(value: Option<&str>, field: &str, check: fn(&str, &str) -> Result<()>) -> Result<()> {
+    value.map_or(Ok(()), |value| check(field, value))
+}
+
+/// Checks a number that is there.
+pub(crate) fn optional_number(value: Option<i64>, field: &str, check: fn(&str, i64) -> Result<()>) -> Result<()> {
+    value.map_or(Ok(()), |value| check(field, value))
+}
+
+/// Refuses a list with more entries than it may have.
+pub(crate) fn at_most(field: &str, count: usize, max: usize) -> Result<()> {
+    if count > max { Err(text::too_many(field, count, max)) } else { Ok(()) }
+}
+
+/// Refuses an empty list, and one with more entries than it may have.
+pub(crate) fn some_at_most(field: &str, count: usize, max: usize) -> Result<()> {
+    if count == 0 {
+        return Err(Error::invalid(field, "must not be empty"));
+    }
+    at_most(field, count, max)
+}
+
+/// A tag filter, written `key=value`, as its key and value.
+pub(crate) fn tag_filter(tag: Option<&str>) -> Result<Option<(&str, &str)>> {
+    let Some(tag) = tag else { return Ok(None) };
+    let Some((key, value)) = tag.split_once('=') else {
+        let refusal = Error::new(Code::InvalidFilter, "tag must be key=value");
+        return Err(refusal.with("field", "tag").with("valid", "key=value"));
+    };
+    text::tag_key("tag", key)?;
+    text::tag_value("tag", value)?;
+    Ok(Some((key, value)))
+}
+
+/// Refuses empty usage reports and amounts out of range.
+pub(crate) fn usage(usage: &BTreeMap<String, i64>) -> Result<()> {
+    some_at_most("usage", usage.len(), limits::BUDGET_DIMENSIONS_MAX)?;
+    for (dimension, &amount) in usage {
+        text::name("usage", dimension)?;
+        text::within(&format!("usage.{dimension}"), amount, 0..=limits::USAGE_MAX)?;
+    }
+    Ok(())
+}
+
+/// Refuses no lanes, too many lanes and bad names.
+pub(crate) fn lanes(lanes: &[String]) -> Result<()> {
+    if lanes.is_empty() {
+        return Err(Error::of(Code::NoLanes).with("field", "lanes"));
+    }
+    at_most("lanes", lanes.len(), limits::LANES_MAX)?;
+    lanes.iter().try_for_each(|lane| text::name("lanes", lane))
+}
+
+/// One lease to renew.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Renewal {
+    /// The execution it is a lease of.
+    pub execution_id: ExecutionId,
+    /// The lease.
+    pub fence: LeaseFence,
+    /// How long it is to last from now; as long as before when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease_ttl_ms: Option<i64>,
+}
+
+/// Refuses too many renewals, and TTLs out of range.
+pub(crate) fn renewals(field: &str, renewals: &[Renewal]) -> Result<()> {
+    at_most(field, renewals.len(), limits::RENEWALS_MAX)?;
+    renewals.iter().try_for_each(|renewal| optional_number(renewal.lease_ttl_ms, "lease_ttl_ms", text::lease_ttl))
+}
+
+vocabulary! {
+    /// Why a lease is lost for good.
+    pub enum LeaseLoss {
+        /// It ran out.
+        Expired "expired",
+        /// An operator took it away.
+        Revoked "revoked",
+        /// The execution was cancelled.
+        Cancelled "cancelled",
+        /// The holder ended it, or another lease holds the execution.
+        Stale "stale",
+        /// The execution is gone.
+        NotFound "not_found",
+    }
+}
+
+/// What became of one renewal, each on its own.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub enum RenewalOutcome {
+    /// The lease holds.
+    Renewed {
+        /// The execution.
+        execution_id: ExecutionId,
+        /// The lease.
+        lease_id: LeaseId,
+        /// Until when, in the store's time.
+        expires_at: i64,
+    },
+    /// The lease is lost; the holder stops working.
+    Lost {
+        /// The execution.
+        execution_id: ExecutionId,
+        /// The lease.
+        lease_id: LeaseId,
+        /// Why.
+        reason: LeaseLoss,
+        /// The refusal a single call would have got.
+        error: Error,
+    },
+    /// Nothing is known; the holder tries again.
+    Failed {
+        /// The execution.
+        execution_id: ExecutionId,
+        /// The lease.
+        lease_id: LeaseId,
+        /// What went wrong.
+        error: Error,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sent<'a>(json: Option<&'a JsonText>, base64: Option<&'a Blob>, content_type: Option<&'a str>) -> Sent<'a> {
+        Sent { field: "input", json, base64, content_type, max_bytes: 8 }
+    }
+
+    #[test]
+    fn json_and_bytes_exclude_each_other() {
+        let (json, blob) = (JsonText("1".into()), Blob::from("x"));
+        let error = sent(Some(&json), Some(&blob), None).content().unwrap_err();
+        assert_eq!((error.code, &error.details["field"]), (Code::Invalid, &"input".into()));
+        assert_eq!(sent(None, None, None).content().unwrap(), None);
+        assert!(sent(None, None, Some("text/plain")).content().is_err());
+        assert!(sent(Some(&json), None, Some("text/plain")).content().is_err());
+    }
+
+    #[test]
+    fn bytes_hold_at_the_limit_and_not_one_past_it() {
+        let content = sent(None, Some(&Blob::from("12345678")), None).content().unwrap().unwrap();
+        assert_eq!((&content.bytes[..], content.content_type.as_str()), (&b"12345678"[..], OCTETS));
+        let error = sent(None, Some(&Blob::from("123456789")), None).content().unwrap_err();
+        assert_eq!(error.code, Code::PayloadTooLarge);
+    }
+
+    #[test]
+    fn content_that_is_json_can_also_be_read_as_json() {
+        let json = JsonText(r#"{"a": 1.0}"#.into());
+        let content = Sent { max_bytes: 100, ..sent(Some(&json), None, None) }.content().unwrap().unwrap();
+        let text = serde_json::to_string(&content).unwrap();
+        assert!(text.ends_with(r#""payload":{"a": 1.0}}"#), "{text}");
+        assert_eq!(serde_json::from_str::<Content>(&text).unwrap(), content);
+    }
+
+    #[test]
+    fn bytes_that_only_claim_to_be_json_come_back_unchanged() {
+        let content = Content { bytes: Bytes::from_static(b"\xff{"), content_type: JSON.into() };
+        let text = serde_json::to_string(&content).unwrap();
+        assert!(!text.contains("\"payload\""), "{text}");
+        assert_eq!(serde_json::from_str::<Content>(&text).unwrap(), content);
+    }
+
+    #[test]
+    fn a_secret_does_not_show() {
+        assert_eq!(format!("{:?}", Secret("hunter2".into())), "Secret(7 bytes)");
+    }
+}

@@ -1,0 +1,314 @@
+//! What holds for every operation, and round trips of some.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::id::{ExecutionId, LeaseId, Mint};
+use crate::partition::Partition;
+
+fn mint(n: u8) -> Mint {
+    Mint { now_ms: 1_700_000_000_000, random: [n; 10] }
+}
+
+fn execution(n: u8) -> ExecutionId {
+    ExecutionId::in_partition(Partition::flow(3), &mint(n))
+}
+
+fn fence() -> Value {
+    json!({ "attempt": 0, "lease_id": LeaseId::mint(&mint(9)), "epoch": 1 })
+}
+
+fn schema(info: &OperationInfo, of: fn(&OperationInfo, &mut schemars::SchemaGenerator) -> schemars::Schema) -> Value {
+    let mut generator = schemars::SchemaGenerator::default();
+    let schema = of(info, &mut generator).to_value();
+    let Some(reference) = schema.get("$ref").and_then(Value::as_str) else { return schema };
+    let name = reference.rsplit('/').next().unwrap();
+    generator.definitions()[name].clone()
+}
+
+#[test]
+fn names_and_routes_are_unique() {
+    let mut names = BTreeSet::new();
+    let mut routes = BTreeSet::new();
+    for info in OPERATIONS {
+        assert!(names.insert(info.name), "{} stands twice", info.name);
+        // Two routes that differ only in the name of a parameter are one route.
+        let shape: Vec<_> = info.path.split('/').map(|part| if part.starts_with('{') { "{}" } else { part }).collect();
+        assert!(routes.insert((info.method, shape)), "{} {} stands twice", info.method.as_str(), info.path);
+        assert!(info.path.starts_with("/v1/"), "{}", info.path);
+    }
+}
+
+#[test]
+fn every_file_is_in_the_list() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/op");
+    let files: BTreeSet<String> = std::fs::read_dir(folder)
+        .unwrap()
+        .filter_map(|entry| Some(entry.unwrap().file_name().to_str()?.strip_suffix(".rs")?.to_owned()))
+        .filter(|name| !matches!(name.as_str(), "mod" | "parts" | "tests" | "pending"))
+        .collect();
+    let listed: BTreeSet<String> = OPERATIONS.iter().map(|info| info.name.to_owned()).collect();
+    assert_eq!(files, listed);
+}
+
+#[test]
+fn path_parameters_are_required_arguments() {
+    for info in OPERATIONS {
+        let schema = schema(info, |info, generator| (info.args_schema)(generator));
+        for parameter in info.path_parameters() {
+            assert!(schema["properties"].get(parameter).is_some(), "{} has no argument {parameter}", info.name);
+            let required = schema["required"].as_array().is_some_and(|list| list.contains(&parameter.into()));
+            assert!(required, "{}: {parameter} is in the path and must be required", info.name);
+        }
+    }
+}
+
+#[test]
+fn every_operation_refuses_unknown_arguments() {
+    for info in OPERATIONS {
+        let schema = schema(info, |info, generator| (info.args_schema)(generator));
+        assert_eq!(schema["additionalProperties"], json!(false), "{} takes unknown arguments", info.name);
+    }
+    let args = json!({ "execution_id": execution(1), "fence": fence(), "reson": "typing" });
+    let error = serde_json::from_value::<fail::Args>(args).unwrap_err().to_string();
+    assert!(error.contains("unknown field `reson`"), "{error}");
+}
+
+#[test]
+fn every_argument_and_answer_is_described() {
+    for info in OPERATIONS {
+        for schema in [
+            schema(info, |info, generator| (info.args_schema)(generator)),
+            schema(info, |info, generator| (info.outcome_schema)(generator)),
+        ] {
+            let Some(properties) = schema["properties"].as_object() else { continue };
+            for (name, property) in properties {
+                let described = property["description"].is_string() || property.get("$ref").is_some();
+                assert!(described, "{}: {name} has no description", info.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn schemas_of_different_operations_have_different_names() {
+    let mut generator = schemars::SchemaGenerator::default();
+    for info in OPERATIONS {
+        (info.args_schema)(&mut generator);
+        (info.outcome_schema)(&mut generator);
+    }
+    for name in generator.definitions().keys() {
+        let numbered = name.ends_with(|c: char| c.is_ascii_digit());
+        assert!(!numbered && name != "Args" && name != "Outcome", "{name} is the name of two types");
+    }
+}
+
+#[test]
+fn what_acts_on_the_system_leaves_an_audit_record() {
+    for info in OPERATIONS {
+        let admin = matches!(info.role, Role::Operator | Role::Admin);
+        if admin && info.method != Method::Get && !matches!(info.name, "deliver_signal" | "report_budget_usage") {
+            assert!(info.administrative, "{} leaves no audit record", info.name);
+        }
+        assert!(!(info.administrative && info.method == Method::Get), "{} only reads", info.name);
+    }
+}
+
+fn round_trip<O: Operation>(args: Value) -> O::Args {
+    let parsed: O::Args =
+        serde_json::from_str(&args.to_string()).unwrap_or_else(|error| panic!("{}: {error}", O::NAME));
+    let written = serde_json::to_string(&parsed).unwrap();
+    assert_eq!(serde_json::from_str::<Value>(&written).unwrap(), args, "{}", O::NAME);
+    O::validate(&parsed).unwrap_or_else(|error| panic!("{}: {error}", O::NAME));
+    parsed
+}
+
+#[test]
+fn arguments_survive_json() {
+    round_trip::<CreateExecution>(json!({
+        "kind": "agent.run", "lane": "gpu", "input": null, "priority": 3, "tags": { "team": "a" },
+        "required_capabilities": ["cuda", "gpu"], "budget_ids": ["team-a"],
+        "delay_until": 1_700_000_000_000i64, "idempotency_key": "order 7",
+    }));
+    round_trip::<Complete>(json!({
+        "execution_id": execution(1), "fence": fence(), "result_base64": "AP8=", "content_type": "image/png",
+    }));
+    round_trip::<Fail>(json!({ "execution_id": execution(1), "fence": fence(), "reason": "no answer" }));
+    round_trip::<Claim>(json!({
+        "instance_id": "w-1", "lanes": ["default"], "max_tasks": 1, "mode": "grant", "retry": true,
+        "lease_ids": [LeaseId::mint(&mint(1))],
+    }));
+    round_trip::<ListExecutions>(json!({ "state": "waiting_children", "tag": "team=a=b", "limit": 1000 }));
+    round_trip::<CreateFlow>(json!({
+        "kind": "etl",
+        "nodes": [
+            { "name": "read", "request": { "kind": "read" } },
+            { "name": "write", "request": { "kind": "write" } },
+        ],
+        "edges": [{ "from": "read", "to": "write", "data_ref": "rows" }],
+    }));
+    round_trip::<CreateBudget>(json!({
+        "name": "team-a", "dimensions": { "tokens": { "hard": 100, "soft": 80 } }, "enforcement": "observe",
+    }));
+    round_trip::<HeartbeatWorker>(json!({
+        "instance_id": "w-1", "nonce": "abc", "leases": [{ "execution_id": execution(1), "fence": fence() }],
+    }));
+}
+
+#[test]
+fn answers_carry_their_outcome_by_name() {
+    let retry = fail::Outcome::RetryScheduled { at: 1_700_000_000_000 };
+    assert_eq!(serde_json::to_string(&retry).unwrap(), r#"{"outcome":"retry_scheduled","at":1700000000000}"#);
+    let created = create_execution::Outcome {
+        execution_id: execution(1),
+        duplicate: false,
+        flow_id: None,
+        public_state: crate::state::PublicState::Waiting,
+    };
+    let created = create_executions::CreateResult::Created(created);
+    let text = serde_json::to_string(&created).unwrap();
+    assert!(text.starts_with(r#"{"outcome":"created","execution_id":"#), "{text}");
+    assert_eq!(serde_json::from_str::<create_executions::CreateResult>(&text).unwrap(), created);
+}
+
+#[test]
+fn an_input_of_null_is_an_input() {
+    let content = |text: &str| serde_json::from_str::<create_execution::Args>(text).unwrap().input().unwrap();
+    assert_eq!(&content(r#"{"kind":"k","input":null}"#).unwrap().bytes[..], b"null");
+    assert_eq!(content(r#"{"kind":"k"}"#), None);
+    let kept = content(r#"{"kind":"k","input":{"n": 1.0}}"#).unwrap();
+    assert_eq!((&kept.bytes[..], kept.content_type.as_str()), (&br#"{"n": 1.0}"#[..], parts::JSON));
+}
+
+fn named(kind: &str) -> create_execution::Args {
+    create_execution::Args { kind: kind.into(), ..Default::default() }
+}
+
+#[test]
+fn the_content_of_a_submission_is_compared_without_identity_trace_and_defaults() {
+    let plain = named("k").content_digest();
+    let same = create_execution::Args {
+        execution_id: Some(execution(1)),
+        idempotency_key: Some("key".into()),
+        trace_context: Some("00-1-2-01".into()),
+        lane: Some("default".into()),
+        priority: Some(-5),
+        policy: Some(Default::default()),
+        ..named("k")
+    };
+    assert_eq!(same.content_digest(), plain);
+    let input = create_execution::Args { input: Some(crate::JsonText("1".into())), ..named("k") };
+    for other in [named("l"), input, create_execution::Args { priority: Some(1), ..named("k") }] {
+        assert_ne!(other.content_digest(), plain);
+    }
+}
+
+#[test]
+fn batches_hold_at_the_limit_and_not_one_past_it() {
+    let batch = |n: usize| create_executions::Args { executions: vec![named("k"); n] };
+    assert!(batch(limits::BATCH_CREATE_MAX).validate().is_ok());
+    assert!(batch(limits::BATCH_CREATE_MAX + 1).validate().is_err() && batch(0).validate().is_err());
+
+    let renewal: parts::Renewal =
+        serde_json::from_value(json!({ "execution_id": execution(1), "fence": fence() })).unwrap();
+    let renewals = |n: usize| renew_leases::Args { leases: vec![renewal.clone(); n] };
+    assert!(renewals(limits::RENEWALS_MAX).validate().is_ok());
+    assert!(renewals(limits::RENEWALS_MAX + 1).validate().is_err());
+
+    let graph = |nodes: usize| create_flow::Args {
+        kind: "f".into(),
+        nodes: (0..nodes)
+            .map(|n| create_flow::NodeRequest { name: format!("n{n}"), request: named("k"), ..Default::default() })
+            .collect(),
+        ..Default::default()
+    };
+    assert!(graph(limits::GRAPH_NODES_MAX).validate().is_ok());
+    assert!(graph(limits::GRAPH_NODES_MAX + 1).validate().is_err());
+
+    let frame = append_frames::FrameRequest { frame_type: "token".into(), ..Default::default() };
+    let frames = |n: usize| append_frames::Args {
+        execution_id: execution(1),
+        fence: serde_json::from_value(fence()).unwrap(),
+        first_sequence: 1,
+        frames: vec![frame.clone(); n],
+    };
+    assert!(frames(limits::FRAMES_PER_APPEND_MAX).validate().is_ok());
+    assert!(frames(limits::FRAMES_PER_APPEND_MAX + 1).validate().is_err() && frames(0).validate().is_err());
+}
+
+fn claim() -> claim::Args {
+    serde_json::from_value(json!({ "instance_id": "w-1", "lanes": ["default"] })).unwrap()
+}
+
+#[test]
+fn a_claim_holds_at_its_limits_and_not_one_past_them() {
+    let tasks = |n: usize| claim::Args { max_tasks: Some(n), ..claim() };
+    assert!(tasks(limits::CLAIM_TASKS_MAX).validate().is_ok());
+    assert!(tasks(limits::CLAIM_TASKS_MAX + 1).validate().is_err() && tasks(0).validate().is_err());
+    let wait = |wait_ms: i64| claim::Args { wait_ms: Some(wait_ms), ..claim() };
+    assert!(wait(limits::CLAIM_WAIT_MAX_MS).validate().is_ok());
+    assert!(wait(limits::CLAIM_WAIT_MAX_MS + 1).validate().is_err());
+    let lanes = |n: usize| claim::Args { lanes: vec!["a".into(); n], ..claim() };
+    assert!(lanes(limits::LANES_MAX).validate().is_ok() && lanes(limits::LANES_MAX + 1).validate().is_err());
+    assert_eq!(lanes(0).validate().unwrap_err().code, Code::NoLanes);
+}
+
+#[test]
+fn lease_ids_fit_the_tasks_they_are_for() {
+    let ids = |ids: &[u8]| claim::Args {
+        lease_ids: ids.iter().map(|&n| LeaseId::mint(&mint(n))).collect(),
+        max_tasks: Some(2),
+        retry: true,
+        ..claim()
+    };
+    assert!(ids(&[1, 2]).validate().is_ok());
+    for wrong in [&[][..], &[1], &[1, 1], &[1, 2, 3]] {
+        assert_eq!(ids(wrong).validate().unwrap_err().details["field"], "lease_ids", "{wrong:?}");
+    }
+}
+
+#[test]
+fn a_graph_that_does_not_fit_together_is_refused() {
+    let graph = |edges: &[(&str, &str)]| create_flow::Args {
+        kind: "f".into(),
+        nodes: ["a", "b"]
+            .map(|name| create_flow::NodeRequest { name: name.into(), request: named("k"), ..Default::default() })
+            .into(),
+        edges: edges
+            .iter()
+            .map(|&(from, to)| create_flow::GraphEdge { from: from.into(), to: to.into(), ..Default::default() })
+            .collect(),
+        ..Default::default()
+    };
+    assert!(graph(&[("a", "b")]).validate().is_ok());
+    assert_eq!(graph(&[("a", "a")]).validate().unwrap_err().code, Code::SelfReferencingEdge);
+    assert_eq!(graph(&[("a", "c")]).validate().unwrap_err().details["field"], "edges.to");
+    assert_eq!(graph(&[("a", "b"), ("a", "b")]).validate().unwrap_err().details["field"], "edges");
+    let mut foreign = graph(&[]);
+    foreign.nodes[1].request.namespace = Some("elsewhere".into());
+    assert_eq!(foreign.validate().unwrap_err().details["node"], "b");
+}
+
+#[test]
+fn a_proof_in_the_arguments_lowers_the_role() {
+    let with = |proof: Value| {
+        let mut args = json!({ "execution_id": execution(1) });
+        args.as_object_mut().unwrap().extend(proof.as_object().unwrap().clone());
+        args
+    };
+    let cancel = |proof| CancelExecution::role(&serde_json::from_value(with(proof)).unwrap());
+    assert_eq!(cancel(json!({})), Role::Operator);
+    assert_eq!(cancel(json!({ "fence": fence() })), Role::Worker);
+    let signal = |proof| DeliverSignal::role(&serde_json::from_value(with(proof)).unwrap());
+    assert_eq!(signal(json!({ "name": "approve" })), Role::Operator);
+    assert_eq!(signal(json!({ "name": "approve", "token": "k1:00" })), Role::Reader);
+}
+
+#[test]
+fn secrets_do_not_show_in_debug_output() {
+    let args: rotate_waitpoint_secret::Args =
+        serde_json::from_value(json!({ "new_kid": "k2", "new_secret_hex": "deadbeef" })).unwrap();
+    assert!(!format!("{args:?}").contains("deadbeef"));
+}

@@ -1,0 +1,329 @@
+//! Executions, their attempts and leases, and the task a claim hands out.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::capability::CapabilitySet;
+use crate::condition::Condition;
+use crate::event::Event;
+use crate::id::{AttemptIndex, ExecutionId, FlowId, LeaseEpoch, LeaseId, SuspensionId, WaitpointId};
+use crate::lease::{AttemptKind, AttemptOutcome, ClaimKind, LeaseEnd, LeaseFence};
+use crate::op::parts::Content;
+use crate::op::view::JoinView;
+use crate::policy::{FallbackTier, Policy};
+use crate::state::{EligibilityState, PublicState, StateVector};
+use crate::suspension::{ResumeSignal, SuspendReason, TimeoutBehavior};
+use crate::text::Tags;
+
+/// Everything about an execution but its bytes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ExecutionView {
+    /// Its id.
+    pub execution_id: ExecutionId,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its lane.
+    pub lane: String,
+    /// What kind of work it is.
+    pub kind: String,
+    /// Its priority; higher goes first.
+    pub priority: i64,
+    /// Who submitted it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub creator: Option<String>,
+    /// Its tags.
+    pub tags: Tags,
+    /// The one word people see.
+    pub public_state: PublicState,
+    /// The six dimensions behind it.
+    pub state: StateVector,
+    /// What exactly it waits for, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blocking_detail: Option<String>,
+    /// Everything that holds it back, the one shown first.
+    pub held_by: Vec<EligibilityState>,
+    /// The number of its current or last attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<AttemptIndex>,
+    /// Retries since its creation or last replay.
+    pub retry_count: u32,
+    /// Leases it lost.
+    pub reclaim_count: u32,
+    /// Times it was replayed.
+    pub replay_count: u32,
+    /// What its worker last said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<ProgressView>,
+    /// The flow it is in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flow_id: Option<FlowId>,
+    /// Its name in the flow's graph.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// How many of its upstreams it still waits for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub join: Option<JoinView>,
+    /// What it asks of the engine.
+    pub policy: Policy,
+    /// What a worker must be able to do.
+    pub required_capabilities: CapabilitySet,
+    /// The budgets it is charged to.
+    pub budget_ids: Vec<String>,
+    /// The quota it runs under.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota_policy_id: Option<String>,
+    /// The key it was created with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<String>,
+    /// When it was created.
+    pub created_at: i64,
+    /// When it last changed.
+    pub updated_at: i64,
+    /// When its first attempt began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<i64>,
+    /// When it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completed_at: Option<i64>,
+    /// When its delay or backoff ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delay_until: Option<i64>,
+    /// When it expires.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_at: Option<i64>,
+    /// What last went wrong.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_failure: Option<FailureView>,
+    /// Who cancelled it, and why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cancellation: Option<CancellationView>,
+    /// The lease that holds it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease: Option<LeaseView>,
+    /// What it is suspended on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suspension: Option<SuspensionView>,
+    /// What there is to fetch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<ResultView>,
+}
+
+/// The short form in lists.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ExecutionSummary {
+    /// Its id.
+    pub execution_id: ExecutionId,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its lane.
+    pub lane: String,
+    /// What kind of work it is.
+    pub kind: String,
+    /// Its state.
+    pub public_state: PublicState,
+    /// Its priority.
+    pub priority: i64,
+    /// When it was created.
+    pub created_at: i64,
+    /// The flow it is in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flow_id: Option<FlowId>,
+    /// Its name in the flow's graph.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+}
+
+/// What a worker said about its progress.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ProgressView {
+    /// How far it is, 0 to 100.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pct: Option<u8>,
+    /// What it is doing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// When it said so.
+    pub reported_at: i64,
+}
+
+/// A failure.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct FailureView {
+    /// What went wrong.
+    pub reason: String,
+    /// What kind of thing went wrong.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub category: Option<String>,
+    /// In which attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<AttemptIndex>,
+    /// When.
+    pub failed_at: i64,
+}
+
+/// A cancellation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CancellationView {
+    /// Why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Who asked for it: operator, lease_holder, flow or timeout.
+    pub source: String,
+    /// When.
+    pub cancelled_at: i64,
+}
+
+/// What is known of a result without its bytes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ResultView {
+    /// What it is.
+    pub content_type: String,
+    /// How many bytes it has.
+    pub size: u64,
+}
+
+/// What a suspended execution waits for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SuspensionView {
+    /// The suspension.
+    pub suspension_id: SuspensionId,
+    /// Why it was suspended.
+    pub reason: SuspendReason,
+    /// What resumes it.
+    pub condition: Condition,
+    /// Where its signals arrive.
+    pub waitpoint_ids: Vec<WaitpointId>,
+    /// Who asked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requested_by: Option<String>,
+    /// Whether an operator may resume it.
+    pub allow_operator_resume: bool,
+    /// Since when.
+    pub suspended_at: i64,
+    /// When it gives up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_at: Option<i64>,
+    /// What happens then.
+    pub timeout_behavior: TimeoutBehavior,
+}
+
+/// A lease, present or past.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LeaseView {
+    /// Its id.
+    pub lease_id: LeaseId,
+    /// Which lease of the execution it is.
+    pub epoch: LeaseEpoch,
+    /// Which attempt it runs.
+    pub attempt: AttemptIndex,
+    /// The worker's logical name.
+    pub worker_id: String,
+    /// The very process.
+    pub instance_id: String,
+    /// When it was taken.
+    pub acquired_at: i64,
+    /// When it runs out, while it holds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<i64>,
+    /// When it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<i64>,
+    /// Why it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<LeaseEnd>,
+}
+
+/// One attempt with its leases.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct AttemptView {
+    /// From 0, without gaps.
+    pub index: AttemptIndex,
+    /// Why it was started.
+    pub kind: AttemptKind,
+    /// The worker that held its last lease.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker_id: Option<String>,
+    /// When its first lease was taken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<i64>,
+    /// When it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<i64>,
+    /// How it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<AttemptOutcome>,
+    /// What went wrong.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure_reason: Option<String>,
+    /// What kind of thing went wrong.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure_category: Option<String>,
+    /// Its leases, oldest first.
+    pub leases: Vec<LeaseView>,
+}
+
+/// Something that happened.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct EventView {
+    /// Unique, and growing within a partition; a repeat has the same one.
+    pub event_id: String,
+    /// When.
+    pub happened_at: i64,
+    /// What.
+    pub event: Event,
+}
+
+/// Work that a claim hands out, with everything the worker needs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Task {
+    /// The execution.
+    pub execution_id: ExecutionId,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its lane.
+    pub lane: String,
+    /// What kind of work it is.
+    pub kind: String,
+    /// Its priority.
+    pub priority: i64,
+    /// Its tags.
+    pub tags: Tags,
+    /// What was submitted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input: Option<Content>,
+    /// What the claim took up.
+    pub claim_kind: ClaimKind,
+    /// To be shown with every call about this task.
+    pub fence: LeaseFence,
+    /// When the lease runs out, in the store's time.
+    pub lease_expires_at: i64,
+    /// How long the lease lasts without a renewal.
+    pub lease_ttl_ms: i64,
+    /// How much time under a lease the attempt has left.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt_timeout_left_ms: Option<i64>,
+    /// When the execution expires.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_at: Option<i64>,
+    /// Retries so far.
+    pub retry_count: u32,
+    /// The signals that resumed it.
+    pub resume_signals: Vec<ResumeSignal>,
+    /// What its suspension handed over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub continuation: Option<Content>,
+    /// The number of the attempt's next stream frame.
+    pub next_frame_sequence: u64,
+    /// The model to use in this attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fallback_tier: Option<FallbackTier>,
+    /// The flow it is in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flow_id: Option<FlowId>,
+    /// Its name in the flow's graph.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// The submitter's trace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace_context: Option<String>,
+}

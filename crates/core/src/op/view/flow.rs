@@ -1,0 +1,152 @@
+//! Flows, their graphs and dependencies.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::id::{AttemptIndex, EdgeId, ExecutionId, FlowId};
+use crate::op::parts::Content;
+use crate::op::pending::{CancelFlowPolicy, EdgeState, FlowState, JoinPolicy};
+use crate::op::view::FailureView;
+use crate::state::PublicState;
+use crate::text::Tags;
+
+/// A flow.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct FlowView {
+    /// Its id.
+    pub flow_id: FlowId,
+    /// Its namespace.
+    pub namespace: String,
+    /// What kind of flow it is.
+    pub kind: String,
+    /// Its tags.
+    pub tags: Tags,
+    /// Its state, exact and current.
+    pub state: FlowState,
+    /// How many executions are in it.
+    pub member_count: u32,
+    /// Its members by state.
+    pub counts: BTreeMap<PublicState, u64>,
+    /// Grows with every change of the graph.
+    pub graph_revision: u64,
+    /// When it was created.
+    pub created_at: i64,
+    /// When its last member ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<i64>,
+    /// How it was cancelled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cancellation: Option<FlowCancellation>,
+}
+
+/// How a flow was cancelled.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct FlowCancellation {
+    /// Which members it concerns.
+    pub policy: CancelFlowPolicy,
+    /// Why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// When.
+    pub cancelled_at: i64,
+}
+
+/// A flow's graph, for pictures of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct GraphView {
+    /// The flow.
+    pub flow: FlowView,
+    /// Its members, oldest first.
+    pub nodes: Vec<GraphNode>,
+    /// Their dependencies.
+    pub edges: Vec<EdgeView>,
+}
+
+/// A member in the graph.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct GraphNode {
+    /// The execution.
+    pub execution_id: ExecutionId,
+    /// Its name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// What kind of work it is.
+    pub kind: String,
+    /// Its state.
+    pub public_state: PublicState,
+    /// How it joins its upstreams.
+    pub join: JoinView,
+    /// Its current or last attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<AttemptIndex>,
+    /// When it was created.
+    pub created_at: i64,
+    /// When its first attempt began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<i64>,
+    /// When it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completed_at: Option<i64>,
+}
+
+/// How a child joins its upstreams, and how far they are.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct JoinView {
+    /// When it may run.
+    pub policy: JoinPolicy,
+    /// Upstreams it has.
+    pub total: u32,
+    /// Upstreams that ended well.
+    pub satisfied: u32,
+    /// Upstreams that ended otherwise.
+    pub failed: u32,
+}
+
+/// A dependency.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct EdgeView {
+    /// Its id.
+    pub edge_id: EdgeId,
+    /// What must end first.
+    pub upstream: ExecutionId,
+    /// What waits for it.
+    pub downstream: ExecutionId,
+    /// What its creator calls it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// Under which name the downstream knows the upstream's result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_ref: Option<String>,
+    /// What became of it.
+    pub state: EdgeState,
+}
+
+/// An upstream, as its downstream's worker reads it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct UpstreamView {
+    /// The edge.
+    pub edge_id: EdgeId,
+    /// The upstream.
+    pub execution_id: ExecutionId,
+    /// Its name in the flow's graph.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// The edge's kind.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// The name of its result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_ref: Option<String>,
+    /// What became of the edge.
+    pub edge_state: EdgeState,
+    /// The upstream's state.
+    pub public_state: PublicState,
+    /// What went wrong in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_failure: Option<FailureView>,
+    /// Its result, when asked for and there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<Content>,
+}
