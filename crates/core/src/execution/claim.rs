@@ -1,0 +1,372 @@
+//! Taking an execution under a lease, directly or through a grant, and losing the lease again.
+
+use super::{Execution, ResumedBy};
+use crate::error::{Code, Error, Result};
+use crate::event::{Effects, EventType};
+use crate::execution::Failure;
+use crate::id::{AttemptIndex, LeaseId};
+use crate::lease::{
+    Attempt, AttemptKind, AttemptOutcome, ClaimGrant, ClaimKind, Grant, GrantKind, HistoryRecord, Lease, LeaseEnd,
+    LeaseEnding, LeaseFence,
+};
+use crate::limits;
+use crate::state::{
+    AttemptState, BlockingReason, EligibilityState, LifecyclePhase, OwnershipState, TerminalOutcome,
+};
+
+/// Who claims, under which lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claim {
+    /// Chosen by the claimer; for a grant its id.
+    pub lease_id: LeaseId,
+    /// The worker's logical name.
+    pub worker_id: String,
+    /// The very process.
+    pub instance_id: String,
+    /// How long the lease lasts without a renewal.
+    pub ttl_ms: i64,
+    /// Whether the claim took a concurrency slot of the execution's quota.
+    pub slot: bool,
+}
+
+/// What was claimed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClaimedAttempt {
+    /// What the claim took up.
+    pub kind: ClaimKind,
+    /// The fence every call of the holder must show.
+    pub fence: LeaseFence,
+}
+
+impl Execution {
+    /// What a claim would take up now.
+    pub fn claim_kind(&self) -> ClaimKind {
+        match self.state.attempt_state {
+            AttemptState::PendingRetryAttempt => ClaimKind::Retry,
+            AttemptState::PendingReclaimAttempt => ClaimKind::Reclaim,
+            AttemptState::PendingReplayAttempt => ClaimKind::Replay,
+            AttemptState::AttemptInterrupted => ClaimKind::Resumed,
+            _ => ClaimKind::Initial,
+        }
+    }
+
+    /// The number of the attempt that a claim would run now.
+    pub fn next_attempt_index(&self) -> AttemptIndex {
+        match &self.attempt {
+            None => AttemptIndex(0),
+            Some(attempt) if attempt.ended_at == 0 => attempt.index,
+            Some(attempt) => attempt.index.next(),
+        }
+    }
+
+    /// Takes it under a lease. An outstanding grant refuses this; use [`Execution::claim_granted`].
+    pub fn claim(&mut self, claim: &Claim, now: i64, effects: &mut Effects) -> Result<ClaimedAttempt> {
+        if self.state.lifecycle_phase != LifecyclePhase::Runnable {
+            return Err(Error::of(Code::ExecutionNotLeaseable).with("public_state", self.public_state()));
+        }
+        if self.grant.is_some() {
+            return Err(Error::of(Code::GrantAlreadyExists));
+        }
+        if !self.holds.is_empty() {
+            return Err(Error::of(Code::ExecutionNotEligible)
+                .with("eligibility_state", self.state.eligibility_state)
+                .with("blocking_reason", self.state.blocking_reason));
+        }
+        let now = self.touch(now);
+        let kind = self.claim_kind();
+        let index = self.next_attempt_index();
+        self.record_history(effects);
+        if self.attempt.as_ref().is_none_or(|attempt| attempt.ended_at != 0) {
+            self.begin_attempt(index, kind, now);
+        }
+        self.epoch = self.epoch.next();
+        self.lease = Some(Lease {
+            id: claim.lease_id,
+            epoch: self.epoch,
+            attempt: index,
+            worker_id: claim.worker_id.clone(),
+            instance_id: claim.instance_id.clone(),
+            kind,
+            acquired_at: now,
+            ttl_ms: claim.ttl_ms,
+            ..Default::default()
+        });
+        if self.started_at == 0 {
+            self.started_at = now;
+        }
+        self.slot = claim.slot.then_some(claim.lease_id);
+        self.state.lifecycle_phase = LifecyclePhase::Active;
+        self.state.ownership_state = OwnershipState::Leased;
+        self.state.eligibility_state = EligibilityState::NotApplicable;
+        self.state.blocking_reason = BlockingReason::None;
+        self.state.attempt_state = AttemptState::RunningAttempt;
+        self.blocking_detail.clear();
+        let event_type =
+            if kind == ClaimKind::Reclaim { EventType::LeaseReclaimed } else { EventType::LeaseAcquired };
+        self.lease_event(event_type, effects);
+        let fence = LeaseFence { attempt: index, lease_id: claim.lease_id, epoch: self.epoch };
+        Ok(ClaimedAttempt { kind, fence })
+    }
+
+    /// What the past of the execution must remember before the next lease overwrites it.
+    fn record_history(&mut self, effects: &mut Effects) {
+        let Some(lease) = self.lease.take() else { return };
+        effects.history.push(HistoryRecord { lease: Some(lease), ..Default::default() });
+        if let Some(attempt) = self.attempt.as_ref().filter(|attempt| attempt.ended_at != 0) {
+            effects.history.push(HistoryRecord { attempt: Some(attempt.clone()), ..Default::default() });
+        }
+    }
+
+    fn begin_attempt(&mut self, index: AttemptIndex, kind: ClaimKind, now: i64) {
+        let kind = match kind {
+            ClaimKind::Retry => AttemptKind::Retry,
+            ClaimKind::Reclaim => AttemptKind::Reclaim,
+            ClaimKind::Replay => AttemptKind::Replay,
+            ClaimKind::Initial | ClaimKind::Resumed => AttemptKind::Initial,
+        };
+        self.attempt = Some(Attempt { index, kind, started_at: now, ..Default::default() });
+        self.resumed_by = ResumedBy::Nothing;
+        self.resume_signals.clear();
+        self.continuation = None;
+        self.progress = None;
+    }
+
+    /// Reserves it for one worker for a short time; it leaves the queue.
+    pub fn grant(&mut self, grant_id: LeaseId, worker_id: &str, ttl_ms: i64, now: i64) -> Result<ClaimGrant> {
+        if let Some(grant) = &self.grant
+            && grant.id == grant_id
+        {
+            return Ok(self.claim_grant(grant));
+        }
+        if self.grant.is_some() {
+            return Err(Error::of(Code::GrantAlreadyExists));
+        }
+        if !self.is_eligible() {
+            return Err(Error::of(Code::ExecutionNotEligible));
+        }
+        let now = self.touch(now);
+        let grant =
+            Grant { id: grant_id, worker_id: worker_id.to_owned(), expires_at: now + ttl_ms, ..Default::default() };
+        let answer = self.claim_grant(&grant);
+        self.grant = Some(grant);
+        Ok(answer)
+    }
+
+    fn claim_grant(&self, grant: &Grant) -> ClaimGrant {
+        ClaimGrant {
+            grant_id: grant.id,
+            execution_id: self.id,
+            partition: self.id.partition,
+            lane: self.lane.clone(),
+            kind: self.grant_kind(),
+            worker_id: grant.worker_id.clone(),
+            expires_at: grant.expires_at,
+        }
+    }
+
+    /// Which kind of grant would be issued now.
+    pub fn grant_kind(&self) -> GrantKind {
+        match self.state.attempt_state {
+            AttemptState::AttemptInterrupted | AttemptState::PendingReclaimAttempt => GrantKind::Reclaim,
+            _ => GrantKind::Claim,
+        }
+    }
+
+    /// Takes it under the lease its grant promised.
+    pub fn claim_granted(&mut self, claim: &Claim, now: i64, effects: &mut Effects) -> Result<ClaimedAttempt> {
+        let now = now.max(self.updated_at);
+        if self.state.lifecycle_phase != LifecyclePhase::Runnable {
+            return Err(Error::of(Code::InvalidClaimGrant).with("public_state", self.public_state()));
+        }
+        match &self.grant {
+            Some(grant) if grant.id == claim.lease_id && grant.worker_id == claim.worker_id => {
+                if grant.expires_at <= now {
+                    return Err(Error::of(Code::ClaimGrantExpired).with("expires_at", grant.expires_at));
+                }
+            }
+            _ => return Err(Error::of(Code::InvalidClaimGrant)),
+        }
+        let grant = self.grant.take();
+        let claimed = self.claim(claim, now, effects);
+        if claimed.is_err() {
+            self.grant = grant;
+        }
+        claimed
+    }
+
+    /// Lets an outstanding grant go, because it lapsed or was handed back. Its number stays known as lapsed.
+    pub fn drop_grant(&mut self, grant_id: LeaseId, now: i64) -> Result<()> {
+        match &self.grant {
+            Some(grant) if grant.id == grant_id => {
+                self.grant = None;
+                self.touch(now);
+                self.remember(LeaseEnding { lease_id: grant_id, end: LeaseEnd::Returned, ..Default::default() });
+                Ok(())
+            }
+            _ => Err(Error::of(Code::InvalidClaimGrant)),
+        }
+    }
+
+    /// Whether a grant that is no longer there had lapsed or been handed back, rather than never existed.
+    pub fn grant_is_over(&self, grant_id: LeaseId) -> bool {
+        self.endings.iter().any(|ending| ending.lease_id == grant_id && ending.end == LeaseEnd::Returned)
+    }
+
+    /// Checks the fence of a lease holder's call, in the order that tells the holder the most.
+    pub fn check_fence(&self, fence: &LeaseFence) -> Result<()> {
+        let active = self.state.lifecycle_phase == LifecyclePhase::Active;
+        let Some(lease) = &self.lease else { return Err(self.not_active()) };
+        let same = lease.id == fence.lease_id && lease.epoch == fence.epoch && lease.attempt == fence.attempt;
+        if same && !active {
+            return Err(match lease.end {
+                LeaseEnd::Revoked | LeaseEnd::ExecutionCancelled => Error::of(Code::LeaseRevoked),
+                LeaseEnd::Expired => Error::of(Code::LeaseExpired).with("ended_at", lease.ended_at),
+                _ => self.not_active(),
+            });
+        }
+        if !active {
+            return Err(self.not_active());
+        }
+        if !same {
+            return Err(Error::of(Code::StaleLease).with("epoch", self.epoch));
+        }
+        Ok(())
+    }
+
+    /// How the lease with this fence ended, if it did so through its holder and is remembered.
+    pub fn ending_of(&self, fence: &LeaseFence) -> Option<&LeaseEnding> {
+        self.endings.iter().find(|ending| {
+            ending.lease_id == fence.lease_id && ending.epoch == fence.epoch && ending.attempt == fence.attempt
+        })
+    }
+
+    fn not_active(&self) -> Error {
+        Error::of(Code::ExecutionNotActive)
+            .with("terminal_outcome", self.state.terminal_outcome)
+            .with("lifecycle_phase", self.state.lifecycle_phase)
+            .with("epoch", self.epoch)
+            .with("attempt", self.attempt.as_ref().map(|attempt| attempt.index))
+    }
+
+    /// Ends the present lease. The caller sets the state that follows.
+    pub(crate) fn end_lease(&mut self, end: LeaseEnd, now: i64, effects: &mut Effects) -> LeaseEnding {
+        let Some(lease) = self.lease.as_mut().filter(|lease| lease.ended_at == 0) else {
+            return LeaseEnding::default();
+        };
+        lease.ended_at = now;
+        lease.end = end;
+        let ending = LeaseEnding {
+            lease_id: lease.id,
+            epoch: lease.epoch,
+            attempt: lease.attempt,
+            end,
+            ..Default::default()
+        };
+        let held_ms = now - lease.acquired_at;
+        if let Some(attempt) = self.attempt.as_mut() {
+            attempt.used_ms += held_ms;
+        }
+        self.owed_slots.extend(self.slot.take());
+        self.remember(ending.clone());
+        let event_type = match end {
+            LeaseEnd::Expired => EventType::LeaseExpired,
+            LeaseEnd::Revoked => EventType::LeaseRevoked,
+            _ => EventType::LeaseReleased,
+        };
+        self.lease_event(event_type, effects);
+        ending
+    }
+
+    /// Keeps the last endings, the newest last.
+    pub(crate) fn remember(&mut self, ending: LeaseEnding) {
+        self.endings.retain(|kept| kept.lease_id != ending.lease_id);
+        self.endings.push(ending);
+        let surplus = self.endings.len().saturating_sub(limits::LEASE_ENDINGS_KEPT);
+        self.endings.drain(..surplus);
+    }
+
+    fn lease_event(&self, event_type: EventType, effects: &mut Effects) {
+        let mut event = self.event(event_type);
+        if let Some(lease) = &self.lease {
+            event.lease_id = Some(lease.id);
+            event.epoch = lease.epoch;
+            event.worker_id = lease.worker_id.clone();
+            event.detail = lease.end.as_str().to_owned();
+        }
+        effects.events.push(event);
+    }
+
+    /// The lease ran out: the attempt is lost and the execution may be claimed anew, unless that happened too often.
+    pub fn expire_lease(&mut self, now: i64, effects: &mut Effects) -> Result<()> {
+        self.lose_lease(LeaseEnd::Expired, OwnershipState::LeaseExpiredReclaimable, now, effects)
+    }
+
+    /// An operator takes the lease away.
+    pub fn revoke_lease(&mut self, expected: Option<LeaseId>, now: i64, effects: &mut Effects) -> Result<LeaseFence> {
+        let lease = self.lease.as_ref().filter(|lease| lease.ended_at == 0);
+        let Some(lease) = lease.filter(|lease| expected.is_none_or(|expected| expected == lease.id)) else {
+            return Err(self.not_active());
+        };
+        let fence = LeaseFence { attempt: lease.attempt, lease_id: lease.id, epoch: lease.epoch };
+        self.lose_lease(LeaseEnd::Revoked, OwnershipState::LeaseRevoked, now, effects)?;
+        Ok(fence)
+    }
+
+    fn lose_lease(&mut self, end: LeaseEnd, ownership: OwnershipState, now: i64, effects: &mut Effects) -> Result<()> {
+        if self.state.lifecycle_phase != LifecyclePhase::Active {
+            return Err(self.not_active());
+        }
+        let now = self.touch(now);
+        self.end_lease(end, now, effects);
+        self.end_attempt(AttemptOutcome::InterruptedReclaimed, "the lease was lost", "lease_lost", now);
+        if self.reclaims >= self.policy.max_reclaim_count {
+            self.failure = Some(Failure {
+                reason: "max_reclaims_exceeded".into(),
+                category: "max_reclaims_exceeded".into(),
+                attempt: self.attempt.as_ref().map(|attempt| attempt.index).unwrap_or_default(),
+                at: now,
+                ..Default::default()
+            });
+            self.finish(TerminalOutcome::Failed, now, effects);
+            return Ok(());
+        }
+        self.reclaims += 1;
+        self.state.lifecycle_phase = LifecyclePhase::Runnable;
+        self.state.ownership_state = ownership;
+        self.state.attempt_state = AttemptState::PendingReclaimAttempt;
+        self.settle();
+        Ok(())
+    }
+
+    /// A claim could not be delivered: as if it had never been made, but for the epoch.
+    pub fn return_lease(&mut self, fence: &LeaseFence, now: i64, effects: &mut Effects) -> Result<()> {
+        self.check_fence(fence)?;
+        let now = self.touch(now);
+        let kind = self.lease.as_ref().map(|lease| lease.kind).unwrap_or_default();
+        let used_ms = self.attempt.as_ref().map_or(0, |attempt| attempt.used_ms);
+        self.end_lease(LeaseEnd::Returned, now, effects);
+        if let Some(attempt) = self.attempt.as_mut() {
+            attempt.used_ms = used_ms;
+        }
+        self.state.lifecycle_phase = LifecyclePhase::Runnable;
+        self.state.ownership_state = OwnershipState::Unowned;
+        self.state.attempt_state = match kind {
+            ClaimKind::Initial => AttemptState::PendingFirstAttempt,
+            ClaimKind::Retry => AttemptState::PendingRetryAttempt,
+            ClaimKind::Reclaim => AttemptState::PendingReclaimAttempt,
+            ClaimKind::Replay => AttemptState::PendingReplayAttempt,
+            ClaimKind::Resumed => AttemptState::AttemptInterrupted,
+        };
+        self.settle();
+        Ok(())
+    }
+
+    pub(crate) fn end_attempt(&mut self, outcome: AttemptOutcome, reason: &str, category: &str, now: i64) {
+        if let Some(attempt) = self.attempt.as_mut().filter(|attempt| attempt.ended_at == 0) {
+            attempt.ended_at = now;
+            attempt.outcome = outcome;
+            attempt.failure_reason = reason.to_owned();
+            attempt.failure_category = category.to_owned();
+        }
+    }
+}

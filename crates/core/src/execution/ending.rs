@@ -1,0 +1,351 @@
+//! Ending an attempt, parting from it, ending the execution, and running it again.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Cancellation, Execution, Hold, Progress, ResumedBy};
+use crate::error::{Code, Error, Result};
+use crate::event::{Effects, EventType};
+use crate::id::AttemptIndex;
+use crate::lease::{AttemptOutcome, LeaseEnd, LeaseEnding, LeaseFence};
+use crate::payload::Payload;
+use crate::state::{
+    AttemptState, BlockingReason, EligibilityState, LifecyclePhase, OwnershipState, TerminalOutcome,
+};
+use crate::{document, limits, text, vocabulary};
+
+document! {
+    /// What went wrong last.
+    pub api struct Failure {
+        /// In words.
+        "r" reason: String,
+        /// What kind of thing.
+        "c" category: String,
+        /// In which attempt.
+        "a" attempt: AttemptIndex,
+        /// When.
+        "t" at: i64,
+    }
+}
+
+vocabulary! {
+    /// Who cancelled.
+    pub enum CancelSource {
+        /// An operator.
+        Operator "operator",
+        /// The holder of its lease.
+        LeaseHolder "lease_holder",
+        /// Its flow.
+        Flow "flow",
+        /// A timeout.
+        Timeout "timeout",
+    }
+}
+
+impl Default for CancelSource {
+    fn default() -> Self {
+        CancelSource::Operator
+    }
+}
+
+/// What became of a reported failure.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub enum FailOutcome {
+    /// It will be tried again.
+    RetryScheduled {
+        /// Not before this instant.
+        at: i64,
+    },
+    /// It has failed for good.
+    TerminalFailed,
+}
+
+/// What became of a cancellation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cancelled {
+    /// It is cancelled now.
+    Now,
+    /// It had ended before; nothing changed.
+    AlreadyEnded,
+}
+
+impl Execution {
+    /// The attempt succeeded.
+    pub fn complete(&mut self, fence: &LeaseFence, result: Payload, now: i64, effects: &mut Effects) -> Result<()> {
+        if self.ended_as(fence, LeaseEnd::Completed).is_some() {
+            return Ok(());
+        }
+        self.check_fence(fence)?;
+        text::optional_content_type("content_type", &result.content_type)?;
+        let now = self.touch(now);
+        self.end_lease(LeaseEnd::Completed, now, effects);
+        self.end_attempt(AttemptOutcome::Success, "", "", now);
+        self.result = Some(result);
+        self.failure = None;
+        self.finish(TerminalOutcome::Success, now, effects);
+        Ok(())
+    }
+
+    /// The attempt failed. `random` decides the jitter of the backoff.
+    pub fn fail(&mut self, fence: &LeaseFence, failure: NewFailure<'_>, now: i64, effects: &mut Effects) -> Result<FailOutcome> {
+        if let Some(ending) = self.ended_as(fence, LeaseEnd::Failed) {
+            return Ok(outcome_of(ending));
+        }
+        self.check_fence(fence)?;
+        failure.validate()?;
+        let now = self.touch(now);
+        self.end_lease(LeaseEnd::Failed, now, effects);
+        Ok(self.attempt_failed(AttemptOutcome::Failed, &failure, now, effects))
+    }
+
+    /// The attempt took longer than it may.
+    pub(crate) fn attempt_timed_out(&mut self, random: u32, now: i64, effects: &mut Effects) {
+        self.end_lease(LeaseEnd::AttemptTimedOut, now, effects);
+        let failure = NewFailure { reason: "the attempt timed out", category: "timeout", retry_after_ms: None, random };
+        self.attempt_failed(AttemptOutcome::TimedOut, &failure, now, effects);
+    }
+
+    fn attempt_failed(
+        &mut self,
+        outcome: AttemptOutcome,
+        failure: &NewFailure<'_>,
+        now: i64,
+        effects: &mut Effects,
+    ) -> FailOutcome {
+        self.end_attempt(outcome, failure.reason, failure.category, now);
+        self.failure = Some(Failure {
+            reason: failure.reason.to_owned(),
+            category: failure.category.to_owned(),
+            attempt: self.attempt.as_ref().map(|attempt| attempt.index).unwrap_or_default(),
+            at: now,
+            ..Default::default()
+        });
+        if !self.policy.retry.allows(self.retries, failure.category) {
+            self.finish(TerminalOutcome::Failed, now, effects);
+            return FailOutcome::TerminalFailed;
+        }
+        let delay_ms =
+            failure.retry_after_ms.unwrap_or_else(|| self.policy.retry.delay_ms(self.retries, failure.random));
+        self.retries += 1;
+        self.state.lifecycle_phase = LifecyclePhase::Runnable;
+        self.state.ownership_state = OwnershipState::Unowned;
+        self.state.attempt_state = AttemptState::PendingRetryAttempt;
+        let at = now + delay_ms;
+        self.hold_until(at, BlockingReason::WaitingForRetryBackoff, now);
+        self.settle();
+        if let Some(ending) = self.endings.last_mut() {
+            ending.next_at = at;
+        }
+        FailOutcome::RetryScheduled { at }
+    }
+
+    /// The holder lets go until an instant; the attempt stays open.
+    pub fn delay(&mut self, fence: &LeaseFence, until: i64, now: i64, effects: &mut Effects) -> Result<i64> {
+        if let Some(ending) = self.ended_as(fence, LeaseEnd::Delayed) {
+            return Ok(ending.next_at);
+        }
+        self.check_fence(fence)?;
+        text::instant("delay_until", until)?;
+        let now = self.touch(now);
+        self.part(LeaseEnd::Delayed, now, effects);
+        self.hold_until(until, BlockingReason::WaitingForDelay, now);
+        self.settle();
+        if let Some(ending) = self.endings.last_mut() {
+            ending.next_at = until;
+        }
+        Ok(until)
+    }
+
+    /// The holder lets go until the children it spawned have ended; with none open it may be claimed at once.
+    pub fn wait_children(&mut self, fence: &LeaseFence, now: i64, effects: &mut Effects) -> Result<()> {
+        if self.ended_as(fence, LeaseEnd::WaitingChildren).is_some() {
+            return Ok(());
+        }
+        self.check_fence(fence)?;
+        let now = self.touch(now);
+        self.part(LeaseEnd::WaitingChildren, now, effects);
+        if !self.child_wait.is_over() {
+            self.holds.set(Hold::Dependencies);
+        }
+        self.settle();
+        Ok(())
+    }
+
+    /// Ends the lease but not the attempt.
+    pub(crate) fn part(&mut self, end: LeaseEnd, now: i64, effects: &mut Effects) {
+        self.end_lease(end, now, effects);
+        self.state.lifecycle_phase = LifecyclePhase::Runnable;
+        self.state.ownership_state = OwnershipState::Unowned;
+        self.state.attempt_state = AttemptState::AttemptInterrupted;
+        self.resumed_by = ResumedBy::Nothing;
+        self.resume_signals.clear();
+    }
+
+    /// How far the holder says it is.
+    pub fn report_progress(&mut self, fence: &LeaseFence, pct: u8, message: &str, now: i64) -> Result<()> {
+        self.check_fence(fence)?;
+        if pct > 100 {
+            return Err(Error::invalid("pct", "must be between 0 and 100"));
+        }
+        text::text("message", message)?;
+        let at = self.touch(now);
+        self.progress = Some(Progress { pct, message: message.to_owned(), at, ..Default::default() });
+        Ok(())
+    }
+
+    /// Cancels it from any state. One that has ended stays as it is.
+    pub fn cancel(&mut self, source: CancelSource, reason: &str, now: i64, effects: &mut Effects) -> Result<Cancelled> {
+        if self.is_terminal() {
+            return Ok(Cancelled::AlreadyEnded);
+        }
+        text::text("reason", reason)?;
+        let now = self.touch(now);
+        let end = match source {
+            CancelSource::LeaseHolder => LeaseEnd::Cancelled,
+            _ => LeaseEnd::ExecutionCancelled,
+        };
+        self.cancellation = Some(Cancellation { reason: reason.to_owned(), source, ..Default::default() });
+        self.end_early(end, AttemptOutcome::Cancelled, reason, TerminalOutcome::Cancelled, now, effects);
+        Ok(Cancelled::Now)
+    }
+
+    /// The holder cancels its own execution.
+    pub fn cancel_held(&mut self, fence: &LeaseFence, reason: &str, now: i64, effects: &mut Effects) -> Result<Cancelled> {
+        if self.ended_as(fence, LeaseEnd::Cancelled).is_some() {
+            return Ok(Cancelled::Now);
+        }
+        self.check_fence(fence)?;
+        self.cancel(CancelSource::LeaseHolder, reason, now, effects)
+    }
+
+    /// Its dependencies made it impossible. One that has started is never skipped.
+    pub fn skip(&mut self, detail: &str, now: i64, effects: &mut Effects) -> Result<()> {
+        if self.state.lifecycle_phase != LifecyclePhase::Runnable || self.has_started() {
+            return Err(Error::of(Code::DependencyNotApplicable).with("public_state", self.public_state()));
+        }
+        let now = self.touch(now);
+        self.failure = Some(Failure { reason: detail.to_owned(), category: "skipped".into(), at: now, ..Default::default() });
+        self.finish(TerminalOutcome::Skipped, now, effects);
+        Ok(())
+    }
+
+    /// Its deadline passed.
+    pub(crate) fn expire(&mut self, reason: &str, now: i64, effects: &mut Effects) {
+        self.failure = Some(Failure {
+            reason: reason.to_owned(),
+            category: "expired".into(),
+            attempt: self.attempt.as_ref().map(|attempt| attempt.index).unwrap_or_default(),
+            at: now,
+            ..Default::default()
+        });
+        self.end_early(LeaseEnd::DeadlinePassed, AttemptOutcome::Expired, reason, TerminalOutcome::Expired, now, effects);
+    }
+
+    /// Ends lease, attempt and execution, whatever of these there is.
+    pub(crate) fn end_early(
+        &mut self,
+        end: LeaseEnd,
+        attempt: AttemptOutcome,
+        reason: &str,
+        outcome: TerminalOutcome,
+        now: i64,
+        effects: &mut Effects,
+    ) {
+        if self.state.lifecycle_phase == LifecyclePhase::Active {
+            self.end_lease(end, now, effects);
+        }
+        self.end_attempt(attempt, reason, outcome.as_str(), now);
+        self.finish(outcome, now, effects);
+    }
+
+    /// Enters a terminal state. Lease and attempt have ended already.
+    pub(crate) fn finish(&mut self, outcome: TerminalOutcome, now: i64, effects: &mut Effects) {
+        self.drop_holds();
+        self.holds.clear(Hold::Operator);
+        self.grant = None;
+        self.suspension = None;
+        self.continuation = None;
+        self.ended_at = now;
+        self.state.lifecycle_phase = LifecyclePhase::Terminal;
+        self.state.ownership_state = OwnershipState::Unowned;
+        self.state.eligibility_state = EligibilityState::NotApplicable;
+        self.state.blocking_reason = BlockingReason::None;
+        self.state.terminal_outcome = outcome;
+        self.state.attempt_state =
+            if self.attempt.is_some() { AttemptState::AttemptTerminal } else { AttemptState::None };
+        self.owes_resolution = self.flow.is_some();
+        if let Some(event_type) = EventType::of_terminal(self.public_state()) {
+            let mut event = self.event(event_type);
+            event.detail = match (&self.cancellation, &self.failure) {
+                (Some(cancellation), _) => cancellation.reason.clone(),
+                (None, Some(failure)) => failure.reason.clone(),
+                (None, None) => String::new(),
+            };
+            effects.events.push(event);
+        }
+    }
+
+    /// Runs it again after its end. The previous result stays until a new one replaces it.
+    pub fn replay(&mut self, now: i64) -> Result<()> {
+        if !self.is_terminal() {
+            return Err(Error::of(Code::ExecutionNotTerminal).with("public_state", self.public_state()));
+        }
+        if self.replays >= self.policy.max_replay_count {
+            return Err(Error::of(Code::MaxReplaysExhausted).with("max_replay_count", self.policy.max_replay_count));
+        }
+        let now = self.touch(now);
+        let was_skipped = self.state.terminal_outcome == TerminalOutcome::Skipped;
+        self.replays += 1;
+        self.retries = 0;
+        self.reclaims = 0;
+        self.failure = None;
+        self.cancellation = None;
+        self.ended_at = 0;
+        // A terminal one may still owe its end to its flow; it has not ended any more.
+        self.owes_resolution = false;
+        self.deadline_at = self.policy.timeout.execution_deadline_ms.map_or(0, |deadline_ms| now + deadline_ms);
+        self.state.lifecycle_phase = LifecyclePhase::Runnable;
+        self.state.terminal_outcome = TerminalOutcome::None;
+        self.state.attempt_state = AttemptState::PendingReplayAttempt;
+        if was_skipped && let Some(join) = self.join.as_mut() {
+            join.reopen();
+            if !join.is_satisfied() {
+                self.holds.set(Hold::Dependencies);
+            }
+        }
+        self.settle();
+        Ok(())
+    }
+
+    fn ended_as(&self, fence: &LeaseFence, end: LeaseEnd) -> Option<&LeaseEnding> {
+        self.ending_of(fence).filter(|ending| ending.end == end)
+    }
+}
+
+/// A failure as its holder reports it.
+#[derive(Debug, Clone, Copy)]
+pub struct NewFailure<'a> {
+    /// In words.
+    pub reason: &'a str,
+    /// What kind of thing; decides whether it is retried.
+    pub category: &'a str,
+    /// Instead of the policy's backoff.
+    pub retry_after_ms: Option<i64>,
+    /// Decides the jitter of the backoff.
+    pub random: u32,
+}
+
+impl NewFailure<'_> {
+    fn validate(&self) -> Result<()> {
+        text::text("reason", self.reason)?;
+        text::optional_label("category", self.category)?;
+        match self.retry_after_ms {
+            Some(retry_after_ms) => text::within("retry_after_ms", retry_after_ms, 0..=limits::DURATION_MAX_MS),
+            None => Ok(()),
+        }
+    }
+}
+
+fn outcome_of(ending: &LeaseEnding) -> FailOutcome {
+    if ending.next_at == 0 { FailOutcome::TerminalFailed } else { FailOutcome::RetryScheduled { at: ending.next_at } }
+}

@@ -1,0 +1,45 @@
+//! The index entries of an execution: a pure function of the document and the instant its lease ends.
+
+use super::{Execution, Hold};
+use crate::index::{self, Due, Indexed};
+use crate::key::{Entry, Key};
+use crate::state::LifecyclePhase;
+
+impl Indexed for Execution {
+    fn key(&self) -> Key {
+        Execution::key_of(&self.id)
+    }
+
+    fn index_entries(&self, lease_until: i64) -> Vec<Entry> {
+        let key = self.key();
+        let entry = |index, score| Entry { index, member: key.clone(), score };
+        let state = self.public_state();
+        let mut entries = vec![entry(index::state(&self.namespace, state), self.created_at)];
+        if self.is_eligible() {
+            let queue = index::queue(&self.namespace, &self.lane, &self.capabilities.route(), &self.gate());
+            entries.push(entry(queue, self.queue_score()));
+        }
+        if self.holds.has(Hold::Budget) || self.holds.has(Hold::Quota) {
+            entries.push(entry(index::blocked(&self.namespace, &self.parked_on), self.queue_score()));
+        }
+        if let Some(at) = self.next_timer() {
+            entries.push(Due::Timer.entry(&key, at));
+        }
+        if self.state.lifecycle_phase == LifecyclePhase::Active {
+            entries.push(Due::Lease.entry(&key, lease_until));
+            if let Some(lease) = &self.lease {
+                entries.push(entry(index::worker(&self.namespace, &lease.instance_id), lease.acquired_at));
+            }
+        }
+        if self.owes_anything() {
+            entries.push(entry(index::marks(), self.updated_at));
+        }
+        if let Some(flow) = &self.flow {
+            entries.push(entry(index::member(flow.uuid, state), self.created_at));
+        }
+        for (tag, value) in &self.tags {
+            entries.push(entry(index::tag(&self.namespace, tag, value), self.created_at));
+        }
+        entries
+    }
+}

@@ -1,0 +1,212 @@
+//! What keeps an execution from running is a set. It becomes eligible when the set is empty; the member shown follows
+//! the order of declaration below.
+
+use serde::{Deserialize, Serialize};
+
+use super::Execution;
+use crate::error::{Code, Error, Result};
+use crate::flow::{JoinDecision, JoinPolicy};
+use crate::limits;
+use crate::state::{AttemptState, BlockingReason, EligibilityState, LifecyclePhase};
+
+/// One reason not to run, the strongest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Hold {
+    /// An operator (or the cancellation of its flow) stopped it.
+    Operator,
+    /// Upstreams have not ended as its join wants, or its children have not ended.
+    Dependencies,
+    /// A delay, a backoff or a resume delay.
+    Time,
+    /// A budget refused it.
+    Budget,
+    /// Its quota refused it.
+    Quota,
+}
+
+/// A set of holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Holds(u8);
+
+impl Holds {
+    /// Adds one.
+    pub fn set(&mut self, hold: Hold) {
+        self.0 |= 1 << hold as u8;
+    }
+
+    /// Takes one away.
+    pub fn clear(&mut self, hold: Hold) {
+        self.0 &= !(1 << hold as u8);
+    }
+
+    /// Whether it is in the set.
+    pub fn has(self, hold: Hold) -> bool {
+        self.0 & (1 << hold as u8) != 0
+    }
+
+    /// Whether nothing holds.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Whether anything but the operator holds; an operator's hold may outlast a lease.
+    pub fn any_but_operator(self) -> bool {
+        self.0 & !(1 << Hold::Operator as u8) != 0
+    }
+
+    /// The strongest.
+    pub fn strongest(self) -> Option<Hold> {
+        [Hold::Operator, Hold::Dependencies, Hold::Time, Hold::Budget, Hold::Quota]
+            .into_iter()
+            .find(|hold| self.has(*hold))
+    }
+}
+
+impl Execution {
+    /// Derives eligibility and reason of a runnable execution from its holds.
+    pub(crate) fn settle(&mut self) {
+        if self.state.lifecycle_phase != LifecyclePhase::Runnable {
+            return;
+        }
+        let (eligibility, reason) = match self.holds.strongest() {
+            None => (EligibilityState::EligibleNow, BlockingReason::WaitingForWorker),
+            Some(Hold::Operator) => (EligibilityState::BlockedByOperator, BlockingReason::PausedByOperator),
+            Some(Hold::Dependencies) => (EligibilityState::BlockedByDependencies, BlockingReason::WaitingForChildren),
+            Some(Hold::Time) => (EligibilityState::NotEligibleUntilTime, self.time_reason),
+            Some(Hold::Budget) => (EligibilityState::BlockedByBudget, BlockingReason::WaitingForBudget),
+            Some(Hold::Quota) => (EligibilityState::BlockedByQuota, BlockingReason::WaitingForQuota),
+        };
+        if !self.holds.is_empty() {
+            self.grant = None;
+        }
+        self.state.eligibility_state = eligibility;
+        self.state.blocking_reason = reason;
+    }
+
+    /// Forgets every hold but the operator's, as something that is not runnable must.
+    pub(crate) fn drop_holds(&mut self) {
+        for hold in [Hold::Dependencies, Hold::Time, Hold::Budget, Hold::Quota] {
+            self.holds.clear(hold);
+        }
+        self.not_before = 0;
+        self.recheck_at = 0;
+        self.time_reason = BlockingReason::default();
+        self.parked_on.clear();
+        self.blocking_detail.clear();
+    }
+
+    pub(crate) fn hold_until(&mut self, until: i64, reason: BlockingReason, now: i64) {
+        if until > now {
+            self.not_before = until;
+            self.time_reason = reason;
+            self.holds.set(Hold::Time);
+        }
+    }
+
+    /// An operator stops it. A running attempt goes on; nothing new starts.
+    pub fn hold(&mut self, detail: &str, now: i64) -> Result<()> {
+        self.refuse_terminal()?;
+        self.touch(now);
+        self.holds.set(Hold::Operator);
+        if self.state.lifecycle_phase == LifecyclePhase::Runnable {
+            self.blocking_detail = detail.to_owned();
+        }
+        self.settle();
+        Ok(())
+    }
+
+    /// The operator lets it go.
+    pub fn release(&mut self, now: i64) -> Result<()> {
+        self.refuse_terminal()?;
+        self.touch(now);
+        self.holds.clear(Hold::Operator);
+        if self.holds.is_empty() {
+            self.blocking_detail.clear();
+        }
+        self.settle();
+        Ok(())
+    }
+
+    /// A budget (`b:name`) or quota (`q:name`) refused it: it leaves the queue until that gate opens or `recheck_at`.
+    pub fn park(&mut self, gate: &str, detail: &str, recheck_at: i64, now: i64) -> Result<()> {
+        let hold = if gate.starts_with("b:") { Hold::Budget } else { Hold::Quota };
+        if !self.is_eligible() {
+            return Err(Error::of(Code::ExecutionNotEligible));
+        }
+        let now = self.touch(now);
+        self.holds.set(hold);
+        self.parked_on = gate.to_owned();
+        self.blocking_detail = detail.to_owned();
+        self.recheck_at = recheck_at.clamp(now, now + limits::BLOCKED_RECHECK_MS);
+        self.settle();
+        Ok(())
+    }
+
+    /// Its gate may have opened: back to the queue, to be admitted or refused anew.
+    pub fn unpark(&mut self, now: i64) {
+        self.touch(now);
+        self.holds.clear(Hold::Budget);
+        self.holds.clear(Hold::Quota);
+        self.parked_on.clear();
+        self.blocking_detail.clear();
+        self.recheck_at = 0;
+        self.settle();
+    }
+
+    /// Whether it may be claimed or granted now.
+    pub fn is_eligible(&self) -> bool {
+        self.state.lifecycle_phase == LifecyclePhase::Runnable && self.holds.is_empty() && self.grant.is_none()
+    }
+
+    /// Whether any attempt was ever started.
+    pub fn has_started(&self) -> bool {
+        self.attempt.is_some()
+    }
+
+    /// A new dependency of an execution that has not started.
+    pub fn add_dependency(&mut self, policy: Option<&JoinPolicy>, now: i64) -> Result<()> {
+        let waits = self.state.lifecycle_phase == LifecyclePhase::Runnable
+            && self.state.attempt_state == AttemptState::PendingFirstAttempt;
+        if !waits {
+            return Err(Error::of(Code::DependencyNotApplicable).with("public_state", self.public_state()));
+        }
+        let mut join = self.join.clone().unwrap_or_default();
+        join.add_edge(policy)?;
+        self.touch(now);
+        self.join = Some(join);
+        self.holds.set(Hold::Dependencies);
+        // A gate is asked again once the dependencies are met: what it said before may be long out of date.
+        self.holds.clear(Hold::Budget);
+        self.holds.clear(Hold::Quota);
+        self.parked_on.clear();
+        self.recheck_at = 0;
+        self.settle();
+        Ok(())
+    }
+
+    /// One of its upstreams ended. The caller acts on the decision: a satisfied join lets it run here, an impossible
+    /// one must be followed by [`Execution::skip`].
+    pub fn upstream_ended(&mut self, success: bool, now: i64) -> JoinDecision {
+        let Some(join) = self.join.as_mut() else {
+            return JoinDecision::StillWaiting;
+        };
+        let decision = join.resolve(success);
+        self.touch(now);
+        if matches!(decision, JoinDecision::Satisfied { .. }) && self.state.lifecycle_phase == LifecyclePhase::Runnable {
+            self.holds.clear(Hold::Dependencies);
+            self.settle();
+        }
+        decision
+    }
+
+    /// One of the children it spawned ended, however.
+    pub fn child_ended(&mut self, now: i64) {
+        self.touch(now);
+        self.child_wait.child_ended();
+        if self.child_wait.is_over() && self.state.attempt_state == AttemptState::AttemptInterrupted {
+            self.holds.clear(Hold::Dependencies);
+            self.settle();
+        }
+    }
+}

@@ -1,0 +1,447 @@
+//! The execution: one piece of work, from submission to its end. This module holds the document and how it is made;
+//! its transitions stand beside it, by theme.
+//!
+//! * `claim`: taking it under a lease, grants, losing the lease
+//! * `ending`: completing, failing, cancelling, parting from an attempt
+//! * `holds`: what keeps it from running, as a set
+//! * `suspend`: suspension and resumption
+//! * `timer`: what happens because time passes
+//! * `entries`: its index entries
+
+mod claim;
+mod ending;
+mod entries;
+mod holds;
+mod suspend;
+mod timer;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use crate::capability::CapabilitySet;
+use crate::document;
+use crate::encoding::{Blob, Document};
+use crate::error::{Code, Error, Result};
+use crate::event::{Effects, Event, EventType};
+use crate::flow::{ChildWait, Join};
+use crate::id::{ExecutionId, FlowId, LeaseEpoch, LeaseId, SignalId};
+use crate::index::{self, kind};
+use crate::key::Key;
+use crate::lease::{Attempt, Grant, Lease, LeaseEnding};
+use crate::payload::Payload;
+use crate::policy::Policy;
+use crate::state::{BlockingReason, LifecyclePhase, PublicState, StateVector};
+use crate::suspension::Suspension;
+use crate::{limits, text, vocabulary};
+
+pub use claim::{Claim, ClaimedAttempt};
+pub use ending::{CancelSource, Cancelled, FailOutcome, Failure, NewFailure};
+pub use holds::{Hold, Holds};
+pub use suspend::{Resumed, SuspendRequest};
+pub use timer::Fired;
+
+document! {
+    /// One piece of work.
+    pub struct Execution {
+        /// Its identity.
+        "i" id: ExecutionId,
+        /// Who it belongs to.
+        "ns" namespace: String,
+        /// Which lane it waits in.
+        "l" lane: String = DEFAULT_LANE.to_owned(),
+        /// What kind of work it is.
+        "k" kind: String,
+        /// Higher runs earlier.
+        "p" priority: i64,
+        /// Who submitted it.
+        "c" creator: String,
+        /// Labels to find it by.
+        "tg" tags: BTreeMap<String, String>,
+        /// What it asks of the engine.
+        "po" policy: Policy,
+        /// What a worker must be able to do.
+        "rq" capabilities: CapabilitySet,
+        /// Budgets it is charged to, sorted.
+        "bu" budgets: Vec<String>,
+        /// The quota it runs under.
+        "qu" quota: Option<String>,
+        /// What it works on.
+        "in" input: Payload,
+        /// When it was created.
+        "ca" created_at: i64,
+        /// When it last changed; transitions never go behind it.
+        "ua" updated_at: i64,
+        /// When its first attempt started; 0 before.
+        "sa" started_at: i64,
+        /// When it ended; 0 before.
+        "ea" ended_at: i64,
+        /// When it expires, whatever it does then; 0 for never.
+        "dl" deadline_at: i64,
+        /// The six dimensions.
+        "st" state: StateVector,
+        /// What keeps it from running.
+        "h" holds: Holds,
+        /// When the time hold ends.
+        "nb" not_before: i64,
+        /// What kind of wait the time hold is.
+        "tr" time_reason: BlockingReason,
+        /// Which budget (`b:name`) or quota (`q:name`) refused it, while it is parked.
+        "pk" parked_on: String,
+        /// When a parked execution is looked at again, hint or not.
+        "pr" recheck_at: i64,
+        /// Free text about what it waits for.
+        "bd" blocking_detail: String,
+        /// Tells a repeated request from a different one with the same id.
+        "rh" request_hash: Blob,
+        /// The flow it is a member of.
+        "f" flow: Option<FlowId>,
+        /// Its name in the flow's graph.
+        "nd" node: String,
+        /// What its upstreams must do before it may start.
+        "j" join: Option<Join>,
+        /// The children it waits for while it is parted from its attempt.
+        "cw" child_wait: ChildWait,
+        /// The current or last attempt.
+        "at" attempt: Option<Attempt>,
+        /// Counts its leases.
+        "ep" epoch: LeaseEpoch,
+        /// The present or last lease.
+        "ls" lease: Option<Lease>,
+        /// An outstanding grant.
+        "g" grant: Option<Grant>,
+        /// How its last leases ended.
+        "le" endings: Vec<LeaseEnding>,
+        /// Retries since the first attempt or the last replay.
+        "rt" retries: u32,
+        /// Leases lost since the first attempt or the last replay.
+        "rc" reclaims: u32,
+        /// Times it was run again after its end.
+        "rp" replays: u32,
+        /// The last failure.
+        "fa" failure: Option<Failure>,
+        /// What it produced, by the attempt that completed.
+        "rs" result: Option<Payload>,
+        /// How far it says it is.
+        "pg" progress: Option<Progress>,
+        /// What it waits for while it is suspended.
+        "su" suspension: Option<Suspension>,
+        /// What ended the last suspension of the present attempt.
+        "rb" resumed_by: ResumedBy,
+        /// The signals that did.
+        "rg" resume_signals: Vec<SignalId>,
+        /// Bytes its attempt left for its continuation.
+        "cn" continuation: Option<Payload>,
+        /// Signals accepted so far.
+        "sg" signals: u32,
+        /// Trace context of its submitter.
+        "tc" trace_context: String,
+        /// The lease under which it holds a concurrency slot of its quota.
+        "sl" slot: Option<LeaseId>,
+        /// Slots to be given back in the quota's partition.
+        "ms" owed_slots: Vec<LeaseId>,
+        /// Its end is still to be told to its downstreams and its flow.
+        "mr" owes_resolution: bool,
+        /// Why it was cancelled and by whom.
+        "cx" cancellation: Option<Cancellation>,
+    }
+}
+
+/// The lane of executions that name none.
+pub const DEFAULT_LANE: &str = "default";
+/// The namespace of callers that name none.
+pub const DEFAULT_NAMESPACE: &str = "default";
+
+document! {
+    /// How far an attempt says it is.
+    pub api struct Progress {
+        /// Per cent.
+        "p" pct: u8,
+        /// In words.
+        "m" message: String,
+        /// When it said so.
+        "a" at: i64,
+    }
+}
+
+document! {
+    /// Why an execution was cancelled.
+    pub api struct Cancellation {
+        /// In words.
+        "r" reason: String,
+        /// By whom.
+        "s" source: CancelSource,
+    }
+}
+
+vocabulary! {
+    /// What ended a suspension.
+    pub enum ResumedBy {
+        /// There was none in this attempt.
+        Nothing "nothing",
+        /// Signals.
+        Signals "signals",
+        /// Its timeout.
+        Timeout "timeout",
+        /// An operator.
+        Operator "operator",
+    }
+}
+
+impl Default for ResumedBy {
+    fn default() -> Self {
+        ResumedBy::Nothing
+    }
+}
+
+/// A request for a new execution, with every default filled in.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewExecution {
+    /// Minted before the commit, so that a repeat names the same one.
+    pub id: ExecutionId,
+    /// Who it belongs to.
+    pub namespace: String,
+    /// Which lane it waits in.
+    pub lane: String,
+    /// What kind of work it is.
+    pub kind: String,
+    /// Clamped to 0..=9000.
+    pub priority: i64,
+    /// Who submitted it.
+    pub creator: String,
+    /// Labels.
+    pub tags: BTreeMap<String, String>,
+    /// What it asks of the engine.
+    pub policy: Policy,
+    /// Beside what the policy's routing requires.
+    pub capabilities: CapabilitySet,
+    /// Beside the policy's budgets.
+    pub budgets: Vec<String>,
+    /// Instead of the policy's quota.
+    pub quota: Option<String>,
+    /// What it works on.
+    pub input: Payload,
+    /// Not before this instant.
+    pub delay_until: Option<i64>,
+    /// Expires at this instant; the policy's deadline counts from now when this is absent.
+    pub deadline_at: Option<i64>,
+    /// The flow it is made for.
+    pub flow: Option<FlowId>,
+    /// Its name in the flow's graph.
+    pub node: String,
+    /// Sixteen bytes that tell requests apart.
+    pub request_hash: Blob,
+    /// Trace context of the submitter.
+    pub trace_context: String,
+}
+
+impl NewExecution {
+    /// Checks every field; nothing is created from a request that fails.
+    pub fn validate(&self) -> Result<()> {
+        text::name("namespace", &self.namespace)?;
+        text::name("lane", &self.lane)?;
+        text::kind("kind", &self.kind)?;
+        text::optional_label("creator", &self.creator)?;
+        text::tags("tags", &self.tags)?;
+        text::optional_label("node", &self.node)?;
+        text::trace_context("trace_context", &self.trace_context)?;
+        text::optional_content_type("content_type", &self.input.content_type)?;
+        if self.input.size > limits::INPUT_MAX_BYTES as u64 {
+            let size = usize::try_from(self.input.size).unwrap_or(usize::MAX);
+            return Err(Error::too_large("input", size, limits::INPUT_MAX_BYTES));
+        }
+        self.policy.validate()?;
+        self.capabilities.check()?;
+        if self.budgets.len() > limits::BUDGETS_PER_EXECUTION_MAX {
+            return Err(text::too_many("budget_ids", self.budgets.len(), limits::BUDGETS_PER_EXECUTION_MAX));
+        }
+        for budget in &self.budgets {
+            text::name("budget_ids", budget)?;
+        }
+        if let Some(quota) = &self.quota {
+            text::name("quota_policy_id", quota)?;
+        }
+        for (field, instant) in [("delay_until", self.delay_until), ("deadline_at", self.deadline_at)] {
+            if let Some(instant) = instant {
+                text::instant(field, instant)?;
+            }
+        }
+        match &self.flow {
+            Some(flow) if flow.partition != self.id.partition => Err(Error::of(Code::PartitionMismatch)
+                .with("execution_id", self.id)
+                .with("flow_id", flow)),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Execution {
+    /// A new execution. The request must have been validated.
+    pub fn create(request: NewExecution, now: i64) -> Result<Self> {
+        request.validate()?;
+        let mut capabilities: Vec<String> = request.capabilities.tokens().map(str::to_owned).collect();
+        capabilities.extend(request.policy.routing.required_capabilities.tokens().map(str::to_owned));
+        let mut budgets = request.budgets;
+        budgets.extend(request.policy.budget_ids.iter().cloned());
+        budgets.sort();
+        budgets.dedup();
+        if budgets.len() > limits::BUDGETS_PER_EXECUTION_MAX {
+            return Err(text::too_many("budget_ids", budgets.len(), limits::BUDGETS_PER_EXECUTION_MAX));
+        }
+        let from_policy = request.policy.timeout.execution_deadline_ms.map(|deadline_ms| now + deadline_ms);
+        let mut execution = Self {
+            id: request.id,
+            namespace: request.namespace,
+            lane: request.lane,
+            kind: request.kind,
+            priority: request.priority.clamp(0, limits::PRIORITY_MAX),
+            creator: request.creator,
+            tags: request.tags,
+            capabilities: CapabilitySet::new(capabilities)?,
+            budgets,
+            quota: request.quota.or_else(|| request.policy.quota_policy_id.clone()),
+            policy: request.policy,
+            input: request.input,
+            created_at: now,
+            updated_at: now,
+            deadline_at: request.deadline_at.or(from_policy).unwrap_or(0),
+            request_hash: request.request_hash,
+            flow: request.flow,
+            node: request.node,
+            trace_context: request.trace_context,
+            ..Default::default()
+        };
+        if let Some(delay_until) = request.delay_until.filter(|until| *until > now) {
+            execution.not_before = delay_until;
+            execution.time_reason = BlockingReason::WaitingForDelay;
+            execution.holds.set(Hold::Time);
+        }
+        execution.settle();
+        Ok(execution)
+    }
+
+    /// The one word people see.
+    pub fn public_state(&self) -> PublicState {
+        self.state.public_state()
+    }
+
+    /// Whether it has ended.
+    pub fn is_terminal(&self) -> bool {
+        self.state.lifecycle_phase == LifecyclePhase::Terminal
+    }
+
+    /// The key of an execution by its id.
+    pub fn key_of(id: &ExecutionId) -> Key {
+        Key::new(kind::EXECUTION, &[id.uuid.as_bytes()])
+    }
+
+    /// Where the gates it must pass are written: its budgets and its quota, in one canonical string.
+    pub fn gate(&self) -> String {
+        let mut gates: Vec<String> = self.budgets.iter().map(|name| format!("b:{name}")).collect();
+        gates.extend(self.quota.iter().map(|name| format!("q:{name}")));
+        gates.join(",")
+    }
+
+    /// Moves `updated_at` forward and says what time the transition uses: time never goes back for a document.
+    pub(crate) fn touch(&mut self, now: i64) -> i64 {
+        self.updated_at = self.updated_at.max(now);
+        self.updated_at
+    }
+
+    /// Changes how soon it runs.
+    pub fn change_priority(&mut self, priority: i64, now: i64) -> Result<()> {
+        self.refuse_terminal()?;
+        self.touch(now);
+        self.priority = priority.clamp(0, limits::PRIORITY_MAX);
+        Ok(())
+    }
+
+    /// Replaces its tags.
+    pub fn set_tags(&mut self, tags: BTreeMap<String, String>, now: i64) -> Result<()> {
+        text::tags("tags", &tags)?;
+        self.touch(now);
+        self.tags = tags;
+        Ok(())
+    }
+
+    pub(crate) fn refuse_terminal(&self) -> Result<()> {
+        if self.is_terminal() {
+            return Err(Error::of(Code::ExecutionTerminal).with("public_state", self.public_state()));
+        }
+        Ok(())
+    }
+
+    /// An event about this execution.
+    pub(crate) fn event(&self, event_type: EventType) -> Event {
+        Event {
+            event_type,
+            namespace: self.namespace.clone(),
+            execution_id: self.id,
+            execution_kind: self.kind.clone(),
+            flow_id: self.flow,
+            tags: self.tags.clone(),
+            attempt: self.attempt.as_ref().map(|attempt| attempt.index).unwrap_or_default(),
+            ..Default::default()
+        }
+    }
+
+    /// The event of an accepted signal.
+    pub fn signal_event(&self, signal: SignalId, name: &str, effects: &mut Effects) {
+        let mut event = self.event(EventType::SignalAccepted);
+        event.signal_id = Some(signal);
+        event.detail = name.to_owned();
+        effects.events.push(event);
+    }
+
+    /// Whether everything in the document agrees. Asserted after every transition in tests and the simulator.
+    pub fn check(&self) -> Result<()> {
+        self.state.check()?;
+        let broken = |why: &str| Err(Error::new(Code::Internal, format!("{} {why}: {:?}", self.id, self.state)));
+        let phase = self.state.lifecycle_phase;
+        if self.holds.is_empty() != (self.state.eligibility_state == crate::EligibilityState::EligibleNow)
+            && phase == LifecyclePhase::Runnable
+        {
+            return broken("is eligible and held, or neither");
+        }
+        if phase != LifecyclePhase::Runnable && (self.grant.is_some() || self.holds.any_but_operator()) {
+            return broken("keeps a grant or a hold that only a runnable one can have");
+        }
+        if (phase == LifecyclePhase::Suspended) != self.suspension.is_some() {
+            return broken("is suspended without a suspension, or the reverse");
+        }
+        let live = self.lease.as_ref().is_some_and(|lease| lease.ended_at == 0);
+        if (phase == LifecyclePhase::Active) != live {
+            return broken("is active without a lease, or the reverse");
+        }
+        if live && self.lease.as_ref().is_some_and(|lease| lease.epoch != self.epoch) {
+            return broken("has a lease of another epoch");
+        }
+        if (phase == LifecyclePhase::Terminal) != (self.ended_at != 0) {
+            return broken("has ended without a time, or the reverse");
+        }
+        if self.slot.is_some() && phase != LifecyclePhase::Active {
+            return broken("keeps a slot without a lease");
+        }
+        if self.retries > self.policy.retry.max_retries || self.reclaims > self.policy.max_reclaim_count {
+            return broken("was tried more often than its policy allows");
+        }
+        if self.holds.has(Hold::Budget) != self.parked_on.starts_with("b:")
+            || self.holds.has(Hold::Quota) != self.parked_on.starts_with("q:")
+        {
+            return broken("is parked without a gate, or the reverse");
+        }
+        Ok(())
+    }
+}
+
+impl Document for Execution {
+    const KIND: u8 = kind::EXECUTION;
+}
+
+impl Execution {
+    /// Where it stands among those that wait in its queue.
+    pub fn queue_score(&self) -> i64 {
+        index::queue_score(self.priority, self.created_at)
+    }
+}

@@ -1,0 +1,93 @@
+//! What happens to an execution because time passes. Its earliest instant is one entry in the `due` index.
+
+use super::{Execution, Hold};
+use crate::event::Effects;
+use crate::id::LeaseId;
+use crate::limits;
+use crate::state::LifecyclePhase;
+
+/// What a timer did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fired {
+    /// Nothing is due yet.
+    Nothing,
+    /// The document changed.
+    Changed,
+    /// Its retention is over: it may be removed with everything it has.
+    Remove,
+}
+
+impl Execution {
+    /// When its attempt has used up its time, while it runs.
+    pub fn attempt_times_out_at(&self) -> Option<i64> {
+        let timeout_ms = self.policy.timeout.attempt_timeout_ms?;
+        let lease = self.lease.as_ref().filter(|lease| lease.ended_at == 0)?;
+        let used_ms = self.attempt.as_ref().map_or(0, |attempt| attempt.used_ms);
+        Some(lease.acquired_at + (timeout_ms - used_ms).max(0))
+    }
+
+    /// When it may be removed. Members of a flow go with their flow.
+    pub fn removable_at(&self) -> Option<i64> {
+        let removable = self.is_terminal() && self.flow.is_none() && !self.owes_anything();
+        let retention_ms = self.policy.retention_ms.unwrap_or(limits::RETENTION_DEFAULT_MS);
+        removable.then(|| self.ended_at.saturating_add(retention_ms))
+    }
+
+    /// Whether an effect elsewhere is still to be brought about.
+    pub fn owes_anything(&self) -> bool {
+        self.owes_resolution || !self.owed_slots.is_empty()
+    }
+
+    /// The next instant at which something happens by itself, apart from the end of its lease.
+    pub fn next_timer(&self) -> Option<i64> {
+        if self.is_terminal() {
+            return self.removable_at();
+        }
+        let not_before = self.holds.has(Hold::Time).then_some(self.not_before);
+        let recheck = (!self.parked_on.is_empty()).then_some(self.recheck_at);
+        let grant = self.grant.as_ref().map(|grant| grant.expires_at);
+        let deadline = (self.deadline_at != 0).then_some(self.deadline_at);
+        let suspension = self.suspension.as_ref().and_then(|suspension| suspension.next_timer());
+        [not_before, recheck, grant, deadline, suspension, self.attempt_times_out_at()].into_iter().flatten().min()
+    }
+
+    /// Brings about everything that is due. `random` decides the jitter of a retry's backoff.
+    pub fn fire(&mut self, now: i64, random: u32, effects: &mut Effects) -> Fired {
+        if self.next_timer().is_none_or(|at| at > now) {
+            return Fired::Nothing;
+        }
+        if self.is_terminal() {
+            return Fired::Remove;
+        }
+        let now = self.touch(now);
+        if self.deadline_at != 0 && self.deadline_at <= now {
+            self.expire("the deadline passed", now, effects);
+            return Fired::Changed;
+        }
+        if self.attempt_times_out_at().is_some_and(|at| at <= now) {
+            self.attempt_timed_out(random, now, effects);
+            return Fired::Changed;
+        }
+        if self.state.lifecycle_phase == LifecyclePhase::Suspended {
+            self.suspension_timed_out(now, effects);
+            return Fired::Changed;
+        }
+        if self.holds.has(Hold::Time) && self.not_before <= now {
+            self.holds.clear(Hold::Time);
+            self.not_before = 0;
+        }
+        if !self.parked_on.is_empty() && self.recheck_at <= now {
+            self.unpark(now);
+        }
+        if let Some(lapsed) = self.lapsed_grant(now) {
+            // The grant is there, as the line above found it.
+            let _ = self.drop_grant(lapsed, now);
+        }
+        self.settle();
+        Fired::Changed
+    }
+
+    fn lapsed_grant(&self, now: i64) -> Option<LeaseId> {
+        self.grant.as_ref().filter(|grant| grant.expires_at <= now).map(|grant| grant.id)
+    }
+}
