@@ -6,6 +6,7 @@
 use uuid::Uuid;
 
 use crate::encoding::Document;
+use crate::id::{LeaseEpoch, LeaseId};
 use crate::key::{Entry, IndexName, Key};
 use crate::state::PublicState;
 
@@ -56,6 +57,22 @@ pub trait Indexed: Document {
 
     /// Its index entries, given when its lease ends (0 without one). The entry of the lease itself is included.
     fn index_entries(&self, lease_until: i64) -> Vec<Entry>;
+
+    /// The lease it is under, or was last under.
+    fn held(&self) -> Held {
+        Held::default()
+    }
+}
+
+/// The lease beside a document: what its guards compare, and whether it holds now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Held {
+    /// Which lease of the document it is.
+    pub epoch: LeaseEpoch,
+    /// The lease itself.
+    pub lease_id: LeaseId,
+    /// How long it lasts without a renewal; `None` when there is no lease now.
+    pub ttl_ms: Option<i64>,
 }
 
 /// Entries to set and entries to remove, to get from `before` to `after`.

@@ -1,7 +1,7 @@
 //! The index entries of an execution: a pure function of the document and the instant its lease ends.
 
 use super::{Execution, Hold};
-use crate::index::{self, Due, Indexed};
+use crate::index::{self, Due, Held, Indexed};
 use crate::key::{Entry, Key};
 use crate::state::LifecyclePhase;
 
@@ -41,5 +41,11 @@ impl Indexed for Execution {
             entries.push(entry(index::tag(&self.namespace, tag, value), self.created_at));
         }
         entries
+    }
+
+    fn held(&self) -> Held {
+        let Some(lease) = &self.lease else { return Held::default() };
+        let ttl_ms = (self.state.lifecycle_phase == LifecyclePhase::Active).then_some(lease.ttl_ms);
+        Held { epoch: lease.epoch, lease_id: lease.id, ttl_ms }
     }
 }

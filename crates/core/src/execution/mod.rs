@@ -39,7 +39,7 @@ use crate::{limits, text, vocabulary};
 pub use claim::{Claim, ClaimedAttempt};
 pub use ending::{CancelSource, Cancelled, FailOutcome, Failure, NewFailure};
 pub use holds::{Hold, Holds};
-pub use suspend::{Resumed, SuspendRequest};
+pub use suspend::{Resumed, SuspendRequest, Suspended};
 pub use timer::Fired;
 
 document! {

@@ -1,0 +1,150 @@
+//! Suspension and resumption. A suspension ends exactly once: by signals, its timeout, a cancellation or an operator.
+
+use super::{CancelSource, Cancellation, Execution, Failure, ResumedBy};
+use crate::condition::SignalFact;
+use crate::error::{Code, Error, Result};
+use crate::event::Effects;
+use crate::id::SignalId;
+use crate::lease::{AttemptOutcome, LeaseEnd, LeaseEnding, LeaseFence};
+use crate::payload::Payload;
+use crate::state::{BlockingReason, EligibilityState, LifecyclePhase, TerminalOutcome};
+use crate::suspension::{Delivery, NewSuspension, Suspension, TimeoutBehavior};
+
+/// What a holder asks for when it suspends.
+#[derive(Debug, Clone)]
+pub struct SuspendRequest {
+    /// The suspension, with its waitpoints.
+    pub suspension: NewSuspension,
+    /// Signals that its waitpoints have buffered.
+    pub buffered: Vec<SignalFact>,
+    /// Bytes for the continuation.
+    pub continuation: Option<Payload>,
+}
+
+/// What became of a suspension request.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Suspended {
+    /// The lease is released; the execution waits.
+    Waiting,
+    /// The buffered signals satisfy the condition: nothing is released, the holder goes on with these signals.
+    AlreadySatisfied(Vec<SignalId>),
+    /// The same request was answered before.
+    Repeated(LeaseEnding),
+}
+
+/// What became of a delivered signal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resumed {
+    /// What the signal did.
+    pub delivery: Delivery,
+    /// Whether the suspension ended.
+    pub resumed: bool,
+}
+
+impl Execution {
+    /// Releases the lease and waits for the condition, unless it is satisfied already.
+    pub fn suspend(
+        &mut self,
+        fence: &LeaseFence,
+        request: SuspendRequest,
+        now: i64,
+        effects: &mut Effects,
+    ) -> Result<Suspended> {
+        if let Some(ending) = self.ending_of(fence).filter(|ending| ending.end == LeaseEnd::Suspended) {
+            return Ok(Suspended::Repeated(ending.clone()));
+        }
+        if self.state.lifecycle_phase == LifecyclePhase::Suspended {
+            return Err(Error::of(Code::AlreadySuspended));
+        }
+        self.check_fence(fence)?;
+        let mut suspension = Suspension::new(request.suspension, now.max(self.updated_at))?;
+        if let Delivery::Satisfied { signals } = suspension.absorb(request.buffered) {
+            self.touch(now);
+            self.resumed_by = ResumedBy::Signals;
+            self.resume_signals = signals.clone();
+            return Ok(Suspended::AlreadySatisfied(signals));
+        }
+        let now = self.touch(now);
+        self.part(LeaseEnd::Suspended, now, effects);
+        if let Some(ending) = self.endings.last_mut() {
+            ending.suspension_id = suspension.id;
+            ending.waitpoint_id = suspension.waitpoints.first().copied().unwrap_or_default();
+        }
+        self.state.lifecycle_phase = LifecyclePhase::Suspended;
+        self.state.eligibility_state = EligibilityState::NotApplicable;
+        self.state.blocking_reason = suspension.blocking_reason();
+        self.continuation = request.continuation;
+        self.suspension = Some(suspension);
+        Ok(Suspended::Waiting)
+    }
+
+    /// A signal arrives for its suspension. `resume_delay_ms` postpones eligibility when it is the last one needed.
+    pub fn deliver_signal(&mut self, fact: SignalFact, resume_delay_ms: i64, now: i64) -> Result<Resumed> {
+        let suspended = self.state.lifecycle_phase == LifecyclePhase::Suspended;
+        let Some(suspension) = self.suspension.as_mut().filter(|_| suspended) else {
+            return Err(Error::of(Code::TargetNotSignalable).with("public_state", self.public_state()));
+        };
+        let delivery = suspension.deliver(fact);
+        let now = self.touch(now);
+        let resumed = matches!(delivery, Delivery::Satisfied { .. });
+        if let Delivery::Satisfied { signals } = &delivery {
+            let signals = signals.clone();
+            self.resume(ResumedBy::Signals, signals, now + resume_delay_ms, now);
+        }
+        Ok(Resumed { delivery, resumed })
+    }
+
+    /// An operator ends the suspension.
+    pub fn resume_by_operator(&mut self, now: i64) -> Result<()> {
+        let Some(suspension) = &self.suspension else {
+            return Err(Error::of(Code::ExecutionNotSuspended).with("public_state", self.public_state()));
+        };
+        suspension.check_operator_resume()?;
+        let now = self.touch(now);
+        self.resume(ResumedBy::Operator, Vec::new(), now, now);
+        Ok(())
+    }
+
+    fn resume(&mut self, by: ResumedBy, signals: Vec<SignalId>, eligible_at: i64, now: i64) {
+        self.suspension = None;
+        self.resumed_by = by;
+        self.resume_signals = signals;
+        self.state.lifecycle_phase = LifecyclePhase::Runnable;
+        self.hold_until(eligible_at, BlockingReason::WaitingForResumeDelay, now);
+        self.settle();
+    }
+
+    /// The suspension's time is up.
+    pub(crate) fn suspension_timed_out(&mut self, now: i64, effects: &mut Effects) {
+        let Some(suspension) = self.suspension.as_mut().filter(|suspension| suspension.timeout_due(now)) else {
+            return;
+        };
+        let reason = "the suspension timed out";
+        match suspension.behavior {
+            TimeoutBehavior::Escalate => {
+                suspension.escalate();
+                self.state.blocking_reason = suspension.blocking_reason();
+            }
+            TimeoutBehavior::AutoResumeWithTimeoutSignal => self.resume(ResumedBy::Timeout, Vec::new(), now, now),
+            TimeoutBehavior::Fail => {
+                self.failure = Some(self.suspension_failure(reason, "suspension_timeout", now));
+                self.end_early(LeaseEnd::None, AttemptOutcome::Failed, reason, TerminalOutcome::Failed, now, effects);
+            }
+            TimeoutBehavior::Expire => {
+                self.failure = Some(self.suspension_failure(reason, "expired", now));
+                self.end_early(LeaseEnd::None, AttemptOutcome::Expired, reason, TerminalOutcome::Expired, now, effects);
+            }
+            TimeoutBehavior::Cancel => {
+                self.cancellation =
+                    Some(Cancellation { reason: reason.into(), source: CancelSource::Timeout, ..Default::default() });
+                let outcome = TerminalOutcome::Cancelled;
+                self.end_early(LeaseEnd::None, AttemptOutcome::Cancelled, reason, outcome, now, effects);
+            }
+        }
+    }
+
+    fn suspension_failure(&self, reason: &str, category: &str, at: i64) -> Failure {
+        let attempt = self.attempt.as_ref().map(|attempt| attempt.index).unwrap_or_default();
+        Failure { reason: reason.into(), category: category.into(), attempt, at, ..Default::default() }
+    }
+}

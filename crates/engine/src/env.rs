@@ -1,0 +1,150 @@
+//! Everything the engine takes from its surroundings: time, sleep, tasks, randomness. A program brings tokio, the
+//! simulator brings virtual time, and the engine cannot tell the difference.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+
+use ff_core::{CommandId, Mint};
+
+/// A future in a box, as tasks and timers are handed around.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// The surroundings of an engine.
+pub trait Env: Send + Sync + 'static {
+    /// Milliseconds that never go back within this process. Only differences matter: instants come from the store.
+    fn now_ms(&self) -> i64;
+
+    /// Microseconds on the same clock, for measurements.
+    fn now_us(&self) -> i64 {
+        self.now_ms() * 1_000
+    }
+
+    /// Ends after this many milliseconds.
+    fn sleep(&self, ms: i64) -> BoxFuture<'static, ()>;
+
+    /// Runs a task beside everything else, until it ends or its handle aborts it.
+    fn spawn(&self, task: BoxFuture<'static, ()>) -> TaskHandle;
+
+    /// Random bits, good enough for secrets.
+    fn random(&self) -> u64;
+}
+
+/// Owns a spawned task: dropping the handle aborts the task.
+pub struct TaskHandle(Option<Box<dyn FnOnce() + Send>>);
+
+impl TaskHandle {
+    /// A handle that aborts its task in this way.
+    pub fn new(abort: impl FnOnce() + Send + 'static) -> Self {
+        Self(Some(Box::new(abort)))
+    }
+
+    /// Lets the task run to its end.
+    pub fn detach(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for TaskHandle {
+    fn drop(&mut self) {
+        if let Some(abort) = self.0.take() {
+            abort();
+        }
+    }
+}
+
+impl std::fmt::Debug for TaskHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("TaskHandle")
+    }
+}
+
+/// What minting needs, from an environment and the store's time.
+pub(crate) fn mint(env: &dyn Env, now_ms: i64) -> Mint {
+    let (high, low) = (env.random().to_be_bytes(), env.random().to_be_bytes());
+    let mut random = [0u8; 10];
+    random[..8].copy_from_slice(&high);
+    random[8..].copy_from_slice(&low[..2]);
+    Mint { now_ms, random }
+}
+
+/// A fresh command id.
+pub(crate) fn command_id(env: &dyn Env, now_ms: i64) -> CommandId {
+    CommandId::mint(&mint(env, now_ms))
+}
+
+/// Runs a future, but not longer than this; `None` when the time is up.
+pub(crate) async fn within<T>(env: &Arc<dyn Env>, ms: i64, future: impl Future<Output = T>) -> Option<T> {
+    use futures_util::future::{Either, select};
+    match select(Box::pin(future), env.sleep(ms)).await {
+        Either::Left((value, _)) => Some(value),
+        Either::Right(((), _)) => None,
+    }
+}
+
+/// Tasks an engine has spawned, aborted together when it closes.
+#[derive(Default)]
+pub(crate) struct Tasks(Mutex<Vec<TaskHandle>>);
+
+impl Tasks {
+    pub(crate) fn own(&self, handle: TaskHandle) {
+        self.0.lock().expect("no holder of this lock panics").push(handle);
+    }
+
+    pub(crate) fn abort_all(&self) {
+        let handles = std::mem::take(&mut *self.0.lock().expect("no holder of this lock panics"));
+        drop(handles);
+    }
+}
+
+#[cfg(feature = "tokio-env")]
+pub use real::TokioEnv;
+
+#[cfg(feature = "tokio-env")]
+mod real {
+    #![expect(clippy::disallowed_methods, reason = "this is the one place where the engine meets the real world")]
+
+    use std::time::{Duration, Instant};
+
+    use super::{BoxFuture, Env, TaskHandle};
+
+    /// The environment of ordinary programs.
+    #[derive(Debug)]
+    pub struct TokioEnv {
+        started: Instant,
+        runtime: tokio::runtime::Handle,
+    }
+
+    impl TokioEnv {
+        /// Uses the runtime this is called on.
+        pub fn current() -> Self {
+            Self { started: Instant::now(), runtime: tokio::runtime::Handle::current() }
+        }
+    }
+
+    impl Env for TokioEnv {
+        fn now_ms(&self) -> i64 {
+            i64::try_from(self.started.elapsed().as_millis()).unwrap_or(i64::MAX)
+        }
+
+        fn now_us(&self) -> i64 {
+            i64::try_from(self.started.elapsed().as_micros()).unwrap_or(i64::MAX)
+        }
+
+        fn sleep(&self, ms: i64) -> BoxFuture<'static, ()> {
+            let duration = Duration::from_millis(u64::try_from(ms).unwrap_or(0));
+            Box::pin(tokio::time::sleep(duration))
+        }
+
+        fn spawn(&self, task: BoxFuture<'static, ()>) -> TaskHandle {
+            let handle = self.runtime.spawn(task);
+            TaskHandle::new(move || handle.abort())
+        }
+
+        fn random(&self) -> u64 {
+            // A version 4 UUID is drawn from the operating system's entropy; its first 48 bits and 16 of its last are free.
+            let bits = uuid::Uuid::new_v4().as_u128();
+            u64::try_from(bits >> 80).unwrap_or(0) << 16 | u64::try_from(bits & 0xffff).unwrap_or(0)
+        }
+    }
+}
