@@ -214,6 +214,18 @@ impl<'e> Tx<'e> {
         Ok(Some(Loaded { document, lease_until: stored.lease_until }))
     }
 
+    /// Makes an execution known as somebody else read it; the commit's guards decide whether it still is so.
+    pub(crate) fn know(&mut self, execution: &Execution, version: Version, fence: Fence) {
+        let entries = execution.index_entries(0);
+        let known = Known { version: Some(version), fence, lease_until: 0, entries, pinned: false };
+        self.known.insert(execution.key(), known);
+    }
+
+    /// The commit counts only while this document has this version.
+    pub(crate) fn require_version(&mut self, key: &Key, version: Version) {
+        self.batch.guards.push(Guard::Version(key.clone(), version));
+    }
+
     /// Guards a loaded document's version although it is not saved: the decision rests on it.
     pub(crate) fn pin(&mut self, key: &Key) {
         if let Some(known) = self.known.get_mut(key) {

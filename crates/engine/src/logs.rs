@@ -1,0 +1,36 @@
+//! The logs of a flow partition, by name, and their records.
+
+use bytes::Bytes;
+use ff_core::{AttemptIndex, ExecutionId, Key};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// What happened in a partition, for subscribers.
+pub(crate) fn events() -> Key {
+    Key::from_bytes(*b"E")
+}
+
+/// Ended attempts and leases of an execution.
+pub(crate) fn history(execution: &ExecutionId) -> Key {
+    Key::new(b'h', &[execution.uuid.as_bytes()])
+}
+
+/// Frames of one attempt.
+pub(crate) fn frames(execution: &ExecutionId, attempt: AttemptIndex) -> Key {
+    Key::new(b'f', &[execution.uuid.as_bytes(), &attempt.0.to_be_bytes()])
+}
+
+/// Administrative acts, in the system partition.
+pub(crate) fn audit() -> Key {
+    Key::from_bytes(*b"A")
+}
+
+/// The bytes of a record.
+pub(crate) fn encode(record: &impl Serialize) -> Bytes {
+    rmp_serde::to_vec(record).expect("records hold only types that msgpack can express").into()
+}
+
+/// The record in these bytes; `None` when they cannot be read, which the caller counts and passes over.
+pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
+    rmp_serde::from_slice(bytes).ok()
+}

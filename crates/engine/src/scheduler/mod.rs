@@ -1,0 +1,341 @@
+//! Finding work for those who ask for it.
+//!
+//! A claim looks at what this engine knows of the queues, reads the heads it does not know, and commits the lease under
+//! guards. With no work it waits, which costs the store nothing, until a hint, a gate or the end of its patience.
+
+pub(crate) mod admission;
+pub(crate) mod ready;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use ff_core::event::Effects;
+use ff_core::execution::{Claim, ClaimedAttempt, Execution};
+use ff_core::flow::Flow;
+use ff_core::lease::ClaimGrant;
+use ff_core::{Code, Document, Error, Key, LeaseId, Result};
+use ff_store::{ConflictReason, Query, Scan, Version};
+
+use self::admission::Admission;
+use self::ready::{Candidate, Criteria, Pick, QueueId, Ready};
+use crate::engine::Engine;
+use crate::env;
+use crate::transaction::{Command, Tx};
+
+/// Candidates read at once from one queue.
+const FETCH_LIMIT: usize = 64;
+/// The longest a claimer sleeps without looking, so that a gate that opens by time is noticed.
+const LOOK_AGAIN_MS: i64 = 30_000;
+
+/// The scheduler's memory.
+#[derive(Default)]
+pub(crate) struct Scheduler {
+    ready: Mutex<Ready>,
+    /// Versions of flows whose members were claimed: a member's claim is guarded by its flow.
+    flows: Mutex<BTreeMap<Key, (Version, bool)>>,
+    turn: std::sync::atomic::AtomicUsize,
+}
+
+impl Scheduler {
+    pub(crate) fn ready(&self) -> std::sync::MutexGuard<'_, Ready> {
+        self.ready.lock().expect("no holder of this lock panics")
+    }
+
+    pub(crate) fn forget_flow(&self, key: &Key) {
+        self.flows.lock().expect("no holder of this lock panics").remove(key);
+    }
+
+    fn flow(&self, key: &Key) -> Option<(Version, bool)> {
+        self.flows.lock().expect("no holder of this lock panics").get(key).copied()
+    }
+
+    fn remember_flow(&self, key: Key, version: Version, admits: bool) {
+        let mut flows = self.flows.lock().expect("no holder of this lock panics");
+        if flows.len() >= 10_000 {
+            flows.clear();
+        }
+        flows.insert(key, (version, admits));
+    }
+}
+
+/// Who asks for work, and for how much.
+#[derive(Debug, Clone)]
+pub(crate) struct Ask {
+    pub(crate) criteria: Criteria,
+    pub(crate) worker_id: String,
+    pub(crate) instance_id: String,
+    /// One for each task wanted, chosen by the caller.
+    pub(crate) lease_ids: Vec<LeaseId>,
+    pub(crate) ttl_ms: i64,
+    pub(crate) wait_ms: i64,
+    /// Grants of this length instead of leases.
+    pub(crate) grant_ttl_ms: Option<i64>,
+}
+
+/// What was taken.
+#[derive(Debug, Clone)]
+pub(crate) enum Taken {
+    Lease { execution: Box<Execution>, claimed: ClaimedAttempt, lease_until: i64 },
+    Grant(ClaimGrant),
+}
+
+impl Engine {
+    /// Waits for work and takes it. An empty answer means that nothing was claimable for the whole wait.
+    pub(crate) async fn take_work(&self, ask: &Ask) -> Result<Vec<Taken>> {
+        let deadline = self.env().now_ms() + ask.wait_ms;
+        let (number, wake) = self.scheduler().ready().wait(ask.criteria.clone());
+        let waiting = Waiting { engine: self, number };
+        loop {
+            self.refuse_if_closing()?;
+            let taken = self.take_ready(ask).await?;
+            if !taken.is_empty() {
+                return Ok(taken);
+            }
+            let left = deadline - self.env().now_ms();
+            if left <= 0 {
+                return Ok(Vec::new());
+            }
+            self.scheduler().ready().wait_again(waiting.number);
+            let gate = self.scheduler().ready().next_gate_opening().map(|until| (until - self.now()).max(1));
+            let patience = left.min(gate.unwrap_or(LOOK_AGAIN_MS)).min(LOOK_AGAIN_MS);
+            env::within(self.env_handle(), patience, wake.notified()).await;
+        }
+    }
+
+    /// Takes what is there now.
+    async fn take_ready(&self, ask: &Ask) -> Result<Vec<Taken>> {
+        let criteria = self.open_lanes(&ask.criteria).await?;
+        let first_lane = self.scheduler().turn.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let mut free = ask.lease_ids.clone();
+        let mut taken = Vec::new();
+        while !free.is_empty() {
+            let pick = self.scheduler().ready().pick(&criteria, first_lane, free.len(), self.now());
+            match pick {
+                Pick::Nothing => break,
+                Pick::Fetch(queues) => self.fetch(queues).await,
+                Pick::Candidates(candidates) => {
+                    let assigned = free.split_off(free.len() - candidates.len());
+                    let trying = candidates.into_iter().zip(assigned).collect();
+                    for (lease_id, result) in self.try_candidates(ask, trying).await {
+                        match result {
+                            Ok(Some(one)) => taken.push(one),
+                            // Known not to have been applied: the id may name another lease.
+                            Ok(None) => free.push(lease_id),
+                            // Unknown: the caller repeats with the same ids and finds out.
+                            Err(error) if taken.is_empty() => return Err(error),
+                            Err(error) => tracing::warn!(%error, "a claim's outcome is unknown"),
+                        }
+                    }
+                }
+            }
+        }
+        Ok(taken)
+    }
+
+    /// The lanes among those asked for that give out work now.
+    async fn open_lanes(&self, criteria: &Criteria) -> Result<Criteria> {
+        let mut open = criteria.clone();
+        open.lanes.clear();
+        for lane in &criteria.lanes {
+            if self.lane(&criteria.namespace, lane).await?.is_none_or(|lane| lane.admits_claims()) {
+                open.lanes.push(lane.clone());
+            }
+        }
+        Ok(open)
+    }
+
+    /// Reads the heads of queues, all at once. A partition that cannot be read is passed over this round.
+    async fn fetch(&self, queues: Vec<QueueId>) {
+        let reads = queues.into_iter().map(|id| async move {
+            let scan = Scan::first(id.index.clone(), FETCH_LIMIT).with_documents();
+            (self.read(id.partition, vec![Query::Scan(scan)]).await, id)
+        });
+        for (answer, id) in futures_util::future::join_all(reads).await {
+            let page = match answer.map(|answers| answers.into_only(ff_store::Answer::into_scan)) {
+                Ok(Ok(page)) => page,
+                Ok(Err(error)) => {
+                    tracing::warn!(partition = %id.partition, %error, "a queue cannot be read; passed over");
+                    self.scheduler().ready().fetch_failed(&id);
+                    continue;
+                }
+                Err(error) => {
+                    tracing::warn!(partition = %id.partition, %error, "a queue cannot be read; passed over");
+                    self.metrics().partition_passed_over();
+                    self.scheduler().ready().fetch_failed(&id);
+                    continue;
+                }
+            };
+            let complete = page.entries.len() < FETCH_LIMIT;
+            let mut head = Vec::with_capacity(page.entries.len());
+            for entry in page.entries {
+                let Some(stored) = entry.document else { continue };
+                match Execution::decode(&stored.body) {
+                    Ok(execution) => head.push(Candidate {
+                        execution,
+                        version: stored.version,
+                        fence: stored.fence,
+                        queue: id.clone(),
+                    }),
+                    Err(error) => {
+                        self.metrics().undecodable();
+                        tracing::error!(key = ?entry.member, %error, "a queued execution cannot be read; passed over");
+                    }
+                }
+            }
+            self.scheduler().ready().fetched(&id, head, complete);
+        }
+    }
+
+    /// Admits and claims candidates. `Ok(None)`: this one was not to be had.
+    async fn try_candidates(
+        &self,
+        ask: &Ask,
+        trying: Vec<(Candidate, LeaseId)>,
+    ) -> Vec<(LeaseId, Result<Option<Taken>>)> {
+        let tries = trying.into_iter().map(|(candidate, lease_id)| async move {
+            let result = self.try_candidate(ask, &candidate, lease_id).await;
+            let mut ready = self.scheduler().ready();
+            match &result {
+                Ok(Try::Taken(_) | Try::Parked) => ready.settled(&candidate),
+                Ok(Try::Lost) | Err(_) => ready.lost(&candidate),
+            }
+            drop(ready);
+            (lease_id, result.map(Try::into_taken))
+        });
+        futures_util::future::join_all(tries).await
+    }
+
+    async fn try_candidate(&self, ask: &Ask, candidate: &Candidate, lease_id: LeaseId) -> Result<Try> {
+        let admission = self.admit(&candidate.execution, lease_id).await?;
+        let (slot, not_after) = match admission {
+            Admission::Admitted { slot, not_after } => (slot, not_after),
+            Admission::Refused(refusal) => {
+                self.park(&candidate.execution, refusal).await?;
+                return Ok(Try::Parked);
+            }
+        };
+        let flow = match &candidate.execution.flow {
+            Some(flow) => self.flow_admits(flow).await?,
+            None => None,
+        };
+        let verb = TakeCandidate { ask, candidate, lease_id, slot, not_after, flow: flow.clone() };
+        let partition = candidate.queue.partition;
+        let command = self.fresh_command();
+        let started = self.env().now_us();
+        let result = match self.prepare(partition, command, &verb).await {
+            Ok((outcome, prepared)) => match self.send_all(partition, vec![prepared]).await {
+                Ok(conflicts) => Ok(conflicts.into_iter().next().flatten().map_or(Ok(outcome), Err)),
+                Err(error) => Err(error),
+            },
+            // The transition itself says no: the candidate is out of date.
+            Err(error) => {
+                tracing::debug!(%error, execution = %candidate.execution.id, "a candidate was out of date");
+                self.release_unused_slot(&candidate.execution, lease_id, slot);
+                return Ok(Try::Lost);
+            }
+        };
+        match result {
+            Ok(Ok(taken)) => {
+                self.metrics().claimed(&candidate.execution, self.env().now_us() - started, self.now());
+                Ok(Try::Taken(taken))
+            }
+            Ok(Err(conflict)) => {
+                if let (Some((key, _)), Some(conflicting)) = (&flow, &conflict.key)
+                    && key == conflicting
+                {
+                    self.scheduler().forget_flow(key);
+                }
+                if matches!(conflict.why, ConflictReason::TooLate(_)) {
+                    tracing::warn!(execution = %candidate.execution.id, "a claim came too late for its slot");
+                }
+                self.release_unused_slot(&candidate.execution, lease_id, slot);
+                Ok(Try::Lost)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The version of a flow that still lets members start; an error when it does not.
+    async fn flow_admits(&self, flow: &ff_core::FlowId) -> Result<Option<(Key, Version)>> {
+        let key = Flow::key_of(flow);
+        if let Some((version, true)) = self.scheduler().flow(&key) {
+            return Ok(Some((key, version)));
+        }
+        let mut found = self.store().documents(flow.partition(), vec![key.clone()]).await?;
+        let Some(stored) = found.pop().flatten() else {
+            return Err(Error::of(Code::FlowNotFound));
+        };
+        let admits = Flow::decode(&stored.body)?.admits_claims();
+        self.scheduler().remember_flow(key.clone(), stored.version, admits);
+        if admits { Ok(Some((key, stored.version))) } else { Err(Error::of(Code::FlowAlreadyTerminal)) }
+    }
+}
+
+enum Try {
+    Taken(Taken),
+    Parked,
+    Lost,
+}
+
+impl Try {
+    fn into_taken(self) -> Option<Taken> {
+        match self {
+            Try::Taken(taken) => Some(taken),
+            Try::Parked | Try::Lost => None,
+        }
+    }
+}
+
+/// Leaves the line of waiters however the claim ends.
+struct Waiting<'e> {
+    engine: &'e Engine,
+    number: u64,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.engine.scheduler().ready().stop_waiting(self.number);
+    }
+}
+
+/// Takes one candidate, as it was when it was read, under its version.
+struct TakeCandidate<'a> {
+    ask: &'a Ask,
+    candidate: &'a Candidate,
+    lease_id: LeaseId,
+    slot: bool,
+    not_after: Option<i64>,
+    flow: Option<(Key, Version)>,
+}
+
+impl Command for TakeCandidate<'_> {
+    type Outcome = Taken;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<Taken> {
+        let mut execution = self.candidate.execution.clone();
+        tx.know(&execution, self.candidate.version, self.candidate.fence);
+        if let Some((key, version)) = &self.flow {
+            tx.require_version(key, *version);
+        }
+        if let Some(not_after) = self.not_after {
+            tx.require_not_after(not_after);
+        }
+        let mut effects = Effects::default();
+        if let Some(grant_ttl_ms) = self.ask.grant_ttl_ms {
+            let grant = execution.grant(self.lease_id, &self.ask.worker_id, grant_ttl_ms, tx.now)?;
+            tx.save_execution(&execution, effects);
+            return Ok(Taken::Grant(grant));
+        }
+        let claim = Claim {
+            lease_id: self.lease_id,
+            worker_id: self.ask.worker_id.clone(),
+            instance_id: self.ask.instance_id.clone(),
+            ttl_ms: self.ask.ttl_ms,
+            slot: self.slot,
+        };
+        let claimed = execution.claim(&claim, tx.now, &mut effects)?;
+        tx.save_execution(&execution, effects);
+        let lease_until = tx.now + self.ask.ttl_ms;
+        Ok(Taken::Lease { execution: Box::new(execution), claimed, lease_until })
+    }
+}

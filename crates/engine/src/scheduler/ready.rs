@@ -1,0 +1,395 @@
+//! What this engine knows of the queues: which may hold work, the candidates fetched from them, and who waits.
+//!
+//! Plain data behind one short lock, no I/O. A candidate that was handed out is this caller's alone within the
+//! process, so workers of one process never fight over a head; other processes are kept apart by the commit's guards.
+//!
+//! Cost: picking is logarithmic in the queues of the lanes asked for and does not depend on how many executions wait,
+//! on other lanes, or on how many workers are idle.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use ff_core::execution::Execution;
+use ff_core::{CapabilitySet, IndexName, Key, Partition};
+use ff_store::{Fence, Version};
+use tokio::sync::Notify;
+
+/// Candidates kept for each queue; what is beyond stays in the store until these are used up.
+pub(crate) const BUFFER_MAX: usize = 256;
+
+/// An execution that may be claimed, as some read or commit brought it along. The claim's guards decide.
+#[derive(Debug, Clone)]
+pub(crate) struct Candidate {
+    pub(crate) execution: Execution,
+    pub(crate) version: Version,
+    pub(crate) fence: Fence,
+    pub(crate) queue: QueueId,
+}
+
+/// A queue of one partition.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct QueueId {
+    pub(crate) partition: Partition,
+    pub(crate) index: IndexName,
+}
+
+/// What a queue's name says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct QueueName {
+    pub(crate) namespace: String,
+    pub(crate) lane: String,
+    pub(crate) route: CapabilitySet,
+    pub(crate) gate: String,
+}
+
+impl QueueName {
+    /// `None` for a name that this version cannot read; such a queue is passed over.
+    pub(crate) fn parse(index: &IndexName) -> Option<Self> {
+        let parts = index.parts()?;
+        let [namespace, lane, route, gate] = parts.as_slice() else { return None };
+        let text = |bytes: &[u8]| std::str::from_utf8(bytes).ok().map(str::to_owned);
+        Some(Self {
+            namespace: text(namespace)?,
+            lane: text(lane)?,
+            route: CapabilitySet::from_route(&text(route)?).ok()?,
+            gate: text(gate)?,
+        })
+    }
+}
+
+#[derive(Debug)]
+struct Queue {
+    name: QueueName,
+    /// Ordered by (score, key), like the index itself.
+    buffer: BTreeMap<(i64, Key), Candidate>,
+    /// The best score that may be in the store and not in the buffer; `None`: nothing is known to be there.
+    unfetched: Option<i64>,
+    /// Somebody reads this queue from the store right now.
+    fetching: bool,
+    /// The best score announced since that read began, which it may not have seen.
+    missed: Option<i64>,
+}
+
+impl Queue {
+    /// Something at this score is in the store.
+    fn note(&mut self, score: i64) {
+        let known = if self.fetching { &mut self.missed } else { &mut self.unfetched };
+        *known = Some(known.map_or(score, |known| known.min(score)));
+    }
+
+    fn best(&self) -> Option<i64> {
+        let buffered = self.buffer.keys().next().map(|(score, _)| *score);
+        match (buffered, self.unfetched) {
+            (Some(buffered), Some(unfetched)) => Some(buffered.min(unfetched)),
+            (buffered, unfetched) => buffered.or(unfetched),
+        }
+    }
+}
+
+/// What a claimer can take.
+#[derive(Debug, Clone)]
+pub(crate) struct Criteria {
+    pub(crate) namespace: String,
+    pub(crate) lanes: Vec<String>,
+    pub(crate) capabilities: CapabilitySet,
+}
+
+impl Criteria {
+    fn takes(&self, name: &QueueName) -> bool {
+        name.namespace == self.namespace
+            && self.lanes.contains(&name.lane)
+            && self.capabilities.contains_all(&name.route)
+    }
+}
+
+/// What to do next for a claimer.
+#[derive(Debug)]
+pub(crate) enum Pick {
+    /// Try these.
+    Candidates(Vec<Candidate>),
+    /// Read these queues from the store, then ask again.
+    Fetch(Vec<QueueId>),
+    /// Nothing can be had now.
+    Nothing,
+}
+
+struct Waiter {
+    criteria: Criteria,
+    wake: Arc<Notify>,
+    /// Told of work and not yet back: further work wakes somebody else.
+    woken: bool,
+}
+
+/// Everything the scheduler remembers.
+#[derive(Default)]
+pub(crate) struct Ready {
+    queues: BTreeMap<QueueId, Queue>,
+    /// The queues of each (namespace, lane), so that other lanes cost nothing.
+    by_lane: BTreeMap<(String, String), BTreeSet<QueueId>>,
+    /// Candidates handed out and not yet settled; a fetch must not hand them out again.
+    in_flight: BTreeSet<(Partition, Key)>,
+    /// Gates that refused, until when.
+    closed_gates: BTreeMap<(String, String), i64>,
+    waiters: BTreeMap<u64, Waiter>,
+    order: VecDeque<u64>,
+    next_waiter: u64,
+}
+
+impl Ready {
+    /// The store may hold something at this score in this queue.
+    pub(crate) fn announce(&mut self, id: &QueueId, score: i64) {
+        let Some(queue) = self.queue(id) else { return };
+        queue.note(score);
+        self.wake_for(id);
+    }
+
+    /// A commit of this process made an execution claimable: it need not be read again.
+    pub(crate) fn offer(&mut self, candidate: Candidate) {
+        let id = candidate.queue.clone();
+        let score = candidate.execution.queue_score();
+        let Some(queue) = self.queue(&id) else { return };
+        let place = (score, Execution::key_of(&candidate.execution.id));
+        // The buffer is always the very head of the queue: behind something unfetched, or over its size, it stays out.
+        let behind = queue.unfetched.is_some_and(|unfetched| unfetched <= score);
+        if behind || queue.fetching || queue.buffer.len() >= BUFFER_MAX {
+            queue.note(score);
+        } else {
+            queue.buffer.insert(place, candidate);
+        }
+        self.wake_for(&id);
+    }
+
+    fn queue(&mut self, id: &QueueId) -> Option<&mut Queue> {
+        if !self.queues.contains_key(id) {
+            let name = QueueName::parse(&id.index)?;
+            self.by_lane.entry((name.namespace.clone(), name.lane.clone())).or_default().insert(id.clone());
+            let queue = Queue { name, buffer: BTreeMap::new(), unfetched: None, fetching: false, missed: None };
+            self.queues.insert(id.clone(), queue);
+        }
+        self.queues.get_mut(id)
+    }
+
+    /// The best work for a claimer, or what must be read to find it. `first_lane` begins the turn among the lanes.
+    pub(crate) fn pick(&mut self, criteria: &Criteria, first_lane: usize, count: usize, now: i64) -> Pick {
+        self.closed_gates.retain(|_, until| *until > now);
+        let mut picked = Vec::new();
+        let mut fetch = Vec::new();
+        let lanes = criteria.lanes.len();
+        for turn in 0..lanes {
+            let lane = &criteria.lanes[(first_lane + turn) % lanes];
+            while picked.len() < count {
+                let Some((id, unfetched)) = self.best_queue(criteria, lane) else { break };
+                if unfetched {
+                    fetch.push(id.clone());
+                    if let Some(queue) = self.queues.get_mut(&id) {
+                        queue.fetching = true;
+                    }
+                    continue;
+                }
+                let candidate =
+                    self.queues.get_mut(&id).and_then(|queue| queue.buffer.pop_first()).map(|(_, candidate)| candidate);
+                let Some(candidate) = candidate else { break };
+                self.in_flight.insert((id.partition, Execution::key_of(&candidate.execution.id)));
+                picked.push(candidate);
+            }
+        }
+        if fetch.is_empty() {
+            if picked.is_empty() { Pick::Nothing } else { Pick::Candidates(picked) }
+        } else {
+            // What must be read may be better than what was picked: put it back and ask again with everything known.
+            for candidate in picked {
+                self.put_back(candidate);
+            }
+            Pick::Fetch(fetch)
+        }
+    }
+
+    /// The queue of a lane with the best head that this claimer can take, and whether that head is yet to be read.
+    fn best_queue(&self, criteria: &Criteria, lane: &str) -> Option<(QueueId, bool)> {
+        let ids = self.by_lane.get(&(criteria.namespace.clone(), lane.to_owned()))?;
+        let mut best: Option<(i64, &QueueId, bool)> = None;
+        for id in ids {
+            let Some(queue) = self.queues.get(id) else { continue };
+            let gate = (queue.name.namespace.clone(), queue.name.gate.clone());
+            if !criteria.capabilities.contains_all(&queue.name.route) || self.closed_gates.contains_key(&gate) {
+                continue;
+            }
+            let buffered = queue.buffer.keys().next().map(|(score, _)| *score);
+            let unfetched = queue.unfetched.filter(|_| !queue.fetching);
+            let (score, must_fetch) = match (buffered, unfetched) {
+                (Some(buffered), Some(unfetched)) if unfetched < buffered => (unfetched, true),
+                (Some(buffered), _) => (buffered, false),
+                (None, Some(unfetched)) => (unfetched, true),
+                (None, None) => continue,
+            };
+            if best.as_ref().is_none_or(|(known, _, _)| score < *known) {
+                best = Some((score, id, must_fetch));
+            }
+        }
+        best.map(|(_, id, must_fetch)| (id.clone(), must_fetch))
+    }
+
+    /// A read of a queue's head has come back: `complete` when it was the whole queue.
+    pub(crate) fn fetched(&mut self, id: &QueueId, head: Vec<Candidate>, complete: bool) {
+        let Some(queue) = self.queues.get_mut(id) else { return };
+        queue.fetching = false;
+        queue.buffer.clear();
+        let last = head.last().map(|candidate| candidate.execution.queue_score());
+        for candidate in head {
+            let key = Execution::key_of(&candidate.execution.id);
+            if !self.in_flight.contains(&(id.partition, key.clone())) {
+                queue.buffer.insert((candidate.execution.queue_score(), key), candidate);
+            }
+        }
+        queue.unfetched = if complete { None } else { last };
+        if let Some(missed) = queue.missed.take() {
+            queue.note(missed);
+        }
+        if queue.best().is_some() {
+            self.wake_for(id);
+        }
+        self.forget_if_empty(id);
+    }
+
+    /// A read failed: the queue is as unknown as before.
+    pub(crate) fn fetch_failed(&mut self, id: &QueueId) {
+        if let Some(queue) = self.queues.get_mut(id) {
+            queue.fetching = false;
+            if let Some(missed) = queue.missed.take() {
+                queue.note(missed);
+            }
+        }
+    }
+
+    /// A candidate was claimed, or is not claimable after all.
+    pub(crate) fn settled(&mut self, candidate: &Candidate) {
+        self.in_flight.remove(&(candidate.queue.partition, Execution::key_of(&candidate.execution.id)));
+        self.forget_if_empty(&candidate.queue);
+        self.wake_for(&candidate.queue);
+    }
+
+    /// A candidate lost to a conflict: what the store has of it now is unknown, so the queue is read again.
+    pub(crate) fn lost(&mut self, candidate: &Candidate) {
+        self.in_flight.remove(&(candidate.queue.partition, Execution::key_of(&candidate.execution.id)));
+        let score = candidate.execution.queue_score();
+        let id = candidate.queue.clone();
+        if let Some(queue) = self.queue(&id) {
+            queue.note(score);
+        }
+        self.wake_for(&id);
+    }
+
+    /// A candidate that was not tried goes back to where it came from.
+    pub(crate) fn put_back(&mut self, candidate: Candidate) {
+        let key = Execution::key_of(&candidate.execution.id);
+        self.in_flight.remove(&(candidate.queue.partition, key.clone()));
+        let id = candidate.queue.clone();
+        if let Some(queue) = self.queue(&id) {
+            queue.buffer.insert((candidate.execution.queue_score(), key), candidate);
+        }
+    }
+
+    fn forget_if_empty(&mut self, id: &QueueId) {
+        let Some(queue) = self.queues.get(id) else { return };
+        if queue.best().is_some() || queue.fetching {
+            return;
+        }
+        let lane = (queue.name.namespace.clone(), queue.name.lane.clone());
+        self.queues.remove(id);
+        if let Some(ids) = self.by_lane.get_mut(&lane) {
+            ids.remove(id);
+            if ids.is_empty() {
+                self.by_lane.remove(&lane);
+            }
+        }
+    }
+
+    /// A gate refused: nothing behind it is tried until then, or until it is opened.
+    pub(crate) fn close_gate(&mut self, namespace: &str, gate: &str, until: i64) {
+        self.closed_gates.insert((namespace.to_owned(), gate.to_owned()), until);
+    }
+
+    /// A budget or quota may admit again: every gate that names it is open.
+    pub(crate) fn open_gates(&mut self, namespace: &str, part: &str) {
+        self.closed_gates.retain(|(of, gate), _| of != namespace || !gate.split(',').any(|one| one == part));
+        let ids: Vec<QueueId> = self
+            .queues
+            .iter()
+            .filter(|(_, queue)| queue.name.namespace == namespace && queue.name.gate.split(',').any(|one| one == part))
+            .map(|(id, _)| id.clone())
+            .collect();
+        for id in ids {
+            self.wake_for(&id);
+        }
+    }
+
+    /// When the earliest closed gate opens by itself.
+    pub(crate) fn next_gate_opening(&self) -> Option<i64> {
+        self.closed_gates.values().min().copied()
+    }
+
+    /// Until when a gate is closed, for explanations.
+    pub(crate) fn gate_closed_until(&self, namespace: &str, gate: &str) -> Option<i64> {
+        self.closed_gates.get(&(namespace.to_owned(), gate.to_owned())).copied()
+    }
+
+    /// Somebody waits for work.
+    pub(crate) fn wait(&mut self, criteria: Criteria) -> (u64, Arc<Notify>) {
+        let number = self.next_waiter;
+        self.next_waiter += 1;
+        let wake = Arc::new(Notify::new());
+        self.waiters.insert(number, Waiter { criteria, wake: Arc::clone(&wake), woken: false });
+        self.order.push_back(number);
+        (number, wake)
+    }
+
+    /// A waiter found nothing and waits again.
+    pub(crate) fn wait_again(&mut self, number: u64) {
+        if let Some(waiter) = self.waiters.get_mut(&number) {
+            waiter.woken = false;
+        }
+    }
+
+    /// A waiter is back; work it was told of and did not take is somebody else's now.
+    pub(crate) fn stop_waiting(&mut self, number: u64) {
+        self.order.retain(|other| *other != number);
+        if let Some(waiter) = self.waiters.remove(&number)
+            && waiter.woken
+        {
+            self.wake_next(&waiter.criteria);
+        }
+    }
+
+    fn wake_next(&mut self, criteria: &Criteria) {
+        let ready: Vec<QueueId> = self
+            .queues
+            .iter()
+            .filter(|(_, queue)| criteria.takes(&queue.name) && queue.best().is_some())
+            .map(|(id, _)| id.clone())
+            .collect();
+        for id in ready {
+            self.wake_for(&id);
+        }
+    }
+
+    /// Wakes the one who has waited longest for what this queue holds.
+    fn wake_for(&mut self, id: &QueueId) {
+        let Some(queue) = self.queues.get(id) else { return };
+        for number in &self.order {
+            let Some(waiter) = self.waiters.get_mut(number) else { continue };
+            if !waiter.woken && waiter.criteria.takes(&queue.name) {
+                waiter.woken = true;
+                waiter.wake.notify_one();
+                return;
+            }
+        }
+    }
+
+    /// Hints may have been lost: every waiter looks for itself.
+    pub(crate) fn wake_all(&mut self) {
+        for waiter in self.waiters.values_mut() {
+            waiter.woken = true;
+            waiter.wake.notify_one();
+        }
+    }
+}
