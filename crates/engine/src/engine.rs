@@ -1,0 +1,364 @@
+//! The engine: a store, an environment, and the services that run between them.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+
+use ff_core::deployment::Deployment;
+use ff_core::op::Operation;
+use ff_core::{Code, CommandId, Error, Key, Partition, PartitionConfig, Result, Role, limits};
+use ff_store::{Answers, Query, Signal, Store};
+use uuid::Uuid;
+
+use crate::board::{Board, Listener};
+use crate::cache::Cache;
+use crate::clock::StoreClock;
+use crate::env::{self, Env, Tasks};
+use crate::hint::{Item, Message};
+use crate::metrics::Metrics;
+use crate::scheduler::Scheduler;
+use crate::system::SystemCache;
+use crate::timers::Timers;
+use crate::transaction::{Command, Tx};
+
+/// How an engine is set up.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Partition counts; `None` adopts what is stored, or the store's default at the first start.
+    pub partitions: Option<PartitionConfig>,
+    /// Only these lanes exist; `None`: using a lane creates it.
+    pub lanes: Option<Vec<String>>,
+    /// How long terminal executions are kept when their policy says nothing.
+    pub retention_ms: i64,
+    /// How long idempotency and dedup keys are remembered.
+    pub dedup_window_ms: i64,
+    /// One full look at every partition takes this long.
+    pub sweep_ms: i64,
+    /// One full check of every document takes this long; 0 switches it off.
+    pub reconcile_ms: i64,
+    /// The first waitpoint secret in hex; generated when absent.
+    pub waitpoint_secret: Option<String>,
+    /// How long a rotated waitpoint secret still verifies.
+    pub secret_grace_ms: i64,
+    /// Run timers, resolver, sweeps and reconcilers here. Without them another engine must.
+    pub services: bool,
+    /// What this process calls itself in the registry of servers.
+    pub address: String,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            partitions: None,
+            lanes: None,
+            retention_ms: limits::RETENTION_DEFAULT_MS,
+            dedup_window_ms: limits::DEDUP_WINDOW_MS,
+            sweep_ms: 120_000,
+            reconcile_ms: 60_000,
+            waitpoint_secret: None,
+            secret_grace_ms: limits::SECRET_GRACE_DEFAULT_MS,
+            services: true,
+            address: String::new(),
+        }
+    }
+}
+
+/// On whose behalf an operation runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Caller {
+    /// Who, for the audit log.
+    pub name: String,
+    /// The one namespace it may see; `None` for all.
+    pub namespace: Option<String>,
+    /// What it may do.
+    pub role: Role,
+}
+
+impl Caller {
+    /// The process itself: everything is allowed.
+    pub fn system() -> Self {
+        Self { name: "system".into(), namespace: None, role: Role::Admin }
+    }
+
+    /// The namespace an operation works in: the one asked for, if the caller may see it.
+    pub(crate) fn namespace(&self, asked: Option<&str>) -> Result<String> {
+        match (asked, &self.namespace) {
+            (None, None) => Ok(ff_core::execution::DEFAULT_NAMESPACE.to_owned()),
+            (None, Some(own)) => Ok(own.clone()),
+            (Some(asked), own) => {
+                ff_core::text::name("namespace", asked)?;
+                if own.as_ref().is_none_or(|own| own == asked) {
+                    return Ok(asked.to_owned());
+                }
+                Err(Error::new(Code::Forbidden, format!("this token does not reach namespace {asked:?}")))
+            }
+        }
+    }
+
+    /// Whether something of this namespace exists for the caller.
+    pub(crate) fn sees(&self, namespace: &str) -> bool {
+        self.namespace.as_ref().is_none_or(|own| own == namespace)
+    }
+}
+
+/// Carries out one operation. Each stands in its own file under `op/`.
+pub trait Handle<O: Operation> {
+    /// Does it, on behalf of a caller.
+    fn handle(&self, caller: &Caller, args: O::Args) -> impl Future<Output = Result<O::Outcome>> + Send;
+}
+
+/// A running engine; clones share it.
+#[derive(Clone)]
+pub struct Engine(Arc<Inner>);
+
+struct Inner {
+    store: Arc<dyn Store>,
+    env: Arc<dyn Env>,
+    options: Options,
+    partitions: PartitionConfig,
+    clock: StoreClock,
+    cache: Cache,
+    board: Board,
+    scheduler: Scheduler,
+    timers: Timers,
+    system: SystemCache,
+    metrics: Metrics,
+    tasks: Tasks,
+    origin: Uuid,
+    closing: AtomicBool,
+}
+
+impl Engine {
+    /// Opens a deployment on a store and starts the services.
+    pub async fn start(store: Arc<dyn Store>, env: Arc<dyn Env>, options: Options) -> Result<Self> {
+        if let Some(partitions) = &options.partitions {
+            partitions.validate()?;
+        }
+        let answers = store.read(Partition::SYSTEM, vec![Query::Documents(vec![Deployment::key_of()])]).await?;
+        let clock = StoreClock::new(env.as_ref(), answers.at);
+        let origin = env::command_id(env.as_ref(), answers.at).0;
+        let default = options.partitions.unwrap_or(store.info().default_partitions);
+        let inner = Inner {
+            store,
+            env,
+            options,
+            partitions: default,
+            clock,
+            cache: Cache::default(),
+            board: Board::default(),
+            scheduler: Scheduler::default(),
+            timers: Timers::default(),
+            system: SystemCache::default(),
+            metrics: Metrics::default(),
+            tasks: Tasks::default(),
+            origin,
+            closing: AtomicBool::new(false),
+        };
+        let opening = Self(Arc::new(inner));
+        let stored = opening.transact(Partition::SYSTEM, opening.fresh_command(), &Pin { wanted: default }).await?;
+        if let Some(configured) = &opening.0.options.partitions {
+            configured.check_against(&stored)?;
+        }
+        let mut inner = Arc::into_inner(opening.0).expect("nothing else holds an engine that is not open yet");
+        inner.partitions = stored;
+        let engine = Self(Arc::new(inner));
+        engine.install_secret().await?;
+        engine.start_services();
+        Ok(engine)
+    }
+
+    fn start_services(&self) {
+        let hints = self.store().watch();
+        self.spawn_owned(self.clone().listen(hints));
+        if self.options().services {
+            self.spawn_owned(self.clone().run_timers());
+            self.spawn_owned(self.clone().run_sweeps());
+        }
+    }
+
+    /// Carries out an operation.
+    pub async fn call<O: Operation>(&self, caller: &Caller, args: O::Args) -> Result<O::Outcome>
+    where
+        Self: Handle<O>,
+    {
+        let started = self.env().now_us();
+        let outcome = Handle::<O>::handle(self, caller, args).await;
+        self.metrics().operation(O::NAME, outcome.as_ref().err().map(|error| error.code), self.env().now_us() - started);
+        outcome
+    }
+
+    /// Stops the services. Operations under way are answered; waiting ones end with `shutting_down`.
+    pub async fn close(&self) {
+        self.0.closing.store(true, Ordering::SeqCst);
+        self.scheduler().ready().wake_all();
+        self.board().wake_all();
+        self.leave().await;
+        self.0.tasks.abort_all();
+    }
+
+    /// Acts on hints of other engines until the store is closed.
+    async fn listen(self, mut hints: ff_store::Hints) {
+        while let Some(signal) = hints.next().await {
+            match signal {
+                Signal::Hint(hint) => {
+                    if let Some(message) = Message::decode(&hint.payload)
+                        && message.origin != self.origin()
+                    {
+                        self.act_on(hint.partition, &message.items);
+                    }
+                }
+                Signal::Resync => {
+                    self.cache().clear();
+                    self.system().clear();
+                    self.timers().sweep_now();
+                    self.board().wake_all();
+                    self.scheduler().ready().wake_all();
+                }
+            }
+        }
+    }
+
+    /// What follows from a hint, whether it is our own or another engine's.
+    pub(crate) fn act_on(&self, partition: Partition, items: &[Item]) {
+        for item in items {
+            match item {
+                Item::Ready(index, score) => {
+                    let queue = crate::scheduler::ready::QueueId { partition, index: index.clone() };
+                    self.scheduler().ready().announce(&queue, *score);
+                }
+                Item::Due(at) => self.timers().note(partition, *at),
+                Item::Changed(key) => {
+                    self.scheduler().forget_flow(key);
+                    self.board().wake(partition, key);
+                }
+                Item::Log(key) => self.board().wake(partition, key),
+                Item::Gate(index) => self.gate_opened(index),
+                Item::System(key) => self.system().forget(key),
+            }
+        }
+    }
+
+    /// Several questions about one partition.
+    pub(crate) async fn read(&self, partition: Partition, queries: Vec<Query>) -> Result<Answers> {
+        let answers = self.store().read(partition, queries).await?;
+        self.observe(answers.at);
+        Ok(answers)
+    }
+
+    /// Spawns a task that ends with the engine.
+    pub(crate) fn spawn_owned(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.0.tasks.own(self.env().spawn(Box::pin(task)));
+    }
+
+    /// Spawns a short task that runs to its end.
+    pub(crate) fn spawn_short(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.env().spawn(Box::pin(task)).detach();
+    }
+
+    pub(crate) fn refuse_if_closing(&self) -> Result<()> {
+        if self.0.closing.load(Ordering::SeqCst) { Err(Error::of(Code::ShuttingDown).retry_after(1_000)) } else { Ok(()) }
+    }
+
+    /// Listens to a document or log; see [`Board::listen`].
+    pub(crate) fn listen_to(&self, partition: Partition, key: Key) -> Listener {
+        self.board().listen(partition, key)
+    }
+
+    /// The store behind the engine.
+    pub fn store(&self) -> &dyn Store {
+        self.0.store.as_ref()
+    }
+
+    /// How the deployment is partitioned.
+    pub fn partitions(&self) -> &PartitionConfig {
+        &self.0.partitions
+    }
+
+    /// How the engine is set up.
+    pub fn options(&self) -> &Options {
+        &self.0.options
+    }
+
+    /// What the engine counts.
+    pub fn metrics(&self) -> &Metrics {
+        &self.0.metrics
+    }
+
+    /// The store's time, as far as the engine knows it.
+    pub fn now(&self) -> i64 {
+        self.0.clock.now(self.env())
+    }
+
+    /// Events each flow partition keeps.
+    pub(crate) fn events_cap(&self) -> u64 {
+        (limits::EVENTS_KEPT / u64::from(self.partitions().flow)).max(limits::EVENTS_PER_PARTITION_MIN)
+    }
+
+    pub(crate) fn observe(&self, store_now: i64) {
+        self.0.clock.observe(self.env(), store_now);
+    }
+
+    pub(crate) fn fresh_command(&self) -> CommandId {
+        env::command_id(self.env(), self.now())
+    }
+
+    pub(crate) fn env(&self) -> &dyn Env {
+        self.0.env.as_ref()
+    }
+
+    pub(crate) fn env_handle(&self) -> &Arc<dyn Env> {
+        &self.0.env
+    }
+
+    pub(crate) fn cache(&self) -> &Cache {
+        &self.0.cache
+    }
+
+    pub(crate) fn board(&self) -> &Board {
+        &self.0.board
+    }
+
+    pub(crate) fn scheduler(&self) -> &Scheduler {
+        &self.0.scheduler
+    }
+
+    pub(crate) fn timers(&self) -> &Timers {
+        &self.0.timers
+    }
+
+    pub(crate) fn system(&self) -> &SystemCache {
+        &self.0.system
+    }
+
+    pub(crate) fn origin(&self) -> Uuid {
+        self.0.origin
+    }
+
+    /// Whether an entry at this instant must be told to other engines; see [`Timers::announce`].
+    pub(crate) fn announce_due(&self, partition: Partition, at: i64) -> bool {
+        self.timers().announce(partition, at, self.now())
+    }
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").field("store", &self.store().info().kind).finish_non_exhaustive()
+    }
+}
+
+/// Fixes the partition counts at the first start, and reads them ever after.
+struct Pin {
+    wanted: PartitionConfig,
+}
+
+impl Command for Pin {
+    type Outcome = PartitionConfig;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<PartitionConfig> {
+        if let Some(stored) = tx.load::<Deployment>(Deployment::key_of()).await? {
+            return Ok(stored.document.partitions());
+        }
+        let deployment = Deployment::new(&self.wanted, tx.now);
+        tx.save(&deployment);
+        Ok(deployment.partitions())
+    }
+}

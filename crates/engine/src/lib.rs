@@ -1,0 +1,22 @@
+//! FlowFabric's engine.
+//!
+//! [`Engine::call`] carries out any operation of [`ff_core::op`] in process. Underneath, an operation is an optimistic
+//! transaction on one partition; beside it run the scheduler, the timers, the resolver and the reconcilers.
+
+mod board;
+mod cache;
+mod clock;
+mod engine;
+pub mod env;
+mod hint;
+mod logs;
+mod metrics;
+mod op;
+mod resolver;
+mod scheduler;
+mod system;
+mod timers;
+mod transaction;
+
+pub use engine::{Caller, Engine, Handle, Options};
+pub use metrics::Metrics;

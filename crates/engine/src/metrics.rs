@@ -1,0 +1,110 @@
+//! What the engine counts. Plain atomics; whoever embeds the engine decides how to show them.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ff_core::Code;
+use ff_core::execution::Execution;
+
+/// Upper bounds of the histogram buckets, in microseconds.
+pub const BUCKETS_US: [u64; 16] = [
+    100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 5_000_000,
+    30_000_000, u64::MAX,
+];
+
+/// How often something took how long.
+#[derive(Debug, Default)]
+pub struct Histogram {
+    buckets: [AtomicU64; BUCKETS_US.len()],
+    sum_us: AtomicU64,
+}
+
+impl Histogram {
+    /// Counts one observation.
+    pub fn observe(&self, us: i64) {
+        let us = u64::try_from(us).unwrap_or(0);
+        let bucket = BUCKETS_US.iter().position(|bound| us <= *bound).unwrap_or(BUCKETS_US.len() - 1);
+        self.buckets[bucket].fetch_add(1, Ordering::Relaxed);
+        self.sum_us.fetch_add(us, Ordering::Relaxed);
+    }
+
+    /// Observations in each bucket, and the sum of all in microseconds.
+    pub fn snapshot(&self) -> ([u64; BUCKETS_US.len()], u64) {
+        let mut counts = [0; BUCKETS_US.len()];
+        for (count, bucket) in counts.iter_mut().zip(&self.buckets) {
+            *count = bucket.load(Ordering::Relaxed);
+        }
+        (counts, self.sum_us.load(Ordering::Relaxed))
+    }
+}
+
+/// Everything the engine counts.
+#[derive(Debug, Default)]
+pub struct Metrics {
+    /// How long commits took.
+    pub commits: Histogram,
+    /// How late timers fired.
+    pub timer_lateness: Histogram,
+    /// From the decision to claim a candidate to its lease.
+    pub claims: Histogram,
+    /// How long executions waited from creation to their first claim.
+    pub queue_wait: Histogram,
+    /// Commits that met a conflict.
+    pub conflicts: AtomicU64,
+    /// Partitions a claim could not read.
+    pub partitions_passed_over: AtomicU64,
+    /// Stored entries that could not be decoded.
+    pub undecodable: AtomicU64,
+    /// Things the reconcilers repaired.
+    pub repairs: AtomicU64,
+    /// Reads sent to the store.
+    pub reads: AtomicU64,
+    operations: Mutex<BTreeMap<(&'static str, &'static str), u64>>,
+    refusals: Mutex<BTreeMap<String, u64>>,
+}
+
+impl Metrics {
+    pub(crate) fn commit(&self, us: i64) {
+        self.commits.observe(us);
+    }
+
+    pub(crate) fn conflict(&self) {
+        self.conflicts.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn partition_passed_over(&self) {
+        self.partitions_passed_over.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn undecodable(&self) {
+        self.undecodable.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn claimed(&self, execution: &Execution, us: i64, now: i64) {
+        self.claims.observe(us);
+        if execution.started_at == 0 {
+            self.queue_wait.observe((now - execution.created_at).max(0) * 1_000);
+        }
+    }
+
+    pub(crate) fn operation(&self, name: &'static str, code: Option<Code>, _us: i64) {
+        let outcome = code.map_or("ok", Code::as_str);
+        *self.operations.lock().expect("no holder of this lock panics").entry((name, outcome)).or_default() += 1;
+    }
+
+    /// An admission was refused, and by what.
+    pub(crate) fn refused(&self, why: &str) {
+        *self.refusals.lock().expect("no holder of this lock panics").entry(why.to_owned()).or_default() += 1;
+    }
+
+    /// Operations by name and outcome.
+    pub fn operations(&self) -> BTreeMap<(&'static str, &'static str), u64> {
+        self.operations.lock().expect("no holder of this lock panics").clone()
+    }
+
+    /// Refused admissions by reason.
+    pub fn refusals(&self) -> BTreeMap<String, u64> {
+        self.refusals.lock().expect("no holder of this lock panics").clone()
+    }
+}

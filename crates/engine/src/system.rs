@@ -1,0 +1,90 @@
+//! Cached documents of the system partition: lanes, secrets, tokens. A copy may be used for one second after it was
+//! last confirmed, so that a pause, a rotation or a revocation holds everywhere within a second of its answer.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use bytes::Bytes;
+use ff_core::lane::Lane;
+use ff_core::{Code, Document, Error, Key, Partition, Result};
+use ff_store::Query;
+
+use crate::engine::Engine;
+
+/// How long a copy may be used.
+const CONFIRMED_MS: i64 = 1_000;
+/// Copies kept; past it all are dropped.
+const CAPACITY: usize = 10_000;
+
+#[derive(Default)]
+pub(crate) struct SystemCache(Mutex<BTreeMap<Key, Copy>>);
+
+struct Copy {
+    confirmed_at: i64,
+    body: Option<Bytes>,
+}
+
+impl SystemCache {
+    pub(crate) fn forget(&self, key: &Key) {
+        self.copies().remove(key);
+    }
+
+    pub(crate) fn clear(&self) {
+        self.copies().clear();
+    }
+
+    fn get(&self, key: &Key, now: i64) -> Option<Option<Bytes>> {
+        let copies = self.copies();
+        let copy = copies.get(key)?;
+        (now - copy.confirmed_at < CONFIRMED_MS).then(|| copy.body.clone())
+    }
+
+    fn put(&self, key: Key, body: Option<Bytes>, confirmed_at: i64) {
+        let mut copies = self.copies();
+        if copies.len() >= CAPACITY {
+            copies.clear();
+        }
+        copies.insert(key, Copy { confirmed_at, body });
+    }
+
+    fn copies(&self) -> std::sync::MutexGuard<'_, BTreeMap<Key, Copy>> {
+        self.0.lock().expect("no holder of this lock panics")
+    }
+}
+
+impl Engine {
+    /// A document of the system partition, at most a second old.
+    pub(crate) async fn system_document<D: Document>(&self, key: &Key) -> Result<Option<D>> {
+        let asked_at = self.env().now_ms();
+        let body = match self.system().get(key, asked_at) {
+            Some(body) => body,
+            None => {
+                let answers = self.read(Partition::SYSTEM, vec![Query::Documents(vec![key.clone()])]).await?;
+                let found = answers.into_only(ff_store::Answer::into_documents).map_err(Error::from)?;
+                let body = found.into_iter().next().flatten().map(|stored| stored.body);
+                // The age counts from before the question: the answer may be as old as that.
+                self.system().put(key.clone(), body.clone(), asked_at);
+                body
+            }
+        };
+        body.map(|body| D::decode(&body)).transpose()
+    }
+
+    /// A lane, if anybody has configured or used it.
+    pub(crate) async fn lane(&self, namespace: &str, lane: &str) -> Result<Option<Lane>> {
+        self.system_document(&Lane::key_of(namespace, lane)).await
+    }
+
+    /// Refuses submissions to a lane that takes none.
+    pub(crate) async fn check_submission(&self, namespace: &str, lane: &str) -> Result<()> {
+        if let Some(lanes) = &self.options().lanes
+            && !lanes.iter().any(|known| known == lane)
+        {
+            return Err(Error::of(Code::LaneNotFound).with("lane", lane).with("lanes", lanes));
+        }
+        match self.lane(namespace, lane).await? {
+            Some(lane) => lane.check_submission(),
+            None => Ok(()),
+        }
+    }
+}

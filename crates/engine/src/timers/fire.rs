@@ -1,0 +1,130 @@
+//! What a due entry does: the document it leads to decides, under its version.
+
+use ff_core::event::Effects;
+use ff_core::execution::{Execution, Fired};
+use ff_core::index::{Due, kind};
+use ff_core::waitpoint::Waitpoint;
+use ff_core::{Code, Error, ExecutionId, Indexed, Key, Partition, Result};
+
+use crate::engine::Engine;
+use crate::op;
+use crate::transaction::{Command, Tx};
+
+impl Engine {
+    /// Fires one entry of the `due` index.
+    pub(crate) async fn fire(&self, partition: Partition, member: &Key, score: i64) -> Result<()> {
+        let Some((key, due)) = Due::parse(member) else {
+            return Err(Error::new(Code::CorruptDocument, format!("{member:?} is not a due entry")));
+        };
+        let command = self.fresh_command();
+        match (key.kind(), due) {
+            (kind::EXECUTION, Due::Lease) => {
+                self.transact(partition, command, &ExpireLease { key, score }).await
+            }
+            (kind::EXECUTION, Due::Timer) => self.transact(partition, command, &FireExecution { key, score }).await,
+            (kind::WAITPOINT, _) => self.transact(partition, command, &ExpireWaitpoint { key, score }).await,
+            _ => self.fire_other(partition, key, due, score).await,
+        }
+    }
+}
+
+/// A lease ran out, unless it was renewed in the meantime.
+struct ExpireLease {
+    key: Key,
+    score: i64,
+}
+
+impl Command for ExpireLease {
+    type Outcome = ();
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<()> {
+        let Some(loaded) = tx.load::<Execution>(self.key.clone()).await? else {
+            tx.remove_stray(&self.key, Due::Lease.entry(&self.key, self.score));
+            return Ok(());
+        };
+        let mut execution = loaded.document;
+        if execution.held().ttl_ms.is_none() {
+            tx.remove_stray(&self.key, Due::Lease.entry(&self.key, self.score));
+            return Ok(());
+        }
+        if loaded.lease_until > tx.now {
+            // Renewed after the entry was read; the renewal moved the entry with it.
+            tx.engine.timers().note(tx.partition, loaded.lease_until);
+            return Ok(());
+        }
+        let mut effects = Effects::default();
+        tx.require_expired(&self.key);
+        execution.expire_lease(tx.now, &mut effects)?;
+        tracing::info!(execution = %execution.id, attempt = %execution.attempt.as_ref().map(|a| a.index).unwrap_or_default(), "a lease ran out");
+        tx.save_execution(&execution, effects);
+        Ok(())
+    }
+}
+
+/// Delay, backoff, grant, deadline, attempt timeout, suspension timeout, recheck or retention of an execution.
+struct FireExecution {
+    key: Key,
+    score: i64,
+}
+
+impl Command for FireExecution {
+    type Outcome = ();
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<()> {
+        let Some(loaded) = tx.load::<Execution>(self.key.clone()).await? else {
+            tx.remove_stray(&self.key, Due::Timer.entry(&self.key, self.score));
+            return Ok(());
+        };
+        let mut execution = loaded.document;
+        let suspension = execution.suspension.clone();
+        let mut effects = Effects::default();
+        match execution.fire(tx.now, tx.random(), &mut effects) {
+            Fired::Nothing => repair_due(tx, &self.key, execution.next_timer(), self.score),
+            Fired::Changed => {
+                if let Some(suspension) = suspension.filter(|_| execution.suspension.is_none()) {
+                    op::close_waitpoints(tx, &suspension, &execution).await?;
+                }
+                tx.save_execution(&execution, effects);
+            }
+            Fired::Remove => op::remove_execution(tx, &execution).await?,
+        }
+        Ok(())
+    }
+}
+
+/// A waitpoint that nobody suspended on.
+struct ExpireWaitpoint {
+    key: Key,
+    score: i64,
+}
+
+impl Command for ExpireWaitpoint {
+    type Outcome = ();
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<()> {
+        let Some(loaded) = tx.load::<Waitpoint>(self.key.clone()).await? else {
+            tx.remove_stray(&self.key, Due::Timer.entry(&self.key, self.score));
+            return Ok(());
+        };
+        let mut waitpoint = loaded.document;
+        if waitpoint.expire(tx.now) {
+            tx.save(&waitpoint);
+        }
+        Ok(())
+    }
+}
+
+/// An entry that its document does not justify is moved or removed.
+pub(crate) fn repair_due(tx: &mut Tx<'_>, key: &Key, next: Option<i64>, score: i64) {
+    match next {
+        Some(at) if at == score => {}
+        Some(at) => tx.set_stray(key, Due::Timer.entry(key, at)),
+        None => tx.remove_stray(key, Due::Timer.entry(key, score)),
+    }
+}
+
+/// The id of an execution by its key and partition.
+pub(crate) fn execution_id(partition: Partition, key: &Key) -> Option<ExecutionId> {
+    key.uuid().map(|uuid| ExecutionId { partition: partition.number, uuid })
+}
+

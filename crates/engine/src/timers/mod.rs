@@ -1,0 +1,146 @@
+//! Everything that happens because time passed: one service over the `due` index of every partition.
+//!
+//! It sleeps until the earliest instant it knows of and fires within milliseconds. Firing is an ordinary guarded
+//! transaction, so several engines may fire the same entry and one of them wins; to keep them from trying at the same
+//! moment they are ranked for each partition, and rank r waits r × 300 ms.
+//!
+//! Cost: an idle partition costs one small read in a sweep's period, however many workers wait.
+
+mod fire;
+mod sweep;
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use ff_core::Partition;
+use ff_core::index;
+use ff_store::{Query, Scan};
+use tokio::sync::Notify;
+
+use crate::engine::Engine;
+use crate::env;
+
+/// How much later the next engine in rank fires.
+const RANK_STEP_MS: i64 = 300;
+/// Entries fired at once.
+const FIRE_CHUNK: usize = 64;
+/// After trouble with the store, try again this much later.
+const RETRY_MS: i64 = 500;
+
+/// What is known of the `due` indexes.
+#[derive(Default)]
+pub(crate) struct Timers {
+    next: Mutex<BTreeMap<Partition, i64>>,
+    wake: Notify,
+    sweep: Notify,
+}
+
+impl Timers {
+    /// Something in a partition is due at this instant.
+    pub(crate) fn note(&self, partition: Partition, at: i64) {
+        let mut next = self.next();
+        let known = next.entry(partition).or_insert(i64::MAX);
+        if at < *known {
+            *known = at;
+            self.wake.notify_one();
+        }
+    }
+
+    /// The same before a commit: whether other engines must be told. They need not if an earlier instant in this
+    /// partition is known: whoever fires that one looks at what comes next.
+    pub(crate) fn announce(&self, partition: Partition, at: i64, now: i64) -> bool {
+        let known = self.next().get(&partition).copied();
+        self.note(partition, at);
+        known.is_none_or(|known| at < known || known <= now)
+    }
+
+    /// Look at every partition now.
+    pub(crate) fn sweep_now(&self) {
+        self.sweep.notify_one();
+    }
+
+    fn earliest(&self) -> Option<(Partition, i64)> {
+        self.next().iter().min_by_key(|(_, at)| **at).map(|(partition, at)| (*partition, *at))
+    }
+
+    /// Forgets what was known of a partition, because it is about to be looked at.
+    fn take_due(&self, now: i64, delay: impl Fn(Partition) -> i64) -> Vec<(Partition, i64)> {
+        let mut next = self.next();
+        let due: Vec<(Partition, i64)> = next
+            .iter()
+            .filter(|(partition, at)| **at + delay(**partition) <= now)
+            .map(|(partition, at)| (*partition, *at))
+            .collect();
+        for (partition, _) in &due {
+            next.remove(partition);
+        }
+        due
+    }
+
+    fn next(&self) -> std::sync::MutexGuard<'_, BTreeMap<Partition, i64>> {
+        self.next.lock().expect("no holder of this lock panics")
+    }
+}
+
+impl Engine {
+    /// Fires what is due, for as long as the engine lives.
+    pub(crate) async fn run_timers(self) {
+        loop {
+            let now = self.now();
+            let due = self.timers().take_due(now, |partition| self.rank(partition) * RANK_STEP_MS);
+            if due.is_empty() {
+                let patience = self
+                    .timers()
+                    .earliest()
+                    .map(|(partition, at)| (at + self.rank(partition) * RANK_STEP_MS - now).max(1));
+                match patience {
+                    Some(ms) => drop(env::within(self.env_handle(), ms, self.timers().wake.notified()).await),
+                    None => self.timers().wake.notified().await,
+                }
+                continue;
+            }
+            let firing = due.into_iter().map(|(partition, at)| self.fire_partition(partition, at));
+            futures_util::future::join_all(firing).await;
+        }
+    }
+
+    /// Fires everything due in one partition and notes what comes next.
+    async fn fire_partition(&self, partition: Partition, known_at: i64) {
+        loop {
+            let scan = Scan::first(index::due(), FIRE_CHUNK);
+            let answers = match self.read(partition, vec![Query::Scan(scan)]).await {
+                Ok(answers) => answers,
+                Err(error) => {
+                    tracing::warn!(%partition, %error, "the due index cannot be read; trying again soon");
+                    self.timers().note(partition, self.now().max(known_at) + RETRY_MS);
+                    return;
+                }
+            };
+            let now = answers.at;
+            let Ok(page) = answers.into_only(ff_store::Answer::into_scan) else { return };
+            let full = page.entries.len() == FIRE_CHUNK;
+            let later = page.entries.iter().map(|entry| entry.score).find(|score| *score > now);
+            let due: Vec<_> = page.entries.into_iter().filter(|entry| entry.score <= now).collect();
+            let fired_all = due.len();
+            let firing = due.into_iter().map(|entry| async move {
+                self.metrics().timer_lateness.observe((now - entry.score) * 1_000);
+                let outcome = self.fire(partition, &entry.member, entry.score).await;
+                if let Err(error) = &outcome {
+                    tracing::warn!(%partition, member = ?entry.member, %error, "a timer could not fire; trying again soon");
+                }
+                outcome.is_ok()
+            });
+            let succeeded = futures_util::future::join_all(firing).await.into_iter().all(|ok| ok);
+            if let Some(at) = later {
+                self.timers().note(partition, at);
+            }
+            if !succeeded {
+                self.timers().note(partition, now + RETRY_MS);
+                return;
+            }
+            if later.is_some() || !full || fired_all == 0 {
+                return;
+            }
+        }
+    }
+}
