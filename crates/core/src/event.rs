@@ -22,8 +22,10 @@ vocabulary! {
 
 vocabulary! {
     /// What exactly happened.
+    #[derive(Default)]
     pub enum EventType {
         /// The execution completed.
+        #[default]
         Completed "completed",
         /// The execution failed for good.
         Failed "failed",
@@ -76,12 +78,6 @@ impl EventType {
             PublicState::Skipped => Some(EventType::Skipped),
             _ => None,
         }
-    }
-}
-
-impl Default for EventType {
-    fn default() -> Self {
-        EventType::Completed
     }
 }
 

@@ -20,8 +20,10 @@ pub struct LeaseFence {
 
 vocabulary! {
     /// Why an attempt was started.
+    #[derive(Default)]
     pub enum AttemptKind {
         /// It is the first.
+        #[default]
         Initial "initial",
         /// The one before it failed.
         Retry "retry",
@@ -34,8 +36,10 @@ vocabulary! {
 
 vocabulary! {
     /// What a claim took up.
+    #[derive(Default)]
     pub enum ClaimKind {
         /// A first attempt.
+        #[default]
         Initial "initial",
         /// A retry.
         Retry "retry",
@@ -50,8 +54,10 @@ vocabulary! {
 
 vocabulary! {
     /// How an attempt ended.
+    #[derive(Default)]
     pub enum AttemptOutcome {
         /// It has not.
+        #[default]
         None "none",
         /// Completed.
         Success "success",
@@ -70,8 +76,10 @@ vocabulary! {
 
 vocabulary! {
     /// How a lease ended.
+    #[derive(Default)]
     pub enum LeaseEnd {
         /// It has not.
+        #[default]
         None "none",
         /// The holder completed.
         Completed "completed",
@@ -97,27 +105,6 @@ vocabulary! {
         DeadlinePassed "deadline_passed",
         /// The attempt took longer than it may.
         AttemptTimedOut "attempt_timed_out",
-    }
-}
-
-impl Default for AttemptKind {
-    fn default() -> Self {
-        AttemptKind::Initial
-    }
-}
-impl Default for ClaimKind {
-    fn default() -> Self {
-        ClaimKind::Initial
-    }
-}
-impl Default for AttemptOutcome {
-    fn default() -> Self {
-        AttemptOutcome::None
-    }
-}
-impl Default for LeaseEnd {
-    fn default() -> Self {
-        LeaseEnd::None
     }
 }
 

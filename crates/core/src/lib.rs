@@ -9,6 +9,7 @@ pub mod audit;
 pub mod budget;
 pub mod capability;
 pub mod condition;
+pub mod deployment;
 pub mod encoding;
 pub mod error;
 pub mod event;

@@ -206,7 +206,11 @@ impl RetryPolicy {
                 text::within("policy.retry.backoff.fixed.delay_ms", *delay_ms, 0..=limits::DURATION_MAX_MS)
             }
             Backoff::Exponential(backoff) => {
-                text::within("policy.retry.backoff.exponential.initial_ms", backoff.initial_ms, 0..=limits::DURATION_MAX_MS)?;
+                text::within(
+                    "policy.retry.backoff.exponential.initial_ms",
+                    backoff.initial_ms,
+                    0..=limits::DURATION_MAX_MS,
+                )?;
                 text::within("policy.retry.backoff.exponential.max_ms", backoff.max_ms, 0..=limits::DURATION_MAX_MS)?;
                 if !backoff.multiplier.is_finite() || !(1.0..=1_000.0).contains(&backoff.multiplier) {
                     return Err(Error::invalid(
@@ -304,7 +308,8 @@ mod tests {
 
     #[test]
     fn limits_hold_at_the_limit_and_one_past_it() {
-        let retries = |max_retries| Policy { retry: RetryPolicy { max_retries, ..Default::default() }, ..Default::default() };
+        let retries =
+            |max_retries| Policy { retry: RetryPolicy { max_retries, ..Default::default() }, ..Default::default() };
         assert!(retries(limits::RETRIES_MAX).validate().is_ok());
         assert!(retries(limits::RETRIES_MAX + 1).validate().is_err());
         let tiers = |n| {

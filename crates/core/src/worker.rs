@@ -10,7 +10,7 @@ use crate::capability::CapabilitySet;
 use crate::encoding::Document;
 use crate::error::{Code, Error, Result};
 use crate::id::{LeaseEpoch, LeaseId};
-use crate::index::{self, Due, Indexed, kind};
+use crate::index::{self, Due, Held, Indexed, kind};
 use crate::key::{Entry, Key};
 use crate::partition::digest16;
 use crate::{document, limits, text};
@@ -110,6 +110,12 @@ impl Indexed for Worker {
         let listing = index::listing(kind::WORKER, &self.namespace);
         living_entries(&self.key(), listing, index::name_score(&self.instance_id), lease_until)
     }
+
+    /// What keeps an old session from renewing a registration that was taken over.
+    fn held(&self) -> Held {
+        let lease_id = LeaseId(Uuid::from_bytes(digest16(&[b"session", self.nonce.as_bytes()])));
+        Held { epoch: self.epoch, lease_id, ttl_ms: Some(self.ttl_ms) }
+    }
 }
 
 impl Worker {
@@ -153,7 +159,7 @@ impl Worker {
     }
 
     /// Whether this session may keep the registration alive. Renewal itself moves only the instant beside the
-    /// document, guarded by [`Worker::fence`].
+    /// document, guarded by [`Indexed::held`].
     pub fn check_heartbeat(&self, nonce: &str, lease_until: i64, now: i64) -> Result<()> {
         if self.nonce != nonce {
             return Err(self.duplicate());
@@ -170,11 +176,6 @@ impl Worker {
             Some(nonce) if nonce != self.nonce => Err(self.duplicate()),
             _ => Ok(()),
         }
-    }
-
-    /// What keeps an old session from renewing a registration that was taken over.
-    pub fn fence(&self) -> (LeaseEpoch, LeaseId) {
-        (self.epoch, LeaseId(Uuid::from_bytes(digest16(&[b"session", self.nonce.as_bytes()]))))
     }
 
     /// What people see, given when the registration ends and how many leases the process holds.
@@ -256,6 +257,11 @@ impl Indexed for Server {
         let listing = index::listing(kind::SERVER, "");
         living_entries(&self.key(), listing, self.started_at, lease_until)
     }
+
+    fn held(&self) -> Held {
+        let lease_id = LeaseId(Uuid::from_bytes(digest16(&[b"server", self.server_id.as_bytes()])));
+        Held { epoch: LeaseEpoch(1), lease_id, ttl_ms: Some(self.ttl_ms) }
+    }
 }
 
 impl Server {
@@ -271,11 +277,6 @@ impl Server {
         text::within("ttl_ms", ttl_ms, limits::WORKER_TTL_MIN_MS..=limits::DURATION_MAX_MS)?;
         let (server_id, address) = (server_id.to_owned(), address.to_owned());
         Ok(Self { server_id, address, started_at: now, ttl_ms, ..Default::default() })
-    }
-
-    /// What keeps one server from renewing the registration of another.
-    pub fn fence(&self) -> (LeaseEpoch, LeaseId) {
-        (LeaseEpoch(1), LeaseId(Uuid::from_bytes(digest16(&[b"session", self.server_id.as_bytes()]))))
     }
 }
 
@@ -321,7 +322,7 @@ mod tests {
         let change = Registration { lanes: lanes.clone(), capabilities: capabilities.clone(), ..registration() };
         let again = Worker::register(Some((&first, 61_000)), change, 2_000).unwrap();
         assert_eq!((&again.lanes, &again.capabilities), (&lanes, &capabilities));
-        assert_eq!((again.registered_at, again.fence()), (1_000, first.fence()));
+        assert_eq!((again.registered_at, again.held()), (1_000, first.held()));
     }
 
     #[test]
@@ -332,7 +333,7 @@ mod tests {
         assert_eq!((error.code, error.retry_after_ms), (Code::DuplicateWorkerInstance, Some(1)));
         let taken = Worker::register(Some((&first, 61_000)), second, 61_000).unwrap();
         assert_eq!((taken.registered_at, taken.epoch), (61_000, LeaseEpoch(2)));
-        assert_ne!(taken.fence(), first.fence());
+        assert_ne!(taken.held(), first.held());
         assert_eq!(taken.key(), first.key());
         assert_eq!(taken.check_heartbeat("first", 99_000, 62_000).unwrap_err().code, Code::DuplicateWorkerInstance);
         assert_eq!(taken.check_deregister(Some("first")).unwrap_err().code, Code::DuplicateWorkerInstance);
@@ -394,6 +395,6 @@ mod tests {
         assert!(server.index_entries(9).contains(&Due::Lease.entry(&server.key(), 9)));
         assert_eq!(Server::decode(&server.encode()).unwrap(), server);
         assert!(Server::start("s-1", "", limits::WORKER_TTL_MIN_MS - 1, 5).is_err());
-        assert_ne!(server.fence(), Server { server_id: "s-2".into(), ..server.clone() }.fence());
+        assert_ne!(server.held(), Server { server_id: "s-2".into(), ..server.clone() }.held());
     }
 }

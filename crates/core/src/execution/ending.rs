@@ -29,8 +29,10 @@ document! {
 
 vocabulary! {
     /// Who cancelled.
+    #[derive(Default)]
     pub enum CancelSource {
         /// An operator.
+        #[default]
         Operator "operator",
         /// The holder of its lease.
         LeaseHolder "lease_holder",
@@ -38,12 +40,6 @@ vocabulary! {
         Flow "flow",
         /// A timeout.
         Timeout "timeout",
-    }
-}
-
-impl Default for CancelSource {
-    fn default() -> Self {
-        CancelSource::Operator
     }
 }
 

@@ -177,8 +177,10 @@ document! {
 
 vocabulary! {
     /// What ended a suspension.
+    #[derive(Default)]
     pub enum ResumedBy {
         /// There was none in this attempt.
+        #[default]
         Nothing "nothing",
         /// Signals.
         Signals "signals",
@@ -186,12 +188,6 @@ vocabulary! {
         Timeout "timeout",
         /// An operator.
         Operator "operator",
-    }
-}
-
-impl Default for ResumedBy {
-    fn default() -> Self {
-        ResumedBy::Nothing
     }
 }
 
