@@ -1,1 +1,29 @@
-//! FlowFabric on Valkey.
+//! FlowFabric on Valkey: standalone, a primary with replicas, or a Cluster.
+//!
+//! Every commit is one call of one function on one hash slot (`lua/flowfabric_1.lua`); every read is one read-only
+//! call. `commit` and `read` translate between the trait and those calls, `route` finds the node and absorbs what a
+//! changing deployment answers, `connection` pipelines, and `startup` checks the servers before the first call.
+//!
+//! The client is our own, a few hundred lines, because three things must be exact: whether a request had been sent
+//! when its connection broke (nothing happened, or nobody knows), that a WAIT runs on the connection that wrote and
+//! serves a whole group of commits, and that nothing is repeated behind the caller's back.
+
+mod commit;
+mod connection;
+mod durability;
+mod library;
+mod packing;
+mod read;
+mod refusal;
+mod resp;
+mod route;
+mod startup;
+mod store;
+mod topology;
+mod transport;
+mod url;
+mod watch;
+
+pub use durability::Tier;
+pub use store::ValkeyStore;
+pub use url::Options;

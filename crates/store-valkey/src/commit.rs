@@ -1,0 +1,297 @@
+//! Batches to a function call, and its answer to outcomes.
+
+use bytes::Bytes;
+use ff_core::{IndexName, Key, LeaseEpoch, LeaseId, Partition, limits};
+use ff_store::{
+    Applied, Batch, Conflict, ConflictReason, EntryChange, Fence, Guard, LeaseChange, Outcome, Put, Result, StoreError,
+};
+use uuid::Uuid;
+
+use crate::packing::{Keys, Packed, Space, function_call};
+use crate::resp::Frame;
+
+/// One call runs undisturbed on its node: more operations than this go in several, so that others get their turn.
+const CALL_OPERATIONS_MAX: usize = 10_000;
+/// And more bytes than this.
+const CALL_BYTES_MAX: usize = 48 * 1024 * 1024;
+
+/// How hints travel and whether answers that wrote nothing need a write behind them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Style {
+    /// Hints go to the channel of the slot.
+    pub(crate) sharded: bool,
+    /// The tier waits for replicas.
+    pub(crate) barrier: bool,
+}
+
+/// A commit that is ready to be sent.
+pub(crate) struct CommitCall {
+    pub(crate) bytes: Bytes,
+    keys: Keys,
+    batches: usize,
+}
+
+/// Cuts the batches of a commit where one function call would take too long.
+pub(crate) fn split(batches: &[Batch]) -> Vec<&[Batch]> {
+    let mut parts = Vec::new();
+    let (mut start, mut operations, mut bytes) = (0, 0, 0);
+    for (at, batch) in batches.iter().enumerate() {
+        let (more_operations, more_bytes) = (batch.operations(), batch.bytes());
+        if at > start && (operations + more_operations > CALL_OPERATIONS_MAX || bytes + more_bytes > CALL_BYTES_MAX) {
+            parts.push(&batches[start..at]);
+            (start, operations, bytes) = (at, 0, 0);
+        }
+        operations += more_operations;
+        bytes += more_bytes;
+    }
+    parts.push(&batches[start..]);
+    parts
+}
+
+/// Writes the batches down as one function call. They have been validated.
+pub(crate) fn encode(partition: Partition, batches: &[Batch], style: Style) -> Result<CommitCall> {
+    let mut keys = Keys::new(partition);
+    let mut request = Packed::new();
+    let barrier = if style.barrier { keys.position(Space::Barrier, b"") } else { 0 };
+    let channel = if style.sharded { slot_channel(partition) } else { CHANNEL.to_vec() };
+    request
+        .count(barrier)
+        .string(if style.sharded { b"SPUBLISH" } else { b"PUBLISH" })
+        .string(&channel)
+        .count(batches.len());
+    for batch in batches {
+        let body = encode_batch(&mut keys, batch)?;
+        // Where the next batch begins, so that a conflict can skip this one: two items stand before the request's
+        // own, one is this number, and Lua counts from 1.
+        request.count(request.len() + body.len() + 4);
+        request.extend(&body);
+    }
+    // A batch that frees memory runs on a full server; one that does not must not slip in with it.
+    let relief = !batches.is_empty() && batches.iter().all(|batch| batch.relief);
+    let function = if relief { "ff_commit_relief_1" } else { "ff_commit_1" };
+    Ok(CommitCall { bytes: function_call("FCALL", function, &keys, &request), keys, batches: batches.len() })
+}
+
+/// The channel of all hints on a standalone server.
+pub(crate) const CHANNEL: &[u8] = b"flowfabric_1";
+
+/// The channel of a partition in a cluster; it hashes to the partition's slot.
+pub(crate) fn slot_channel(partition: Partition) -> Vec<u8> {
+    format!("flowfabric_1{partition}").into_bytes()
+}
+
+fn encode_batch(keys: &mut Keys, batch: &Batch) -> Result<Packed> {
+    let mut p = Packed::new();
+    p.string(batch.command.as_bytes());
+    encode_guards(&mut p, keys, batch);
+    encode_touched(&mut p, keys, batch);
+    let mut merged = vec![false; batch.leases.len()];
+    p.count(batch.puts.len());
+    for put in &batch.puts {
+        encode_put(&mut p, keys, put, lease_of(put, batch, &mut merged)?);
+    }
+    p.count(batch.deletes.len());
+    for key in &batch.deletes {
+        p.count(keys.document(key));
+    }
+    p.count(batch.entries.len());
+    for entry in &batch.entries {
+        match entry {
+            EntryChange::Set { index, member, score } => {
+                p.count(keys.index(index)).string(member.as_bytes()).decimal(*score)
+            }
+            EntryChange::Remove { index, member } => p.count(keys.index(index)).string(member.as_bytes()).string(b""),
+        };
+    }
+    p.count(batch.leases.len());
+    for (lease, merged) in batch.leases.iter().zip(merged) {
+        let document = if merged { 0 } else { keys.document(&lease.key) };
+        p.count(document).number(ttl(lease)?).count(keys.index(&lease.index)).string(lease.member.as_bytes());
+    }
+    p.count(batch.appends.len());
+    for append in &batch.appends {
+        p.count(keys.log(&append.log)).number(exact(append.cap)).count(append.records.len());
+        for record in &append.records {
+            p.string(record);
+        }
+    }
+    p.count(batch.trims.len());
+    for trim in &batch.trims {
+        p.count(keys.log(&trim.log));
+        match trim.before {
+            u64::MAX => p.string(b""),
+            before => p.string(before.to_string().as_bytes()),
+        };
+    }
+    p.count(batch.blobs.len());
+    for blob in &batch.blobs {
+        p.count(keys.blob(&blob.key));
+        match &blob.bytes {
+            Some(bytes) => p.string(bytes),
+            None => p.nothing(),
+        };
+    }
+    p.count(batch.hints.len());
+    for hint in &batch.hints {
+        p.string(&[&hint.partition.ordinal().to_be_bytes()[..], &hint.payload].concat());
+    }
+    Ok(p)
+}
+
+/// The guards of the batch and, in the same form, the numbers its appends expect.
+fn encode_guards(p: &mut Packed, keys: &mut Keys, batch: &Batch) {
+    let expecting = batch.appends.iter().filter(|append| append.expected.is_some()).count();
+    p.count(batch.guards.len() + expecting);
+    for guard in &batch.guards {
+        match guard {
+            Guard::Absent(key) => p.number(1).count(keys.document(key)),
+            Guard::Version(key, version) => p.number(2).count(keys.document(key)).string(version.as_bytes()),
+            Guard::Fence(key, fence) => p.number(3).count(keys.document(key)).string(&fence_bytes(fence)),
+            Guard::Live(key) => p.number(4).count(keys.document(key)),
+            Guard::Expired(key) => p.number(5).count(keys.document(key)),
+            Guard::NotAfter(instant) => p.number(6).number((*instant).clamp(-limits::SCORE_MAX, limits::SCORE_MAX)),
+        };
+    }
+    for (at, append) in batch.appends.iter().enumerate() {
+        let Some(expected) = append.expected else { continue };
+        let before = batch.appends[..at].iter().filter(|earlier| earlier.log == append.log);
+        let before: usize = before.map(|earlier| earlier.records.len()).sum();
+        p.number(7).count(keys.log(&append.log)).number(exact(expected)).count(before);
+    }
+}
+
+/// The indexes and logs whose state the function looks at before its first write.
+fn encode_touched(p: &mut Packed, keys: &mut Keys, batch: &Batch) {
+    let of_entries = batch.entries.iter().map(|entry| match entry {
+        EntryChange::Set { index, .. } | EntryChange::Remove { index, .. } => index,
+    });
+    let indexes: Vec<&IndexName> = of_entries.chain(batch.leases.iter().map(|lease| &lease.index)).collect();
+    let positions = distinct(indexes.into_iter().map(|index| keys.index(index)).collect());
+    p.count(positions.len());
+    for position in positions {
+        p.count(position);
+    }
+    let logs = batch.appends.iter().map(|append| &append.log).chain(batch.trims.iter().map(|trim| &trim.log));
+    let logs: Vec<&Key> = logs.collect();
+    let positions = distinct(logs.into_iter().map(|log| keys.log(log)).collect());
+    p.count(positions.len());
+    for position in positions {
+        p.count(position);
+    }
+}
+
+fn distinct(mut positions: Vec<usize>) -> Vec<usize> {
+    positions.sort_unstable();
+    positions.dedup();
+    positions
+}
+
+fn encode_put(p: &mut Packed, keys: &mut Keys, put: &Put, ttl: i64) {
+    // An instant past what a double holds exactly is never reached: the document does not expire.
+    let expires_at = put.expires_at.filter(|at| *at <= limits::SCORE_MAX);
+    p.count(keys.document(&put.key)).string(&fence_bytes(&put.fence));
+    match expires_at {
+        Some(at) => p.string(&at.max(1).to_be_bytes()).decimal(at.max(1)),
+        None => p.string(&[0; 8]).string(b""),
+    };
+    p.number(ttl).string(&put.body);
+}
+
+/// The lease change that can travel with a put of the same document: its TTL, 0 to clear, -1 for none.
+fn lease_of(put: &Put, batch: &Batch, merged: &mut [bool]) -> Result<i64> {
+    // Only the last put of a key is followed by the lease change, and a delete in between takes the document away.
+    let last = batch.puts.iter().rfind(|other| other.key == put.key);
+    if last.is_none_or(|last| !std::ptr::eq(last, put)) || batch.deletes.contains(&put.key) {
+        return Ok(-1);
+    }
+    match batch.leases.iter().position(|lease| lease.key == put.key) {
+        Some(at) => {
+            merged[at] = true;
+            ttl(&batch.leases[at])
+        }
+        None => Ok(-1),
+    }
+}
+
+fn ttl(lease: &LeaseChange) -> Result<i64> {
+    match lease.ttl_ms {
+        None => Ok(0),
+        Some(ttl) if ttl <= limits::SCORE_MAX / 2 => Ok(ttl),
+        Some(ttl) => Err(StoreError::Invalid(format!("a lease TTL of {ttl} ms is too long"))),
+    }
+}
+
+fn exact(number: u64) -> i64 {
+    i64::try_from(number).map_or(limits::SCORE_MAX, |number| number.min(limits::SCORE_MAX))
+}
+
+fn fence_bytes(fence: &Fence) -> [u8; 24] {
+    let mut bytes = [0; 24];
+    bytes[..8].copy_from_slice(&fence.epoch.0.to_be_bytes());
+    bytes[8..].copy_from_slice(fence.lease.as_bytes());
+    bytes
+}
+
+/// A fence from its 24 bytes.
+pub(crate) fn parse_fence(bytes: &[u8]) -> Option<Fence> {
+    let (epoch, lease) = bytes.split_at_checked(8)?;
+    let epoch = LeaseEpoch(u64::from_be_bytes(epoch.try_into().ok()?));
+    Some(Fence { epoch, lease: LeaseId(Uuid::from_slice(lease).ok()?) })
+}
+
+/// The outcomes in the function's answer.
+pub(crate) fn decode(call: &CommitCall, frame: Frame) -> Result<Vec<Outcome>> {
+    let odd = || StoreError::Corrupt("the commit function gave an answer of another shape".into());
+    let mut items = frame.into_array().ok_or_else(odd)?.into_iter();
+    let at = items.next().and_then(|frame| frame.integer()).ok_or_else(odd)?;
+    let outcomes: Vec<Outcome> =
+        items.map(|item| decode_outcome(call, at, item)).collect::<Option<_>>().ok_or_else(odd)?;
+    if outcomes.len() == call.batches { Ok(outcomes) } else { Err(odd()) }
+}
+
+fn decode_outcome(call: &CommitCall, at: i64, item: Frame) -> Option<Outcome> {
+    let items = item.into_array()?;
+    if let [Frame::Bulk(word), position, evidence] = items.as_slice() {
+        let key = call.keys.key_at(usize::try_from(position.integer()?).ok()?);
+        let why = conflict_reason(word, evidence)?;
+        let key = if matches!(why, ConflictReason::TooLate(_)) { None } else { key };
+        return Some(Outcome::Conflict(Conflict { key, why }));
+    }
+    let sequences = items.iter().map(|item| u64::try_from(item.integer()?).ok()).collect::<Option<_>>()?;
+    Some(Outcome::Applied(Applied { at, sequences }))
+}
+
+fn conflict_reason(word: &[u8], evidence: &Frame) -> Option<ConflictReason> {
+    let version = || match evidence {
+        Frame::Bulk(bytes) => Some(ff_core::CommandId(Uuid::from_slice(bytes).ok()?)),
+        _ => None,
+    };
+    Some(match word {
+        b"exists" => ConflictReason::Exists(version()?),
+        b"missing" => ConflictReason::Missing,
+        b"version" => ConflictReason::Version(version()?),
+        b"fence" => match evidence {
+            Frame::Bulk(bytes) => ConflictReason::Fence(parse_fence(bytes)?),
+            _ => return None,
+        },
+        b"over" => ConflictReason::LeaseOver(evidence.integer()?),
+        b"holds" => ConflictReason::LeaseHolds(evidence.integer()?),
+        b"late" => ConflictReason::TooLate(evidence.integer()?),
+        b"sequence" => ConflictReason::Sequence(u64::try_from(evidence.integer()?).ok()?),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_commits_are_cut_between_batches() {
+        let many = |n: usize| Batch { deletes: vec![Key::from_bytes(*b"x"); n], ..Batch::default() };
+        let batches = [many(4_000), many(4_000), many(4_000), many(1)];
+        let parts: Vec<usize> = split(&batches).into_iter().map(<[Batch]>::len).collect();
+        assert_eq!(parts, [2, 2]);
+        assert_eq!(split(&[]).len(), 1);
+    }
+}

@@ -1,0 +1,310 @@
+//! One pipelined connection, as a task that owns its socket.
+//!
+//! Callers put requests into a queue; the task writes whatever has gathered in one go and hands out the answers in
+//! order. It knows which requests had left when a connection broke: those are lost (they may have taken effect), the
+//! rest are still in the queue and go over the next connection.
+//!
+//! Where the tier asks for replicas, a group of commits is followed by one WAIT on this same connection, and its
+//! answers are held until the replicas have the group. The next group gathers meanwhile, so many callers share one
+//! round trip to the replicas.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+use crate::resp::{Frame, command, take_frame};
+use crate::transport::{DialError, Dialer, Duplex};
+
+/// Requests that may wait for a connection before callers wait for room.
+const QUEUE: usize = 4_096;
+/// Requests written in one go.
+const GROUP: usize = 512;
+/// After a failed attempt to connect, requests are refused this long before the next attempt.
+const BACKOFF_MIN: Duration = Duration::from_millis(20);
+const BACKOFF_MAX: Duration = Duration::from_secs(1);
+
+/// Why a call got no answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum CallError {
+    /// It was never sent.
+    NotSent(String),
+    /// The server does not let us in.
+    Denied(String),
+    /// It was sent and nobody knows what became of it.
+    Lost(String),
+    /// It was done, but too few replicas confirmed it in time.
+    Unconfirmed {
+        /// How many did.
+        confirmed: i64,
+    },
+}
+
+/// A request on its way to a server.
+#[derive(Debug, Clone)]
+pub(crate) struct Request {
+    /// One encoded command, or ASKING and a command.
+    pub(crate) bytes: Bytes,
+    /// Answers to drop in front of the one that matters (1 with ASKING).
+    pub(crate) skip: usize,
+    /// Answer only when the replicas have it.
+    pub(crate) confirmed: bool,
+}
+
+impl Request {
+    pub(crate) fn plain(bytes: Bytes) -> Self {
+        Self { bytes, skip: 0, confirmed: false }
+    }
+}
+
+type Answer = oneshot::Sender<Result<Frame, CallError>>;
+
+/// The handle callers hold. The task ends with its last handle.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    queue: mpsc::Sender<(Request, Answer)>,
+    task: AbortHandle,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Connection {
+    /// A connection that is made when the first request comes.
+    pub(crate) fn new(address: String, dialer: Arc<Dialer>) -> Self {
+        let (queue, requests) = mpsc::channel(QUEUE);
+        let task = tokio::spawn(Actor { address, dialer, requests }.run()).abort_handle();
+        Self { queue, task }
+    }
+
+    /// Sends a request and waits for its answer.
+    pub(crate) async fn call(&self, request: Request) -> Result<Frame, CallError> {
+        let closed = || CallError::NotSent("the connection was closed".into());
+        let (answer, answered) = oneshot::channel();
+        self.queue.send((request, answer)).await.map_err(|_| closed())?;
+        // The task drops an answer only when it is aborted, with the request perhaps already sent.
+        answered.await.unwrap_or_else(|_| Err(CallError::Lost("the connection was closed".into())))
+    }
+}
+
+struct Actor {
+    address: String,
+    dialer: Arc<Dialer>,
+    requests: mpsc::Receiver<(Request, Answer)>,
+}
+
+impl Actor {
+    async fn run(mut self) {
+        let mut waiting = Vec::new();
+        let mut backoff = BACKOFF_MIN;
+        loop {
+            if waiting.is_empty() && self.requests.recv_many(&mut waiting, GROUP).await == 0 {
+                return;
+            }
+            match self.dialer.dial(&self.address).await {
+                Ok(stream) => {
+                    backoff = BACKOFF_MIN;
+                    let session = Session::new(stream, self.dialer.clone());
+                    match session.serve(&mut self.requests, &mut waiting).await {
+                        End::Closed => return,
+                        End::Broken(why) => tracing::debug!(address = self.address, why, "connection lost"),
+                    }
+                }
+                Err(why) => {
+                    tracing::debug!(address = self.address, ?why, "cannot connect");
+                    self.refuse(&why, &mut waiting, Instant::now() + backoff).await;
+                    backoff = (backoff * 2).min(BACKOFF_MAX);
+                }
+            }
+        }
+    }
+
+    /// Answers what waits and what comes until the next attempt, so that callers can look for another server.
+    async fn refuse(&mut self, why: &DialError, waiting: &mut Vec<(Request, Answer)>, until: Instant) {
+        loop {
+            for (_, answer) in waiting.drain(..) {
+                // A caller that has gone away needs no answer.
+                let _ = answer.send(Err(match why {
+                    DialError::Unreachable(text) => CallError::NotSent(text.clone()),
+                    DialError::Denied(text) => CallError::Denied(text.clone()),
+                }));
+            }
+            match timeout_at(until, self.requests.recv_many(waiting, GROUP)).await {
+                Ok(0) | Err(_) => return,
+                Ok(_) => {}
+            }
+        }
+    }
+}
+
+enum End {
+    /// All handles are gone and everything was answered.
+    Closed,
+    Broken(String),
+}
+
+enum Pending {
+    Call { answer: Answer, skip: usize, confirmed: bool, deadline: Instant },
+    Wait { deadline: Instant },
+}
+
+impl Pending {
+    fn deadline(&self) -> Instant {
+        match self {
+            Pending::Call { deadline, .. } | Pending::Wait { deadline } => *deadline,
+        }
+    }
+}
+
+/// The life of one socket.
+struct Session {
+    stream: Box<dyn Duplex>,
+    dialer: Arc<Dialer>,
+    pending: VecDeque<Pending>,
+    /// Answers of the group that the pending WAIT will confirm.
+    held: Vec<(Answer, Frame)>,
+    waits: usize,
+    inbox: BytesMut,
+    outbox: Vec<u8>,
+}
+
+impl Session {
+    fn new(stream: Box<dyn Duplex>, dialer: Arc<Dialer>) -> Self {
+        Self {
+            stream,
+            dialer,
+            pending: VecDeque::new(),
+            held: Vec::new(),
+            waits: 0,
+            inbox: BytesMut::with_capacity(64 * 1024),
+            outbox: Vec::new(),
+        }
+    }
+
+    async fn serve(
+        mut self,
+        requests: &mut mpsc::Receiver<(Request, Answer)>,
+        waiting: &mut Vec<(Request, Answer)>,
+    ) -> End {
+        let why = self.exchange(requests, waiting).await;
+        let Some(why) = why else { return End::Closed };
+        let lost = |answer: Answer| {
+            // A caller that has gone away needs no answer.
+            let _ = answer.send(Err(CallError::Lost(why.clone())));
+        };
+        self.held.into_iter().for_each(|(answer, _)| lost(answer));
+        for pending in self.pending {
+            if let Pending::Call { answer, .. } = pending {
+                lost(answer);
+            }
+        }
+        End::Broken(why)
+    }
+
+    /// Writes and reads until something breaks (why), or nobody is left to ask (nothing).
+    async fn exchange(
+        &mut self,
+        requests: &mut mpsc::Receiver<(Request, Answer)>,
+        waiting: &mut Vec<(Request, Answer)>,
+    ) -> Option<String> {
+        let mut open = true;
+        loop {
+            if !waiting.is_empty() && self.waits == 0 {
+                self.enqueue(waiting);
+                let deadline = Instant::now() + self.dialer.options.request_timeout;
+                match timeout_at(deadline, self.stream.write_all(&self.outbox)).await {
+                    Ok(Ok(())) => self.outbox.clear(),
+                    Ok(Err(why)) => return Some(why.to_string()),
+                    Err(_) => return Some("the server takes no more bytes".into()),
+                }
+            }
+            if !open && self.pending.is_empty() && waiting.is_empty() {
+                return None;
+            }
+            let deadline = self.pending.front().map(Pending::deadline);
+            tokio::select! {
+                biased;
+                read = self.stream.read_buf(&mut self.inbox) => match read {
+                    Ok(0) => return Some("the server closed the connection".into()),
+                    Err(why) => return Some(why.to_string()),
+                    Ok(_) => if let Err(why) = self.deliver() {
+                        return Some(why);
+                    },
+                },
+                // While a WAIT is out, the next group gathers in the queue.
+                received = requests.recv_many(waiting, GROUP), if open && self.waits == 0 => open = received > 0,
+                () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
+                    return Some("the server did not answer in time".into());
+                }
+            }
+        }
+    }
+
+    /// Moves requests to the outbox and, if one of them asks for it, a WAIT behind them.
+    fn enqueue(&mut self, waiting: &mut Vec<(Request, Answer)>) {
+        let options = &self.dialer.options;
+        let deadline = Instant::now() + options.request_timeout;
+        let mut wait = false;
+        for (request, answer) in waiting.drain(..) {
+            if answer.is_closed() {
+                // The caller gave up before anything was sent: nobody would know of the effect.
+                continue;
+            }
+            self.outbox.extend_from_slice(&request.bytes);
+            let confirmed = request.confirmed;
+            wait |= confirmed;
+            self.pending.push_back(Pending::Call { answer, skip: request.skip, confirmed, deadline });
+        }
+        if wait {
+            // The server gives up a little earlier than we do, so that its count arrives.
+            let millis = (options.request_timeout * 4 / 5).as_millis().max(1).to_string();
+            self.outbox.extend_from_slice(&command(&[
+                b"WAIT",
+                options.replicas.to_string().as_bytes(),
+                millis.as_bytes(),
+            ]));
+            self.pending.push_back(Pending::Wait { deadline });
+            self.waits += 1;
+        }
+    }
+
+    /// Hands out all answers that are complete.
+    fn deliver(&mut self) -> Result<(), String> {
+        while let Some(frame) = take_frame(&mut self.inbox)? {
+            match self.pending.pop_front() {
+                None => return Err("the server answered a question nobody asked".into()),
+                Some(Pending::Call { answer, skip, confirmed, deadline }) if skip > 0 => {
+                    self.pending.push_front(Pending::Call { answer, skip: skip - 1, confirmed, deadline });
+                }
+                Some(Pending::Call { answer, confirmed: true, .. }) => self.held.push((answer, frame)),
+                Some(Pending::Call { answer, .. }) => {
+                    // A caller that has gone away needs no answer.
+                    let _ = answer.send(Ok(frame));
+                }
+                Some(Pending::Wait { .. }) => {
+                    self.waits -= 1;
+                    let confirmed = frame.integer().unwrap_or(0);
+                    let enough = confirmed >= i64::from(self.dialer.options.replicas);
+                    for (answer, frame) in self.held.drain(..) {
+                        // An error did nothing and needs no confirmation.
+                        let answered = if enough || matches!(frame, Frame::Error(_)) {
+                            Ok(frame)
+                        } else {
+                            Err(CallError::Unconfirmed { confirmed })
+                        };
+                        let _ = answer.send(answered);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}

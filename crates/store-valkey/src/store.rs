@@ -1,0 +1,120 @@
+//! The store itself: the trait over the calls of the other modules.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use ff_core::{Partition, PartitionConfig};
+use ff_store::{Answers, Batch, Hints, Outcome, Query, Result, Store, StoreError, StoreInfo};
+use tokio::sync::Semaphore;
+use tokio::task::AbortHandle;
+
+use crate::commit::{self, Style};
+use crate::startup::{self, Findings};
+use crate::topology::{Purpose, Topology, slot_of};
+use crate::transport::Dialer;
+use crate::watch::Watcher;
+use crate::{Options, read, route};
+
+/// Calls that may be under way at once.
+const CALLS_MAX: u32 = 65_536;
+
+/// FlowFabric's store on Valkey.
+pub struct ValkeyStore {
+    topology: Arc<Topology>,
+    watcher: Watcher,
+    findings: Findings,
+    style: Style,
+    /// One permit for each call: closing takes them all.
+    calls: Semaphore,
+    refresher: AbortHandle,
+}
+
+impl Drop for ValkeyStore {
+    fn drop(&mut self) {
+        self.refresher.abort();
+    }
+}
+
+impl ValkeyStore {
+    /// Opens the store at an address; see [`Options`] for what an address may say.
+    pub async fn open(url: &str) -> Result<Self> {
+        Self::connect(Options::parse(url)?).await
+    }
+
+    /// Connects, checks the servers and loads the function library where it is missing.
+    pub async fn connect(options: Options) -> Result<Self> {
+        let style = Style { sharded: options.cluster, barrier: options.waits() };
+        let topology = Arc::new(Topology::new(Arc::new(Dialer::new(Arc::new(options))?)));
+        let findings = startup::check(&topology).await?;
+        let refresher = tokio::spawn(topology.clone().keep_fresh()).abort_handle();
+        let watcher = Watcher::start(topology.clone()).await;
+        let calls = Semaphore::new(usize::try_from(CALLS_MAX).unwrap_or(Semaphore::MAX_PERMITS));
+        Ok(Self { topology, watcher, findings, style, calls, refresher })
+    }
+
+    /// What an operator should know about the servers: eviction, persistence, missing replicas.
+    pub fn warnings(&self) -> &[String] {
+        &self.findings.warnings
+    }
+
+    fn options(&self) -> &Options {
+        &self.topology.dialer.options
+    }
+}
+
+fn closed() -> StoreError {
+    StoreError::Unavailable("the store was closed".into())
+}
+
+#[async_trait]
+impl Store for ValkeyStore {
+    fn info(&self) -> StoreInfo {
+        let options = self.options();
+        StoreInfo {
+            kind: "valkey",
+            version: self.findings.version.clone(),
+            durability: options.tier.promise(options.replicas),
+            default_partitions: if options.cluster { PartitionConfig::CLUSTER } else { PartitionConfig::STANDALONE },
+        }
+    }
+
+    async fn read(&self, partition: Partition, queries: Vec<Query>) -> Result<Answers> {
+        let _call = self.calls.acquire().await.map_err(|_| closed())?;
+        self.watcher.touch(partition);
+        let bytes = read::encode(partition, &queries);
+        let frame = route::call(&self.topology, slot_of(partition), Purpose::Read, &bytes).await?;
+        read::decode(queries, frame)
+    }
+
+    async fn commit(&self, partition: Partition, batches: Vec<Batch>) -> Result<Vec<Outcome>> {
+        batches.iter().try_for_each(Batch::validate)?;
+        let _call = self.calls.acquire().await.map_err(|_| closed())?;
+        self.watcher.touch(partition);
+        let slot = slot_of(partition);
+        let mut outcomes = Vec::with_capacity(batches.len());
+        for part in commit::split(&batches) {
+            let call = commit::encode(partition, part, self.style)?;
+            let answer = route::call(&self.topology, slot, Purpose::Commit, &call.bytes).await;
+            let decoded = answer.and_then(|frame| commit::decode(&call, frame));
+            // What an earlier part did stands: of the whole call one can then only say that it is not known.
+            outcomes.extend(decoded.map_err(|error| match error {
+                error if outcomes.is_empty() => error,
+                error => StoreError::Unknown(format!("only a part of the commit was done: {error}")),
+            })?);
+        }
+        Ok(outcomes)
+    }
+
+    fn watch(&self) -> Hints {
+        self.watcher.subscribe()
+    }
+
+    async fn close(&self) {
+        if let Ok(all) = self.calls.acquire_many(CALLS_MAX).await {
+            self.calls.close();
+            drop(all);
+        }
+        self.refresher.abort();
+        self.watcher.stop();
+    }
+}

@@ -1,0 +1,337 @@
+//! Which server takes which slot, now. A background task looks again whenever a call says that something changed.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ff_core::Partition;
+use ff_store::{Result, StoreError};
+use tokio::sync::{Notify, watch};
+use tokio::time::{sleep, timeout};
+
+use crate::connection::{CallError, Connection, Request};
+use crate::resp::{Frame, command};
+use crate::transport::Dialer;
+
+/// Slots of a Cluster.
+pub(crate) const SLOTS: u16 = 16_384;
+/// Connections to one node for reads, and for commits.
+const CONNECTIONS: usize = 2;
+/// Commits that wait for replicas block their connection meanwhile: more of them keep the server busy.
+const WAITING_CONNECTIONS: usize = 4;
+/// A node that does not answer a question about the topology in this time is passed over.
+const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(1);
+/// The topology is looked at no more often than this.
+const DISCOVERY_PAUSE: Duration = Duration::from_millis(50);
+
+/// What a call does, which decides the connection it takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Read,
+    Commit,
+}
+
+/// A server and our connections to it.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) address: String,
+    reads: Vec<Connection>,
+    commits: Vec<Connection>,
+}
+
+impl Node {
+    fn new(address: &str, dialer: &Arc<Dialer>) -> Self {
+        let connections =
+            |count: usize| (0..count).map(|_| Connection::new(address.to_owned(), dialer.clone())).collect::<Vec<_>>();
+        let commits = if dialer.options.waits() { WAITING_CONNECTIONS } else { CONNECTIONS };
+        Self { address: address.to_owned(), reads: connections(CONNECTIONS), commits: connections(commits) }
+    }
+
+    /// Sends a request; calls of one slot share a connection, so that they travel together and in order.
+    pub(crate) async fn call(
+        &self,
+        slot: u16,
+        purpose: Purpose,
+        request: Request,
+    ) -> std::result::Result<Frame, CallError> {
+        let pool = match purpose {
+            Purpose::Read => &self.reads,
+            Purpose::Commit => &self.commits,
+        };
+        pool[usize::from(slot) % pool.len()].call(request).await
+    }
+
+    /// A command about the server itself.
+    pub(crate) async fn ask(&self, parts: &[&[u8]]) -> std::result::Result<Frame, CallError> {
+        self.call(0, Purpose::Read, Request::plain(command(parts))).await
+    }
+}
+
+/// A stretch of slots and the servers that have it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Shard {
+    first: u16,
+    last: u16,
+    primary: String,
+    replicas: Vec<String>,
+}
+
+/// A view of the deployment.
+#[derive(Debug, Default)]
+pub(crate) struct Map {
+    shards: Vec<Shard>,
+    primaries: HashMap<String, Arc<Node>>,
+}
+
+impl Map {
+    /// The primary of a slot.
+    pub(crate) fn primary(&self, slot: u16) -> Option<&Arc<Node>> {
+        let at = self.shards.partition_point(|shard| shard.last < slot);
+        let shard = self.shards.get(at).filter(|shard| shard.first <= slot)?;
+        self.primaries.get(&shard.primary)
+    }
+
+    /// All primaries, in a fixed order.
+    pub(crate) fn primaries(&self) -> Vec<Arc<Node>> {
+        let mut nodes: Vec<Arc<Node>> = self.primaries.values().cloned().collect();
+        nodes.sort_by(|a, b| a.address.cmp(&b.address));
+        nodes
+    }
+
+    /// The addresses of all replicas.
+    pub(crate) fn replicas(&self) -> Vec<String> {
+        let mut replicas: Vec<String> = self.shards.iter().flat_map(|shard| shard.replicas.clone()).collect();
+        replicas.sort();
+        replicas.dedup();
+        replicas
+    }
+
+    /// Slots no server has.
+    pub(crate) fn uncovered(&self) -> usize {
+        let covered: usize = self.shards.iter().map(|shard| usize::from(shard.last - shard.first) + 1).sum();
+        usize::from(SLOTS) - covered.min(usize::from(SLOTS))
+    }
+}
+
+/// The deployment as it is known now.
+pub(crate) struct Topology {
+    pub(crate) dialer: Arc<Dialer>,
+    nodes: Mutex<HashMap<String, Arc<Node>>>,
+    map: watch::Sender<Arc<Map>>,
+    stale: Notify,
+}
+
+impl Topology {
+    pub(crate) fn new(dialer: Arc<Dialer>) -> Self {
+        Self { dialer, nodes: Mutex::default(), map: watch::Sender::default(), stale: Notify::new() }
+    }
+
+    /// The present view.
+    pub(crate) fn map(&self) -> Arc<Map> {
+        self.map.borrow().clone()
+    }
+
+    /// Tells of new views.
+    pub(crate) fn changes(&self) -> watch::Receiver<Arc<Map>> {
+        self.map.subscribe()
+    }
+
+    /// Asks for a fresh view soon.
+    pub(crate) fn doubt(&self) {
+        self.stale.notify_one();
+    }
+
+    /// A server by its address.
+    pub(crate) fn node(&self, address: &str) -> Arc<Node> {
+        let mut nodes = self.nodes();
+        nodes.entry(address.to_owned()).or_insert_with(|| Arc::new(Node::new(address, &self.dialer))).clone()
+    }
+
+    fn nodes(&self) -> MutexGuard<'_, HashMap<String, Arc<Node>>> {
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks at the deployment whenever somebody doubts the present view. Never ends.
+    pub(crate) async fn keep_fresh(self: Arc<Self>) {
+        loop {
+            self.stale.notified().await;
+            if let Err(why) = self.discover().await {
+                tracing::debug!(%why, "no view of the deployment");
+                self.doubt();
+            }
+            sleep(DISCOVERY_PAUSE).await;
+        }
+    }
+
+    /// Makes a new view from what the servers say.
+    pub(crate) async fn discover(&self) -> Result<()> {
+        let shards =
+            if self.dialer.options.cluster { self.cluster_shards().await? } else { self.find_primary().await? };
+        if self.map.borrow().shards == shards {
+            return Ok(());
+        }
+        let mut primaries = HashMap::new();
+        for shard in &shards {
+            primaries.entry(shard.primary.clone()).or_insert_with(|| self.node(&shard.primary));
+        }
+        // Servers that left keep their connections only as long as a call still uses them.
+        let seeds = &self.dialer.options.hosts;
+        self.nodes().retain(|address, _| primaries.contains_key(address) || seeds.contains(address));
+        tracing::info!(primaries = ?primaries.keys(), "servers of the store");
+        self.map.send_replace(Arc::new(Map { shards, primaries }));
+        Ok(())
+    }
+
+    /// The servers to ask: those we know, then those we were given.
+    fn candidates(&self) -> Vec<Arc<Node>> {
+        let mut candidates = self.map().primaries();
+        for address in &self.dialer.options.hosts {
+            if !candidates.iter().any(|node| node.address == *address) {
+                candidates.push(self.node(address));
+            }
+        }
+        candidates
+    }
+
+    async fn cluster_shards(&self) -> Result<Vec<Shard>> {
+        let mut last = StoreError::Unavailable("no server to ask".into());
+        let mut best: Option<Vec<Shard>> = None;
+        for node in self.candidates() {
+            match ask(&node, &[b"CLUSTER", b"SLOTS"]).await {
+                Ok(Frame::Error(text)) if text.contains("cluster support disabled") => {
+                    return Err(StoreError::Config(format!("{} is not part of a cluster", node.address)));
+                }
+                Ok(Frame::Error(text)) => last = StoreError::Unavailable(format!("{}: {text}", node.address)),
+                Ok(frame) => match parse_shards(&node.address, frame) {
+                    // A server that still names a primary nobody can reach knows less than one that does not.
+                    Some(shards) if self.is_promising(&shards) => return Ok(shards),
+                    Some(shards) => best = best.or(Some(shards)),
+                    None => last = StoreError::Unavailable(format!("{} gave no slots", node.address)),
+                },
+                Err(error @ StoreError::Config(_)) => return Err(error),
+                Err(error) => last = error,
+            }
+        }
+        best.ok_or(last)
+    }
+
+    /// Whether a view differs from the one that a call has just found wanting.
+    fn is_promising(&self, shards: &[Shard]) -> bool {
+        self.map.borrow().shards != shards
+    }
+
+    async fn find_primary(&self) -> Result<Vec<Shard>> {
+        let mut last = StoreError::Unavailable("no server to ask".into());
+        for node in self.candidates() {
+            match ask(&node, &[b"ROLE"]).await {
+                Ok(Frame::Array(role)) => match role.first().and_then(Frame::text) {
+                    Some("master") => {
+                        let replicas = role.into_iter().nth(2).and_then(Frame::into_array).unwrap_or_default();
+                        let replicas = replicas.into_iter().filter_map(|replica| address_of(&node.address, replica));
+                        return Ok(vec![Shard {
+                            first: 0,
+                            last: SLOTS - 1,
+                            primary: node.address.clone(),
+                            replicas: replicas.collect(),
+                        }]);
+                    }
+                    _ => last = StoreError::ReadOnly(format!("{} is a replica", node.address)),
+                },
+                Ok(Frame::Error(text)) => last = StoreError::Unavailable(format!("{}: {text}", node.address)),
+                Ok(_) => last = StoreError::Unavailable(format!("{} has no role", node.address)),
+                Err(error @ StoreError::Config(_)) => return Err(error),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+}
+
+/// A question about the deployment, with little patience.
+async fn ask(node: &Node, parts: &[&[u8]]) -> Result<Frame> {
+    match timeout(DISCOVERY_TIMEOUT, node.ask(parts)).await {
+        Ok(Ok(frame)) => Ok(frame),
+        Ok(Err(CallError::Denied(text))) => Err(StoreError::Config(text)),
+        Ok(Err(why)) => Err(StoreError::Unavailable(format!("{}: {why:?}", node.address))),
+        Err(_) => Err(StoreError::Unavailable(format!("{} did not answer", node.address))),
+    }
+}
+
+/// The answer of CLUSTER SLOTS: `[first, last, primary, replica...]` for each stretch.
+fn parse_shards(asked: &str, frame: Frame) -> Option<Vec<Shard>> {
+    let mut shards = Vec::new();
+    for stretch in frame.into_array()? {
+        let mut items = stretch.into_array()?.into_iter();
+        let mut number = || u16::try_from(items.next()?.integer()?).ok().filter(|slot| *slot < SLOTS);
+        let (first, last) = (number()?, number()?);
+        let primary = address_of(asked, items.next()?)?;
+        let replicas = items.filter_map(|replica| address_of(asked, replica)).collect();
+        shards.push(Shard { first, last, primary, replicas });
+    }
+    shards.sort_by_key(|shard| shard.first);
+    (!shards.is_empty()).then_some(shards)
+}
+
+/// `[host, port, ...]`; a server that does not know its own host is where we asked.
+fn address_of(asked: &str, frame: Frame) -> Option<String> {
+    let mut items = frame.into_array()?.into_iter();
+    let host = items.next()?;
+    let port = items.next()?;
+    let port = port.integer().map(|port| port.to_string()).or_else(|| port.text().map(str::to_owned))?;
+    Some(join_address(asked, host.text().unwrap_or_default(), &port))
+}
+
+/// An address in a MOVED or ASK error: `host:port`, the host perhaps missing.
+pub(crate) fn redirect_address(asked: &str, address: &str) -> Option<String> {
+    let (host, port) = address.rsplit_once(':')?;
+    Some(join_address(asked, host, port))
+}
+
+fn join_address(asked: &str, host: &str, port: &str) -> String {
+    if host.is_empty() || host == "?" {
+        let (host, _) = asked.rsplit_once(':').unwrap_or((asked, ""));
+        return format!("{host}:{port}");
+    }
+    if host.contains(':') && !host.starts_with('[') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
+/// The hash slot of a partition's keys: CRC-16 (XMODEM) of what stands in the braces.
+pub(crate) fn slot_of(partition: Partition) -> u16 {
+    let tag = partition.to_string();
+    let inner = tag.trim_matches(['{', '}']);
+    let mut crc: u16 = 0;
+    for byte in inner.bytes() {
+        crc ^= u16::from(byte) << 8;
+        for _ in 0..8 {
+            crc = if crc & 0x8000 != 0 { (crc << 1) ^ 0x1021 } else { crc << 1 };
+        }
+    }
+    crc % SLOTS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn partitions_hash_to_the_servers_slots() {
+        // As CLUSTER KEYSLOT says.
+        assert_eq!(slot_of(Partition::flow(7)), 2_729);
+        assert_eq!(slot_of(Partition::SYSTEM), 15_725);
+    }
+
+    #[test]
+    fn addresses_without_a_host_mean_the_server_that_was_asked() {
+        assert_eq!(redirect_address("10.0.0.1:7000", ":7001").as_deref(), Some("10.0.0.1:7001"));
+        assert_eq!(redirect_address("a:1", "b:2").as_deref(), Some("b:2"));
+        assert_eq!(redirect_address("a:1", "::1:2").as_deref(), Some("[::1]:2"));
+    }
+
+    #[test]
+    fn slots_between_the_shards_have_no_primary() {
+        let shard = |first, last| Shard { first, last, primary: "a:1".into(), replicas: Vec::new() };
+        let map = Map { shards: vec![shard(0, 9), shard(20, 29)], primaries: HashMap::new() };
+        assert_eq!(map.uncovered(), usize::from(SLOTS) - 20);
+        assert!(map.primary(15).is_none() && map.primary(40).is_none());
+    }
+}

@@ -1,0 +1,129 @@
+//! One authenticated byte stream to one server, plain or TLS.
+
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use ff_store::{Result, StoreError};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+use crate::Options;
+use crate::refusal::Refusal;
+use crate::resp::{Frame, command, take_frame};
+
+/// Bytes in both directions.
+pub(crate) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
+
+/// Why a connection could not be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum DialError {
+    /// Waiting may help.
+    Unreachable(String),
+    /// The credentials are wrong: waiting does not help.
+    Denied(String),
+}
+
+/// Makes connections that are ready for commands.
+pub(crate) struct Dialer {
+    pub(crate) options: Arc<Options>,
+    tls: Option<TlsConnector>,
+}
+
+impl Dialer {
+    pub(crate) fn new(options: Arc<Options>) -> Result<Self> {
+        let tls = if options.tls { Some(tls_connector(options.ca_file.as_deref())?) } else { None };
+        Ok(Self { options, tls })
+    }
+
+    /// Connects, authenticates and exchanges a PING, all within the connect timeout.
+    pub(crate) async fn dial(&self, address: &str) -> std::result::Result<Box<dyn Duplex>, DialError> {
+        match timeout(self.options.connect_timeout, self.handshake(address)).await {
+            Ok(result) => result,
+            Err(_) => Err(DialError::Unreachable(format!("{address} did not answer in time"))),
+        }
+    }
+
+    async fn handshake(&self, address: &str) -> std::result::Result<Box<dyn Duplex>, DialError> {
+        let unreachable = |why: std::io::Error| DialError::Unreachable(format!("{address}: {why}"));
+        let tcp = TcpStream::connect(address).await.map_err(unreachable)?;
+        tcp.set_nodelay(true).map_err(unreachable)?;
+        let mut stream: Box<dyn Duplex> = match &self.tls {
+            None => Box::new(tcp),
+            Some(connector) => {
+                let name = server_name(address)
+                    .ok_or_else(|| DialError::Denied(format!("{address} is no name a certificate can have")))?;
+                Box::new(connector.connect(name, tcp).await.map_err(unreachable)?)
+            }
+        };
+        if let Some(password) = &self.options.password {
+            let user = self.options.user.as_deref();
+            let auth = match user {
+                Some(user) => command(&[b"AUTH", user.as_bytes(), password.as_bytes()]),
+                None => command(&[b"AUTH", password.as_bytes()]),
+            };
+            match exchange(&mut stream, &auth).await.map_err(unreachable)? {
+                Frame::Error(text) => return Err(DialError::Denied(format!("{address}: {text}"))),
+                _ => tracing::trace!(address, "authenticated"),
+            }
+        }
+        match exchange(&mut stream, &command(&[b"PING"])).await.map_err(unreachable)? {
+            Frame::Error(text) if matches!(Refusal::parse(&text), Refusal::Denied) => {
+                Err(DialError::Denied(format!("{address}: {text}")))
+            }
+            // A server that is loading answers PING with an error, and calls with the same: they wait for it.
+            _ => Ok(stream),
+        }
+    }
+}
+
+/// One command and its answer on a connection nobody else uses yet.
+async fn exchange(stream: &mut Box<dyn Duplex>, request: &[u8]) -> std::io::Result<Frame> {
+    stream.write_all(request).await?;
+    let mut buffer = BytesMut::new();
+    loop {
+        if let Some(frame) = take_frame(&mut buffer).map_err(std::io::Error::other)? {
+            return Ok(frame);
+        }
+        if stream.read_buf(&mut buffer).await? == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+}
+
+fn server_name(address: &str) -> Option<ServerName<'static>> {
+    let (host, _) = address.rsplit_once(':')?;
+    ServerName::try_from(host.trim_matches(['[', ']']).to_owned()).ok()
+}
+
+fn tls_connector(ca_file: Option<&str>) -> Result<TlsConnector> {
+    let mut roots = rustls::RootCertStore::empty();
+    match ca_file {
+        Some(path) => {
+            let unusable = |why: String| StoreError::Config(format!("{path} cannot be used: {why}"));
+            for certificate in CertificateDer::pem_file_iter(path).map_err(|why| unusable(why.to_string()))? {
+                let certificate = certificate.map_err(|why| unusable(why.to_string()))?;
+                roots.add(certificate).map_err(|why| unusable(why.to_string()))?;
+            }
+            if roots.is_empty() {
+                return Err(unusable("it holds no certificate".into()));
+            }
+        }
+        None => {
+            // Systems carry odd certificates; those that cannot be used are left out, as everyone does.
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        }
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|why| StoreError::Config(format!("TLS cannot be set up: {why}")))?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(TlsConnector::from(Arc::new(config)))
+}

@@ -1,0 +1,261 @@
+//! Hints from all processes, by pub/sub on connections of their own.
+//!
+//! On a standalone server there is one channel. In a cluster each partition has a channel that hashes to its slot, and
+//! each primary is listened to for the partitions it has. Whenever a subscription had to be renewed hints may have been
+//! lost, and the watchers are told to look at everything once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::BytesMut;
+use ff_core::{Partition, PartitionConfig};
+use ff_store::{Hint, HintSender, Hints, Signal};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{sleep, timeout};
+
+use crate::commit::{CHANNEL, slot_channel};
+use crate::resp::{Frame, command, take_frame};
+use crate::topology::{Topology, slot_of};
+
+/// A silent connection is asked for a sign of life this often, and given up when none came until the next time.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
+const BACKOFF_MIN: Duration = Duration::from_millis(20);
+const BACKOFF_MAX: Duration = Duration::from_secs(1);
+/// Partitions beyond the default ones are met one after another; their subscriptions are made together.
+const GATHER: Duration = Duration::from_millis(50);
+
+/// Listens for the whole process.
+pub(crate) struct Watcher {
+    sender: Mutex<Option<HintSender>>,
+    partitions: Arc<Partitions>,
+    task: AbortHandle,
+}
+
+/// The partitions that are listened to in a cluster.
+struct Partitions {
+    sharded: bool,
+    more: Mutex<BTreeSet<Partition>>,
+    grown: Notify,
+}
+
+impl Partitions {
+    /// The store does not know how many partitions the deployment has: it listens to the default ones and to every
+    /// other that this process has used.
+    fn add(&self, partition: Partition) {
+        let limit = match partition.family {
+            ff_core::Family::Flow => PartitionConfig::CLUSTER.flow,
+            ff_core::Family::Budget => PartitionConfig::CLUSTER.budget,
+            ff_core::Family::Quota => PartitionConfig::CLUSTER.quota,
+            ff_core::Family::System => 1,
+        };
+        if !self.sharded || u32::from(partition.number) < limit {
+            return;
+        }
+        if self.more.lock().unwrap_or_else(PoisonError::into_inner).insert(partition) {
+            self.grown.notify_one();
+        }
+    }
+
+    fn all(&self) -> Vec<Partition> {
+        let more = self.more.lock().unwrap_or_else(PoisonError::into_inner);
+        PartitionConfig::CLUSTER.all().chain(more.iter().copied()).collect()
+    }
+}
+
+impl Watcher {
+    /// Begins to listen; answers when the subscriptions stand, or after the connect timeout without them.
+    pub(crate) async fn start(topology: Arc<Topology>) -> Self {
+        let sender = HintSender::default();
+        let sharded = topology.dialer.options.cluster;
+        let partitions = Arc::new(Partitions { sharded, more: Mutex::default(), grown: Notify::new() });
+        let patience = topology.dialer.options.connect_timeout;
+        let (ready, standing) = oneshot::channel();
+        let listening =
+            Listening { topology, sender: sender.clone(), partitions: partitions.clone(), ready: Some(ready) };
+        let task = tokio::spawn(listening.run()).abort_handle();
+        // Hints are only hints: a process that cannot hear them yet works all the same.
+        let _ = timeout(patience, standing).await;
+        Self { sender: Mutex::new(Some(sender)), partitions, task }
+    }
+
+    /// Makes sure that the hints of a partition are heard.
+    pub(crate) fn touch(&self, partition: Partition) {
+        self.partitions.add(partition);
+    }
+
+    pub(crate) fn subscribe(&self) -> Hints {
+        let sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
+        // After closing, a receiver whose sender is gone: it ends at once.
+        sender.as_ref().map_or_else(|| HintSender::default().subscribe(), HintSender::subscribe)
+    }
+
+    /// Ends listening and the streams of all watchers.
+    pub(crate) fn stop(&self) {
+        self.task.abort();
+        self.sender.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// What a listener tells the task that owns it.
+enum Event {
+    Standing,
+}
+
+struct Listening {
+    topology: Arc<Topology>,
+    sender: HintSender,
+    partitions: Arc<Partitions>,
+    /// Told when the first subscriptions stand.
+    ready: Option<oneshot::Sender<()>>,
+}
+
+impl Listening {
+    async fn run(mut self) {
+        let mut backoff = BACKOFF_MIN;
+        loop {
+            if self.listen().await {
+                backoff = BACKOFF_MIN;
+            }
+            self.topology.doubt();
+            sleep(backoff).await;
+            backoff = (backoff * 2).min(BACKOFF_MAX);
+        }
+    }
+
+    /// Listens until a subscription breaks or the deployment changes; says whether it ever stood.
+    async fn listen(&mut self) -> bool {
+        let mut changes = self.topology.changes();
+        changes.mark_unchanged();
+        let assignments = self.assignments();
+        if assignments.is_empty() {
+            return false;
+        }
+        let (events, mut heard) = mpsc::channel(assignments.len());
+        let mut listeners = JoinSet::new();
+        let mut missing = assignments.len();
+        for (address, channels) in assignments {
+            let (topology, sender, events) = (self.topology.clone(), self.sender.clone(), events.clone());
+            let sharded = self.partitions.sharded;
+            listeners.spawn(async move {
+                let listener = Listener { sharded, channels, sender, events };
+                if let Err(why) = listener.run(&topology, &address).await {
+                    tracing::debug!(address, why, "a subscription ended");
+                }
+            });
+        }
+        loop {
+            tokio::select! {
+                biased;
+                Some(Event::Standing) = heard.recv() => {
+                    missing -= 1;
+                    if missing == 0 {
+                        match self.ready.take() {
+                            // Nobody can have missed anything before the store was opened.
+                            Some(ready) => drop(ready.send(())),
+                            None => self.sender.send(Signal::Resync),
+                        }
+                    }
+                }
+                _ = listeners.join_next() => return missing == 0,
+                _ = changes.changed() => return missing == 0,
+                () = self.partitions.grown.notified() => {
+                    sleep(GATHER).await;
+                    return missing == 0;
+                }
+            }
+        }
+    }
+
+    /// Which channels to hear from which server.
+    fn assignments(&self) -> BTreeMap<String, Vec<Vec<u8>>> {
+        let map = self.topology.map();
+        let mut assignments = BTreeMap::<String, Vec<Vec<u8>>>::new();
+        if !self.partitions.sharded {
+            if let Some(primary) = map.primary(0) {
+                assignments.insert(primary.address.clone(), vec![CHANNEL.to_vec()]);
+            }
+            return assignments;
+        }
+        for partition in self.partitions.all() {
+            if let Some(primary) = map.primary(slot_of(partition)) {
+                assignments.entry(primary.address.clone()).or_default().push(slot_channel(partition));
+            }
+        }
+        assignments
+    }
+}
+
+/// One connection that only listens.
+struct Listener {
+    sharded: bool,
+    channels: Vec<Vec<u8>>,
+    sender: HintSender,
+    events: mpsc::Sender<Event>,
+}
+
+impl Listener {
+    async fn run(&self, topology: &Topology, address: &str) -> Result<(), String> {
+        let mut stream = topology.dialer.dial(address).await.map_err(|why| format!("{why:?}"))?;
+        let verb: &[u8] = if self.sharded { b"SSUBSCRIBE" } else { b"SUBSCRIBE" };
+        let requests: Vec<u8> = self.channels.iter().flat_map(|channel| command(&[verb, channel])).collect();
+        stream.write_all(&requests).await.map_err(|why| why.to_string())?;
+        let mut inbox = BytesMut::with_capacity(16 * 1024);
+        let mut missing = self.channels.len();
+        let mut asked = false;
+        loop {
+            match timeout(SIGN_OF_LIFE, stream.read_buf(&mut inbox)).await {
+                Ok(Ok(0)) => return Err("the server closed the connection".into()),
+                Ok(Ok(_)) => asked = false,
+                Ok(Err(why)) => return Err(why.to_string()),
+                Err(_) if asked => return Err("the server gave no sign of life".into()),
+                Err(_) => {
+                    stream.write_all(&command(&[b"PING"])).await.map_err(|why| why.to_string())?;
+                    asked = true;
+                }
+            }
+            while let Some(frame) = take_frame(&mut inbox)? {
+                if self.take(frame)? {
+                    missing -= 1;
+                    if missing == 0 {
+                        // The owner waits for this; it ends us when it goes away.
+                        let _ = self.events.send(Event::Standing).await;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Passes a hint on; says whether the frame confirms a subscription.
+    fn take(&self, frame: Frame) -> Result<bool, String> {
+        let items = match frame {
+            Frame::Array(items) => items,
+            Frame::Error(text) => return Err(text),
+            _ => return Ok(false),
+        };
+        match (items.first().and_then(Frame::text), items.get(2)) {
+            (Some("message" | "smessage"), Some(Frame::Bulk(payload))) => {
+                if let Some(hint) = parse_hint(payload) {
+                    self.sender.send(Signal::Hint(hint));
+                }
+                Ok(false)
+            }
+            (Some("subscribe" | "ssubscribe"), _) => Ok(true),
+            (Some("unsubscribe" | "sunsubscribe"), _) => Err("the channel moved to another server".into()),
+            _ => Ok(false),
+        }
+    }
+}
+
+fn parse_hint(payload: &bytes::Bytes) -> Option<Hint> {
+    let ordinal = i64::from_be_bytes(payload.get(..8)?.try_into().ok()?);
+    Some(Hint { partition: Partition::from_ordinal(ordinal)?, payload: payload.slice(8..) })
+}

@@ -1,0 +1,144 @@
+//! A cluster of three primaries with a replica each.
+
+use std::ops::RangeInclusive;
+
+use super::{Server, Value, free_port, wait_until};
+
+const PRIMARIES: usize = 3;
+const SLOTS: [(u16, u16); PRIMARIES] = [(0, 5460), (5461, 10922), (10923, 16383)];
+/// How long a silent server is waited for before its replica takes over.
+const NODE_TIMEOUT_MS: &str = "2000";
+
+/// Six servers: the first three begin as primaries, each followed by the one three places behind it.
+#[derive(Debug)]
+pub struct Cluster {
+    /// The servers.
+    pub nodes: Vec<Server>,
+}
+
+impl Cluster {
+    /// Starts the servers and waits until the cluster is whole and the replicas follow.
+    pub fn start() -> Self {
+        let nodes: Vec<Server> = (0..2 * PRIMARIES).map(|_| start_node()).collect();
+        for (number, node) in nodes.iter().enumerate() {
+            node.command(&format!("CLUSTER SET-CONFIG-EPOCH {}", number + 1));
+            if let Some((first, last)) = SLOTS.get(number) {
+                node.command(&format!("CLUSTER ADDSLOTSRANGE {first} {last}"));
+            }
+        }
+        let cluster = Self { nodes };
+        for node in &cluster.nodes[1..] {
+            cluster.introduce(node);
+        }
+        cluster.wait_until_known(2 * PRIMARIES);
+        for number in 0..PRIMARIES {
+            let primary = cluster.id(number);
+            cluster.nodes[PRIMARIES + number].command(&format!("CLUSTER REPLICATE {primary}"));
+        }
+        for replica in &cluster.nodes[PRIMARIES..] {
+            replica.wait_until_following();
+        }
+        cluster.wait_until_whole();
+        cluster
+    }
+
+    /// The store address with all servers as seeds.
+    pub fn url(&self) -> String {
+        let hosts: Vec<String> = self.nodes.iter().map(Server::address).collect();
+        format!("valkey://{}?cluster=true", hosts.join(","))
+    }
+
+    /// Adds a primary without slots and returns its position.
+    pub fn add_node(&mut self) -> usize {
+        let node = start_node();
+        self.introduce(&node);
+        self.nodes.push(node);
+        self.wait_until_known(self.nodes.len());
+        self.nodes.len() - 1
+    }
+
+    /// The position of the server that has a slot now, as a living server sees it.
+    pub fn owner(&self, slot: u16) -> usize {
+        let answer = self.living().command("CLUSTER SLOTS").into_array();
+        let owner = answer.into_iter().find_map(|stretch| {
+            let stretch = stretch.into_array();
+            let range: RangeInclusive<i64> = stretch[0].integer()..=stretch[1].integer();
+            range.contains(&i64::from(slot)).then(|| stretch[2].clone().into_array()[1].integer())
+        });
+        let port = owner.unwrap_or_else(|| panic!("nobody has slot {slot}"));
+        self.nodes.iter().position(|node| i64::from(node.port()) == port).expect("the owner is one of ours")
+    }
+
+    /// Moves a slot with its keys, one key at a time, while the cluster works. `between` runs after each key.
+    pub fn migrate_slot(&self, slot: u16, to: usize, mut between: impl FnMut()) {
+        let from = self.owner(slot);
+        let (from_id, to_id) = (self.id(from), self.id(to));
+        self.nodes[to].command(&format!("CLUSTER SETSLOT {slot} IMPORTING {from_id}"));
+        self.nodes[from].command(&format!("CLUSTER SETSLOT {slot} MIGRATING {to_id}"));
+        let mut source = self.nodes[from].client();
+        let port = self.nodes[to].port().to_string();
+        loop {
+            let keys = source.command(&format!("CLUSTER GETKEYSINSLOT {slot} 1")).into_array();
+            let Some(Value::Bytes(key)) = keys.into_iter().next() else { break };
+            let parts: [&[u8]; 6] = [b"MIGRATE", b"127.0.0.1", port.as_bytes(), &key, b"0", b"5000"];
+            match source.try_command(&parts) {
+                Ok(Value::Status(_)) => between(),
+                other => panic!("MIGRATE: {other:?}"),
+            }
+        }
+        for node in [to, from] {
+            self.nodes[node].command(&format!("CLUSTER SETSLOT {slot} NODE {to_id}"));
+        }
+        for node in self.nodes.iter().filter(|node| node.process.is_some()) {
+            // Replicas learn it from their primaries.
+            let _ = node.client().try_command(&[
+                b"CLUSTER",
+                b"SETSLOT",
+                slot.to_string().as_bytes(),
+                b"NODE",
+                to_id.as_bytes(),
+            ]);
+        }
+    }
+
+    /// Waits until every living server sees all slots served.
+    pub fn wait_until_whole(&self) {
+        let whole = |node: &Server| node.command("CLUSTER INFO").into_text().contains("cluster_state:ok");
+        wait_until("the cluster is whole", || self.nodes.iter().filter(|node| node.process.is_some()).all(whole));
+    }
+
+    fn living(&self) -> &Server {
+        self.nodes.iter().find(|node| node.process.is_some()).expect("a server lives")
+    }
+
+    fn id(&self, number: usize) -> String {
+        self.nodes[number].command("CLUSTER MYID").into_text()
+    }
+
+    fn introduce(&self, node: &Server) {
+        let first = &self.nodes[0];
+        let bus = first.info("tcp_port").map(|_| first.command("CONFIG GET cluster-port").into_array());
+        let bus = bus.and_then(|pair| pair.into_iter().nth(1)).expect("the server has a bus port").into_text();
+        node.command(&format!("CLUSTER MEET 127.0.0.1 {} {bus}", first.port()));
+    }
+
+    fn wait_until_known(&self, count: usize) {
+        let known = format!("cluster_known_nodes:{count}\r");
+        let knows = |node: &Server| node.command("CLUSTER INFO").into_text().contains(&known);
+        wait_until("all servers know each other", || self.nodes.iter().all(knows));
+    }
+}
+
+fn start_node() -> Server {
+    let bus = free_port().to_string();
+    Server::start_with(&[
+        "--cluster-enabled",
+        "yes",
+        "--cluster-port",
+        &bus,
+        "--cluster-node-timeout",
+        NODE_TIMEOUT_MS,
+        "--cluster-replica-validity-factor",
+        "0",
+    ])
+}
