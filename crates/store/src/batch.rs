@@ -1,9 +1,9 @@
 //! What a commit is made of: guards, then effects, all as data.
 
 use bytes::Bytes;
-use ff_core::{CommandId, IndexName, Key, LeaseEpoch, LeaseId, limits};
+use ff_core::{CommandId, IndexName, Key, LeaseEpoch, LeaseId};
 
-use crate::{Hint, Result, StoreError};
+use crate::Hint;
 
 /// The command that wrote a document. Compared for equality only: a counter would repeat after a failover that lost
 /// a write, and a cached version would then overwrite somebody's change.
@@ -71,7 +71,7 @@ pub enum EntryChange {
         index: IndexName,
         /// The member.
         member: Key,
-        /// Its score, within ±[`limits::SCORE_MAX`].
+        /// Its score, within ±[`ff_core::limits::SCORE_MAX`].
         score: i64,
     },
     /// The member is not in the index.
@@ -149,7 +149,8 @@ pub enum Effect<'a> {
 
 /// A guarded change of one partition, all or nothing.
 ///
-/// Effects are applied in the order of the fields: puts, deletes, entries, leases, appends, trims, blobs.
+/// Effects are applied in the order of the fields: puts, deletes, entries, leases, appends, trims, blobs. Within one
+/// field each document, entry, log or blob is named once, so that a store may apply a field as a whole.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Batch {
     /// Whose change this is; becomes the version of every document put.
@@ -162,7 +163,8 @@ pub struct Batch {
     pub deletes: Vec<Key>,
     /// Index entries to change, under the same rule as deletes.
     pub entries: Vec<EntryChange>,
-    /// Leases to set or clear, under a `Fence` guard or a `Version` or `Absent` guard on that document.
+    /// Leases to set or clear, under a `Fence` guard or a `Version` or `Absent` guard on that document. What is set
+    /// needs a document that is there when the batch is done; a clear beside a delete removes the entry.
     pub leases: Vec<LeaseChange>,
     /// Records to append.
     pub appends: Vec<Append>,
@@ -176,7 +178,8 @@ pub struct Batch {
     pub relief: bool,
 }
 
-/// Why a batch was not applied.
+/// Why a batch was not applied: the first guard that did not hold, in the order of the batch, then the first append
+/// whose `expected` did not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
     /// The document or log, unless the guard was about time.
@@ -258,94 +261,25 @@ impl Batch {
         self.guards.len() + self.effects().count() + records
     }
 
-    /// Roughly how many bytes the batch carries.
+    /// Roughly how many bytes the batch carries, names and hints included.
     pub fn bytes(&self) -> usize {
-        self.effects()
-            .map(|effect| match effect {
-                Effect::Put(put) => put.key.as_bytes().len() + put.body.len() + 64,
-                Effect::Delete(key) => key.as_bytes().len(),
-                Effect::Entry(EntryChange::Set { index, member, .. } | EntryChange::Remove { index, member }) => {
-                    index.as_bytes().len() + member.as_bytes().len() + 8
-                }
-                Effect::Lease(_) => 64,
-                Effect::Append(append) => append.records.iter().map(|record| record.len() + 16).sum(),
-                Effect::Trim(_) => 16,
-                Effect::Blob(blob) => blob.key.as_bytes().len() + blob.bytes.as_ref().map_or(0, |bytes| bytes.len()),
-            })
-            .sum()
-    }
-
-    /// Checks the rules that hold for every batch on every store. Each store calls it before it does anything.
-    pub fn validate(&self) -> Result<()> {
-        let invalid = |why: String| Err(StoreError::Invalid(why));
-        let owned = |key: &Key| {
-            self.guards.iter().any(|guard| match guard {
-                Guard::Absent(guarded) | Guard::Version(guarded, _) => guarded == key,
-                _ => false,
-            })
-        };
-        let fenced = |key: &Key| self.guards.iter().any(|guard| matches!(guard, Guard::Fence(k, _) if k == key));
-        let any_owned = self.guards.iter().any(|guard| matches!(guard, Guard::Absent(_) | Guard::Version(..)));
-        for effect in self.effects() {
-            let (name, length) = match effect {
-                Effect::Put(put) => {
-                    if !owned(&put.key) {
-                        return invalid(format!("{:?} is put without a version or absent guard of its own", put.key));
-                    }
-                    ("key", put.key.as_bytes().len())
-                }
-                Effect::Lease(lease) => {
-                    if !owned(&lease.key) && !fenced(&lease.key) {
-                        return invalid(format!("the lease of {:?} changes without a guard", lease.key));
-                    }
-                    if lease.ttl_ms.is_some_and(|ttl| ttl <= 0) {
-                        return invalid("a lease TTL must be positive".into());
-                    }
-                    ("member", lease.member.as_bytes().len())
-                }
-                Effect::Delete(key) | Effect::Blob(BlobChange { key, .. }) => {
-                    if !any_owned {
-                        return invalid(format!("{key:?} changes without any version or absent guard"));
-                    }
-                    ("key", key.as_bytes().len())
-                }
-                Effect::Entry(EntryChange::Set { index, member, .. } | EntryChange::Remove { index, member }) => {
-                    if !any_owned {
-                        return invalid(format!("index {index:?} changes without any version or absent guard"));
-                    }
-                    if let Effect::Entry(EntryChange::Set { score, .. }) = effect
-                        && score.abs() > limits::SCORE_MAX
-                    {
-                        return invalid(format!("the score {score} is not exact in a double"));
-                    }
-                    if index.as_bytes().len() > limits::INDEX_NAME_MAX_BYTES {
-                        return invalid("an index name is too long".into());
-                    }
-                    ("member", member.as_bytes().len())
-                }
-                Effect::Append(append) => {
-                    if append.records.is_empty() {
-                        return invalid("an append has no records".into());
-                    }
-                    if self.guards.is_empty() && append.expected.is_some() {
-                        return invalid("an append with an expected number needs a guard".into());
-                    }
-                    ("log", append.log.as_bytes().len())
-                }
-                Effect::Trim(trim) => ("log", trim.log.as_bytes().len()),
-            };
-            if length == 0 || length > limits::KEY_MAX_BYTES {
-                return invalid(format!("a {name} must have 1 to {} bytes, not {length}", limits::KEY_MAX_BYTES));
+        let guards = self.guards.iter().map(|guard| guard.key().map_or(0, |key| key.as_bytes().len()) + 32);
+        let hints = self.hints.iter().map(|hint| hint.payload.len() + 16);
+        let effects = self.effects().map(|effect| match effect {
+            Effect::Put(put) => put.key.as_bytes().len() + put.body.len() + 64,
+            Effect::Delete(key) => key.as_bytes().len(),
+            Effect::Entry(EntryChange::Set { index, member, .. } | EntryChange::Remove { index, member }) => {
+                index.as_bytes().len() + member.as_bytes().len() + 8
             }
-        }
-        let (operations, bytes) = (self.operations(), self.bytes());
-        if operations > limits::COMMIT_OPERATIONS_MAX {
-            let max = limits::COMMIT_OPERATIONS_MAX;
-            return Err(StoreError::TooLarge(format!("{operations} operations, the limit is {max}")));
-        }
-        if bytes > limits::COMMIT_MAX_BYTES {
-            return Err(StoreError::TooLarge(format!("{bytes} bytes, the limit is {}", limits::COMMIT_MAX_BYTES)));
-        }
-        Ok(())
+            Effect::Lease(lease) => {
+                lease.key.as_bytes().len() + lease.index.as_bytes().len() + lease.member.as_bytes().len() + 16
+            }
+            Effect::Append(append) => {
+                append.log.as_bytes().len() + append.records.iter().map(|record| record.len() + 16).sum::<usize>()
+            }
+            Effect::Trim(trim) => trim.log.as_bytes().len() + 16,
+            Effect::Blob(blob) => blob.key.as_bytes().len() + blob.bytes.as_ref().map_or(0, |bytes| bytes.len()),
+        });
+        guards.chain(hints).chain(effects).sum()
     }
 }

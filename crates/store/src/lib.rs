@@ -6,9 +6,13 @@
 //! decided above, in `ff-core`; everything below this trait is checked by one conformance suite.
 
 mod batch;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod error;
 mod hints;
+pub mod memory;
 mod query;
+mod validate;
 
 pub use batch::{
     Append, Applied, Batch, BlobChange, Conflict, ConflictReason, Effect, EntryChange, Fence, Guard, LeaseChange,
