@@ -165,6 +165,16 @@ impl<'c> Commits<'c> {
         Ok(())
     }
 
+    /// Writes what was put off to the end of the transaction.
+    pub(crate) fn finish(&mut self) -> rusqlite::Result<()> {
+        self.logs.finish()
+    }
+
+    /// The transaction was rolled back: nothing remembered from it holds.
+    pub(crate) fn forget(&mut self) {
+        self.logs.forget();
+    }
+
     /// Whether trimmed records wait to be removed.
     pub(crate) fn left_garbage(&mut self) -> bool {
         self.logs.left_garbage()

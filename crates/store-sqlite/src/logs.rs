@@ -1,6 +1,6 @@
 //! Logs inside the writer's transaction. Numbers have no holes here, whether or not the caller expects one.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
 use ff_core::Key;
 use ff_store::{Append, Conflict, ConflictReason, Trim};
@@ -16,8 +16,8 @@ const TRIM_CHUNK_MAX: i64 = 500;
 
 const HEAD: &str = "SELECT id, first, next FROM logs WHERE p = ?1 AND name = ?2";
 const CREATE: &str = "INSERT INTO logs (p, name, first, next) VALUES (?1, ?2, 1, 1)";
-const MOVE: &str = "UPDATE logs SET first = ?2, next = ?3 WHERE id = ?1";
-const FORGET: &str = "DELETE FROM logs WHERE id = ?1";
+const WRITE_HEAD: &str = "UPDATE logs SET first = ?2, next = ?3 WHERE id = ?1";
+const DELETE: &str = "DELETE FROM logs WHERE id = ?1";
 const APPEND: &str = "INSERT INTO records (log, sequence, at, record) VALUES (?1, ?2, ?3, ?4)";
 const REMOVE: &str = "DELETE FROM records WHERE log = ?1 AND sequence < ?2";
 const DISCARD: &str =
@@ -28,11 +28,14 @@ pub(crate) struct Logs<'c> {
     connection: &'c Connection,
     head: Statement<'c>,
     create: Statement<'c>,
-    move_head: Statement<'c>,
-    forget: Statement<'c>,
+    write_head: Statement<'c>,
+    delete: Statement<'c>,
     append: Statement<'c>,
     remove: Statement<'c>,
     discard: Statement<'c>,
+    /// The heads met in this transaction. Many callers append to the same log, whose head is so read once and
+    /// written once.
+    heads: HashMap<(i64, Key), Option<Head>>,
     garbage: bool,
 }
 
@@ -42,6 +45,7 @@ struct Head {
     id: i64,
     first: i64,
     next: i64,
+    moved: bool,
 }
 
 impl<'c> Logs<'c> {
@@ -50,77 +54,87 @@ impl<'c> Logs<'c> {
             connection,
             head: connection.prepare(HEAD)?,
             create: connection.prepare(CREATE)?,
-            move_head: connection.prepare(MOVE)?,
-            forget: connection.prepare(FORGET)?,
+            write_head: connection.prepare(WRITE_HEAD)?,
+            delete: connection.prepare(DELETE)?,
             append: connection.prepare(APPEND)?,
             remove: connection.prepare(REMOVE)?,
             discard: connection.prepare(DISCARD)?,
+            heads: HashMap::new(),
             // Perhaps from the last run; the first sweep finds out.
             garbage: true,
         })
     }
 
-    /// Whether every append gets the number it expects, counting the appends before it in the same batch.
+    /// Whether every append gets the number it expects.
     pub(crate) fn check(&mut self, partition: i64, appends: &[Append]) -> rusqlite::Result<Option<Conflict>> {
-        if appends.iter().all(|append| append.expected.is_none()) {
-            return Ok(None);
-        }
-        let mut following: BTreeMap<&Key, u64> = BTreeMap::new();
         for append in appends {
-            let next = match following.get(&append.log) {
-                Some(&next) => next,
-                None => self.head(partition, &append.log)?.map_or(1, |head| head.next.cast_unsigned()),
+            let Some(expected) = append.expected else {
+                continue;
             };
-            if append.expected.is_some_and(|expected| expected != next) {
+            let next = self.head(partition, &append.log)?.map_or(1, |head| head.next.cast_unsigned());
+            if expected != next {
                 let why = ConflictReason::Sequence(next);
                 return Ok(Some(Conflict { key: Some(append.log.clone()), why }));
             }
-            following.insert(&append.log, next + append.records.len() as u64);
         }
         Ok(None)
     }
 
     /// Appends records and returns the number of the first.
     pub(crate) fn append(&mut self, partition: i64, append: &Append, now: i64) -> rusqlite::Result<u64> {
-        let head = match self.head(partition, &append.log)? {
+        let mut head = match self.head(partition, &append.log)? {
             Some(head) => head,
             None => {
                 self.create.execute((partition, append.log.as_bytes()))?;
-                Head { id: self.connection.last_insert_rowid(), first: 1, next: 1 }
+                Head { id: self.connection.last_insert_rowid(), first: 1, next: 1, moved: false }
             }
         };
-        let mut next = head.next;
+        let sequence = head.next;
         for record in &append.records {
-            self.append.execute((head.id, next, now, &record[..]))?;
-            next += 1;
+            self.append.execute((head.id, head.next, now, &record[..]))?;
+            head.next += 1;
         }
-        let mut first = head.first;
         let cap = i64::try_from(append.cap).unwrap_or(i64::MAX);
         let chunk = (cap / 8).clamp(TRIM_CHUNK_MIN, TRIM_CHUNK_MAX);
-        if cap > 0 && next - first >= cap.saturating_add(chunk) {
-            self.remove(head, next - cap)?;
-            first = next - cap;
+        if cap > 0 && head.next - head.first >= cap.saturating_add(chunk) {
+            self.remove(head, head.next - cap)?;
+            head.first = head.next - cap;
         }
-        self.move_head.execute((head.id, first, next))?;
-        Ok(head.next.cast_unsigned())
+        self.move_head(partition, &append.log, head);
+        Ok(sequence.cast_unsigned())
     }
 
     /// Removes the oldest records, or the whole log with its numbering.
     pub(crate) fn trim(&mut self, partition: i64, trim: &Trim) -> rusqlite::Result<()> {
-        let Some(head) = self.head(partition, &trim.log)? else {
+        let Some(mut head) = self.head(partition, &trim.log)? else {
             return Ok(());
         };
         if trim.before == u64::MAX {
             self.remove(head, head.next)?;
-            self.forget.execute((head.id,))?;
+            self.delete.execute((head.id,))?;
+            self.heads.insert((partition, trim.log.clone()), None);
             return Ok(());
         }
         let before = i64::try_from(trim.before).unwrap_or(i64::MAX).min(head.next);
         if before > head.first {
             self.remove(head, before)?;
-            self.move_head.execute((head.id, before, head.next))?;
+            head.first = before;
+            self.move_head(partition, &trim.log, head);
         }
         Ok(())
+    }
+
+    /// Writes the heads that moved. Belongs at the end of every transaction that is to be committed.
+    pub(crate) fn finish(&mut self) -> rusqlite::Result<()> {
+        for head in self.heads.drain().filter_map(|(_, head)| head).filter(|head| head.moved) {
+            self.write_head.execute((head.id, head.first, head.next))?;
+        }
+        Ok(())
+    }
+
+    /// Belongs at the end of every transaction that was rolled back.
+    pub(crate) fn forget(&mut self) {
+        self.heads.clear();
     }
 
     /// Whether trimmed records may wait to be removed since this was last asked.
@@ -129,8 +143,19 @@ impl<'c> Logs<'c> {
     }
 
     fn head(&mut self, partition: i64, log: &Key) -> rusqlite::Result<Option<Head>> {
-        let head = |row: &rusqlite::Row<'_>| Ok(Head { id: row.get(0)?, first: row.get(1)?, next: row.get(2)? });
-        self.head.query_row((partition, log.as_bytes()), head).optional()
+        let name = (partition, log.clone());
+        if let Some(head) = self.heads.get(&name) {
+            return Ok(*head);
+        }
+        let columns =
+            |row: &rusqlite::Row<'_>| Ok(Head { id: row.get(0)?, first: row.get(1)?, next: row.get(2)?, moved: false });
+        let head = self.head.query_row((partition, log.as_bytes()), columns).optional()?;
+        self.heads.insert(name, head);
+        Ok(head)
+    }
+
+    fn move_head(&mut self, partition: i64, log: &Key, head: Head) {
+        self.heads.insert((partition, log.clone()), Some(Head { moved: true, ..head }));
     }
 
     fn remove(&mut self, head: Head, below: i64) -> rusqlite::Result<()> {

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use ff_store::{Result, StoreError};
 
@@ -18,12 +19,17 @@ pub(crate) struct Queue<T> {
 #[derive(Debug)]
 struct State<T> {
     waiting: VecDeque<T>,
+    /// Fewer than this are not worth waking a thread for.
+    wake_at: usize,
     closed: bool,
 }
 
 impl<T> Queue<T> {
     pub(crate) fn new() -> Self {
-        Self { state: Mutex::new(State { waiting: VecDeque::new(), closed: false }), arrived: Condvar::new() }
+        Self {
+            state: Mutex::new(State { waiting: VecDeque::new(), wake_at: 1, closed: false }),
+            arrived: Condvar::new(),
+        }
     }
 
     /// Hands something to the threads.
@@ -36,8 +42,11 @@ impl<T> Queue<T> {
             return Err(StoreError::Unavailable(format!("{WAITING_MAX} calls wait already")));
         }
         state.waiting.push_back(item);
+        let wake = state.waiting.len() >= state.wake_at;
         drop(state);
-        self.arrived.notify_one();
+        if wake {
+            self.arrived.notify_one();
+        }
         Ok(())
     }
 
@@ -53,6 +62,15 @@ impl<T> Queue<T> {
             }
             state = self.arrived.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+
+    /// Waits a little until so many are there. For a queue with one thread behind it.
+    pub(crate) fn gather(&self, wanted: usize, patience: Duration) {
+        let mut state = self.lock();
+        state.wake_at = wanted;
+        let gathering = |state: &mut State<T>| state.waiting.len() < wanted && !state.closed;
+        let waited = self.arrived.wait_timeout_while(state, patience, gathering);
+        waited.unwrap_or_else(PoisonError::into_inner).0.wake_at = 1;
     }
 
     /// Takes what waits, in order, as long as `wanted` says so.

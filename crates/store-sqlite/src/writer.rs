@@ -1,6 +1,7 @@
 //! The one thread that writes: takes everything that waits, commits it in one transaction, then answers.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use ff_core::Partition;
 use ff_store::{Batch, HintSender, Outcome, Result, Signal, StoreError};
@@ -17,6 +18,9 @@ use crate::sweep::Sweep;
 const GROUP_MAX_BATCHES: usize = 1_000;
 /// Bytes that share a transaction at most.
 const GROUP_MAX_BYTES: usize = 8 * 1024 * 1024;
+
+/// The longest wait for more callers, and then only a part of what the last transaction took.
+const GATHER_MAX: Duration = Duration::from_millis(1);
 
 /// One call of `commit`, waiting for its answer.
 #[derive(Debug)]
@@ -80,7 +84,13 @@ impl<'c> Writer<'c> {
     /// Serves until the queue is closed and empty.
     pub(crate) fn run(mut self, queue: &Queue<Job>) {
         let mut group = Vec::new();
+        let (mut callers, mut took) = (1, Duration::ZERO);
         while let Some(job) = queue.pop() {
+            if callers > 1 {
+                // Whoever was just answered tends to come back at once. The first one back must not leave with a
+                // sync of its own and let all others wait for the next.
+                queue.gather(callers - 1, (took / 4).min(GATHER_MAX));
+            }
             let (mut batches, mut bytes) = (job.batches.len(), job.bytes);
             group.push(job);
             queue.pop_while(&mut group, |job| {
@@ -88,7 +98,10 @@ impl<'c> Writer<'c> {
                 bytes += job.bytes;
                 batches <= GROUP_MAX_BATCHES && bytes <= GROUP_MAX_BYTES
             });
+            callers = group.len();
+            let started = Instant::now();
             self.serve(&mut group);
+            took = started.elapsed();
         }
     }
 
@@ -117,6 +130,9 @@ impl<'c> Writer<'c> {
                 Ok(_) => Ok(outcomes),
                 Err(why) => Err(Failure::Commit(error::at_commit(&why))),
             });
+        if committed.is_err() {
+            self.commits.forget();
+        }
         // Some errors make SQLite roll back by itself.
         if committed.is_err()
             && !self.connection.is_autocommit()
@@ -142,6 +158,7 @@ impl<'c> Writer<'c> {
             }
             answers.push(outcomes);
         }
+        self.commits.finish()?;
         // A group of nothing but conflicts stays without a write, and so without a sync.
         if let Some(at) = applied_at {
             if sweep {
