@@ -6,6 +6,7 @@ use super::{Cancellation, Execution, Hold, Progress, ResumedBy};
 use crate::error::{Code, Error, Result};
 use crate::event::{Effects, EventType};
 use crate::id::AttemptIndex;
+use crate::join::JoinState;
 use crate::lease::{AttemptOutcome, LeaseEnd, LeaseEnding, LeaseFence};
 use crate::payload::Payload;
 use crate::state::{
@@ -281,16 +282,21 @@ impl Execution {
         }
     }
 
-    /// Runs it again after its end. The previous result stays until a new one replaces it.
-    pub fn replay(&mut self, now: i64) -> Result<()> {
+    /// Runs it again after its end. The previous result stays until a new one replaces it. A skipped one waits again
+    /// for the impossible edges that the caller reopened.
+    pub fn replay(&mut self, reopened_edges: u32, now: i64) -> Result<()> {
         if !self.is_terminal() {
             return Err(Error::of(Code::ExecutionNotTerminal).with("public_state", self.public_state()));
         }
         if self.replays >= self.policy.max_replay_count {
             return Err(Error::of(Code::MaxReplaysExhausted).with("max_replay_count", self.policy.max_replay_count));
         }
+        if let Some(join) = self.join.as_mut()
+            && join.reopen(reopened_edges)? != JoinState::Satisfied
+        {
+            self.holds.set(Hold::Dependencies);
+        }
         let now = self.touch(now);
-        let was_skipped = self.state.terminal_outcome == TerminalOutcome::Skipped;
         self.replays += 1;
         self.retries = 0;
         self.reclaims = 0;
@@ -303,12 +309,6 @@ impl Execution {
         self.state.lifecycle_phase = LifecyclePhase::Runnable;
         self.state.terminal_outcome = TerminalOutcome::None;
         self.state.attempt_state = AttemptState::PendingReplayAttempt;
-        if was_skipped && let Some(join) = self.join.as_mut() {
-            join.reopen();
-            if !join.is_satisfied() {
-                self.holds.set(Hold::Dependencies);
-            }
-        }
         self.settle();
         Ok(())
     }

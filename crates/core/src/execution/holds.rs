@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use super::Execution;
 use crate::error::{Code, Error, Result};
-use crate::flow::{JoinDecision, JoinPolicy};
+use crate::join::{JoinDecision, JoinPolicy};
+use crate::lease::LeaseFence;
 use crate::limits;
 use crate::state::{AttemptState, BlockingReason, EligibilityState, LifecyclePhase};
 
@@ -187,26 +188,35 @@ impl Execution {
 
     /// One of its upstreams ended. The caller acts on the decision: a satisfied join lets it run here, an impossible
     /// one must be followed by [`Execution::skip`].
-    pub fn upstream_ended(&mut self, success: bool, now: i64) -> JoinDecision {
+    pub fn upstream_ended(&mut self, success: bool, now: i64) -> Result<JoinDecision> {
         let Some(join) = self.join.as_mut() else {
-            return JoinDecision::StillWaiting;
+            return Ok(JoinDecision::AlreadyDecided);
         };
-        let decision = join.resolve(success);
+        let decision = join.resolve(success)?;
         self.touch(now);
         if matches!(decision, JoinDecision::Satisfied { .. }) && self.state.lifecycle_phase == LifecyclePhase::Runnable {
             self.holds.clear(Hold::Dependencies);
             self.settle();
         }
-        decision
+        Ok(decision)
+    }
+
+    /// The lease holder spawned a child that it may wait for.
+    pub fn spawn_child(&mut self, fence: &LeaseFence, now: i64) -> Result<()> {
+        self.check_fence(fence)?;
+        self.touch(now);
+        self.child_wait.spawn();
+        Ok(())
     }
 
     /// One of the children it spawned ended, however.
-    pub fn child_ended(&mut self, now: i64) {
+    pub fn child_ended(&mut self, now: i64) -> Result<()> {
         self.touch(now);
-        self.child_wait.child_ended();
-        if self.child_wait.is_over() && self.state.attempt_state == AttemptState::AttemptInterrupted {
+        let last = self.child_wait.resolve()?;
+        if last && self.state.attempt_state == AttemptState::AttemptInterrupted {
             self.holds.clear(Hold::Dependencies);
             self.settle();
         }
+        Ok(())
     }
 }
