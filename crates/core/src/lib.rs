@@ -14,6 +14,7 @@ pub mod edge;
 pub mod encoding;
 pub mod error;
 pub mod event;
+pub mod execution;
 pub mod flow;
 pub mod gate;
 pub mod graph;

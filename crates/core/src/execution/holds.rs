@@ -85,6 +85,18 @@ impl Execution {
         self.state.blocking_reason = reason;
     }
 
+    /// The first layout kept only the strongest hold, as the eligibility it leads to.
+    pub(super) fn derive_holds(&mut self) {
+        match self.state.eligibility_state {
+            EligibilityState::BlockedByOperator => self.holds.set(Hold::Operator),
+            EligibilityState::BlockedByDependencies => self.holds.set(Hold::Dependencies),
+            EligibilityState::NotEligibleUntilTime => self.holds.set(Hold::Time),
+            EligibilityState::BlockedByBudget => self.holds.set(Hold::Budget),
+            EligibilityState::BlockedByQuota => self.holds.set(Hold::Quota),
+            _ => {}
+        }
+    }
+
     /// Forgets every hold but the operator's, as something that is not runnable must.
     pub(crate) fn drop_holds(&mut self) {
         for hold in [Hold::Dependencies, Hold::Time, Hold::Budget, Hold::Quota] {

@@ -433,6 +433,12 @@ impl Execution {
 
 impl Document for Execution {
     const KIND: u8 = kind::EXECUTION;
+
+    fn upgrade(&mut self, from: u8) {
+        if from == 1 {
+            self.derive_holds();
+        }
+    }
 }
 
 impl Execution {

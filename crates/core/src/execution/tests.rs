@@ -331,6 +331,7 @@ fn a_document_of_the_first_schema_still_reads() {
     assert_eq!(execution.public_state(), PublicState::Delayed);
     assert_eq!(execution.lease.as_ref().unwrap().end, LeaseEnd::Failed);
     assert_eq!(execution.tags["team"], "a");
+    assert!(execution.holds.has(Hold::Time), "what the first layout did not keep is derived");
     assert_eq!(execution.extra.len(), 1, "a key of a later version is kept");
     assert_eq!(Execution::decode(&execution.encode()).unwrap(), execution);
     execution.check().unwrap();
