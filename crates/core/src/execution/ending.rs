@@ -9,9 +9,7 @@ use crate::id::AttemptIndex;
 use crate::join::JoinState;
 use crate::lease::{AttemptOutcome, LeaseEnd, LeaseEnding, LeaseFence};
 use crate::payload::Payload;
-use crate::state::{
-    AttemptState, BlockingReason, EligibilityState, LifecyclePhase, OwnershipState, TerminalOutcome,
-};
+use crate::state::{AttemptState, BlockingReason, EligibilityState, LifecyclePhase, OwnershipState, TerminalOutcome};
 use crate::{document, limits, text, vocabulary};
 
 document! {
@@ -84,7 +82,13 @@ impl Execution {
     }
 
     /// The attempt failed. `random` decides the jitter of the backoff.
-    pub fn fail(&mut self, fence: &LeaseFence, failure: NewFailure<'_>, now: i64, effects: &mut Effects) -> Result<FailOutcome> {
+    pub fn fail(
+        &mut self,
+        fence: &LeaseFence,
+        failure: NewFailure<'_>,
+        now: i64,
+        effects: &mut Effects,
+    ) -> Result<FailOutcome> {
         if let Some(ending) = self.ended_as(fence, LeaseEnd::Failed) {
             return Ok(outcome_of(ending));
         }
@@ -207,7 +211,13 @@ impl Execution {
     }
 
     /// The holder cancels its own execution.
-    pub fn cancel_held(&mut self, fence: &LeaseFence, reason: &str, now: i64, effects: &mut Effects) -> Result<Cancelled> {
+    pub fn cancel_held(
+        &mut self,
+        fence: &LeaseFence,
+        reason: &str,
+        now: i64,
+        effects: &mut Effects,
+    ) -> Result<Cancelled> {
         if self.ended_as(fence, LeaseEnd::Cancelled).is_some() {
             return Ok(Cancelled::Now);
         }
@@ -221,7 +231,8 @@ impl Execution {
             return Err(Error::of(Code::DependencyNotApplicable).with("public_state", self.public_state()));
         }
         let now = self.touch(now);
-        self.failure = Some(Failure { reason: detail.to_owned(), category: "skipped".into(), at: now, ..Default::default() });
+        self.failure =
+            Some(Failure { reason: detail.to_owned(), category: "skipped".into(), at: now, ..Default::default() });
         self.finish(TerminalOutcome::Skipped, now, effects);
         Ok(())
     }
@@ -235,7 +246,14 @@ impl Execution {
             at: now,
             ..Default::default()
         });
-        self.end_early(LeaseEnd::DeadlinePassed, AttemptOutcome::Expired, reason, TerminalOutcome::Expired, now, effects);
+        self.end_early(
+            LeaseEnd::DeadlinePassed,
+            AttemptOutcome::Expired,
+            reason,
+            TerminalOutcome::Expired,
+            now,
+            effects,
+        );
     }
 
     /// Ends lease, attempt and execution, whatever of these there is.

@@ -206,7 +206,8 @@ impl Execution {
         };
         let decision = join.resolve(success)?;
         self.touch(now);
-        if matches!(decision, JoinDecision::Satisfied { .. }) && self.state.lifecycle_phase == LifecyclePhase::Runnable {
+        if matches!(decision, JoinDecision::Satisfied { .. }) && self.state.lifecycle_phase == LifecyclePhase::Runnable
+        {
             self.holds.clear(Hold::Dependencies);
             self.settle();
         }

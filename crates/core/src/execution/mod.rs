@@ -264,9 +264,9 @@ impl NewExecution {
             }
         }
         match &self.flow {
-            Some(flow) if flow.partition != self.id.partition => Err(Error::of(Code::PartitionMismatch)
-                .with("execution_id", self.id)
-                .with("flow_id", flow)),
+            Some(flow) if flow.partition != self.id.partition => {
+                Err(Error::of(Code::PartitionMismatch).with("execution_id", self.id).with("flow_id", flow))
+            }
             _ => Ok(()),
         }
     }

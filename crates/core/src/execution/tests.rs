@@ -255,9 +255,11 @@ fn a_deadline_ends_it_from_any_state() {
     let with_deadline = || Execution::create(NewExecution { deadline_at: Some(NOW + 100), ..request() }, NOW).unwrap();
     let mut effects = Effects::default();
     let waiting = with_deadline();
-    let delayed =
-        Execution::create(NewExecution { deadline_at: Some(NOW + 100), delay_until: Some(NOW + 500), ..request() }, NOW)
-            .unwrap();
+    let delayed = Execution::create(
+        NewExecution { deadline_at: Some(NOW + 100), delay_until: Some(NOW + 500), ..request() },
+        NOW,
+    )
+    .unwrap();
     let mut active = with_deadline();
     let fence = active.claim(&claim(2), NOW, &mut effects).unwrap().fence;
     let mut suspended = active.clone();
@@ -290,8 +292,7 @@ fn an_attempt_timeout_counts_only_time_under_a_lease() {
 
 #[test]
 fn holds_are_a_set_and_the_strongest_is_shown() {
-    let mut execution =
-        Execution::create(NewExecution { delay_until: Some(NOW + 100), ..request() }, NOW).unwrap();
+    let mut execution = Execution::create(NewExecution { delay_until: Some(NOW + 100), ..request() }, NOW).unwrap();
     execution.hold("stop", NOW).unwrap();
     assert_eq!(execution.state.eligibility_state, EligibilityState::BlockedByOperator);
     execution.fire(NOW + 100, 0, &mut Effects::default());
