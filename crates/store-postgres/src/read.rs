@@ -1,0 +1,326 @@
+//! Reads. Each query is one statement, and the statements of a call go out together. Every statement begins with the
+//! time, so that it answers even when it finds nothing.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use deadpool_postgres::{Object, Pool};
+use ff_core::{CommandId, IndexName, Key, LeaseEpoch, LeaseId, Partition};
+use ff_store::{
+    Answer, Answers, Fence, IndexEntry, LogPage, LogRecord, LogStart, Query, Result, Scan, ScanPage, StoreError,
+    StoredDocument,
+};
+use futures_util::future::try_join_all;
+use tokio_postgres::Row;
+use tokio_postgres::types::{FromSql, ToSql};
+
+use crate::connect;
+use crate::error;
+use crate::locks::{Locks, Protects};
+use crate::names;
+
+/// A record that is hidden for longer than this is held back by somebody else's transaction.
+const HIDDEN_MAX_MS: i64 = 1_000;
+/// Logs whose settled numbers are remembered.
+const SETTLED_MAX: usize = 10_000;
+/// The server gives up first.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// What reads share.
+pub(crate) struct Reader {
+    pub(crate) pool: Pool,
+    pub(crate) locks: Locks,
+    pub(crate) clock: Arc<AtomicI64>,
+    pub(crate) request_timeout: Duration,
+    /// Up to these numbers nothing will appear any more in a log.
+    settled: Mutex<HashMap<(Partition, Key), i64>>,
+}
+
+/// Judges a document by the time of the statement.
+const PRESENT: &str = "(d.expires_at IS NULL OR d.expires_at > c.now)";
+const TIME: &str = "(SELECT ff_now($1) AS now OFFSET 0) c";
+
+impl Reader {
+    pub(crate) fn new(pool: Pool, locks: Locks, clock: Arc<AtomicI64>, request_timeout: Duration) -> Self {
+        Self { pool, locks, clock, request_timeout, settled: Mutex::default() }
+    }
+
+    /// Answers all queries on one connection.
+    pub(crate) async fn read(&self, partition: Partition, queries: Vec<Query>) -> Result<Answers> {
+        let client = connect::take(&self.pool).await?;
+        let all = try_join_all(queries.iter().map(|query| self.answer(&client, partition, query)));
+        let answered = match tokio::time::timeout(self.request_timeout + GRACE, all).await {
+            Ok(Ok(answered)) => answered,
+            Ok(Err(error)) => {
+                drop(Object::take(client));
+                return Err(error);
+            }
+            Err(_) => {
+                drop(Object::take(client));
+                return Err(StoreError::Unavailable("no answer in time".into()));
+            }
+        };
+        let mut at = answered.iter().map(|(now, _)| *now).min();
+        if at.is_none() {
+            let rows = query(&client, &format!("SELECT c.now FROM {TIME}"), &[&self.floor()]).await?;
+            at = rows.first().map(|row| get(row, 0)).transpose()?;
+        }
+        let at = at.ok_or_else(nothing)?;
+        self.clock.fetch_max(at, Ordering::Relaxed);
+        Ok(Answers { at, answers: answered.into_iter().map(|(_, answer)| answer).collect() })
+    }
+
+    fn floor(&self) -> i64 {
+        self.clock.load(Ordering::Relaxed)
+    }
+
+    async fn answer(&self, client: &Object, partition: Partition, query: &Query) -> Result<(i64, Answer)> {
+        let this = i32::try_from(partition.ordinal()).expect("ordinals stay below four times 65,536");
+        match query {
+            Query::Documents(keys) => self.documents(client, this, keys).await,
+            Query::Blobs(keys) => self.blobs(client, this, keys).await,
+            Query::Scan(scan) => self.scan(client, this, scan).await,
+            Query::Count { index, min, max } => {
+                let statement = format!(
+                    "SELECT c.now, (SELECT count(*) FROM entries WHERE partition = $2 AND name = $3
+                       AND score BETWEEN $4 AND $5) FROM {TIME}"
+                );
+                let name = names::stored(index);
+                let rows = self::query(client, &statement, &[&self.floor(), &this, &name, min, max]).await?;
+                let row = rows.first().ok_or_else(nothing)?;
+                Ok((get(row, 0)?, Answer::Count(number(get(row, 1)?)?)))
+            }
+            Query::Indexes { prefix, limit } => self.indexes(client, this, prefix, *limit).await,
+            Query::Log { log, start, limit } => self.log(client, partition, this, log, *start, *limit).await,
+        }
+    }
+
+    async fn documents(&self, client: &Object, this: i32, keys: &[Key]) -> Result<(i64, Answer)> {
+        let statement = format!(
+            "SELECT c.now, k.place, d.body, d.version, d.epoch, d.lease_id, d.lease_until
+             FROM {TIME} LEFT JOIN (unnest($3::bytea[]) WITH ORDINALITY AS k(key, place)
+               JOIN documents d ON d.partition = $2 AND d.key = k.key) ON {PRESENT}"
+        );
+        let names: Vec<&[u8]> = keys.iter().map(Key::as_bytes).collect();
+        let rows = query(client, &statement, &[&self.floor(), &this, &names]).await?;
+        let mut documents = vec![None; keys.len()];
+        for row in &rows {
+            let Some(place) = get::<Option<i64>>(row, 1)? else { continue };
+            let place = usize::try_from(place - 1).map_err(|_| nothing())?;
+            documents[place] = Some(document(keys[place].clone(), row, 2)?);
+        }
+        Ok((get(rows.first().ok_or_else(nothing)?, 0)?, Answer::Documents(documents)))
+    }
+
+    async fn blobs(&self, client: &Object, this: i32, keys: &[Key]) -> Result<(i64, Answer)> {
+        let statement = format!(
+            "SELECT c.now, k.place, b.bytes
+             FROM {TIME} LEFT JOIN (unnest($3::bytea[]) WITH ORDINALITY AS k(key, place)
+               JOIN blobs b ON b.partition = $2 AND b.key = k.key) ON true"
+        );
+        let names: Vec<&[u8]> = keys.iter().map(Key::as_bytes).collect();
+        let rows = query(client, &statement, &[&self.floor(), &this, &names]).await?;
+        let mut blobs = vec![None; keys.len()];
+        for row in &rows {
+            let Some(place) = get::<Option<i64>>(row, 1)? else { continue };
+            let place = usize::try_from(place - 1).map_err(|_| nothing())?;
+            blobs[place] = Some(Bytes::copy_from_slice(get(row, 2)?));
+        }
+        Ok((get(rows.first().ok_or_else(nothing)?, 0)?, Answer::Blobs(blobs)))
+    }
+
+    async fn scan(&self, client: &Object, this: i32, scan: &Scan) -> Result<(i64, Answer)> {
+        let (order, behind) = if scan.descending { ("DESC", "<") } else { ("ASC", ">") };
+        let after = match scan.after {
+            Some(_) => format!("AND (score, member) {behind} ($7, $8)"),
+            None => String::new(),
+        };
+        let (columns, join) = if scan.documents {
+            (
+                ", d.body, d.version, d.epoch, d.lease_id, d.lease_until",
+                format!("LEFT JOIN documents d ON d.partition = $2 AND d.key = e.member AND {PRESENT}"),
+            )
+        } else {
+            ("", String::new())
+        };
+        let statement = format!(
+            "SELECT c.now, e.member, e.score{columns} FROM {TIME}
+             LEFT JOIN LATERAL (SELECT member, score FROM entries
+               WHERE partition = $2 AND name = $3 AND score >= $4 AND score <= $5 {after}
+               ORDER BY score {order}, member {order} LIMIT $6) e ON true
+             {join} ORDER BY e.score {order}, e.member {order}"
+        );
+        let (floor, name, limit) = (self.floor(), names::stored(&scan.index), limited(scan.limit));
+        let mut arguments: Vec<&(dyn ToSql + Sync)> = vec![&floor, &this, &name, &scan.min, &scan.max, &limit];
+        let member = scan.after.as_ref().map(|(_, member)| member.as_bytes());
+        if let (Some((score, _)), Some(member)) = (&scan.after, &member) {
+            arguments.push(score);
+            arguments.push(member);
+        }
+        let rows = query(client, &statement, &arguments).await?;
+        let mut entries = Vec::with_capacity(rows.len());
+        for row in &rows {
+            let Some(member) = get::<Option<&[u8]>>(row, 1)? else { continue };
+            let member = Key::from_bytes(member);
+            let found = scan.documents && get::<Option<&[u8]>>(row, 3)?.is_some();
+            let document = if found { Some(document(member.clone(), row, 3)?) } else { None };
+            entries.push(IndexEntry { member, score: get(row, 2)?, document });
+        }
+        Ok((get(rows.first().ok_or_else(nothing)?, 0)?, Answer::Scan(ScanPage { entries })))
+    }
+
+    /// Jumps from name to name, whatever the number of entries between them.
+    async fn indexes(&self, client: &Object, this: i32, prefix: &[u8], limit: usize) -> Result<(i64, Answer)> {
+        let statement = format!(
+            "WITH RECURSIVE names(name) AS (
+               (SELECT name FROM entries WHERE partition = $2 AND name >= $3 ORDER BY name LIMIT 1)
+               UNION ALL
+               SELECT (SELECT e.name FROM entries e WHERE e.partition = $2 AND e.name > n.name ORDER BY e.name LIMIT 1)
+               FROM names n WHERE n.name IS NOT NULL AND substring(n.name FROM 1 FOR length($3)) = $3
+             )
+             SELECT c.now, coalesce(l.name, f.name) FROM {TIME}
+             LEFT JOIN LATERAL (SELECT n.name FROM names n
+               WHERE n.name IS NOT NULL AND substring(n.name FROM 1 FOR length($3)) = $3 LIMIT $4) f ON true
+             LEFT JOIN long_names l ON l.partition = $2 AND l.short = f.name AND length(f.name) > $5"
+        );
+        // Past this length only the full names tell prefixes apart.
+        let seen = &prefix[..prefix.len().min(names::SHORT_MAX_BYTES)];
+        let (floor, wanted) = (self.floor(), limited(limit));
+        let long = i32::try_from(names::SHORT_MAX_BYTES).expect("a constant far below 2^31");
+        let arguments: [&(dyn ToSql + Sync); 5] = [&floor, &this, &seen, &wanted, &long];
+        let rows = query(client, &statement, &arguments).await?;
+        let mut found = Vec::with_capacity(rows.len());
+        for row in &rows {
+            if let Some(name) = get::<Option<&[u8]>>(row, 1)?
+                && name.starts_with(prefix)
+            {
+                found.push(IndexName::from_bytes(name));
+            }
+        }
+        found.sort();
+        Ok((get(rows.first().ok_or_else(nothing)?, 0)?, Answer::Indexes(found)))
+    }
+
+    async fn log(
+        &self,
+        client: &Object,
+        partition: Partition,
+        this: i32,
+        log: &Key,
+        start: LogStart,
+        limit: usize,
+    ) -> Result<(i64, Answer)> {
+        let settled = self.settled(partition, log);
+        let (now, page, held_back) = self.log_page(client, this, log, start, limit, settled).await?;
+        if !held_back {
+            return Ok((now, Answer::Log(page)));
+        }
+        let (whole, lock) =
+            (self.locks.partition(partition), self.locks.named(partition, Protects::Log, &[log.as_bytes()]));
+        let arguments: [&(dyn ToSql + Sync); 4] = [&this, &log.as_bytes(), &whole, &lock];
+        let rows = query(client, "SELECT ff_settle($1, $2, $3, $4)", &arguments).await?;
+        let settled = get(rows.first().ok_or_else(nothing)?, 0)?;
+        self.settle(partition, log, settled);
+        let (now, page, _) = self.log_page(client, this, log, start, limit, settled).await?;
+        Ok((now, Answer::Log(page)))
+    }
+
+    /// A page of the records behind which nothing can appear any more, and whether others were held back for long.
+    async fn log_page(
+        &self,
+        client: &Object,
+        this: i32,
+        log: &Key,
+        start: LogStart,
+        limit: usize,
+        settled: i64,
+    ) -> Result<(i64, LogPage, bool)> {
+        const VISIBLE: &str = "(c.counted OR r.sequence <= $4 OR r.writer < c.oldest)";
+        const THIS_LOG: &str = "r.partition = $2 AND r.log = $3";
+        let (from, order, argument) = match start {
+            LogStart::After(after) => ("r.sequence > $6", "ASC", i64::try_from(after).unwrap_or(i64::MAX)),
+            LogStart::Since(since) => ("r.sequence >= (SELECT ff_log_since($2, $3, $6) OFFSET 0)", "ASC", since),
+            LogStart::Before(before) => ("r.sequence < $6", "DESC", i64::try_from(before).unwrap_or(i64::MAX)),
+        };
+        let statement = format!(
+            "SELECT c.now, f.sequence, greatest(c.next, t.sequence + 1, 1), p.sequence, p.at, p.record,
+               EXISTS (SELECT FROM records r WHERE {THIS_LOG} AND r.sequence > coalesce(t.sequence, 0)
+                 AND r.at < c.now - {HIDDEN_MAX_MS} AND NOT {VISIBLE})
+             FROM (SELECT ff_now($1) AS now, pg_snapshot_xmin(pg_current_snapshot()) AS oldest, l.next,
+                 coalesce(l.counted, false) AS counted
+               FROM (VALUES (1)) AS one LEFT JOIN logs l ON l.partition = $2 AND l.log = $3 OFFSET 0) c
+             LEFT JOIN LATERAL (SELECT r.sequence FROM records r WHERE {THIS_LOG} AND {VISIBLE}
+               ORDER BY r.sequence LIMIT 1) f ON true
+             LEFT JOIN LATERAL (SELECT r.sequence FROM records r WHERE {THIS_LOG} AND {VISIBLE}
+               ORDER BY r.sequence DESC LIMIT 1) t ON true
+             LEFT JOIN LATERAL (SELECT r.sequence, r.at, r.record FROM records r
+               WHERE {THIS_LOG} AND {VISIBLE} AND {from} ORDER BY r.sequence {order} LIMIT $5) p ON true
+             ORDER BY p.sequence {order}"
+        );
+        let (floor, limit) = (self.floor(), limited(limit));
+        let arguments: [&(dyn ToSql + Sync); 6] = [&floor, &this, &log.as_bytes(), &settled, &limit, &argument];
+        let rows = query(client, &statement, &arguments).await?;
+        let head = rows.first().ok_or_else(nothing)?;
+        let next = number(get(head, 2)?)?;
+        let first = get::<Option<i64>>(head, 1)?.map(number).transpose()?.unwrap_or(next);
+        let mut records = Vec::with_capacity(rows.len());
+        for row in &rows {
+            let Some(sequence) = get::<Option<i64>>(row, 3)? else { continue };
+            let record = Bytes::copy_from_slice(get(row, 5)?);
+            records.push(LogRecord { sequence: number(sequence)?, at: get(row, 4)?, record });
+        }
+        Ok((get(head, 0)?, LogPage { records, first, next }, get(head, 6)?))
+    }
+
+    fn settled(&self, partition: Partition, log: &Key) -> i64 {
+        let settled = self.settled.lock().unwrap_or_else(PoisonError::into_inner);
+        // Almost always empty: it is filled only while a foreign transaction holds readers back.
+        if settled.is_empty() { 0 } else { settled.get(&(partition, log.clone())).copied().unwrap_or(0) }
+    }
+
+    fn settle(&self, partition: Partition, log: &Key, number: i64) {
+        let mut settled = self.settled.lock().unwrap_or_else(PoisonError::into_inner);
+        if settled.len() >= SETTLED_MAX {
+            settled.clear();
+        }
+        settled.insert((partition, log.clone()), number);
+    }
+}
+
+async fn query(client: &Object, statement: &str, arguments: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
+    let statement = client.prepare_cached(statement).await.map_err(|error| error::reading(&error))?;
+    client.query(&statement, arguments).await.map_err(|error| error::reading(&error))
+}
+
+/// The document in the columns from `first` on.
+fn document(key: Key, row: &Row, first: usize) -> Result<StoredDocument> {
+    Ok(StoredDocument {
+        key,
+        body: Bytes::copy_from_slice(get(row, first)?),
+        version: CommandId(get(row, first + 1)?),
+        fence: Fence {
+            epoch: LeaseEpoch(get::<i64>(row, first + 2)?.cast_unsigned()),
+            lease: LeaseId(get(row, first + 3)?),
+        },
+        lease_until: get(row, first + 4)?,
+    })
+}
+
+fn get<'r, T: FromSql<'r>>(row: &'r Row, column: usize) -> Result<T> {
+    row.try_get(column).map_err(|error| StoreError::Corrupt(error::text(&error)))
+}
+
+fn number(number: i64) -> Result<u64> {
+    u64::try_from(number).map_err(|_| StoreError::Corrupt(format!("a count of {number}")))
+}
+
+fn limited(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
+}
+
+fn nothing() -> StoreError {
+    StoreError::Corrupt("a statement gave an answer that does not fit its question".into())
+}

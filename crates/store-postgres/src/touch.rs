@@ -1,0 +1,150 @@
+//! What a batch touches. Batches that touch nothing in common may share a call of `ff_commit`, in any order.
+
+use std::collections::{HashMap, HashSet};
+
+use ff_core::{Key, Partition};
+use ff_store::{Batch, EntryChange, Guard};
+
+use crate::locks::{Locks, Protects};
+
+/// Everything a batch looks at or changes, as lock numbers.
+#[derive(Debug, Default)]
+pub(crate) struct Touches {
+    looks: Vec<i64>,
+    changes: Vec<i64>,
+}
+
+impl Touches {
+    /// Records of logs without expected numbers touch nothing: they may be appended side by side.
+    pub(crate) fn of(batch: &Batch, partition: Partition, locks: Locks, counted: &HashSet<Key>) -> Self {
+        let document = |key: &Key| locks.named(partition, Protects::Document, &[key.as_bytes()]);
+        let log = |key: &Key| locks.named(partition, Protects::Log, &[key.as_bytes()]);
+        let mut changes = Vec::with_capacity(batch.operations());
+        changes.extend(batch.puts.iter().map(|put| document(&put.key)));
+        changes.extend(batch.deletes.iter().map(document));
+        changes.extend(batch.leases.iter().map(|lease| document(&lease.key)));
+        let entries = batch.entries.iter().map(|entry| match entry {
+            EntryChange::Set { index, member, .. } | EntryChange::Remove { index, member } => (index, member),
+        });
+        let leases = batch.leases.iter().map(|lease| (&lease.index, &lease.member));
+        changes.extend(
+            entries
+                .chain(leases)
+                .map(|(index, member)| locks.named(partition, Protects::Entry, &[index.as_bytes(), member.as_bytes()])),
+        );
+        let appends = batch.appends.iter();
+        let numbered = appends.filter(|append| append.expected.is_some() || counted.contains(&append.log));
+        changes.extend(numbered.map(|append| log(&append.log)));
+        changes.extend(batch.trims.iter().map(|trim| log(&trim.log)));
+        changes.extend(batch.blobs.iter().map(|blob| locks.named(partition, Protects::Blob, &[blob.key.as_bytes()])));
+        let looks = batch.guards.iter().filter_map(Guard::key).map(document).collect();
+        Self { looks, changes }
+    }
+}
+
+/// What is touched at the moment, by whom does not matter.
+#[derive(Debug, Default)]
+pub(crate) struct Touched(HashMap<i64, State>);
+
+#[derive(Debug, Default)]
+struct State {
+    looks: u32,
+    changes: u32,
+}
+
+impl Touched {
+    /// Whether somebody would notice.
+    pub(crate) fn overlaps(&self, touches: &Touches) -> bool {
+        touches.changes.iter().any(|touch| self.0.contains_key(touch))
+            || touches.looks.iter().any(|touch| self.0.get(touch).is_some_and(|state| state.changes > 0))
+    }
+
+    /// Adds what a batch touches.
+    pub(crate) fn add(&mut self, touches: &Touches) {
+        for touch in &touches.changes {
+            self.0.entry(*touch).or_default().changes += 1;
+        }
+        for touch in &touches.looks {
+            self.0.entry(*touch).or_default().looks += 1;
+        }
+    }
+
+    /// Removes what was added.
+    pub(crate) fn remove(&mut self, touches: &Touches) {
+        for (touch, changes) in
+            touches.changes.iter().map(|touch| (touch, 1)).chain(touches.looks.iter().map(|touch| (touch, 0)))
+        {
+            if let Some(state) = self.0.get_mut(touch) {
+                state.changes -= changes;
+                state.looks -= 1 - changes;
+                if state.changes == 0 && state.looks == 0 {
+                    self.0.remove(touch);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ff_core::{CommandId, IndexName};
+    use ff_store::{Append, Fence, Put};
+
+    use super::*;
+
+    fn touches(batch: &Batch) -> Touches {
+        Touches::of(batch, Partition::flow(0), Locks::of_schema("s"), &HashSet::new())
+    }
+
+    fn key(name: &str) -> Key {
+        Key::from_bytes(name.as_bytes())
+    }
+
+    fn looking(name: &str) -> Batch {
+        Batch { guards: vec![Guard::Version(key(name), CommandId::default())], ..Batch::default() }
+    }
+
+    fn writing(name: &str) -> Batch {
+        let put = Put { key: key(name), body: "".into(), fence: Fence::default(), expires_at: None };
+        Batch { puts: vec![put], ..looking(name) }
+    }
+
+    #[test]
+    fn looking_together_is_fine_and_changing_is_not() {
+        let mut touched = Touched::default();
+        let look = touches(&looking("a"));
+        touched.add(&look);
+        assert!(!touched.overlaps(&touches(&looking("a"))));
+        assert!(touched.overlaps(&touches(&writing("a"))));
+        assert!(!touched.overlaps(&touches(&writing("b"))));
+        touched.remove(&look);
+        let write = touches(&writing("a"));
+        assert!(!touched.overlaps(&write));
+        touched.add(&write);
+        assert!(touched.overlaps(&touches(&looking("a"))));
+        touched.remove(&write);
+        assert!(touched.0.is_empty());
+    }
+
+    #[test]
+    fn one_entry_of_two_documents_is_one_thing() {
+        let entry = EntryChange::Set { index: IndexName::from_bytes(*b"i"), member: key("m"), score: 1 };
+        let with_entry = |name: &str| Batch { entries: vec![entry.clone()], ..writing(name) };
+        let mut touched = Touched::default();
+        touched.add(&touches(&with_entry("a")));
+        assert!(touched.overlaps(&touches(&with_entry("b"))));
+    }
+
+    #[test]
+    fn events_are_appended_side_by_side_and_counted_records_are_not() {
+        let append = |expected| Batch {
+            appends: vec![Append { log: key("log"), records: vec!["r".into()], expected, cap: 0 }],
+            ..Batch::default()
+        };
+        let mut touched = Touched::default();
+        touched.add(&touches(&append(None)));
+        assert!(!touched.overlaps(&touches(&append(None))));
+        touched.add(&touches(&append(Some(1))));
+        assert!(touched.overlaps(&touches(&append(Some(2)))));
+    }
+}
