@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Code, Error, Result};
 
-/// The layout this version writes. It reads every older one.
-pub const SCHEMA: u8 = 1;
+/// The layout this version writes. It reads every older one: 1 kept no set of holds in an execution.
+pub const SCHEMA: u8 = 2;
 
 /// Keys this version does not know, as a newer version wrote them.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -60,8 +60,15 @@ pub trait Document: Serialize + DeserializeOwned {
         if schema == 0 || schema > SCHEMA {
             return Err(corrupt(format!("the document has schema {schema}, this version reads 1 to {SCHEMA}")));
         }
-        rmp_serde::from_slice(body).map_err(|error| corrupt(error.to_string()))
+        let mut document: Self = rmp_serde::from_slice(body).map_err(|error| corrupt(error.to_string()))?;
+        if schema < SCHEMA {
+            document.upgrade(schema);
+        }
+        Ok(document)
     }
+
+    /// Fills in what an older layout did not have.
+    fn upgrade(&mut self, _from: u8) {}
 }
 
 /// Declares a stored struct: `"short" field: Type = default`. See the module's documentation.

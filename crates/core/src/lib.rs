@@ -10,12 +10,17 @@ pub mod budget;
 pub mod capability;
 pub mod condition;
 pub mod deployment;
+pub mod edge;
 pub mod encoding;
 pub mod error;
 pub mod event;
+pub mod execution;
+pub mod flow;
 pub mod gate;
+pub mod graph;
 pub mod id;
 pub mod index;
+pub mod join;
 pub mod key;
 pub mod lane;
 pub mod lease;
@@ -42,11 +47,18 @@ pub use audit::{AuditRecord, AuditView};
 pub use budget::{Budget, BudgetDefinition, BudgetRefusal, BudgetStatus};
 pub use capability::CapabilitySet;
 pub use condition::{Condition, ConditionMatcher, CountCondition, Distinct, Progress, SignalFact, TIMEOUT_SIGNAL};
+pub use edge::{Edge, EdgeRole, EdgeState, NewEdge};
 pub use encoding::{Blob, Document, JsonText};
 pub use error::{Class, Code, Error, Result};
+pub use flow::{
+    CancelFailure, CancelFlowPolicy, CancelFlowResult, Flow, FlowCancellation, FlowEnd, FlowState, MemberCounts,
+    NewFlow,
+};
 pub use gate::{Defined, Parked};
+pub use graph::CycleSearch;
 pub use id::*;
 pub use index::Indexed;
+pub use join::{AnyOf, ChildWait, Join, JoinDecision, JoinPolicy, JoinState, OnSatisfied, Quorum};
 pub use key::{Entry, IndexName, Key};
 pub use lane::{Lane, LaneState, LaneView};
 pub use partition::{Family, Partition, PartitionConfig};

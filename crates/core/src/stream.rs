@@ -266,7 +266,7 @@ mod tests {
     fn a_plain_frame_costs_its_type_and_payload_and_survives_the_log() {
         let frame = Frame { frame_type: "t".into(), payload: vec![0, 255].into(), ..Default::default() };
         let bytes = frame.encode();
-        assert_eq!(bytes, [1, 0x82, 0xa1, b't', 0xa1, b't', 0xa1, b'p', 0xc4, 2, 0, 255]);
+        assert_eq!(bytes, [crate::encoding::SCHEMA, 0x82, 0xa1, b't', 0xa1, b't', 0xa1, b'p', 0xc4, 2, 0, 255]);
         assert_eq!(Frame::decode(&bytes).unwrap(), frame);
         let view = frame.view("2-9".parse().unwrap(), 77);
         let json = serde_json::to_value(&view).unwrap();

@@ -10,9 +10,7 @@ use crate::lease::{
     LeaseEnding, LeaseFence,
 };
 use crate::limits;
-use crate::state::{
-    AttemptState, BlockingReason, EligibilityState, LifecyclePhase, OwnershipState, TerminalOutcome,
-};
+use crate::state::{AttemptState, BlockingReason, EligibilityState, LifecyclePhase, OwnershipState, TerminalOutcome};
 
 /// Who claims, under which lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,8 +99,7 @@ impl Execution {
         self.state.blocking_reason = BlockingReason::None;
         self.state.attempt_state = AttemptState::RunningAttempt;
         self.blocking_detail.clear();
-        let event_type =
-            if kind == ClaimKind::Reclaim { EventType::LeaseReclaimed } else { EventType::LeaseAcquired };
+        let event_type = if kind == ClaimKind::Reclaim { EventType::LeaseReclaimed } else { EventType::LeaseAcquired };
         self.lease_event(event_type, effects);
         let fence = LeaseFence { attempt: index, lease_id: claim.lease_id, epoch: self.epoch };
         Ok(ClaimedAttempt { kind, fence })
@@ -255,13 +252,8 @@ impl Execution {
         };
         lease.ended_at = now;
         lease.end = end;
-        let ending = LeaseEnding {
-            lease_id: lease.id,
-            epoch: lease.epoch,
-            attempt: lease.attempt,
-            end,
-            ..Default::default()
-        };
+        let ending =
+            LeaseEnding { lease_id: lease.id, epoch: lease.epoch, attempt: lease.attempt, end, ..Default::default() };
         let held_ms = now - lease.acquired_at;
         if let Some(attempt) = self.attempt.as_mut() {
             attempt.used_ms += held_ms;

@@ -6,11 +6,10 @@ use super::{Cancellation, Execution, Hold, Progress, ResumedBy};
 use crate::error::{Code, Error, Result};
 use crate::event::{Effects, EventType};
 use crate::id::AttemptIndex;
+use crate::join::JoinState;
 use crate::lease::{AttemptOutcome, LeaseEnd, LeaseEnding, LeaseFence};
 use crate::payload::Payload;
-use crate::state::{
-    AttemptState, BlockingReason, EligibilityState, LifecyclePhase, OwnershipState, TerminalOutcome,
-};
+use crate::state::{AttemptState, BlockingReason, EligibilityState, LifecyclePhase, OwnershipState, TerminalOutcome};
 use crate::{document, limits, text, vocabulary};
 
 document! {
@@ -83,7 +82,13 @@ impl Execution {
     }
 
     /// The attempt failed. `random` decides the jitter of the backoff.
-    pub fn fail(&mut self, fence: &LeaseFence, failure: NewFailure<'_>, now: i64, effects: &mut Effects) -> Result<FailOutcome> {
+    pub fn fail(
+        &mut self,
+        fence: &LeaseFence,
+        failure: NewFailure<'_>,
+        now: i64,
+        effects: &mut Effects,
+    ) -> Result<FailOutcome> {
         if let Some(ending) = self.ended_as(fence, LeaseEnd::Failed) {
             return Ok(outcome_of(ending));
         }
@@ -206,7 +211,13 @@ impl Execution {
     }
 
     /// The holder cancels its own execution.
-    pub fn cancel_held(&mut self, fence: &LeaseFence, reason: &str, now: i64, effects: &mut Effects) -> Result<Cancelled> {
+    pub fn cancel_held(
+        &mut self,
+        fence: &LeaseFence,
+        reason: &str,
+        now: i64,
+        effects: &mut Effects,
+    ) -> Result<Cancelled> {
         if self.ended_as(fence, LeaseEnd::Cancelled).is_some() {
             return Ok(Cancelled::Now);
         }
@@ -220,7 +231,8 @@ impl Execution {
             return Err(Error::of(Code::DependencyNotApplicable).with("public_state", self.public_state()));
         }
         let now = self.touch(now);
-        self.failure = Some(Failure { reason: detail.to_owned(), category: "skipped".into(), at: now, ..Default::default() });
+        self.failure =
+            Some(Failure { reason: detail.to_owned(), category: "skipped".into(), at: now, ..Default::default() });
         self.finish(TerminalOutcome::Skipped, now, effects);
         Ok(())
     }
@@ -234,7 +246,14 @@ impl Execution {
             at: now,
             ..Default::default()
         });
-        self.end_early(LeaseEnd::DeadlinePassed, AttemptOutcome::Expired, reason, TerminalOutcome::Expired, now, effects);
+        self.end_early(
+            LeaseEnd::DeadlinePassed,
+            AttemptOutcome::Expired,
+            reason,
+            TerminalOutcome::Expired,
+            now,
+            effects,
+        );
     }
 
     /// Ends lease, attempt and execution, whatever of these there is.
@@ -281,16 +300,21 @@ impl Execution {
         }
     }
 
-    /// Runs it again after its end. The previous result stays until a new one replaces it.
-    pub fn replay(&mut self, now: i64) -> Result<()> {
+    /// Runs it again after its end. The previous result stays until a new one replaces it. A skipped one waits again
+    /// for the impossible edges that the caller reopened.
+    pub fn replay(&mut self, reopened_edges: u32, now: i64) -> Result<()> {
         if !self.is_terminal() {
             return Err(Error::of(Code::ExecutionNotTerminal).with("public_state", self.public_state()));
         }
         if self.replays >= self.policy.max_replay_count {
             return Err(Error::of(Code::MaxReplaysExhausted).with("max_replay_count", self.policy.max_replay_count));
         }
+        if let Some(join) = self.join.as_mut()
+            && join.reopen(reopened_edges)? != JoinState::Satisfied
+        {
+            self.holds.set(Hold::Dependencies);
+        }
         let now = self.touch(now);
-        let was_skipped = self.state.terminal_outcome == TerminalOutcome::Skipped;
         self.replays += 1;
         self.retries = 0;
         self.reclaims = 0;
@@ -303,12 +327,6 @@ impl Execution {
         self.state.lifecycle_phase = LifecyclePhase::Runnable;
         self.state.terminal_outcome = TerminalOutcome::None;
         self.state.attempt_state = AttemptState::PendingReplayAttempt;
-        if was_skipped && let Some(join) = self.join.as_mut() {
-            join.reopen();
-            if !join.is_satisfied() {
-                self.holds.set(Hold::Dependencies);
-            }
-        }
         self.settle();
         Ok(())
     }

@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use super::Execution;
 use crate::error::{Code, Error, Result};
-use crate::flow::{JoinDecision, JoinPolicy};
+use crate::join::{JoinDecision, JoinPolicy};
+use crate::lease::LeaseFence;
 use crate::limits;
 use crate::state::{AttemptState, BlockingReason, EligibilityState, LifecyclePhase};
 
@@ -82,6 +83,18 @@ impl Execution {
         }
         self.state.eligibility_state = eligibility;
         self.state.blocking_reason = reason;
+    }
+
+    /// The first layout kept only the strongest hold, as the eligibility it leads to.
+    pub(super) fn derive_holds(&mut self) {
+        match self.state.eligibility_state {
+            EligibilityState::BlockedByOperator => self.holds.set(Hold::Operator),
+            EligibilityState::BlockedByDependencies => self.holds.set(Hold::Dependencies),
+            EligibilityState::NotEligibleUntilTime => self.holds.set(Hold::Time),
+            EligibilityState::BlockedByBudget => self.holds.set(Hold::Budget),
+            EligibilityState::BlockedByQuota => self.holds.set(Hold::Quota),
+            _ => {}
+        }
     }
 
     /// Forgets every hold but the operator's, as something that is not runnable must.
@@ -187,26 +200,36 @@ impl Execution {
 
     /// One of its upstreams ended. The caller acts on the decision: a satisfied join lets it run here, an impossible
     /// one must be followed by [`Execution::skip`].
-    pub fn upstream_ended(&mut self, success: bool, now: i64) -> JoinDecision {
+    pub fn upstream_ended(&mut self, success: bool, now: i64) -> Result<JoinDecision> {
         let Some(join) = self.join.as_mut() else {
-            return JoinDecision::StillWaiting;
+            return Ok(JoinDecision::AlreadyDecided);
         };
-        let decision = join.resolve(success);
+        let decision = join.resolve(success)?;
         self.touch(now);
-        if matches!(decision, JoinDecision::Satisfied { .. }) && self.state.lifecycle_phase == LifecyclePhase::Runnable {
+        if matches!(decision, JoinDecision::Satisfied { .. }) && self.state.lifecycle_phase == LifecyclePhase::Runnable
+        {
             self.holds.clear(Hold::Dependencies);
             self.settle();
         }
-        decision
+        Ok(decision)
+    }
+
+    /// The lease holder spawned a child that it may wait for.
+    pub fn spawn_child(&mut self, fence: &LeaseFence, now: i64) -> Result<()> {
+        self.check_fence(fence)?;
+        self.touch(now);
+        self.child_wait.spawn();
+        Ok(())
     }
 
     /// One of the children it spawned ended, however.
-    pub fn child_ended(&mut self, now: i64) {
+    pub fn child_ended(&mut self, now: i64) -> Result<()> {
         self.touch(now);
-        self.child_wait.child_ended();
-        if self.child_wait.is_over() && self.state.attempt_state == AttemptState::AttemptInterrupted {
+        let last = self.child_wait.resolve()?;
+        if last && self.state.attempt_state == AttemptState::AttemptInterrupted {
             self.holds.clear(Hold::Dependencies);
             self.settle();
         }
+        Ok(())
     }
 }

@@ -25,9 +25,9 @@ use crate::document;
 use crate::encoding::{Blob, Document};
 use crate::error::{Code, Error, Result};
 use crate::event::{Effects, Event, EventType};
-use crate::flow::{ChildWait, Join};
 use crate::id::{ExecutionId, FlowId, LeaseEpoch, LeaseId, SignalId};
 use crate::index::{self, kind};
+use crate::join::{ChildWait, Join};
 use crate::key::Key;
 use crate::lease::{Attempt, Grant, Lease, LeaseEnding};
 use crate::payload::Payload;
@@ -264,9 +264,9 @@ impl NewExecution {
             }
         }
         match &self.flow {
-            Some(flow) if flow.partition != self.id.partition => Err(Error::of(Code::PartitionMismatch)
-                .with("execution_id", self.id)
-                .with("flow_id", flow)),
+            Some(flow) if flow.partition != self.id.partition => {
+                Err(Error::of(Code::PartitionMismatch).with("execution_id", self.id).with("flow_id", flow))
+            }
             _ => Ok(()),
         }
     }
@@ -433,6 +433,12 @@ impl Execution {
 
 impl Document for Execution {
     const KIND: u8 = kind::EXECUTION;
+
+    fn upgrade(&mut self, from: u8) {
+        if from == 1 {
+            self.derive_holds();
+        }
+    }
 }
 
 impl Execution {

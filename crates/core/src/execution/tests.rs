@@ -1,0 +1,504 @@
+//! The life of an execution, step by step, and random commands that must only ever reach legal vectors.
+
+use bytes::Bytes;
+use proptest::prelude::*;
+
+use super::*;
+use crate::condition::{Condition, ConditionMatcher, SignalFact};
+use crate::id::{LeaseId, Mint, SuspensionId, WaitpointId};
+use crate::index::Indexed;
+use crate::lease::{AttemptKind, ClaimKind, LeaseEnd, LeaseFence};
+use crate::partition::Partition;
+use crate::policy::{Backoff, RetryPolicy};
+use crate::state::{AttemptState, EligibilityState, OwnershipState};
+use crate::suspension::{NewSuspension, SuspendReason, TimeoutBehavior};
+
+const NOW: i64 = 1_800_000_000_000;
+
+fn mint(number: u8) -> Mint {
+    Mint { now_ms: NOW, random: [number; 10] }
+}
+
+fn request() -> NewExecution {
+    NewExecution {
+        id: ExecutionId::in_partition(Partition::flow(0), &mint(1)),
+        namespace: "default".into(),
+        lane: DEFAULT_LANE.into(),
+        kind: "test".into(),
+        priority: 0,
+        creator: String::new(),
+        tags: BTreeMap::new(),
+        policy: Policy {
+            retry: RetryPolicy { max_retries: 1, backoff: Backoff::Fixed { delay_ms: 100 }, ..Default::default() },
+            ..Default::default()
+        },
+        capabilities: CapabilitySet::default(),
+        budgets: Vec::new(),
+        quota: None,
+        input: Payload::default(),
+        delay_until: None,
+        deadline_at: None,
+        flow: None,
+        node: String::new(),
+        request_hash: Blob::default(),
+        trace_context: String::new(),
+    }
+}
+
+fn created() -> Execution {
+    Execution::create(request(), NOW).unwrap()
+}
+
+fn claim(number: u8) -> Claim {
+    Claim {
+        lease_id: LeaseId::mint(&mint(number)),
+        worker_id: "w".into(),
+        instance_id: "w-1".into(),
+        ttl_ms: 30_000,
+        slot: false,
+    }
+}
+
+fn claimed(number: u8) -> (Execution, LeaseFence) {
+    let mut execution = created();
+    let claimed = execution.claim(&claim(number), NOW, &mut Effects::default()).unwrap();
+    (execution, claimed.fence)
+}
+
+fn failure(random: u32) -> NewFailure<'static> {
+    NewFailure { reason: "broke", category: "error", retry_after_ms: None, random }
+}
+
+fn suspension(timeout_ms: Option<i64>, behavior: TimeoutBehavior) -> SuspendRequest {
+    let waitpoint = WaitpointId::in_partition(Partition::flow(0), &mint(9));
+    SuspendRequest {
+        suspension: NewSuspension {
+            id: SuspensionId::mint(&mint(8)),
+            waitpoints: vec![waitpoint],
+            condition: Condition::Any(vec![ConditionMatcher::named("approve")]),
+            timeout_ms,
+            behavior,
+            reason: SuspendReason::Approval,
+            requested_by: String::new(),
+            allow_operator_resume: true,
+            idempotency_key: String::new(),
+        },
+        buffered: Vec::new(),
+        continuation: None,
+    }
+}
+
+fn approve(number: u8) -> SignalFact {
+    SignalFact {
+        id: SignalId::mint(&mint(number)),
+        name: "approve".into(),
+        waitpoint: WaitpointId::in_partition(Partition::flow(0), &mint(9)),
+        ..Default::default()
+    }
+}
+
+#[test]
+fn a_task_is_created_claimed_and_completed() {
+    let (mut execution, fence) = claimed(2);
+    assert_eq!((fence.attempt.0, fence.epoch.0), (0, 1));
+    let mut effects = Effects::default();
+    let (result, _) = Payload::divide(Bytes::from_static(b"done"), "text/plain");
+    execution.complete(&fence, result, NOW + 5, &mut effects).unwrap();
+    execution.check().unwrap();
+    assert_eq!(execution.public_state(), PublicState::Completed);
+    assert_eq!(effects.events.last().unwrap().event_type, EventType::Completed);
+    // The same call again gets the same answer; another lease does not.
+    execution.complete(&fence, Payload::default(), NOW + 6, &mut effects).unwrap();
+    assert_eq!(execution.result.as_ref().unwrap().size, 4);
+    let other = LeaseFence { lease_id: LeaseId::mint(&mint(3)), ..fence };
+    let error = execution.complete(&other, Payload::default(), NOW + 7, &mut effects).unwrap_err();
+    assert_eq!(error.code, Code::ExecutionNotActive);
+    assert_eq!(error.details["terminal_outcome"], "success");
+}
+
+#[test]
+fn a_failed_attempt_is_retried_once_and_then_fails() {
+    let (mut execution, fence) = claimed(2);
+    let mut effects = Effects::default();
+    let outcome = execution.fail(&fence, failure(0), NOW + 10, &mut effects).unwrap();
+    assert_eq!(outcome, FailOutcome::RetryScheduled { at: NOW + 110 });
+    assert_eq!(execution.public_state(), PublicState::Delayed);
+    assert_eq!(execution.fire(NOW + 109, 0, &mut effects), Fired::Nothing);
+    assert_eq!(execution.fire(NOW + 110, 0, &mut effects), Fired::Changed);
+    assert_eq!(execution.public_state(), PublicState::Waiting);
+    let again = execution.claim(&claim(3), NOW + 120, &mut effects).unwrap();
+    assert_eq!((again.kind, again.fence.attempt.0, again.fence.epoch.0), (ClaimKind::Retry, 1, 2));
+    assert_eq!(execution.attempt.as_ref().unwrap().kind, AttemptKind::Retry);
+    assert_eq!(execution.fail(&again.fence, failure(0), NOW + 130, &mut effects).unwrap(), FailOutcome::TerminalFailed);
+    // The first failure's answer is remembered even now.
+    let repeated = execution.fail(&fence, failure(7), NOW + 140, &mut effects).unwrap();
+    assert_eq!(repeated, FailOutcome::RetryScheduled { at: NOW + 110 });
+    execution.check().unwrap();
+}
+
+#[test]
+fn a_lost_lease_is_told_apart_from_a_stale_one() {
+    let (mut execution, old) = claimed(2);
+    let mut effects = Effects::default();
+    execution.expire_lease(NOW + 1_000, &mut effects).unwrap();
+    assert_eq!(execution.state.ownership_state, OwnershipState::LeaseExpiredReclaimable);
+    assert_eq!(execution.public_state(), PublicState::Waiting);
+    let complete = |execution: &mut Execution| {
+        execution.complete(&old, Payload::default(), NOW + 2_000, &mut Effects::default()).unwrap_err().code
+    };
+    assert_eq!(complete(&mut execution), Code::LeaseExpired);
+    let new = execution.claim(&claim(3), NOW + 1_500, &mut effects).unwrap();
+    assert_eq!((new.kind, new.fence.attempt.0, new.fence.epoch.0), (ClaimKind::Reclaim, 1, 2));
+    assert_eq!(complete(&mut execution), Code::StaleLease);
+    execution.revoke_lease(None, NOW + 2_000, &mut effects).unwrap();
+    let error = execution.check_fence(&new.fence).unwrap_err();
+    assert_eq!(error.code, Code::LeaseRevoked);
+    assert_eq!(effects.history.len(), 2, "the lost lease and its attempt are remembered");
+}
+
+#[test]
+fn too_many_lost_leases_fail_it() {
+    let mut new = request();
+    new.policy.max_reclaim_count = 1;
+    let mut execution = Execution::create(new, NOW).unwrap();
+    let mut effects = Effects::default();
+    for number in 0..2 {
+        execution.claim(&claim(number), NOW, &mut effects).unwrap();
+        execution.expire_lease(NOW + 1, &mut effects).unwrap();
+        execution.check().unwrap();
+    }
+    assert_eq!(execution.public_state(), PublicState::Failed);
+    assert_eq!(execution.failure.unwrap().category, "max_reclaims_exceeded");
+}
+
+#[test]
+fn a_claim_given_back_is_as_if_it_had_never_been() {
+    let (mut execution, fence) = claimed(2);
+    execution.return_lease(&fence, NOW + 1, &mut Effects::default()).unwrap();
+    execution.check().unwrap();
+    let again = execution.claim(&claim(3), NOW + 2, &mut Effects::default()).unwrap();
+    assert_eq!((again.kind, again.fence.attempt.0), (ClaimKind::Initial, 0));
+    assert_eq!((execution.reclaims, execution.retries), (0, 0));
+}
+
+#[test]
+fn a_grant_takes_it_out_of_the_queue_and_is_for_one_worker_once() {
+    let mut execution = created();
+    let grant_id = LeaseId::mint(&mint(2));
+    execution.grant(grant_id, "w", 5_000, NOW).unwrap();
+    assert!(!execution.is_eligible());
+    assert!(execution.index_entries(0).iter().all(|entry| entry.index.as_bytes()[0] != index::QUEUE_PREFIX));
+    let mut effects = Effects::default();
+    let foreign = Claim { worker_id: "other".into(), ..claim(2) };
+    let code = |result: Result<ClaimedAttempt>| result.unwrap_err().code;
+    assert_eq!(code(execution.claim_granted(&foreign, NOW + 1, &mut effects)), Code::InvalidClaimGrant);
+    assert_eq!(code(execution.claim_granted(&claim(2), NOW + 5_000, &mut effects)), Code::ClaimGrantExpired);
+    let taken = execution.claim_granted(&claim(2), NOW + 4_999, &mut effects).unwrap();
+    assert_eq!(taken.fence.lease_id, grant_id);
+    assert_eq!(code(execution.claim_granted(&claim(2), NOW + 4_999, &mut effects)), Code::InvalidClaimGrant);
+    execution.check().unwrap();
+}
+
+#[test]
+fn an_unused_grant_lapses() {
+    let mut execution = created();
+    let grant_id = LeaseId::mint(&mint(2));
+    execution.grant(grant_id, "w", 5_000, NOW).unwrap();
+    assert_eq!(execution.fire(NOW + 5_000, 0, &mut Effects::default()), Fired::Changed);
+    assert!(execution.is_eligible() && execution.grant_is_over(grant_id));
+}
+
+#[test]
+fn a_signal_resumes_the_same_attempt() {
+    let (mut execution, fence) = claimed(2);
+    let mut effects = Effects::default();
+    let suspended = execution.suspend(&fence, suspension(None, TimeoutBehavior::Fail), NOW + 1, &mut effects).unwrap();
+    assert_eq!(suspended, Suspended::Waiting);
+    assert_eq!(execution.state.blocking_reason, BlockingReason::WaitingForApproval);
+    let other = SignalFact { name: "other".into(), ..approve(4) };
+    assert!(!execution.deliver_signal(other, 0, NOW + 2).unwrap().resumed);
+    assert!(execution.deliver_signal(approve(5), 0, NOW + 3).unwrap().resumed);
+    execution.check().unwrap();
+    let again = execution.claim(&claim(6), NOW + 4, &mut effects).unwrap();
+    assert_eq!((again.kind, again.fence.attempt.0, again.fence.epoch.0), (ClaimKind::Resumed, 0, 2));
+    assert_eq!(execution.resume_signals, [SignalId::mint(&mint(5))]);
+    let late = execution.deliver_signal(approve(7), 0, NOW + 5).unwrap_err();
+    assert_eq!(late.code, Code::TargetNotSignalable);
+}
+
+#[test]
+fn each_timeout_behaviour_ends_a_suspension_its_own_way() {
+    for (behavior, state) in [
+        (TimeoutBehavior::Fail, PublicState::Failed),
+        (TimeoutBehavior::Cancel, PublicState::Cancelled),
+        (TimeoutBehavior::Expire, PublicState::Expired),
+        (TimeoutBehavior::AutoResumeWithTimeoutSignal, PublicState::Waiting),
+        (TimeoutBehavior::Escalate, PublicState::Suspended),
+    ] {
+        let (mut execution, fence) = claimed(2);
+        let mut effects = Effects::default();
+        execution.suspend(&fence, suspension(Some(50), behavior), NOW, &mut effects).unwrap();
+        assert_eq!(execution.fire(NOW + 49, 0, &mut effects), Fired::Nothing);
+        assert_eq!(execution.fire(NOW + 50, 0, &mut effects), Fired::Changed, "{behavior}");
+        execution.check().unwrap();
+        assert_eq!(execution.public_state(), state, "{behavior}");
+        if behavior == TimeoutBehavior::Escalate {
+            assert_eq!(execution.state.blocking_reason, BlockingReason::PausedByOperator);
+            execution.resume_by_operator(NOW + 60).unwrap();
+            assert_eq!(execution.resumed_by, ResumedBy::Operator);
+        }
+    }
+}
+
+#[test]
+fn a_deadline_ends_it_from_any_state() {
+    let with_deadline = || Execution::create(NewExecution { deadline_at: Some(NOW + 100), ..request() }, NOW).unwrap();
+    let mut effects = Effects::default();
+    let waiting = with_deadline();
+    let delayed = Execution::create(
+        NewExecution { deadline_at: Some(NOW + 100), delay_until: Some(NOW + 500), ..request() },
+        NOW,
+    )
+    .unwrap();
+    let mut active = with_deadline();
+    let fence = active.claim(&claim(2), NOW, &mut effects).unwrap().fence;
+    let mut suspended = active.clone();
+    suspended.suspend(&fence, suspension(None, TimeoutBehavior::Fail), NOW, &mut effects).unwrap();
+    let mut held = with_deadline();
+    held.hold("stop", NOW).unwrap();
+    for mut execution in [waiting, delayed, active, suspended, held] {
+        assert_eq!(execution.fire(NOW + 100, 0, &mut effects), Fired::Changed);
+        execution.check().unwrap();
+        assert_eq!(execution.public_state(), PublicState::Expired);
+    }
+}
+
+#[test]
+fn an_attempt_timeout_counts_only_time_under_a_lease() {
+    let mut new = request();
+    new.policy.timeout.attempt_timeout_ms = Some(100);
+    let mut execution = Execution::create(new, NOW).unwrap();
+    let mut effects = Effects::default();
+    let fence = execution.claim(&claim(2), NOW, &mut effects).unwrap().fence;
+    execution.delay(&fence, NOW + 1_000, NOW + 60, &mut effects).unwrap();
+    execution.fire(NOW + 1_000, 0, &mut effects);
+    execution.claim(&claim(3), NOW + 2_000, &mut effects).unwrap();
+    assert_eq!(execution.attempt_times_out_at(), Some(NOW + 2_040));
+    assert_eq!(execution.fire(NOW + 2_040, 0, &mut effects), Fired::Changed);
+    assert_eq!(execution.public_state(), PublicState::Delayed, "a timeout is a failure that is retried");
+    assert_eq!(execution.failure.as_ref().unwrap().category, "timeout");
+    execution.check().unwrap();
+}
+
+#[test]
+fn holds_are_a_set_and_the_strongest_is_shown() {
+    let mut execution = Execution::create(NewExecution { delay_until: Some(NOW + 100), ..request() }, NOW).unwrap();
+    execution.hold("stop", NOW).unwrap();
+    assert_eq!(execution.state.eligibility_state, EligibilityState::BlockedByOperator);
+    execution.fire(NOW + 100, 0, &mut Effects::default());
+    assert!(!execution.is_eligible(), "the delay is over, the operator is not");
+    execution.release(NOW + 200).unwrap();
+    assert!(execution.is_eligible());
+    execution.park("b:team", "tokens 10/10", NOW + 900, NOW + 300).unwrap();
+    assert_eq!(execution.public_state(), PublicState::RateLimited);
+    execution.check().unwrap();
+    execution.fire(NOW + 900, 0, &mut Effects::default());
+    assert!(execution.is_eligible(), "a parked one is looked at again");
+}
+
+#[test]
+fn every_terminal_state_can_be_replayed_and_only_so_often() {
+    let (mut execution, fence) = claimed(2);
+    let mut effects = Effects::default();
+    execution.complete(&fence, Payload::default(), NOW, &mut effects).unwrap();
+    for replay in 0..limits::REPLAYS_DEFAULT {
+        execution.replay(0, NOW + 1).unwrap();
+        execution.check().unwrap();
+        assert_eq!(execution.state.attempt_state, AttemptState::PendingReplayAttempt);
+        let again = execution.claim(&claim(u8::try_from(replay).unwrap() + 10), NOW + 2, &mut effects).unwrap();
+        assert_eq!((again.kind, again.fence.attempt.0), (ClaimKind::Replay, replay + 1));
+        execution.cancel(CancelSource::Operator, "again", NOW + 3, &mut effects).unwrap();
+    }
+    assert_eq!(execution.replay(0, NOW + 4).unwrap_err().code, Code::MaxReplaysExhausted);
+    assert!(execution.result.is_some(), "the old result stays");
+}
+
+#[test]
+fn a_document_of_the_first_schema_still_reads() {
+    // Written by the first version of this layout; kept as bytes so that no change of the code can change them.
+    let bytes = include_bytes!("execution_schema_1.bin");
+    let execution = Execution::decode(bytes).unwrap();
+    assert_eq!(execution.kind, "test");
+    assert_eq!(execution.public_state(), PublicState::Delayed);
+    assert_eq!(execution.lease.as_ref().unwrap().end, LeaseEnd::Failed);
+    assert_eq!(execution.tags["team"], "a");
+    assert!(execution.holds.has(Hold::Time), "what the first layout did not keep is derived");
+    assert_eq!(execution.extra.len(), 1, "a key of a later version is kept");
+    assert_eq!(Execution::decode(&execution.encode()).unwrap(), execution);
+    execution.check().unwrap();
+}
+
+#[test]
+fn a_waiting_execution_is_small() {
+    let new = NewExecution { input: Payload::divide(vec![7; 100].into(), "application/json").0, ..request() };
+    let size = Execution::create(new, NOW).unwrap().encode().len();
+    assert!(size < 260, "{size} bytes");
+}
+
+/// One step of a random life.
+#[derive(Debug, Clone)]
+enum Step {
+    Claim(u8),
+    Grant(u8),
+    ClaimGranted,
+    Complete,
+    Fail(bool),
+    Delay(i64),
+    Suspend(TimeoutBehavior),
+    Signal(u8),
+    ResumeByOperator,
+    WaitChildren,
+    Cancel,
+    Hold,
+    Release,
+    Park,
+    Unpark,
+    Expire,
+    Revoke,
+    Return,
+    Priority(i64),
+    Replay,
+    Progress,
+    Skip,
+    Pass(i64),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let behavior = prop::sample::select(TimeoutBehavior::ALL.to_vec());
+    let step = prop_oneof![
+        6 => (2u8..250).prop_map(Step::Claim),
+        1 => (2u8..250).prop_map(Step::Grant),
+        1 => Just(Step::ClaimGranted),
+        2 => Just(Step::Complete),
+        3 => any::<bool>().prop_map(Step::Fail),
+        2 => (0i64..500).prop_map(Step::Delay),
+        2 => behavior.prop_map(Step::Suspend),
+        2 => (2u8..250).prop_map(Step::Signal),
+        1 => Just(Step::ResumeByOperator),
+        1 => Just(Step::WaitChildren),
+        1 => Just(Step::Cancel),
+        1 => Just(Step::Hold),
+        1 => Just(Step::Release),
+        1 => Just(Step::Park),
+        1 => Just(Step::Unpark),
+        1 => Just(Step::Expire),
+        1 => Just(Step::Revoke),
+        1 => Just(Step::Return),
+        1 => (0i64..20_000).prop_map(Step::Priority),
+        2 => Just(Step::Replay),
+        1 => Just(Step::Progress),
+        1 => Just(Step::Skip),
+        5 => (0i64..400).prop_map(Step::Pass),
+    ];
+    prop::collection::vec(step, 1..80)
+}
+
+fn take(execution: &mut Execution, step: &Step, now: &mut i64) {
+    let effects = &mut Effects::default();
+    let before = execution.clone();
+    let at = *now;
+    let fence = execution.lease.as_ref().map_or(
+        LeaseFence { attempt: Default::default(), lease_id: LeaseId::default(), epoch: LeaseEpoch(0) },
+        |lease| LeaseFence { attempt: lease.attempt, lease_id: lease.id, epoch: lease.epoch },
+    );
+    let refused = match step {
+        Step::Claim(number) => execution.claim(&claim(*number), at, effects).is_err(),
+        Step::Grant(number) => execution.grant(LeaseId::mint(&mint(*number)), "w", 100, at).is_err(),
+        Step::ClaimGranted => {
+            let lease_id = execution.grant.as_ref().map(|grant| grant.id).unwrap_or_default();
+            execution.claim_granted(&Claim { lease_id, ..claim(2) }, at, effects).is_err()
+        }
+        Step::Complete => execution.complete(&fence, Payload::default(), at, effects).is_err(),
+        Step::Fail(retry) => {
+            let category = if *retry { "error" } else { "fatal" };
+            execution.fail(&fence, NewFailure { category, ..failure(7) }, at, effects).is_err()
+        }
+        Step::Delay(ms) => execution.delay(&fence, at + ms, at, effects).is_err(),
+        Step::Suspend(behavior) => execution.suspend(&fence, suspension(Some(90), *behavior), at, effects).is_err(),
+        Step::Signal(number) => execution.deliver_signal(approve(*number), 5, at).is_err(),
+        Step::ResumeByOperator => execution.resume_by_operator(at).is_err(),
+        Step::WaitChildren => execution.wait_children(&fence, at, effects).is_err(),
+        Step::Cancel => execution.cancel(CancelSource::Operator, "", at, effects).is_err(),
+        Step::Hold => execution.hold("", at).is_err(),
+        Step::Release => execution.release(at).is_err(),
+        Step::Park => execution.park("q:rate", "full", at + 50, at).is_err(),
+        Step::Unpark => {
+            execution.unpark(at);
+            false
+        }
+        Step::Expire => execution.expire_lease(at, effects).is_err(),
+        Step::Revoke => execution.revoke_lease(None, at, effects).is_err(),
+        Step::Return => execution.return_lease(&fence, at, effects).is_err(),
+        Step::Priority(priority) => execution.change_priority(*priority, at).is_err(),
+        Step::Replay => execution.replay(0, at).is_err(),
+        Step::Progress => execution.report_progress(&fence, 50, "half", at).is_err(),
+        Step::Skip => execution.skip("impossible", at, effects).is_err(),
+        Step::Pass(ms) => {
+            *now += ms;
+            execution.fire(*now, 3, effects);
+            false
+        }
+    };
+    if refused {
+        assert_eq!(*execution, before, "a refused {step:?} changed something");
+    }
+    assert!(execution.epoch >= before.epoch, "the epoch went back");
+    assert!(execution.updated_at >= before.updated_at, "time went back");
+    if before.is_terminal() && !execution.is_terminal() {
+        assert!(matches!(step, Step::Replay), "{step:?} left a terminal state");
+    }
+}
+
+/// Every non-terminal execution is in exactly the index its state says, or held by a lease, grant or timer.
+fn check_entries(execution: &Execution) {
+    let entries = execution.index_entries(NOW);
+    let count = |kind: u8| entries.iter().filter(|entry| entry.index.as_bytes()[0] == kind).count();
+    assert_eq!(count(b's'), 1, "one state entry");
+    assert_eq!(count(index::QUEUE_PREFIX), usize::from(execution.is_eligible()));
+    assert_eq!(count(b'w'), usize::from(execution.public_state() == PublicState::Active));
+    let due = entries.iter().filter(|entry| entry.index == index::due()).count();
+    let lease = usize::from(execution.public_state() == PublicState::Active);
+    assert_eq!(due, lease + usize::from(execution.next_timer().is_some()));
+    let reachable = match execution.public_state() {
+        PublicState::Waiting => execution.is_eligible() || due > 0 || execution.holds.has(Hold::Operator),
+        PublicState::Delayed | PublicState::RateLimited | PublicState::Active => due > 0,
+        _ => true,
+    };
+    assert!(reachable, "{:?} would be lost", execution.state);
+}
+
+/// A million steps take a minute in release; `FF_PROPTEST_CASES` sets how many lives of about forty steps are tried.
+fn config() -> ProptestConfig {
+    let cases = std::env::var("FF_PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(512);
+    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn random_lives_only_reach_legal_states(steps in steps()) {
+        let mut now = NOW;
+        let mut new = request();
+        new.policy.retry.non_retryable_categories = vec!["fatal".into()];
+        new.policy.timeout.attempt_timeout_ms = Some(300);
+        let mut execution = Execution::create(new, now).unwrap();
+        for step in &steps {
+            take(&mut execution, step, &mut now);
+            prop_assert!(execution.check().is_ok(), "{:?} after {step:?}", execution.check());
+            check_entries(&execution);
+            let back = Execution::decode(&execution.encode()).unwrap();
+            prop_assert_eq!(&back, &execution);
+        }
+    }
+}

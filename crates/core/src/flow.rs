@@ -1,0 +1,376 @@
+//! A flow: a graph of executions that live in its partition. The document changes only with the graph, a cancellation
+//! and the end; how far its members are is counted from their index.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::encoding::{Blob, Document};
+use crate::error::{Code, Error, Result};
+use crate::id::{ExecutionId, FlowId};
+use crate::index::{self, Due, Indexed, kind};
+use crate::key::{Entry, Key};
+use crate::limits;
+use crate::state::PublicState;
+use crate::text::{self, Tags};
+
+crate::vocabulary! {
+    /// The one word people see of a flow.
+    #[derive(Default)]
+    pub enum FlowState {
+        /// It has no members yet.
+        #[default]
+        Open "open",
+        /// A member runs, or can when its turn or its time comes.
+        Running "running",
+        /// Members remain, and each of them waits for a signal, a budget, a quota or another member.
+        Blocked "blocked",
+        /// Every member ended, and none in failure.
+        Completed "completed",
+        /// Every member ended, and one of them failed or expired.
+        Failed "failed",
+        /// It was cancelled, or so were members that others needed.
+        Cancelled "cancelled",
+    }
+}
+
+impl FlowState {
+    /// Whether the flow has ended.
+    pub const fn is_terminal(self) -> bool {
+        matches!(self, FlowState::Completed | FlowState::Failed | FlowState::Cancelled)
+    }
+}
+
+/// How many members of a flow are in each state.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(transparent)]
+pub struct MemberCounts(BTreeMap<PublicState, u64>);
+
+impl MemberCounts {
+    /// How many are in a state.
+    pub fn of(&self, state: PublicState) -> u64 {
+        self.0.get(&state).copied().unwrap_or(0)
+    }
+
+    /// How many there are.
+    pub fn total(&self) -> u64 {
+        self.0.values().sum()
+    }
+
+    /// How many have ended.
+    pub fn ended(&self) -> u64 {
+        self.0.iter().filter(|(state, _)| state.is_terminal()).map(|(_, count)| count).sum()
+    }
+
+    /// The state of a flow with these members that was neither cancelled nor ended before.
+    pub fn state(&self) -> FlowState {
+        use PublicState as S;
+        let any = |states: &[S]| states.iter().any(|state| self.of(*state) > 0);
+        if self.total() == 0 {
+            return FlowState::Open;
+        }
+        if self.ended() < self.total() {
+            let moving = any(&[S::Waiting, S::Delayed, S::Active]);
+            return if moving { FlowState::Running } else { FlowState::Blocked };
+        }
+        if any(&[S::Failed, S::Expired]) {
+            FlowState::Failed
+        } else if any(&[S::Skipped]) || !any(&[S::Completed]) {
+            // Nothing failed, so a cancelled member is why others were skipped. A cancelled member that nobody missed,
+            // such as the losers of a quorum, does not spoil the flow.
+            FlowState::Cancelled
+        } else {
+            FlowState::Completed
+        }
+    }
+}
+
+impl FromIterator<(PublicState, u64)> for MemberCounts {
+    fn from_iter<I: IntoIterator<Item = (PublicState, u64)>>(counts: I) -> Self {
+        let mut sums = BTreeMap::new();
+        for (state, count) in counts.into_iter().filter(|(_, count)| *count > 0) {
+            *sums.entry(state).or_default() += count;
+        }
+        Self(sums)
+    }
+}
+
+crate::vocabulary! {
+    /// What a cancelled flow does to its members.
+    #[derive(Default)]
+    pub enum CancelFlowPolicy {
+        /// Cancels every member that has not ended.
+        #[default]
+        CancelAll "cancel_all",
+        /// Cancels the members that have not started.
+        CancelPending "cancel_pending",
+        /// Leaves running members alone; nothing new starts.
+        FlowOnly "flow_only",
+    }
+}
+
+crate::document! {
+    /// Why and how a flow was cancelled.
+    pub struct FlowCancellation {
+        /// What it does to the members.
+        "p" policy: CancelFlowPolicy,
+        /// Why.
+        "r" reason: String,
+        /// When.
+        "a" at: i64,
+        /// Whether members still have to be told.
+        "o" outstanding: bool,
+    }
+}
+
+crate::document! {
+    /// How a flow ended.
+    pub struct FlowEnd {
+        /// The state it ended in.
+        "s" state: FlowState,
+        /// When its last member ended.
+        "a" at: i64,
+        /// Until when it and its members are kept.
+        "u" retain_until: Option<i64>,
+    }
+}
+
+crate::document! {
+    /// A graph of executions that live in its partition.
+    pub struct Flow {
+        /// Its id.
+        "i" id: FlowId,
+        /// Its namespace.
+        "n" namespace: String,
+        /// What kind of flow it is.
+        "k" kind: String,
+        /// Its tags.
+        "t" tags: Tags,
+        /// When it was created.
+        "c" created_at: i64,
+        /// Grows with every member and edge.
+        "g" graph_revision: u64,
+        /// How many members it has.
+        "m" node_count: u32,
+        /// A digest of the request that created it, so that a repeat can be told from a conflict.
+        "h" request_hash: Blob,
+        /// Its cancellation.
+        "x" cancellation: Option<FlowCancellation>,
+        /// Its end.
+        "e" ended: Option<FlowEnd>,
+    }
+}
+
+impl Document for Flow {
+    const KIND: u8 = kind::FLOW;
+}
+
+impl Indexed for Flow {
+    fn key(&self) -> Key {
+        Self::key_of(&self.id)
+    }
+
+    fn index_entries(&self, _lease_until: i64) -> Vec<Entry> {
+        let key = self.key();
+        let listing = index::listing(kind::FLOW, &self.namespace);
+        let mut entries = vec![Entry { index: listing, member: key.clone(), score: self.created_at }];
+        if let Some(cancellation) = self.cancellation.as_ref().filter(|cancellation| cancellation.outstanding) {
+            entries.push(Entry { index: index::marks(), member: key.clone(), score: cancellation.at });
+        }
+        if let Some(at) = self.ended.as_ref().and_then(|end| end.retain_until) {
+            entries.push(Due::Timer.entry(&key, at));
+        }
+        entries
+    }
+}
+
+/// What a flow is made from.
+#[derive(Debug, Clone, Default)]
+pub struct NewFlow {
+    /// Its id.
+    pub id: FlowId,
+    /// Its namespace.
+    pub namespace: String,
+    /// What kind of flow it is; may be empty.
+    pub kind: String,
+    /// Its tags.
+    pub tags: Tags,
+    /// A digest of the request.
+    pub request_hash: Blob,
+}
+
+impl Flow {
+    /// Where a flow lives in its partition.
+    pub fn key_of(id: &FlowId) -> Key {
+        Key::new(kind::FLOW, &[id.uuid.as_bytes()])
+    }
+
+    /// A flow without members.
+    pub fn new(new: NewFlow, now: i64) -> Result<Self> {
+        text::name("namespace", &new.namespace)?;
+        if !new.kind.is_empty() {
+            text::kind("kind", &new.kind)?;
+        }
+        text::tags("tags", &new.tags)?;
+        Ok(Self {
+            id: new.id,
+            namespace: new.namespace,
+            kind: new.kind,
+            tags: new.tags,
+            created_at: now,
+            request_hash: new.request_hash,
+            ..Default::default()
+        })
+    }
+
+    /// Creating the same flow again is fine; with another request it is not.
+    pub fn check_same(&self, request_hash: &Blob) -> Result<()> {
+        if self.request_hash == *request_hash {
+            return Ok(());
+        }
+        Err(Error::of(Code::IdempotencyConflict).with("flow_id", self.id))
+    }
+
+    /// Its state, given its members.
+    pub fn state(&self, counts: &MemberCounts) -> FlowState {
+        match (&self.cancellation, &self.ended) {
+            (Some(_), _) => FlowState::Cancelled,
+            (None, Some(end)) => end.state,
+            (None, None) => counts.state(),
+        }
+    }
+
+    /// Whether it takes no more members: it was cancelled, or its last member has ended.
+    pub fn is_terminal(&self) -> bool {
+        self.cancellation.is_some() || self.ended.is_some()
+    }
+
+    /// Refuses changes of a graph that has ended.
+    pub fn check_open(&self) -> Result<()> {
+        if self.is_terminal() {
+            return Err(Error::of(Code::FlowAlreadyTerminal).with("flow_id", self.id));
+        }
+        Ok(())
+    }
+
+    /// Takes in a member; says how many there are.
+    pub fn add_member(&mut self) -> Result<u32> {
+        self.add_members(1)
+    }
+
+    /// Takes in the nodes of a graph at once; says how many members there are.
+    pub fn add_members(&mut self, members: u32) -> Result<u32> {
+        self.check_open()?;
+        let count = self.node_count.saturating_add(members);
+        if count > limits::FLOW_MEMBERS_MAX {
+            return Err(Error::of(Code::FlowFull).with("flow_id", self.id).with("node_count", self.node_count));
+        }
+        self.node_count = count;
+        self.graph_revision += 1;
+        Ok(count)
+    }
+
+    /// Takes in an edge, if the graph is the one the caller has seen; says the new revision.
+    pub fn stage_edge(&mut self, expected_graph_revision: Option<u64>) -> Result<u64> {
+        self.check_open()?;
+        if let Some(expected) = expected_graph_revision.filter(|expected| *expected != self.graph_revision) {
+            let detail = format!("the graph has revision {}, not {expected}", self.graph_revision);
+            let error = Error::new(Code::StaleGraphRevision, detail);
+            return Err(error.with("expected", expected).with("graph_revision", self.graph_revision));
+        }
+        self.graph_revision += 1;
+        Ok(self.graph_revision)
+    }
+
+    /// Cancels it; says whether this call did. A cancelled flow keeps its first policy and reason; a flow that ended
+    /// by itself refuses.
+    pub fn cancel(&mut self, policy: CancelFlowPolicy, reason: &str, now: i64) -> Result<bool> {
+        text::text("reason", reason)?;
+        if self.cancellation.is_some() {
+            return Ok(false);
+        }
+        if let Some(end) = &self.ended {
+            return Err(Error::of(Code::FlowAlreadyTerminal).with("flow_id", self.id).with("state", end.state));
+        }
+        self.cancellation = Some(FlowCancellation {
+            policy,
+            reason: reason.to_owned(),
+            at: now.max(self.created_at),
+            outstanding: self.node_count > 0,
+            ..Default::default()
+        });
+        Ok(true)
+    }
+
+    /// Every member was told of the cancellation; says whether that was news.
+    pub fn finish_cancellation(&mut self) -> bool {
+        match &mut self.cancellation {
+            Some(cancellation) => std::mem::take(&mut cancellation.outstanding),
+            None => false,
+        }
+    }
+
+    /// Ends it if every member has ended; says whether it did. From now on it and its members are kept for the
+    /// retention.
+    pub fn end(&mut self, counts: &MemberCounts, retention_ms: Option<i64>, now: i64) -> bool {
+        let complete = counts.ended() == counts.total() && counts.total() == u64::from(self.node_count);
+        let empty = self.node_count == 0 && self.cancellation.is_none();
+        if self.ended.is_some() || !complete || empty {
+            return false;
+        }
+        let at = now.max(self.created_at);
+        let retain_until = retention_ms.map(|retention_ms| at.saturating_add(retention_ms).min(limits::SCORE_MAX));
+        self.ended = Some(FlowEnd { state: self.state(counts), at, retain_until, ..Default::default() });
+        true
+    }
+
+    /// A member is replayed, so the flow goes on; says whether it had ended. A cancellation that is still being
+    /// carried out would cancel the member again.
+    pub fn reopen(&mut self) -> Result<bool> {
+        if self.cancellation.as_ref().is_some_and(|cancellation| cancellation.outstanding) {
+            let detail = "the flow's cancellation is still being carried out";
+            return Err(Error::new(Code::FlowAlreadyTerminal, detail).with("flow_id", self.id));
+        }
+        let ended = self.is_terminal();
+        self.cancellation = None;
+        self.ended = None;
+        Ok(ended)
+    }
+}
+
+/// A member that could not be cancelled with its flow.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CancelFailure {
+    /// The member.
+    pub execution_id: ExecutionId,
+    /// Why.
+    pub error: Error,
+}
+
+/// The answer to the cancellation of a flow.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(tag = "outcome", rename_all = "snake_case", deny_unknown_fields)]
+pub enum CancelFlowResult {
+    /// Nothing starts any more; members follow.
+    CancellationScheduled {
+        /// What it does to the members.
+        policy: CancelFlowPolicy,
+        /// How many members the flow has.
+        member_count: u32,
+        /// The first of them.
+        members: Vec<ExecutionId>,
+    },
+    /// Every member was told.
+    Cancelled {
+        /// What it did to the members.
+        policy: CancelFlowPolicy,
+        /// The first members.
+        members: Vec<ExecutionId>,
+        /// Members that could not be cancelled.
+        failed: Vec<CancelFailure>,
+    },
+}
+
+#[cfg(test)]
+mod tests;

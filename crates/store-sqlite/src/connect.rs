@@ -1,0 +1,94 @@
+//! Opening the file: who may, what it is, and how SQLite is set up.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ff_store::{Result, StoreError};
+use rusqlite::{Connection, OpenFlags};
+
+use crate::{Options, Sync, error, schema};
+
+/// How long a connection waits for a lock that some other tool holds on the file.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+/// Page cache of the writer.
+const WRITER_CACHE_KIB: i64 = 64 * 1024;
+/// Page cache of each reader.
+const READER_CACHE_KIB: i64 = 16 * 1024;
+/// Pages in the WAL before its content moves into the file.
+const CHECKPOINT_PAGES: u32 = 4_000;
+/// A WAL that grew past this in a burst is cut back to it.
+const WAL_KEPT_BYTES: i64 = 64 * 1024 * 1024;
+
+/// The file's one true path, so that two names of one file share one lock.
+pub(crate) fn locate(path: &Path) -> Result<PathBuf> {
+    let refused = |why: String| Err(StoreError::Config(why));
+    if path.is_dir() {
+        return refused(format!("{} is a directory; name a file in it", path.display()));
+    }
+    if let Ok(found) = path.canonicalize() {
+        return Ok(found);
+    }
+    let Some(name) = path.file_name() else {
+        return refused(format!("{} names no file", path.display()));
+    };
+    let parent = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    match parent.canonicalize() {
+        Ok(parent) => Ok(parent.join(name)),
+        Err(why) if why.kind() == std::io::ErrorKind::NotFound => {
+            refused(format!("the directory {} does not exist; create it first", parent.display()))
+        }
+        Err(why) => refused(format!("the directory {} cannot be used: {why}", parent.display())),
+    }
+}
+
+/// The writer's connection to a file that is ours, with the schema this program knows.
+pub(crate) fn writer(path: &Path, options: &Options) -> Result<Connection> {
+    let mut connection = open(path, WRITER_CACHE_KIB)?;
+    let found = schema::recognise(&connection)?;
+    if connection.is_readonly("main").map_err(|why| error::before_commit(&why))? {
+        return Err(StoreError::ReadOnly(format!("{} cannot be written; check its permissions", path.display())));
+    }
+    set_up_writer(&mut connection, options, found).map_err(|why| error::before_commit(&why))?;
+    Ok(connection)
+}
+
+/// A connection that only reads.
+pub(crate) fn reader(path: &Path) -> Result<Connection> {
+    let connection = open(path, READER_CACHE_KIB)?;
+    connection.pragma_update(None, "query_only", true).map_err(|why| error::before_commit(&why))?;
+    Ok(connection)
+}
+
+fn open(path: &Path, cache_kib: i64) -> Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let set_up = || {
+        let connection = Connection::open_with_flags(path, flags)?;
+        connection.busy_timeout(BUSY_TIMEOUT)?;
+        connection.pragma_update(None, "cache_size", -cache_kib)?;
+        connection.pragma_update(None, "temp_store", "MEMORY")?;
+        connection.pragma_update(None, "trusted_schema", false)?;
+        Ok(connection)
+    };
+    set_up().map_err(|why: rusqlite::Error| match error::before_commit(&why) {
+        StoreError::Unavailable(text) => StoreError::Config(format!("{}: {text}", path.display())),
+        other => other,
+    })
+}
+
+fn set_up_writer(connection: &mut Connection, options: &Options, found: u32) -> rusqlite::Result<()> {
+    if let Some(pages) = options.max_pages {
+        connection.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(()))?;
+    }
+    connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
+    let synchronous = match options.sync {
+        Sync::Full => "FULL",
+        Sync::Normal => "NORMAL",
+    };
+    connection.pragma_update(None, "synchronous", synchronous)?;
+    connection.query_row(&format!("PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}"), [], |_| Ok(()))?;
+    connection.query_row(&format!("PRAGMA journal_size_limit = {WAL_KEPT_BYTES}"), [], |_| Ok(()))?;
+    schema::migrate(connection, found)
+}

@@ -1,0 +1,103 @@
+//! What waits for a thread. Bounded, and closed once: what was accepted before is still handed out.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ff_store::{Result, StoreError};
+
+/// Calls that may wait at a time. Each waits for its answer, so only a flood of callers gets here.
+const WAITING_MAX: usize = 65_536;
+
+/// A queue between callers and the threads that serve them.
+#[derive(Debug)]
+pub(crate) struct Queue<T> {
+    state: Mutex<State<T>>,
+    arrived: Condvar,
+}
+
+#[derive(Debug)]
+struct State<T> {
+    waiting: VecDeque<T>,
+    /// Fewer than this are not worth waking a thread for.
+    wake_at: usize,
+    closed: bool,
+}
+
+impl<T> Queue<T> {
+    pub(crate) fn new() -> Self {
+        Self {
+            state: Mutex::new(State { waiting: VecDeque::new(), wake_at: 1, closed: false }),
+            arrived: Condvar::new(),
+        }
+    }
+
+    /// Hands something to the threads.
+    pub(crate) fn push(&self, item: T) -> Result<()> {
+        let mut state = self.lock();
+        if state.closed {
+            return Err(StoreError::Unavailable("the store is closed".into()));
+        }
+        if state.waiting.len() >= WAITING_MAX {
+            return Err(StoreError::Unavailable(format!("{WAITING_MAX} calls wait already")));
+        }
+        state.waiting.push_back(item);
+        let wake = state.waiting.len() >= state.wake_at;
+        drop(state);
+        if wake {
+            self.arrived.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Waits for something; `None` once the queue is closed and empty.
+    pub(crate) fn pop(&self) -> Option<T> {
+        let mut state = self.lock();
+        loop {
+            if let Some(item) = state.waiting.pop_front() {
+                return Some(item);
+            }
+            if state.closed {
+                return None;
+            }
+            state = self.arrived.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Waits a little until so many are there. For a queue with one thread behind it.
+    pub(crate) fn gather(&self, wanted: usize, patience: Duration) {
+        let mut state = self.lock();
+        state.wake_at = wanted;
+        let gathering = |state: &mut State<T>| state.waiting.len() < wanted && !state.closed;
+        let waited = self.arrived.wait_timeout_while(state, patience, gathering);
+        waited.unwrap_or_else(PoisonError::into_inner).0.wake_at = 1;
+    }
+
+    /// Takes what waits, in order, as long as `wanted` says so.
+    pub(crate) fn pop_while(&self, into: &mut Vec<T>, mut wanted: impl FnMut(&T) -> bool) {
+        let mut state = self.lock();
+        while state.waiting.front().is_some_and(&mut wanted) {
+            into.extend(state.waiting.pop_front());
+        }
+    }
+
+    /// Accepts nothing more.
+    pub(crate) fn close(&self) {
+        self.lock().closed = true;
+        self.arrived.notify_all();
+    }
+
+    /// Accepts nothing more and forgets what waits: whoever asked hears that no answer will come.
+    pub(crate) fn abandon(&self) {
+        let mut state = self.lock();
+        state.closed = true;
+        state.waiting.clear();
+        drop(state);
+        self.arrived.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        // Nothing in here panics half way through a change, so a poisoned lock guards a sound queue.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,196 @@
+//! The one thread that writes: takes everything that waits, commits it in one transaction, then answers.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ff_core::Partition;
+use ff_store::{Batch, HintSender, Outcome, Result, Signal, StoreError};
+use rusqlite::{Connection, Statement};
+use tokio::sync::oneshot;
+
+use crate::clock::Clock;
+use crate::commit::Commits;
+use crate::error;
+use crate::queue::Queue;
+use crate::sweep::Sweep;
+
+/// Batches that share a transaction at most, so that nobody waits long for the others.
+const GROUP_MAX_BATCHES: usize = 1_000;
+/// Bytes that share a transaction at most.
+const GROUP_MAX_BYTES: usize = 8 * 1024 * 1024;
+
+/// The longest wait for more callers, and then only a part of what the last transaction took.
+const GATHER_MAX: Duration = Duration::from_millis(1);
+
+/// One call of `commit`, waiting for its answer.
+#[derive(Debug)]
+pub(crate) struct Job {
+    partition: Partition,
+    batches: Vec<Batch>,
+    bytes: usize,
+    answer: oneshot::Sender<Result<Vec<Outcome>>>,
+}
+
+impl Job {
+    pub(crate) fn new(partition: Partition, batches: Vec<Batch>) -> (Self, oneshot::Receiver<Result<Vec<Outcome>>>) {
+        let (answer, answered) = oneshot::channel();
+        let bytes = batches.iter().map(Batch::bytes).sum();
+        (Self { partition, batches, bytes, answer }, answered)
+    }
+}
+
+/// What the writer's thread owns.
+pub(crate) struct Writer<'c> {
+    connection: &'c Connection,
+    begin: Statement<'c>,
+    commit: Statement<'c>,
+    rollback: Statement<'c>,
+    keep_time: Statement<'c>,
+    commits: Commits<'c>,
+    sweep: Sweep<'c>,
+    clock: Arc<Clock>,
+    hints: HintSender,
+}
+
+/// Where a transaction failed decides who hears of it.
+enum Failure {
+    /// Before `COMMIT`: perhaps the fault of one call.
+    Before(StoreError),
+    /// At `COMMIT`: everybody's trouble.
+    Commit(StoreError),
+}
+
+impl From<rusqlite::Error> for Failure {
+    fn from(why: rusqlite::Error) -> Self {
+        Failure::Before(error::before_commit(&why))
+    }
+}
+
+impl<'c> Writer<'c> {
+    pub(crate) fn prepare(connection: &'c Connection, clock: Arc<Clock>, hints: HintSender) -> rusqlite::Result<Self> {
+        Ok(Self {
+            connection,
+            begin: connection.prepare("BEGIN IMMEDIATE")?,
+            commit: connection.prepare("COMMIT")?,
+            rollback: connection.prepare("ROLLBACK")?,
+            keep_time: connection.prepare("UPDATE clock SET last = ?1")?,
+            commits: Commits::prepare(connection)?,
+            sweep: Sweep::prepare(connection)?,
+            clock,
+            hints,
+        })
+    }
+
+    /// Serves until the queue is closed and empty.
+    pub(crate) fn run(mut self, queue: &Queue<Job>) {
+        let mut group = Vec::new();
+        let (mut callers, mut took) = (1, Duration::ZERO);
+        while let Some(job) = queue.pop() {
+            if callers > 1 {
+                // Whoever was just answered tends to come back at once. The first one back must not leave with a
+                // sync of its own and let all others wait for the next.
+                queue.gather(callers - 1, (took / 4).min(GATHER_MAX));
+            }
+            let (mut batches, mut bytes) = (job.batches.len(), job.bytes);
+            group.push(job);
+            queue.pop_while(&mut group, |job| {
+                batches += job.batches.len();
+                bytes += job.bytes;
+                batches <= GROUP_MAX_BATCHES && bytes <= GROUP_MAX_BYTES
+            });
+            callers = group.len();
+            let started = Instant::now();
+            self.serve(&mut group);
+            took = started.elapsed();
+        }
+    }
+
+    /// Commits a group and answers everybody in it.
+    fn serve(&mut self, group: &mut Vec<Job>) {
+        match self.transact(group, true) {
+            Ok(outcomes) => self.acknowledge(group, outcomes),
+            // Nothing of the group was applied. Alone, and without the sweep, the calls that are not to blame succeed.
+            Err(Failure::Before(_)) => {
+                for job in group.drain(..) {
+                    let mut alone = vec![job];
+                    match self.transact(&alone, false) {
+                        Ok(outcomes) => self.acknowledge(&mut alone, outcomes),
+                        Err(failure) => refuse(&mut alone, &failure),
+                    }
+                }
+            }
+            Err(failure) => refuse(group, &failure),
+        }
+    }
+
+    fn transact(&mut self, group: &[Job], sweep: bool) -> std::result::Result<Vec<Vec<Outcome>>, Failure> {
+        self.begin.execute(())?;
+        let committed =
+            self.apply(group, sweep).map_err(Failure::from).and_then(|outcomes| match self.commit.execute(()) {
+                Ok(_) => Ok(outcomes),
+                Err(why) => Err(Failure::Commit(error::at_commit(&why))),
+            });
+        if committed.is_err() {
+            self.commits.forget();
+        }
+        // Some errors make SQLite roll back by itself.
+        if committed.is_err()
+            && !self.connection.is_autocommit()
+            && let Err(why) = self.rollback.execute(())
+        {
+            tracing::error!(%why, "a transaction could not be rolled back");
+        }
+        committed
+    }
+
+    fn apply(&mut self, group: &[Job], sweep: bool) -> rusqlite::Result<Vec<Vec<Outcome>>> {
+        let mut applied_at = None;
+        let mut answers = Vec::with_capacity(group.len());
+        for job in group {
+            let partition = job.partition.ordinal();
+            let mut outcomes = Vec::with_capacity(job.batches.len());
+            for batch in &job.batches {
+                let outcome = self.commits.apply(partition, batch, self.clock.now())?;
+                if let Outcome::Applied(applied) = &outcome {
+                    applied_at = Some(applied.at);
+                }
+                outcomes.push(outcome);
+            }
+            answers.push(outcomes);
+        }
+        self.commits.finish()?;
+        // A group of nothing but conflicts stays without a write, and so without a sync.
+        if let Some(at) = applied_at {
+            if sweep {
+                let garbage = self.commits.left_garbage();
+                self.sweep.step(at, garbage)?;
+            }
+            self.keep_time.execute((at,))?;
+        }
+        Ok(answers)
+    }
+
+    /// Hints first: whoever hears the answer may rely on them being under way.
+    fn acknowledge(&self, group: &mut Vec<Job>, outcomes: Vec<Vec<Outcome>>) {
+        for (job, outcomes) in group.drain(..).zip(outcomes) {
+            for (batch, outcome) in job.batches.into_iter().zip(&outcomes) {
+                if matches!(outcome, Outcome::Applied(_)) {
+                    for hint in batch.hints {
+                        self.hints.send(Signal::Hint(hint));
+                    }
+                }
+            }
+            // A caller that went away needs no answer.
+            let _ = job.answer.send(Ok(outcomes));
+        }
+    }
+}
+
+fn refuse(group: &mut Vec<Job>, failure: &Failure) {
+    let (Failure::Before(why) | Failure::Commit(why)) = failure;
+    tracing::warn!(%why, calls = group.len(), "commits were refused");
+    for job in group.drain(..) {
+        // A caller that went away needs no answer.
+        let _ = job.answer.send(Err(why.clone()));
+    }
+}
