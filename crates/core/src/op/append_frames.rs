@@ -11,7 +11,7 @@ use crate::limits;
 use crate::op::operation;
 use crate::op::parts;
 use crate::op::parts::Content;
-use crate::op::pending::FrameMode;
+use crate::stream::FrameMode;
 use crate::text;
 
 operation! {

@@ -1,5 +1,7 @@
 //! Takes work, waiting for it if there is none.
 
+use std::collections::BTreeSet;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -13,6 +15,7 @@ use crate::op::parts;
 use crate::op::view::Task;
 use crate::text;
 use crate::vocabulary;
+use crate::worker::check_lanes;
 
 operation! {
     /// Takes work, waiting for it if there is none.
@@ -30,8 +33,8 @@ pub struct Args {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// The lanes to look in, at least one; they take turns at being first.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub lanes: Vec<String>,
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub lanes: BTreeSet<String>,
     /// What the worker can do; this set decides.
     #[serde(default, skip_serializing_if = "CapabilitySet::is_empty")]
     pub capabilities: CapabilitySet,
@@ -88,7 +91,7 @@ impl Args {
     pub fn validate(&self) -> Result<()> {
         text::name("instance_id", &self.instance_id)?;
         parts::optional(self.namespace.as_deref(), "namespace", text::name)?;
-        parts::lanes(&self.lanes)?;
+        check_lanes(&self.lanes)?;
         self.capabilities.check()?;
         text::within("max_tasks", self.max_tasks(), 1..=limits::CLAIM_TASKS_MAX)?;
         self.wait_ms.map_or(Ok(()), |wait_ms| text::within("wait_ms", wait_ms, 0..=limits::CLAIM_WAIT_MAX_MS))?;
@@ -103,7 +106,7 @@ impl Args {
         if self.lease_ids.len() != self.max_tasks() {
             return Err(Error::invalid("lease_ids", "must be as many as max_tasks"));
         }
-        let distinct: std::collections::BTreeSet<_> = self.lease_ids.iter().collect();
+        let distinct: BTreeSet<_> = self.lease_ids.iter().collect();
         if distinct.len() != self.lease_ids.len() {
             return Err(Error::invalid("lease_ids", "must be different from each other"));
         }

@@ -4,10 +4,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
+use crate::lane::{LaneState, LaneView};
 use crate::op::operation;
 use crate::op::parts;
-use crate::op::pending::LaneState;
-use crate::op::view::LaneView;
 use crate::text;
 
 operation! {

@@ -4,9 +4,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
+use crate::lane::LaneView;
 use crate::op::operation;
 use crate::op::parts;
-use crate::op::view::LaneView;
 use crate::text;
 
 operation! {

@@ -3,10 +3,10 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::audit::AuditView;
 use crate::error::{Code, Error, Result};
 use crate::op::operation;
 use crate::op::parts;
-use crate::op::view::AuditRecord;
 use crate::text;
 
 operation! {
@@ -24,10 +24,10 @@ pub struct Args {
     pub namespace: Option<String>,
     /// Only by this caller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub actor: Option<String>,
-    /// Only of this operation.
+    pub who: Option<String>,
+    /// Only this operation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub operation: Option<String>,
+    pub what: Option<String>,
     /// Where the last page ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
@@ -41,7 +41,7 @@ pub struct Args {
 #[schemars(rename = "ListAuditOutcome")]
 pub struct Outcome {
     /// The acts.
-    pub items: Vec<AuditRecord>,
+    pub items: Vec<AuditView>,
     /// Where the next page begins, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
@@ -51,13 +51,13 @@ impl Args {
     /// Refuses operations that do not exist and pages that are too large.
     pub fn validate(&self) -> Result<()> {
         parts::optional(self.namespace.as_deref(), "namespace", text::name)?;
-        parts::optional(self.actor.as_deref(), "actor", text::label)?;
-        if let Some(operation) = &self.operation {
+        parts::optional(self.who.as_deref(), "who", text::label)?;
+        if let Some(operation) = &self.what {
             let administrative = crate::op::OPERATIONS.iter().filter(|known| known.administrative);
             let valid: Vec<&str> = administrative.map(|known| known.name).collect();
             if !valid.contains(&operation.as_str()) {
                 let detail = format!("{operation:?} is no administrative operation");
-                return Err(Error::new(Code::InvalidFilter, detail).with("field", "operation").with("valid", valid));
+                return Err(Error::new(Code::InvalidFilter, detail).with("field", "what").with("valid", valid));
             }
         }
         parts::page(self.limit)

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use crate::error::Result;
 use crate::op::operation;
 use crate::op::parts;
-use crate::op::view::WorkerView;
 use crate::text;
+use crate::worker::WorkerView;
 
 operation! {
     /// Lists live workers by instance id.

@@ -203,15 +203,6 @@ pub(crate) fn usage(usage: &BTreeMap<String, i64>) -> Result<()> {
     Ok(())
 }
 
-/// Refuses no lanes, too many lanes and bad names.
-pub(crate) fn lanes(lanes: &[String]) -> Result<()> {
-    if lanes.is_empty() {
-        return Err(Error::of(Code::NoLanes).with("field", "lanes"));
-    }
-    at_most("lanes", lanes.len(), limits::LANES_MAX)?;
-    lanes.iter().try_for_each(|lane| text::name("lanes", lane))
-}
-
 /// One lease to renew.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

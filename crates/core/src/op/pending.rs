@@ -1,9 +1,8 @@
-//! The shapes of flows and streams in answers.
+//! The shapes of flows in answers.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::encoding::Blob;
 use crate::id::ExecutionId;
 use crate::vocabulary;
 
@@ -83,41 +82,4 @@ vocabulary! {
         /// One of them did.
         AnyOf "any_of",
     }
-}
-
-vocabulary! {
-    /// How a frame is kept.
-    pub enum FrameMode {
-        /// In the stream.
-        Durable "durable",
-        /// Merged into the summary.
-        Summary "summary",
-        /// For those who watch.
-        BestEffort "best_effort",
-    }
-}
-
-vocabulary! {
-    /// What a lane lets through.
-    pub enum LaneState {
-        /// Everything.
-        Active "active",
-        /// Submissions.
-        Paused "paused",
-        /// Claims.
-        Draining "draining",
-        /// Nothing.
-        Disabled "disabled",
-    }
-}
-
-/// Frames of a stream.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct StreamFrames {
-    /// The frames.
-    pub frames: Vec<Blob>,
-    /// When the stream was closed.
-    pub closed_at: Option<i64>,
-    /// Why.
-    pub closed_reason: Option<String>,
 }

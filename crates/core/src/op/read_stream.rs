@@ -5,11 +5,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
 use crate::id::{AttemptIndex, ExecutionId};
-use crate::limits;
 use crate::op::operation;
-use crate::op::parts;
-use crate::op::pending::StreamFrames;
-use crate::text;
+use crate::stream;
+use crate::stream::{FrameBound, StreamFrames};
 
 operation! {
     /// Reads the frames of an attempt's stream.
@@ -40,10 +38,15 @@ pub struct Args {
 pub type Outcome = StreamFrames;
 
 impl Args {
-    /// Refuses counts out of range.
+    /// Both ends of the range.
+    pub fn bounds(&self) -> Result<(FrameBound, FrameBound)> {
+        let from = FrameBound::parse("from", self.from.as_deref().unwrap_or("-"))?;
+        Ok((from, FrameBound::parse("to", self.to.as_deref().unwrap_or("+"))?))
+    }
+
+    /// Refuses ends that are no frames, and counts out of range.
     pub fn validate(&self) -> Result<()> {
-        parts::optional(self.from.as_deref(), "from", text::label)?;
-        parts::optional(self.to.as_deref(), "to", text::label)?;
-        self.count.map_or(Ok(()), |count| text::within("count", count, 1..=limits::STREAM_READ_MAX))
+        self.bounds()?;
+        self.count.map_or(Ok(()), stream::check_read_count)
     }
 }

@@ -1,5 +1,7 @@
 //! Registers a worker process, or replaces what it said before.
 
+use std::collections::BTreeSet;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -9,6 +11,7 @@ use crate::limits;
 use crate::op::operation;
 use crate::op::parts;
 use crate::text;
+use crate::worker::check_lanes;
 
 operation! {
     /// Registers a worker process, or replaces what it said before.
@@ -28,8 +31,8 @@ pub struct Args {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// The lanes it serves, at least one.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub lanes: Vec<String>,
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub lanes: BTreeSet<String>,
     /// What it can do.
     #[serde(default, skip_serializing_if = "CapabilitySet::is_empty")]
     pub capabilities: CapabilitySet,
@@ -62,7 +65,7 @@ impl Args {
         text::name("instance_id", &self.instance_id)?;
         text::name("worker_id", &self.worker_id)?;
         parts::optional(self.namespace.as_deref(), "namespace", text::name)?;
-        parts::lanes(&self.lanes)?;
+        check_lanes(&self.lanes)?;
         self.capabilities.check()?;
         self.capacity.map_or(Ok(()), |n| text::within("capacity", n, 1..=limits::WORKER_CAPACITY_MAX))?;
         parts::optional(self.version.as_deref(), "version", text::label)?;

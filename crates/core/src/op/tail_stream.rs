@@ -5,11 +5,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
 use crate::id::{AttemptIndex, ExecutionId};
-use crate::limits;
 use crate::op::operation;
-use crate::op::parts;
-use crate::op::pending::StreamFrames;
-use crate::text;
+use crate::stream;
+use crate::stream::{FrameId, StreamFrames};
 
 operation! {
     /// Reads the frames after a certain one, waiting for the first of them.
@@ -27,7 +25,7 @@ pub struct Args {
     pub attempt: AttemptIndex,
     /// The last frame that is known, exclusive; `0-0`, the start, when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub after: Option<String>,
+    pub after: Option<FrameId>,
     /// How long to wait; 0, looking once, when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block_ms: Option<i64>,
@@ -42,8 +40,7 @@ pub type Outcome = StreamFrames;
 impl Args {
     /// Refuses counts and waits out of range.
     pub fn validate(&self) -> Result<()> {
-        parts::optional(self.after.as_deref(), "after", text::label)?;
-        self.block_ms.map_or(Ok(()), |block_ms| text::within("block_ms", block_ms, 0..=limits::TAIL_WAIT_MAX_MS))?;
-        self.count.map_or(Ok(()), |count| text::within("count", count, 1..=limits::STREAM_READ_MAX))
+        self.block_ms.map_or(Ok(()), stream::check_tail_wait)?;
+        self.count.map_or(Ok(()), stream::check_read_count)
     }
 }

@@ -1,9 +1,7 @@
 //! What answers show of documents. They are copies made for the caller; nothing in the system is decided by them.
 
-mod admin;
 mod execution;
 mod flow;
 
-pub use admin::*;
 pub use execution::*;
 pub use flow::*;
