@@ -271,6 +271,7 @@ pub struct ResumeSignal {
     /// The type of its payload.
     pub content_type: String,
     /// Its payload, if it has one.
+    #[serde(rename = "payload_base64")]
     pub payload: Option<Blob>,
 }
 

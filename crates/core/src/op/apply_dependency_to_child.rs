@@ -3,13 +3,14 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::error::Result;
 use crate::id::{EdgeId, FlowId};
+use crate::join::JoinPolicy;
 use crate::op::operation;
-use crate::op::pending::JoinPolicy;
 
 operation! {
     /// Makes a child wait for a staged edge.
-    ApplyDependencyToChild "apply_dependency_to_child" Post "/v1/flows/{flow_id}/edges/apply" Submitter
+    ApplyDependencyToChild "apply_dependency_to_child" Post "/v1/flows/{flow_id}/edges/apply" Submitter validated
 }
 
 /// What the call says.
@@ -44,4 +45,11 @@ pub enum Outcome {
         /// How many upstreams the child waits for.
         unsatisfied_count: u32,
     },
+}
+
+impl Args {
+    /// Refuses join policies that no child could have.
+    pub fn validate(&self) -> Result<()> {
+        self.join.as_ref().map_or(Ok(()), JoinPolicy::validate)
+    }
 }

@@ -4,10 +4,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
+use crate::flow::{CancelFlowPolicy, CancelFlowResult};
 use crate::id::FlowId;
 use crate::op::operation;
 use crate::op::parts;
-use crate::op::pending::{CancelFlowPolicy, CancelFlowResult};
 use crate::text;
 
 operation! {

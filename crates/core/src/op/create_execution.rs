@@ -9,12 +9,12 @@ use crate::capability::CapabilitySet;
 use crate::encoding::{Blob, JsonText};
 use crate::error::{Code, Error, Result};
 use crate::id::{ExecutionId, FlowId};
+use crate::join::JoinPolicy;
 use crate::lease::LeaseFence;
 use crate::limits;
 use crate::op::operation;
 use crate::op::parts;
 use crate::op::parts::Content;
-use crate::op::pending::JoinPolicy;
 use crate::policy::Policy;
 use crate::state::PublicState;
 use crate::text;
@@ -189,6 +189,7 @@ impl Args {
     }
 
     fn validate_graph(&self) -> Result<()> {
+        self.join.as_ref().map_or(Ok(()), JoinPolicy::validate)?;
         parts::at_most("dependencies", self.dependencies.len(), limits::GRAPH_EDGES_MAX)?;
         for dependency in &self.dependencies {
             parts::optional(dependency.kind.as_deref(), "dependencies.kind", text::label)?;

@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Code, Error, Result};
 use crate::id::{ExecutionId, FlowId};
+use crate::join::JoinPolicy;
 use crate::limits;
 use crate::op::create_execution;
 use crate::op::operation;
 use crate::op::parts;
-use crate::op::pending::JoinPolicy;
 use crate::text;
 use crate::text::Tags;
 
@@ -32,7 +32,8 @@ pub struct Args {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// What kind of flow it is.
-    pub kind: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
     /// For filters.
     #[serde(default, skip_serializing_if = "Tags::is_empty")]
     pub tags: Tags,
@@ -104,7 +105,7 @@ pub struct GraphEdge {
 impl Args {
     /// Refuses graphs that are too large or do not fit together. Cycles are found by whoever builds the graph.
     pub fn validate(&self) -> Result<()> {
-        text::kind("kind", &self.kind)?;
+        parts::optional(self.kind.as_deref(), "kind", text::kind)?;
         parts::optional(self.namespace.as_deref(), "namespace", text::name)?;
         parts::optional(self.idempotency_key.as_deref(), "idempotency_key", text::label)?;
         text::tags("tags", &self.tags)?;
@@ -154,6 +155,7 @@ impl NodeRequest {
                           the flow decides them";
             return Err(Error::invalid("nodes.request", detail).with("node", &self.name));
         }
+        self.join.as_ref().map_or(Ok(()), JoinPolicy::validate)?;
         request.validate().map_err(|error| error.with("node", &self.name))
     }
 }

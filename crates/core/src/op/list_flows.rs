@@ -4,9 +4,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
+use crate::flow::FlowState;
 use crate::op::operation;
 use crate::op::parts;
-use crate::op::pending::FlowState;
 use crate::op::view::FlowView;
 use crate::text;
 

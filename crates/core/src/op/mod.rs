@@ -13,7 +13,6 @@ use crate::error::{Code, Result};
 use crate::limits;
 
 pub mod parts;
-pub mod pending;
 pub mod view;
 
 pub mod add_execution_to_flow;

@@ -1,13 +1,13 @@
 //! Flows, their graphs and dependencies.
 
-use std::collections::BTreeMap;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::edge::{EdgeRole, EdgeState};
+use crate::flow::{CancelFlowPolicy, FlowState, MemberCounts};
 use crate::id::{AttemptIndex, EdgeId, ExecutionId, FlowId};
+use crate::join::JoinPolicy;
 use crate::op::parts::Content;
-use crate::op::pending::{CancelFlowPolicy, EdgeState, FlowState, JoinPolicy};
 use crate::op::view::FailureView;
 use crate::state::PublicState;
 use crate::text::Tags;
@@ -20,7 +20,8 @@ pub struct FlowView {
     /// Its namespace.
     pub namespace: String,
     /// What kind of flow it is.
-    pub kind: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
     /// Its tags.
     pub tags: Tags,
     /// Its state, exact and current.
@@ -28,7 +29,7 @@ pub struct FlowView {
     /// How many executions are in it.
     pub member_count: u32,
     /// Its members by state.
-    pub counts: BTreeMap<PublicState, u64>,
+    pub counts: MemberCounts,
     /// Grows with every change of the graph.
     pub graph_revision: u64,
     /// When it was created.
@@ -38,12 +39,12 @@ pub struct FlowView {
     pub ended_at: Option<i64>,
     /// How it was cancelled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cancellation: Option<FlowCancellation>,
+    pub cancellation: Option<FlowCancellationView>,
 }
 
 /// How a flow was cancelled.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct FlowCancellation {
+pub struct FlowCancellationView {
     /// Which members it concerns.
     pub policy: CancelFlowPolicy,
     /// Why.
@@ -99,7 +100,7 @@ pub struct JoinView {
     /// Upstreams it has.
     pub total: u32,
     /// Upstreams that ended well.
-    pub satisfied: u32,
+    pub succeeded: u32,
     /// Upstreams that ended otherwise.
     pub failed: u32,
 }
@@ -109,10 +110,12 @@ pub struct JoinView {
 pub struct EdgeView {
     /// Its id.
     pub edge_id: EdgeId,
-    /// What must end first.
+    /// Who must end first.
     pub upstream: ExecutionId,
-    /// What waits for it.
+    /// Who waits for it.
     pub downstream: ExecutionId,
+    /// Whether it is a dependency, or leads from a child to the parent that spawned it.
+    pub role: EdgeRole,
     /// What its creator calls it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
@@ -133,6 +136,8 @@ pub struct UpstreamView {
     /// Its name in the flow's graph.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
+    /// Whether it is a dependency or a child.
+    pub role: EdgeRole,
     /// The edge's kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
