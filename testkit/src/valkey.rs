@@ -77,6 +77,11 @@ impl Server {
         panic!("valkey-server did not start; its log is in {}", server.folder.display());
     }
 
+    /// A port for something else that a server shall listen on.
+    pub fn free_port() -> u16 {
+        free_port()
+    }
+
     /// `host:port`.
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)

@@ -54,6 +54,7 @@ impl Cluster {
         self.introduce(&node);
         self.nodes.push(node);
         self.wait_until_known(self.nodes.len());
+        self.wait_until_whole();
         self.nodes.len() - 1
     }
 

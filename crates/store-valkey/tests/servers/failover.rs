@@ -1,0 +1,114 @@
+//! Servers die, are replaced and hand over slots while commits go on. Nothing of ours is restarted.
+
+use std::sync::Arc;
+
+use crate::support::Load;
+use ff_core::Partition;
+use ff_store::Store;
+use ff_store_valkey::ValkeyStore;
+use ff_testkit::valkey::{Cluster, Server, wait_until};
+
+async fn open(url: &str) -> Arc<dyn Store> {
+    Arc::new(ValkeyStore::open(url).await.expect("the store opens"))
+}
+
+fn slot_of(cluster: &Cluster, partition: Partition) -> u16 {
+    let answer = cluster.nodes[0].client().command(&format!("CLUSTER KEYSLOT {partition}"));
+    u16::try_from(answer.integer()).expect("a slot")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_promoted_replica_has_everything_acknowledged_as_replicated() {
+    let mut primary = Server::start();
+    // A chain, so that one confirmation means the server that will be promoted, and that one has a replica then.
+    let (replica, last) = (Server::start(), Server::start());
+    replica.follow(&primary);
+    last.follow(&replica);
+    let url = format!("valkey://{},{}?tier=replicated&request_timeout_ms=2000", primary.address(), replica.address());
+    let store = open(&url).await;
+    let load = Load::start(&store, &[0, 1, 2, 3, 4, 5, 6, 7].map(Partition::flow));
+    load.more(300).await;
+    primary.kill();
+    replica.promote();
+    load.more(300).await;
+    let ledger = load.finish().await;
+    println!("{} acknowledged, {} unknown", ledger.acknowledged.len(), ledger.unknown);
+    assert_eq!(ledger.errors, vec![]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restarted_server_is_found_again_and_its_watchers_resync() {
+    let mut server = Server::start_with(&["--appendonly", "yes", "--appendfsync", "always"]);
+    let store = open(&server.url()).await;
+    let mut hints = store.watch();
+    let load = Load::start(&store, &[0, 1].map(Partition::flow));
+    for _ in 0..3 {
+        load.more(50).await;
+        server = tokio::task::spawn_blocking(move || {
+            server.kill();
+            server.restart();
+            server
+        })
+        .await
+        .expect("the server restarts");
+    }
+    load.more(50).await;
+    assert_eq!(hints.next().await, Some(ff_store::Signal::Resync));
+    let ledger = load.finish().await;
+    assert_eq!(ledger.errors, vec![]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_survives_the_loss_of_a_primary() {
+    let mut cluster = tokio::task::spawn_blocking(Cluster::start).await.expect("the cluster starts");
+    let store = open(&format!("{}&tier=replicated", cluster.url())).await;
+    let partitions: Vec<Partition> = (0..8).map(Partition::flow).collect();
+    let slot = slot_of(&cluster, partitions[0]);
+    let load = Load::start(&store, &partitions);
+    load.more(200).await;
+    let victim = cluster.owner(slot);
+    cluster.nodes[victim].kill();
+    cluster = tokio::task::spawn_blocking(move || {
+        wait_until("a replica takes over", || cluster.owner(slot) != victim);
+        // It comes back as a replica: without one the new primary could confirm nothing.
+        cluster.nodes[victim].restart();
+        cluster
+    })
+    .await
+    .expect("the cluster fails over");
+    load.more(200).await;
+    // A committer of its own for the slot that moved: it goes on there.
+    let moved = Load::start(&store, &partitions[..1]);
+    moved.more(20).await;
+    for load in [load, moved] {
+        let ledger = load.finish().await;
+        println!("{} acknowledged, {} unknown", ledger.acknowledged.len(), ledger.unknown);
+        assert_eq!(ledger.errors, vec![]);
+    }
+    drop(cluster);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slot_moves_to_a_fresh_server_and_no_call_fails() {
+    let mut cluster = tokio::task::spawn_blocking(Cluster::start).await.expect("the cluster starts");
+    let store = open(&cluster.url()).await;
+    let partitions: Vec<Partition> = (0..6).map(Partition::flow).collect();
+    let slot = slot_of(&cluster, partitions[0]);
+    let mut hints = store.watch();
+    let load = Load::start(&store, &partitions);
+    load.more(300).await;
+    cluster = tokio::task::spawn_blocking(move || {
+        let fresh = cluster.add_node();
+        cluster.nodes[fresh].command("FUNCTION FLUSH");
+        cluster.migrate_slot(slot, fresh, || {});
+        assert_eq!(cluster.owner(slot), fresh);
+        cluster
+    })
+    .await
+    .expect("the slot moves");
+    load.more(300).await;
+    assert_eq!(hints.next().await, Some(ff_store::Signal::Resync), "the channel moved with its slot");
+    let ledger = load.finish().await;
+    assert_eq!((ledger.unknown, ledger.errors), (0, vec![]));
+    drop(cluster);
+}

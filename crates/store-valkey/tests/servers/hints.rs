@@ -1,0 +1,74 @@
+//! Hints travel between processes, also where the store does not expect a partition.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use ff_core::{CommandId, Partition};
+use ff_store::{Hint, Hints, Signal, Store};
+use ff_store_valkey::ValkeyStore;
+use ff_testkit::valkey::{Cluster, Server};
+
+use crate::support::{creation, new_key};
+
+async fn open(url: &str) -> Arc<dyn Store> {
+    Arc::new(ValkeyStore::open(url).await.expect("the store opens"))
+}
+
+async fn send(store: &Arc<dyn Store>, from: Partition, about: Partition) -> Hint {
+    let key = new_key();
+    let hint = Hint { partition: about, payload: Bytes::copy_from_slice(key.as_bytes()) };
+    let mut batch = creation(&key, CommandId::default());
+    batch.hints.push(hint.clone());
+    store.commit(from, vec![batch]).await.expect("it commits");
+    hint
+}
+
+/// The next hint, whatever else is said.
+async fn next_hint(hints: &mut Hints) -> Hint {
+    loop {
+        match hints.next().await.expect("the store is open") {
+            Signal::Hint(hint) => return hint,
+            Signal::Resync => {}
+        }
+    }
+}
+
+#[tokio::test]
+async fn both_processes_hear_a_hint_on_a_single_server() {
+    let server = Server::start();
+    let (one, other) = (open(&server.url()).await, open(&server.url()).await);
+    let (mut own, mut foreign) = (one.watch(), other.watch());
+    let hint = send(&one, Partition::flow(1), Partition::quota(2)).await;
+    assert_eq!(next_hint(&mut own).await, hint);
+    assert_eq!(next_hint(&mut foreign).await, hint);
+}
+
+#[tokio::test]
+async fn both_processes_hear_hints_of_every_partition_of_a_cluster() {
+    let cluster = Cluster::start();
+    let (one, other) = (open(&cluster.url()).await, open(&cluster.url()).await);
+    let (mut own, mut foreign) = (one.watch(), other.watch());
+    for partition in [Partition::flow(0), Partition::flow(255), Partition::budget(31), Partition::SYSTEM] {
+        let hint = send(&one, partition, partition).await;
+        assert_eq!(next_hint(&mut own).await, hint);
+        assert_eq!(next_hint(&mut foreign).await, hint);
+    }
+    // Beyond the default counts a process listens from its first use on, and looks at everything once.
+    let far = Partition::flow(4_000);
+    other.documents(far, vec![new_key()]).await.expect("it reads");
+    assert_eq!(foreign.next().await, Some(Signal::Resync));
+    let hint = send(&one, far, far).await;
+    assert_eq!(next_hint(&mut foreign).await, hint);
+}
+
+#[tokio::test]
+async fn a_closed_store_answers_nobody() {
+    let server = Server::start();
+    let store = open(&server.url()).await;
+    let mut hints = store.watch();
+    store.close().await;
+    assert_eq!(hints.next().await, None);
+    assert_eq!(store.watch().next().await, None);
+    let refused = store.documents(Partition::SYSTEM, vec![new_key()]).await;
+    assert!(matches!(refused, Err(ff_store::StoreError::Unavailable(_))), "{refused:?}");
+}

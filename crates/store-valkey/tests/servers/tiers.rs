@@ -1,0 +1,87 @@
+//! What an acknowledgement means, and what a full server still does.
+
+use std::sync::Arc;
+
+use crate::support::{creation, new_key};
+use bytes::Bytes;
+use ff_core::{CommandId, Partition};
+use ff_store::{Batch, BlobChange, Guard, Outcome, Store, StoreError};
+use ff_store_valkey::ValkeyStore;
+use ff_testkit::valkey::{Replicated, Server};
+use uuid::Uuid;
+
+const HERE: Partition = Partition::flow(3);
+
+async fn open(url: &str) -> Arc<dyn Store> {
+    Arc::new(ValkeyStore::open(url).await.expect("the store opens"))
+}
+
+fn command() -> CommandId {
+    CommandId(Uuid::now_v7())
+}
+
+#[tokio::test]
+async fn a_commit_the_replica_did_not_confirm_is_unknown() {
+    let pair = Replicated::start();
+    let store = open(&format!("{}?tier=replicated&request_timeout_ms=500", pair.primary.url())).await;
+    let (first, second) = (new_key(), new_key());
+    assert!(store.commit(HERE, vec![creation(&first, command())]).await.is_ok());
+    pair.replica.freeze();
+    let unconfirmed = store.commit(HERE, vec![creation(&second, command())]).await;
+    assert!(matches!(unconfirmed, Err(StoreError::Unknown(_))), "{unconfirmed:?}");
+    pair.replica.thaw();
+    let there = store.documents(HERE, vec![second]).await.expect("it reads");
+    assert!(there[0].is_some(), "unknown is not undone");
+}
+
+#[tokio::test]
+async fn an_answer_decided_by_reading_is_confirmed_too() {
+    let pair = Replicated::start();
+    let store = open(&format!("{}?tier=replicated&request_timeout_ms=500", pair.primary.url())).await;
+    let key = new_key();
+    assert!(store.commit(HERE, vec![creation(&key, command())]).await.is_ok());
+    let conflict = store.commit(HERE, vec![creation(&key, command())]).await;
+    assert!(matches!(conflict.as_deref(), Ok([Outcome::Conflict(_)])), "{conflict:?}");
+    pair.replica.freeze();
+    let unconfirmed = store.commit(HERE, vec![creation(&key, command())]).await;
+    assert!(matches!(unconfirmed, Err(StoreError::Unknown(_))), "{unconfirmed:?}");
+    let barrier = store.commit(HERE, vec![Batch::new(command())]).await;
+    assert!(matches!(barrier, Err(StoreError::Unknown(_))), "{barrier:?}");
+    pair.replica.thaw();
+}
+
+#[tokio::test]
+async fn without_replicas_nothing_is_acknowledged_as_replicated() {
+    let server = Server::start();
+    let store = open(&format!("{}?tier=replicated&request_timeout_ms=300", server.url())).await;
+    let unconfirmed = store.commit(HERE, vec![creation(&new_key(), command())]).await;
+    let Err(StoreError::Unknown(why)) = &unconfirmed else { panic!("{unconfirmed:?}") };
+    assert!(why.contains("0 of 1 replicas"), "{why}");
+}
+
+#[tokio::test]
+async fn a_full_server_refuses_growth_and_takes_relief() {
+    let server = Server::start_with(&["--maxmemory-policy", "noeviction"]);
+    let store = open(&server.url()).await;
+    let (key, version) = (new_key(), command());
+    let blob = BlobChange { key: key.clone(), bytes: Some(Bytes::from(vec![7; 1 << 20])) };
+    let batch = Batch { blobs: vec![blob], ..creation(&key, version) };
+    assert!(store.commit(HERE, vec![batch]).await.is_ok());
+    server.command("CONFIG SET maxmemory 1000000");
+    let other = new_key();
+    let refused = store.commit(HERE, vec![creation(&other, command())]).await;
+    assert!(matches!(refused, Err(StoreError::Full(_))), "{refused:?}");
+    let reads = store.documents(HERE, vec![key.clone(), other.clone()]).await.expect("a full server reads");
+    assert!(reads[0].is_some() && reads[1].is_none(), "nothing was half done");
+    let ending = Batch {
+        guards: vec![Guard::Version(key.clone(), version)],
+        deletes: vec![key.clone()],
+        blobs: vec![BlobChange { key: key.clone(), bytes: None }],
+        relief: true,
+        ..Batch::new(command())
+    };
+    let relieved = store.commit(HERE, vec![ending]).await;
+    assert!(matches!(relieved.as_deref(), Ok([Outcome::Applied(_)])), "{relieved:?}");
+    server.command("CONFIG SET maxmemory 0");
+    assert!(store.commit(HERE, vec![creation(&other, command())]).await.is_ok());
+}
