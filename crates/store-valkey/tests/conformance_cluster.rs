@@ -6,10 +6,10 @@ use ff_store::Store;
 use ff_store_valkey::ValkeyStore;
 use ff_testkit::valkey::Cluster;
 
-static CLUSTER: LazyLock<Cluster> = LazyLock::new(Cluster::start);
+static CLUSTER: LazyLock<Cluster> = LazyLock::new(Cluster::start_patient);
 
 async fn open() -> Arc<dyn Store> {
-    let url = format!("{}&tier=replicated", CLUSTER.url());
+    let url = format!("{}&tier=replicated&request_timeout_ms=30000", CLUSTER.url());
     Arc::new(ValkeyStore::open(&url).await.expect("the store opens"))
 }
 

@@ -6,27 +6,39 @@ use super::{Server, Value, free_port, wait_until};
 
 const PRIMARIES: usize = 3;
 const SLOTS: [(u16, u16); PRIMARIES] = [(0, 5460), (5461, 10922), (10923, 16383)];
-/// How long a silent server is waited for before its replica takes over.
-const NODE_TIMEOUT_MS: &str = "2000";
+/// How long a silent server is waited for before its replica takes over, where a test wants to see that.
+const NODE_TIMEOUT_MS: u32 = 2_000;
+/// And where a busy machine must not be mistaken for a dead server.
+const PATIENT_NODE_TIMEOUT_MS: u32 = 30_000;
 
 /// Six servers: the first three begin as primaries, each followed by the one three places behind it.
 #[derive(Debug)]
 pub struct Cluster {
     /// The servers.
     pub nodes: Vec<Server>,
+    node_timeout_ms: u32,
 }
 
 impl Cluster {
-    /// Starts the servers and waits until the cluster is whole and the replicas follow.
+    /// Starts the servers and waits until the cluster is whole and the replicas follow. It fails over quickly.
     pub fn start() -> Self {
-        let nodes: Vec<Server> = (0..2 * PRIMARIES).map(|_| start_node()).collect();
+        Self::start_with(NODE_TIMEOUT_MS)
+    }
+
+    /// A cluster that does not fail over, however slow the machine is.
+    pub fn start_patient() -> Self {
+        Self::start_with(PATIENT_NODE_TIMEOUT_MS)
+    }
+
+    fn start_with(node_timeout_ms: u32) -> Self {
+        let nodes: Vec<Server> = (0..2 * PRIMARIES).map(|_| start_node(node_timeout_ms)).collect();
         for (number, node) in nodes.iter().enumerate() {
             node.command(&format!("CLUSTER SET-CONFIG-EPOCH {}", number + 1));
             if let Some((first, last)) = SLOTS.get(number) {
                 node.command(&format!("CLUSTER ADDSLOTSRANGE {first} {last}"));
             }
         }
-        let cluster = Self { nodes };
+        let cluster = Self { nodes, node_timeout_ms };
         for node in &cluster.nodes[1..] {
             cluster.introduce(node);
         }
@@ -50,7 +62,7 @@ impl Cluster {
 
     /// Adds a primary without slots and returns its position.
     pub fn add_node(&mut self) -> usize {
-        let node = start_node();
+        let node = start_node(self.node_timeout_ms);
         self.introduce(&node);
         self.nodes.push(node);
         self.wait_until_known(self.nodes.len());
@@ -130,7 +142,7 @@ impl Cluster {
     }
 }
 
-fn start_node() -> Server {
+fn start_node(node_timeout_ms: u32) -> Server {
     let bus = free_port().to_string();
     Server::start_with(&[
         "--cluster-enabled",
@@ -138,7 +150,7 @@ fn start_node() -> Server {
         "--cluster-port",
         &bus,
         "--cluster-node-timeout",
-        NODE_TIMEOUT_MS,
+        &node_timeout_ms.to_string(),
         "--cluster-replica-validity-factor",
         "0",
     ])

@@ -90,7 +90,7 @@ async fn a_cluster_survives_the_loss_of_a_primary() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slot_moves_to_a_fresh_server_and_no_call_fails() {
-    let mut cluster = tokio::task::spawn_blocking(Cluster::start).await.expect("the cluster starts");
+    let mut cluster = tokio::task::spawn_blocking(Cluster::start_patient).await.expect("the cluster starts");
     let store = open(&cluster.url()).await;
     let partitions: Vec<Partition> = (0..6).map(Partition::flow).collect();
     let slot = slot_of(&cluster, partitions[0]);

@@ -45,7 +45,7 @@ async fn both_processes_hear_a_hint_on_a_single_server() {
 
 #[tokio::test]
 async fn both_processes_hear_hints_of_every_partition_of_a_cluster() {
-    let cluster = Cluster::start();
+    let cluster = Cluster::start_patient();
     let (one, other) = (open(&cluster.url()).await, open(&cluster.url()).await);
     let (mut own, mut foreign) = (one.watch(), other.watch());
     for partition in [Partition::flow(0), Partition::flow(255), Partition::budget(31), Partition::SYSTEM] {
