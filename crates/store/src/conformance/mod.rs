@@ -2,7 +2,7 @@
 //!
 //! A store crate asks for the feature `conformance` of this crate and writes, in a test of its own:
 //!
-//! ```ignore
+//! ```text
 //! async fn open() -> Arc<dyn Store> { .. }
 //! ff_store::conformance!(open());
 //! ```
@@ -17,6 +17,7 @@ mod context;
 mod documents;
 mod guards;
 mod hints;
+mod history;
 mod indexes;
 mod leases;
 mod limits;
@@ -193,6 +194,9 @@ macro_rules! conformance_cases {
                 documents_of_one_answer_are_from_one_instant
                 entries_and_documents_of_one_answer_agree
             }
+            history {
+                a_random_history_ends_as_in_memory
+            }
             limits {
                 the_largest_number_of_operations_is_applied
                 the_largest_number_of_bytes_is_applied
@@ -225,7 +229,6 @@ macro_rules! conformance_list {
 macro_rules! conformance_tests {
     ([$open:expr] $($group:ident { $($case:ident)* })*) => {
         $(mod $group {
-            #[expect(unused_imports, reason = "the expression may or may not name things of the module around it")]
             use super::*;
             $(
                 #[test]

@@ -71,40 +71,37 @@ impl Index {
     }
 
     fn count(&self, min: i64, max: i64) -> u64 {
-        let within = self.ordered.iter().filter(|(score, _)| (min..=max).contains(score)).count();
-        u64::try_from(within).expect("a count of entries in memory fits 64 bits")
+        self.range(min, max).fold(0, |count, _| count + 1)
     }
 
     /// The entries of a page, without documents.
     fn scan(&self, scan: &Scan) -> Vec<(i64, Key)> {
-        let within = |entry: &&(i64, Key)| (scan.min..=scan.max).contains(&entry.0);
-        if scan.descending {
-            let end = match &scan.after {
-                Some(after) => Bound::Excluded(after),
-                None => Bound::Unbounded,
-            };
-            let range = self.ordered.range::<(i64, Key), _>((Bound::Unbounded, end)).rev();
-            range
-                .skip_while(|entry| entry.0 > scan.max)
-                .take_while(|entry| entry.0 >= scan.min)
-                .filter(within)
-                .take(scan.limit)
-                .cloned()
-                .collect()
-        } else {
-            let start = match &scan.after {
-                Some(after) => Bound::Excluded(after),
-                None => Bound::Unbounded,
-            };
-            let range = self.ordered.range::<(i64, Key), _>((start, Bound::Unbounded));
-            range
-                .skip_while(|entry| entry.0 < scan.min)
-                .take_while(|entry| entry.0 <= scan.max)
-                .filter(within)
-                .take(scan.limit)
-                .cloned()
-                .collect()
+        let entries = self.range(scan.min, scan.max);
+        match (&scan.after, scan.descending) {
+            (None, false) => entries.take(scan.limit).cloned().collect(),
+            (None, true) => entries.rev().take(scan.limit).cloned().collect(),
+            // A page of a long index begins where the page before it ended, not at the lowest entry.
+            (Some(after), false) => {
+                let behind = self.ordered.range((Bound::Excluded(after), Bound::Unbounded));
+                let behind = behind.skip_while(|entry| entry.0 < scan.min).take_while(|entry| entry.0 <= scan.max);
+                behind.take(scan.limit).cloned().collect()
+            }
+            (Some(after), true) => {
+                let behind = self.ordered.range((Bound::Unbounded, Bound::Excluded(after))).rev();
+                let behind = behind.skip_while(|entry| entry.0 > scan.max).take_while(|entry| entry.0 >= scan.min);
+                behind.take(scan.limit).cloned().collect()
+            }
         }
+    }
+
+    /// The entries with a score in the range, both ends included.
+    fn range(&self, min: i64, max: i64) -> impl DoubleEndedIterator<Item = &(i64, Key)> {
+        // No key is shorter than the empty one, so it stands before all members of a score.
+        let lowest = Key::from_bytes([]);
+        let start = Bound::Included((min, lowest.clone()));
+        let end = max.checked_add(1).map_or(Bound::Unbounded, |end| Bound::Excluded((end, lowest)));
+        // A range that ends before it begins would be a panic, not an empty one.
+        (min <= max).then(|| self.ordered.range((start, end))).into_iter().flatten()
     }
 }
 
