@@ -14,10 +14,12 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 const WRITER_CACHE_KIB: i64 = 64 * 1024;
 /// Page cache of each reader.
 const READER_CACHE_KIB: i64 = 16 * 1024;
-/// Pages in the WAL before its content moves into the file.
-const CHECKPOINT_PAGES: u32 = 4_000;
-/// A WAL that grew past this in a burst is cut back to it.
-const WAL_KEPT_BYTES: i64 = 64 * 1024 * 1024;
+/// Pages in the WAL before its content moves into the file. The writer stands still meanwhile: with 4,000 pages and 64
+/// callers the slowest commits took several times as long. More would leave a crash more to recover (here 64 MiB).
+const CHECKPOINT_PAGES: u32 = 16_000;
+/// A WAL that grew past this in a burst is cut back to it. Above what it usually holds: growing a file makes its syncs
+/// dearer than writing over it.
+const WAL_KEPT_BYTES: i64 = 96 * 1024 * 1024;
 
 /// The file's one true path, so that two names of one file share one lock.
 pub(crate) fn locate(path: &Path) -> Result<PathBuf> {
@@ -51,7 +53,11 @@ pub(crate) fn writer(path: &Path, options: &Options) -> Result<Connection> {
     if connection.is_readonly("main").map_err(|why| error::before_commit(&why))? {
         return Err(StoreError::ReadOnly(format!("{} cannot be written; check its permissions", path.display())));
     }
-    set_up_writer(&mut connection, options, found).map_err(|why| error::before_commit(&why))?;
+    let mode = set_up_writer(&mut connection, options, found).map_err(|why| error::before_commit(&why))?;
+    if mode != "wal" {
+        let path = path.display();
+        return Err(StoreError::Config(format!("{path} cannot be kept in WAL mode; use a file on a local disk")));
+    }
     Ok(connection)
 }
 
@@ -78,11 +84,12 @@ fn open(path: &Path, cache_kib: i64) -> Result<Connection> {
     })
 }
 
-fn set_up_writer(connection: &mut Connection, options: &Options, found: u32) -> rusqlite::Result<()> {
+/// Answers the journal mode that SQLite could give the file.
+fn set_up_writer(connection: &mut Connection, options: &Options, found: u32) -> rusqlite::Result<String> {
     if let Some(pages) = options.max_pages {
         connection.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(()))?;
     }
-    connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
+    let mode = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
     let synchronous = match options.sync {
         Sync::Full => "FULL",
         Sync::Normal => "NORMAL",
@@ -90,5 +97,6 @@ fn set_up_writer(connection: &mut Connection, options: &Options, found: u32) -> 
     connection.pragma_update(None, "synchronous", synchronous)?;
     connection.query_row(&format!("PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}"), [], |_| Ok(()))?;
     connection.query_row(&format!("PRAGMA journal_size_limit = {WAL_KEPT_BYTES}"), [], |_| Ok(()))?;
-    schema::migrate(connection, found)
+    schema::migrate(connection, found)?;
+    Ok(mode)
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,12 +13,11 @@ use ff_core::{CommandId, IndexName, Key, Partition};
 use ff_store::{
     Append, Batch, EntryChange, Fence, Guard, LogPage, LogStart, Outcome, Put, Query, Scan, ScanPage, Store,
 };
-use ff_store_sqlite::{Options, SqliteStore, open};
+use ff_store_sqlite::{Options, SqliteStore, Sync, open};
 use uuid::Uuid;
 
 const HERE: Partition = Partition::flow(0);
-const TEST: &str = "every_acknowledged_commit_survives_a_kill_and_is_whole";
-const VICTIM_FILE: &str = "FF_KILL_VICTIM_FILE";
+const VICTIM_ADDRESS: &str = "FF_KILL_VICTIM_ADDRESS";
 const VICTIM_FIRST: &str = "FF_KILL_VICTIM_FIRST";
 const KILLS: u64 = 20;
 const COMMITTERS: usize = 16;
@@ -53,11 +52,11 @@ fn batch(n: u64) -> Batch {
 }
 
 /// Commits until it is killed.
-fn be_the_victim(path: PathBuf) {
+fn be_the_victim(address: &str) {
     let first: u64 = std::env::var(VICTIM_FIRST).unwrap().parse().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
-        let store = open(&Options::new(path)).unwrap();
+        let store = open(&address.parse().unwrap()).unwrap();
         let next = Arc::new(AtomicU64::new(first));
         let committers: Vec<_> =
             (0..COMMITTERS).map(|_| tokio::spawn(commit_without_end(store.clone(), next.clone()))).collect();
@@ -82,10 +81,10 @@ async fn commit_without_end(store: Arc<SqliteStore>, next: Arc<AtomicU64>) {
 }
 
 /// Starts a victim, kills it after so many acknowledgements, and returns all of them with their instants.
-fn kill_a_victim(path: &Path, first: u64, after: u64) -> Vec<(u64, i64)> {
+fn kill_a_victim(test: &str, address: &str, first: u64, after: u64) -> Vec<(u64, i64)> {
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", TEST, "--nocapture"])
-        .env(VICTIM_FILE, path)
+        .args(["--exact", test, "--nocapture"])
+        .env(VICTIM_ADDRESS, address)
         .env(VICTIM_FIRST, first.to_string())
         .stdout(Stdio::piped())
         .spawn()
@@ -147,29 +146,39 @@ async fn inspect(path: &Path) -> Found {
     Found { at, numbers }
 }
 
-#[tokio::test]
-async fn every_acknowledged_commit_survives_a_kill_and_is_whole() {
-    if let Some(path) = std::env::var_os(VICTIM_FILE) {
-        std::thread::spawn(|| be_the_victim(path.into())).join().unwrap();
-        return;
+/// This process starts itself again, as the victim, with the name of the test that wants one.
+fn kill_again_and_again(test: &str, sync: Sync) {
+    if let Ok(address) = std::env::var(VICTIM_ADDRESS) {
+        return be_the_victim(&address);
     }
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("ff.db");
+    let address = format!("sqlite://{}?sync={}", path.to_str().unwrap(), sync.as_str());
     let (mut first, mut latest) = (1, 0);
     let mut acknowledged = BTreeSet::new();
     for round in 0..KILLS {
         // A different moment each time, in numbers of commits rather than in time.
         let after = 1 + round * 73 % 400;
-        for (n, at) in kill_a_victim(&path, first, after) {
+        for (n, at) in kill_a_victim(test, &address, first, after) {
             assert!(at >= latest, "round {round}: time went back from {latest} to {at}");
             acknowledged.insert(n);
-            first = first.max(n + 1);
         }
-        let found = inspect(&path).await;
+        let found = runtime.block_on(inspect(&path));
         let lost: Vec<_> = acknowledged.difference(&found.numbers).collect();
         assert!(lost.is_empty(), "round {round}: {lost:?} were acknowledged and are gone");
-        first = found.numbers.last().map_or(first, |n| first.max(n + 1));
+        first = found.numbers.last().map_or(1, |n| n + 1);
         latest = found.at;
     }
     assert!(acknowledged.len() as u64 > KILLS);
+}
+
+#[test]
+fn every_commit_acknowledged_after_its_sync_survives_a_kill() {
+    kill_again_and_again("every_commit_acknowledged_after_its_sync_survives_a_kill", Sync::Full);
+}
+
+#[test]
+fn every_commit_acknowledged_before_its_sync_survives_a_kill() {
+    kill_again_and_again("every_commit_acknowledged_before_its_sync_survives_a_kill", Sync::Normal);
 }
