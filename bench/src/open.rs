@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use clap::ValueEnum;
 use ff_store::Store;
+use ff_store_valkey::{CommandCost, ValkeyStore};
+use ff_testkit::valkey::{Replicated, Server};
 
 use crate::Result;
 
@@ -34,7 +36,8 @@ impl Kind {
     pub(crate) fn syncs(self) -> &'static [&'static str] {
         match self {
             Kind::Sqlite => &["full", "normal"],
-            Kind::Valkey | Kind::Postgres => &["default"],
+            Kind::Valkey => &["async", "everysec", "replicated"],
+            Kind::Postgres => &["default"],
         }
     }
 }
@@ -42,11 +45,21 @@ impl Kind {
 /// A store, and what must live as long as it does.
 pub(crate) struct Opened {
     pub(crate) store: Arc<dyn Store>,
+    /// The same store, where it can tell what its server spent on commits.
+    valkey: Option<Arc<ValkeyStore>>,
     _keep: Option<Box<dyn Any + Send>>,
 }
 
+impl Opened {
+    /// Calls of the commit function so far and the microseconds they took inside of the server.
+    pub(crate) async fn server_cost(&self) -> Result<Option<CommandCost>> {
+        let Some(valkey) = &self.valkey else { return Ok(None) };
+        Ok(valkey.command_costs().await?.get("fcall").copied())
+    }
+}
+
 /// Opens a store with a setting, at an address or, where that is possible, at a new and empty place.
-pub(crate) fn open(kind: Kind, sync: &str, url: Option<&str>) -> Result<Opened> {
+pub(crate) async fn open(kind: Kind, sync: &str, url: Option<&str>) -> Result<Opened> {
     match kind {
         Kind::Sqlite => {
             let (mut options, keep): (ff_store_sqlite::Options, Option<Box<dyn Any + Send>>) = match url {
@@ -57,10 +70,34 @@ pub(crate) fn open(kind: Kind, sync: &str, url: Option<&str>) -> Result<Opened> 
                 }
             };
             options.sync = if sync == "normal" { ff_store_sqlite::Sync::Normal } else { ff_store_sqlite::Sync::Full };
-            Ok(Opened { store: ff_store_sqlite::open(&options)?, _keep: keep })
+            Ok(Opened { store: ff_store_sqlite::open(&options)?, valkey: None, _keep: keep })
         }
-        Kind::Valkey | Kind::Postgres => Err(format!("this build cannot open {}", kind.as_str()).into()),
+        Kind::Valkey => open_valkey(sync, url).await,
+        Kind::Postgres => Err(format!("this build cannot open {}", kind.as_str()).into()),
     }
+}
+
+/// Without an address: a server of our own, persistent or followed by a replica as the setting says.
+async fn open_valkey(sync: &str, url: Option<&str>) -> Result<Opened> {
+    let tier = if sync == "replicated" { "replicated" } else { "async" };
+    let (url, keep): (String, Option<Box<dyn Any + Send>>) = match (url, sync) {
+        (Some(url), _) => (url.to_owned(), None),
+        (None, "replicated") => {
+            let pair = Replicated::start();
+            (pair.primary.url(), Some(Box::new(pair)))
+        }
+        (None, "everysec") => {
+            let server = Server::start_with(&["--appendonly", "yes", "--appendfsync", "everysec"]);
+            (server.url(), Some(Box::new(server)))
+        }
+        (None, _) => {
+            let server = Server::start();
+            (server.url(), Some(Box::new(server)))
+        }
+    };
+    let separator = if url.contains('?') { '&' } else { '?' };
+    let store = Arc::new(ValkeyStore::open(&format!("{url}{separator}tier={tier}")).await?);
+    Ok(Opened { store: store.clone(), valkey: Some(store), _keep: keep })
 }
 
 /// The system's directory for temporary files is often memory, where a sync costs nothing; the program's is a disk.

@@ -52,6 +52,8 @@ struct Row {
     commits_per_s: f64,
     p50_ms: f64,
     p99_ms: f64,
+    /// Microseconds of each commit inside of the database, where it tells.
+    server_us: Option<f64>,
 }
 
 /// What was measured so far for a number of committers.
@@ -59,18 +61,20 @@ struct Row {
 struct Sample {
     latencies: Latencies,
     elapsed: Duration,
+    /// Commits the database counted, and the microseconds they took there.
+    server: Option<(u64, u64)>,
 }
 
 /// Measures a store with each of its settings and prints the figures.
 pub(crate) async fn run(arguments: &Arguments) -> Result<()> {
     if !arguments.json {
         println!(
-            "{:<10} {:<10} {:>10} {:>12} {:>9} {:>9}",
-            "store", "sync", "committers", "commits/s", "p50 ms", "p99 ms"
+            "{:<10} {:<10} {:>10} {:>12} {:>9} {:>9} {:>10}",
+            "store", "sync", "committers", "commits/s", "p50 ms", "p99 ms", "server us"
         );
     }
     for &sync in arguments.store.syncs() {
-        let opened = open(arguments.store, sync, arguments.url.as_deref())?;
+        let opened = open(arguments.store, sync, arguments.url.as_deref()).await?;
         let turn = Duration::from_secs(arguments.seconds.into()) / TURNS;
         let mut samples = [Sample::default(), Sample::default()];
         for number in 1..=TURNS {
@@ -79,7 +83,14 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<()> {
                     "{} {sync}: {committers} committers, turn {number}/{TURNS}",
                     arguments.store.as_str()
                 ));
+                let before = opened.server_cost().await?;
                 measure(&opened.store, committers, turn, sample).await?;
+                if let Some(after) = opened.server_cost().await? {
+                    let before = before.unwrap_or_default();
+                    let (calls, microseconds) = sample.server.unwrap_or_default();
+                    let calls = calls + after.calls - before.calls;
+                    sample.server = Some((calls, microseconds + after.microseconds - before.microseconds));
+                }
             }
         }
         opened.store.close().await;
@@ -94,6 +105,7 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<()> {
                 commits_per_s: rounded(per_second(sample.latencies.count())),
                 p50_ms: rounded(sample.latencies.percentile_ms(50)),
                 p99_ms: rounded(sample.latencies.percentile_ms(99)),
+                server_us: sample.server.and_then(|(calls, microseconds)| mean(microseconds, calls)).map(rounded),
             };
             print(&row, arguments.json)?;
         }
@@ -166,6 +178,11 @@ fn creation() -> Batch {
     }
 }
 
+fn mean(sum: u64, count: u64) -> Option<f64> {
+    let (sum, count) = (u32::try_from(sum).ok()?, u32::try_from(count).ok()?);
+    (count > 0).then(|| f64::from(sum) / f64::from(count))
+}
+
 fn rounded(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
 }
@@ -174,8 +191,11 @@ fn print(row: &Row, json: bool) -> Result<()> {
     if json {
         println!("{}", serde_json::to_string(row)?);
     } else {
-        let Row { store, sync, committers, commits_per_s, p50_ms, p99_ms } = row;
-        println!("{store:<10} {sync:<10} {committers:>10} {commits_per_s:>12.0} {p50_ms:>9.2} {p99_ms:>9.2}");
+        let Row { store, sync, committers, commits_per_s, p50_ms, p99_ms, server_us } = row;
+        let server_us = server_us.map_or_else(|| "-".to_owned(), |us| format!("{us:.1}"));
+        println!(
+            "{store:<10} {sync:<10} {committers:>10} {commits_per_s:>12.0} {p50_ms:>9.2} {p99_ms:>9.2} {server_us:>10}"
+        );
     }
     Ok(())
 }

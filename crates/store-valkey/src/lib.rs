@@ -18,6 +18,7 @@ mod refusal;
 mod resp;
 mod route;
 mod startup;
+mod statistics;
 mod store;
 mod topology;
 mod transport;
@@ -25,5 +26,6 @@ mod url;
 mod watch;
 
 pub use durability::Tier;
+pub use statistics::CommandCost;
 pub use store::ValkeyStore;
 pub use url::Options;

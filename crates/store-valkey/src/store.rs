@@ -1,5 +1,6 @@
 //! The store itself: the trait over the calls of the other modules.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -13,7 +14,7 @@ use crate::startup::{self, Findings};
 use crate::topology::{Purpose, Topology, slot_of};
 use crate::transport::Dialer;
 use crate::watch::Watcher;
-use crate::{Options, read, route};
+use crate::{CommandCost, Options, read, route, statistics};
 
 /// Calls that may be under way at once.
 const CALLS_MAX: u32 = 65_536;
@@ -55,6 +56,11 @@ impl ValkeyStore {
     /// What an operator should know about the servers: eviction, persistence, missing replicas.
     pub fn warnings(&self) -> &[String] {
         &self.findings.warnings
+    }
+
+    /// What the servers spent on which command since they started or were told to forget.
+    pub async fn command_costs(&self) -> Result<BTreeMap<String, CommandCost>> {
+        statistics::command_costs(&self.topology).await
     }
 
     fn options(&self) -> &Options {

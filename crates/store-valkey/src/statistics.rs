@@ -1,0 +1,57 @@
+//! What the servers spent on which command, by their own count.
+
+use std::collections::BTreeMap;
+
+use ff_store::{Result, StoreError};
+
+use crate::resp::Frame;
+use crate::topology::Topology;
+
+/// Calls of one command and the time they took inside of the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CommandCost {
+    /// How often it was called, by clients or by functions.
+    pub calls: u64,
+    /// How long it ran in all. A function's time includes the commands it called.
+    pub microseconds: u64,
+}
+
+/// The sums over all primaries, by the lower-case name of the command.
+pub(crate) async fn command_costs(topology: &Topology) -> Result<BTreeMap<String, CommandCost>> {
+    let mut costs = BTreeMap::<String, CommandCost>::new();
+    for node in topology.map().primaries() {
+        let text = match node.ask(&[b"INFO", b"commandstats"]).await {
+            Ok(Frame::Bulk(text)) => text,
+            other => return Err(StoreError::Unavailable(format!("{}: {other:?}", node.address))),
+        };
+        let text = std::str::from_utf8(&text).map_err(|_| StoreError::Corrupt("INFO is not text".into()))?;
+        for (name, cost) in text.lines().filter_map(parse_line) {
+            let sum = costs.entry(name.to_owned()).or_default();
+            sum.calls += cost.calls;
+            sum.microseconds += cost.microseconds;
+        }
+    }
+    Ok(costs)
+}
+
+/// `cmdstat_get:calls=2,usec=3,...`
+fn parse_line(line: &str) -> Option<(&str, CommandCost)> {
+    let (name, fields) = line.strip_prefix("cmdstat_")?.split_once(':')?;
+    let field = |wanted: &str| {
+        let mut pairs = fields.split(',').filter_map(|pair| pair.split_once('='));
+        pairs.find(|(name, _)| *name == wanted).and_then(|(_, value)| value.trim_end().parse().ok())
+    };
+    Some((name, CommandCost { calls: field("calls")?, microseconds: field("usec")? }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_statistics_names_a_command_and_its_cost() {
+        let line = "cmdstat_config|get:calls=21,usec=412,usec_per_call=19.62,rejected_calls=0,failed_calls=0\r";
+        assert_eq!(parse_line(line), Some(("config|get", CommandCost { calls: 21, microseconds: 412 })));
+        assert_eq!(parse_line("# Commandstats"), None);
+    }
+}
