@@ -73,8 +73,21 @@ pub(crate) async fn open(kind: Kind, sync: &str, url: Option<&str>) -> Result<Op
             Ok(Opened { store: ff_store_sqlite::open(&options)?, valkey: None, _keep: keep })
         }
         Kind::Valkey => open_valkey(sync, url).await,
-        Kind::Postgres => Err(format!("this build cannot open {}", kind.as_str()).into()),
+        Kind::Postgres => open_postgres(url).await,
     }
+}
+
+/// Without an address: a cluster of our own, where temporary files go.
+async fn open_postgres(url: Option<&str>) -> Result<Opened> {
+    let (url, keep): (String, Option<Box<dyn Any + Send>>) = match url {
+        Some(url) => (url.to_owned(), None),
+        None => {
+            let server = ff_testkit::postgres::Server::start();
+            (server.url(), Some(Box::new(server)))
+        }
+    };
+    let options = ff_store_postgres::Options::parse(&url)?;
+    Ok(Opened { store: Arc::new(ff_store_postgres::PostgresStore::open(options).await?), valkey: None, _keep: keep })
 }
 
 /// Without an address: a server of our own, persistent or followed by a replica as the setting says.

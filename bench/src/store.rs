@@ -32,7 +32,7 @@ pub(crate) struct Arguments {
     /// The store to measure
     #[arg(long, value_enum)]
     store: Kind,
-    /// Its address; SQLite makes a temporary file without one
+    /// Its address; without one SQLite makes a temporary file, and Postgres a cluster where temporary files go
     #[arg(long)]
     url: Option<String>,
     /// One JSON object a line instead of a table

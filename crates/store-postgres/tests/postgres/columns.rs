@@ -1,0 +1,46 @@
+//! The columns for people.
+
+use ff_core::Key;
+use ff_store::{Batch, Guard, Store};
+use ff_store_postgres::{Columns, Options, PostgresStore};
+use ff_testkit::postgres::Server;
+
+use crate::fixture::{PARTITION, command, connect, create, key, put};
+
+fn describe(_: &Key, body: &[u8]) -> Option<Columns> {
+    let state = std::str::from_utf8(body).ok()?;
+    Some(Columns {
+        namespace: Some("default".into()),
+        state: Some(state.into()),
+        priority: Some(7),
+        created_at: Some(1_700_000_000_123),
+        view: Some(format!(r#"{{"state":"{state}"}}"#)),
+        ..Columns::default()
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn columns_follow_the_document() {
+    let url = Server::shared().create_database("columns");
+    let store = PostgresStore::open(Options::parse(&url).unwrap().describe(describe)).await.unwrap();
+    let created = create(&key("a"), "waiting");
+    let changed = Batch {
+        guards: vec![Guard::Version(key("a"), created.command)],
+        puts: vec![put(&key("a"), "completed")],
+        ..Batch::new(command())
+    };
+    store.commit(PARTITION, vec![created, changed]).await.unwrap();
+    let client = connect(&url).await;
+    let row = client
+        .query_one(
+            "SELECT namespace, state, lane, priority, view ->> 'state', extract(epoch FROM created_at)::text
+             FROM flowfabric.documents",
+            &[],
+        )
+        .await
+        .unwrap();
+    let texts: Vec<Option<String>> = [0, 1, 2, 4, 5].map(|column| row.get(column)).into();
+    let expected = [Some("default"), Some("completed"), None, Some("completed"), Some("1700000000.123000")];
+    assert_eq!(texts, expected.map(|text| text.map(str::to_owned)));
+    assert_eq!(row.get::<_, i32>(3), 7);
+}

@@ -1,0 +1,91 @@
+//! Event numbers: a reader that follows a log misses nothing, whoever commits first.
+
+use std::collections::BTreeSet;
+
+use ff_store::{Batch, LogRecord, LogStart, Store};
+use ff_testkit::postgres::Server;
+use tokio::time::timeout;
+
+use crate::fixture::{PARTITION, PATIENCE, append, command, connect, key, open};
+
+const APPENDERS: usize = 16;
+const COMMITS_EACH: usize = 100;
+
+async fn all_behind(store: &dyn Store, mut after: u64) -> Vec<LogRecord> {
+    let mut records = Vec::new();
+    loop {
+        let page = store.log(PARTITION, key("events"), LogStart::After(after), 64).await.unwrap();
+        let Some(last) = page.records.last() else { return records };
+        after = last.sequence;
+        records.extend(page.records);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_that_follows_concurrent_appends_misses_nothing() {
+    let url = Server::shared().create_database("events_follow");
+    // Two stores stand for two processes; each has several writers.
+    let stores = [open(&url).await, open(&url).await];
+    let appenders: Vec<_> = (0..APPENDERS)
+        .map(|appender| {
+            let store = stores[appender % stores.len()].clone();
+            tokio::spawn(async move {
+                for n in 0..COMMITS_EACH {
+                    let record = append("events", &format!("{appender}-{n}"), None);
+                    let batch = Batch { appends: vec![record], ..Batch::new(command()) };
+                    store.commit(PARTITION, vec![batch]).await.unwrap();
+                }
+            })
+        })
+        .collect();
+    let mut followed: Vec<LogRecord> = Vec::new();
+    while appenders.iter().any(|appender| !appender.is_finished()) {
+        let after = followed.last().map_or(0, |record| record.sequence);
+        followed.extend(all_behind(&*stores[0], after).await);
+    }
+    for appender in appenders {
+        appender.await.unwrap();
+    }
+    let after = followed.last().map_or(0, |record| record.sequence);
+    followed.extend(all_behind(&*stores[0], after).await);
+    assert_eq!(followed, all_behind(&*stores[1], 0).await);
+    assert!(followed.windows(2).all(|pair| pair[0].sequence < pair[1].sequence && pair[0].at <= pair[1].at));
+    let distinct: BTreeSet<_> = followed.iter().map(|record| record.record.clone()).collect();
+    assert_eq!(distinct.len(), APPENDERS * COMMITS_EACH);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_foreign_transaction_does_not_hold_readers_back() {
+    let url = Server::shared().create_database("events_foreign");
+    let store = open(&url).await;
+    let foreign = connect(&url).await;
+    // As somebody's long data migration would, in any database of the server.
+    foreign.batch_execute("BEGIN; SELECT pg_current_xact_id()").await.unwrap();
+    let batch = Batch { appends: vec![append("events", "a", None)], ..Batch::new(command()) };
+    store.commit(PARTITION, vec![batch]).await.unwrap();
+    let seen = timeout(PATIENCE, async {
+        loop {
+            let records = all_behind(&*store, 0).await;
+            if !records.is_empty() {
+                return records;
+            }
+        }
+    });
+    assert_eq!(seen.await.unwrap()[0].record, "a");
+    foreign.batch_execute("ROLLBACK").await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn numbers_go_on_after_everything_was_trimmed() {
+    let store = open(&Server::shared().create_database("events_trimmed")).await;
+    let append = || Batch { appends: vec![append("events", "a", None)], ..Batch::new(command()) };
+    store.commit(PARTITION, vec![append(), append()]).await.unwrap();
+    let page = store.log(PARTITION, key("events"), LogStart::After(0), 10).await.unwrap();
+    let trim = ff_store::Trim { log: key("events"), before: page.next };
+    store.commit(PARTITION, vec![Batch { trims: vec![trim], ..Batch::new(command()) }]).await.unwrap();
+    let empty = store.log(PARTITION, key("events"), LogStart::After(0), 10).await.unwrap();
+    assert_eq!((empty.records.len(), empty.first, empty.next), (0, page.next, page.next));
+    store.commit(PARTITION, vec![append()]).await.unwrap();
+    let page = store.log(PARTITION, key("events"), LogStart::After(0), 10).await.unwrap();
+    assert!(page.records[0].sequence >= empty.next);
+}

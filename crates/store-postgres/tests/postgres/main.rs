@@ -1,0 +1,10 @@
+//! What is particular to PostgreSQL: opening, hints between processes, event numbers, and surviving its failures.
+
+mod columns;
+mod cut;
+mod events;
+mod fixture;
+mod groups;
+mod hints;
+mod kill;
+mod opening;
