@@ -19,6 +19,7 @@ pub mod flow;
 pub mod gate;
 pub mod graph;
 pub mod id;
+pub mod idempotency;
 pub mod index;
 pub mod join;
 pub mod key;

@@ -13,6 +13,7 @@ mod logs;
 mod metrics;
 mod op;
 mod resolver;
+mod rest;
 mod scheduler;
 mod system;
 mod timers;

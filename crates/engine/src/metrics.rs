@@ -77,6 +77,10 @@ impl Metrics {
         self.partitions_passed_over.fetch_add(1, Ordering::Relaxed);
     }
 
+    pub(crate) fn repaired(&self) {
+        self.repairs.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(crate) fn undecodable(&self) {
         self.undecodable.fetch_add(1, Ordering::Relaxed);
     }

@@ -11,6 +11,7 @@ use ff_core::event::Effects;
 use ff_core::execution::Execution;
 use ff_core::index::{self, Due};
 use ff_core::lease::LeaseFence;
+use ff_core::waitpoint::Waitpoint;
 use ff_core::{Code, CommandId, Document, Entry, Error, Indexed, Key, LeaseEpoch, LeaseId, Mint, Partition, Result, limits};
 use ff_store::{
     Append, Batch, BlobChange, Conflict, ConflictReason, EntryChange, Fence, Guard, Hint, LeaseChange, Outcome, Put,
@@ -77,6 +78,7 @@ pub(crate) struct Tx<'e> {
     executions: Vec<Execution>,
     use_cache: bool,
     used_cache: bool,
+    repeat: bool,
 }
 
 impl<'e> Tx<'e> {
@@ -93,7 +95,13 @@ impl<'e> Tx<'e> {
             executions: Vec::new(),
             use_cache,
             used_cache: false,
+            repeat: false,
         }
+    }
+
+    /// Whether an earlier try met a conflict: what was assumed without a read must be read now.
+    pub(crate) fn is_repeat(&self) -> bool {
+        self.repeat
     }
 
     /// Time and random bits for a fresh id. The same try mints different ids each time it asks.
@@ -263,9 +271,47 @@ impl<'e> Tx<'e> {
         self.stage(document, None);
     }
 
-    /// Creates or saves a document that reads as absent from an instant on.
-    pub(crate) fn save_until<D: Indexed>(&mut self, document: &D, expires_at: i64) {
+    /// Creates a document that must not exist and that reads as absent from an instant on.
+    pub(crate) fn create_until<D: Indexed>(&mut self, document: &D, expires_at: i64) {
+        self.create(document);
         self.stage(document, Some(expires_at));
+    }
+
+    /// Creates an execution; whoever waits for work learns of it.
+    pub(crate) fn create_execution(&mut self, execution: &Execution) {
+        debug_assert!(execution.check().is_ok(), "{:?}", execution.check());
+        self.create(execution);
+        self.executions.push(execution.clone());
+    }
+
+    /// Removes a waitpoint or signal of an execution, with its blob and its entries.
+    pub(crate) async fn delete_belonging(&mut self, key: Key) -> Result<()> {
+        match key.kind() {
+            index::kind::WAITPOINT => drop(self.load::<Waitpoint>(key.clone()).await?),
+            _ => drop(self.load::<ff_core::Signal>(key.clone()).await?),
+        }
+        self.blob(key.clone(), None);
+        self.delete(&key);
+        Ok(())
+    }
+
+    /// Removes a document that has no index entries, whether it is there or not.
+    pub(crate) fn delete_unindexed(&mut self, key: Key) {
+        self.batch.deletes.push(key);
+    }
+
+    /// Removes an entry that its document, as it was loaded, does not justify.
+    pub(crate) fn remove_stray(&mut self, key: &Key, entry: Entry) {
+        self.pin(key);
+        self.engine.metrics().repaired();
+        self.batch.entries.push(EntryChange::Remove { index: entry.index, member: entry.member });
+    }
+
+    /// Moves an entry to where its document, as it was loaded, wants it.
+    pub(crate) fn set_stray(&mut self, key: &Key, entry: Entry) {
+        self.pin(key);
+        self.engine.metrics().repaired();
+        self.batch.entries.push(EntryChange::Set { index: entry.index, member: entry.member, score: entry.score });
     }
 
     /// Saves an execution together with what its transition wants done beside it.
@@ -443,6 +489,7 @@ impl Engine {
         let mut use_cache = true;
         for attempt in 0..ATTEMPTS_MAX {
             let mut tx = Tx::new(self, partition, command, use_cache);
+            tx.repeat = attempt > 0;
             let outcome = verb.run(&mut tx).await;
             // What was decided from a cached copy and not confirmed by a commit is decided again from the store.
             if tx.used_cache && (outcome.is_err() || tx.is_empty()) {

@@ -1,0 +1,164 @@
+//! Takes work, waiting for it if there is none.
+
+use ff_core::execution::{ClaimedAttempt, Execution, ResumedBy};
+use ff_core::op::Claim;
+use ff_core::op::claim::{Args, ClaimMode, Outcome};
+use ff_core::op::view::Task;
+use ff_core::worker::Worker;
+use ff_core::{LeaseId, ResumeSignal, Result, SignalId, limits};
+use tokio::sync::oneshot;
+
+use super::payload::Which;
+use super::view::{some_instant, some_text};
+use crate::engine::{Caller, Engine, Handle};
+use crate::env;
+use crate::scheduler::ready::Criteria;
+use crate::scheduler::{Ask, Taken};
+
+impl Handle<Claim> for Engine {
+    async fn handle(&self, caller: &Caller, args: Args) -> Result<Outcome> {
+        let namespace = caller.namespace(args.namespace.as_deref())?;
+        let worker = self.system_document::<Worker>(&Worker::key_of(&namespace, &args.instance_id)).await?;
+        let ask = self.ask(namespace, &args, worker);
+        if args.retry {
+            let held = self.find_leases(&ask).await?;
+            if !held.is_empty() {
+                return self.tasks(held).await;
+            }
+        }
+        self.deliver(ask).await
+    }
+}
+
+impl Engine {
+    fn ask(&self, namespace: String, args: &Args, worker: Option<Worker>) -> Ask {
+        let mut lease_ids = args.lease_ids.clone();
+        lease_ids.resize_with(args.max_tasks(), || LeaseId::mint(&env::mint(self.env(), self.now())));
+        let grant_ttl_ms = match args.mode {
+            Some(ClaimMode::Grant) => Some(args.grant_ttl_ms.unwrap_or(limits::GRANT_TTL_DEFAULT_MS)),
+            _ => None,
+        };
+        Ask {
+            criteria: Criteria { namespace, lanes: args.lanes.clone(), capabilities: args.capabilities.clone() },
+            worker_id: worker.map_or_else(|| args.instance_id.clone(), |worker| worker.worker_id),
+            instance_id: args.instance_id.clone(),
+            lease_ids,
+            ttl_ms: args.lease_ttl_ms.unwrap_or(limits::LEASE_TTL_DEFAULT_MS),
+            wait_ms: args.wait_ms.unwrap_or(0),
+            grant_ttl_ms,
+        }
+    }
+
+    /// Claims in a task of its own: if the caller is gone when the work has been taken, it is given back at once
+    /// instead of waiting for its lease to run out.
+    async fn deliver(&self, ask: Ask) -> Result<Outcome> {
+        let (mut reply, answer) = oneshot::channel();
+        let engine = self.clone();
+        self.spawn_short(async move {
+            let work = Box::pin(engine.take_work(&ask));
+            let closed = Box::pin(reply.closed());
+            let taken = match futures_util::future::select(work, closed).await {
+                futures_util::future::Either::Left((taken, _)) => taken,
+                futures_util::future::Either::Right(((), work)) => {
+                    // The caller has gone. What is under way is finished, so that nothing is taken unseen.
+                    engine.scheduler().ready().wake_all();
+                    drop(work);
+                    return;
+                }
+            };
+            let undelivered = match reply.send(taken) {
+                Ok(()) => return,
+                Err(undelivered) => undelivered,
+            };
+            if let Ok(undelivered) = undelivered {
+                engine.give_back(undelivered).await;
+            }
+        });
+        let taken = answer.await.map_err(|_| ff_core::Error::of(ff_core::Code::ShuttingDown))??;
+        self.tasks(taken).await
+    }
+
+    /// Hands back what nobody received: the same attempt, nothing counted.
+    pub(crate) async fn give_back(&self, taken: Vec<Taken>) {
+        let caller = Caller::system();
+        for one in taken {
+            let returned = match &one {
+                Taken::Lease { execution, claimed, .. } => {
+                    let fence = claimed.fence;
+                    self.change(&caller, &execution.id, Some(&fence), |execution, moment| {
+                        execution.return_lease(&fence, moment.now, moment.effects)
+                    })
+                    .await
+                }
+                Taken::Grant(grant) => {
+                    self.change(&caller, &grant.execution_id, None, |execution, moment| {
+                        execution.drop_grant(grant.grant_id, moment.now)
+                    })
+                    .await
+                }
+            };
+            if let Err(error) = returned {
+                tracing::warn!(%error, "undelivered work could not be given back; its lease will run out");
+            }
+        }
+    }
+
+    /// Leases and grants as their taker receives them.
+    pub(crate) async fn tasks(&self, taken: Vec<Taken>) -> Result<Outcome> {
+        let mut outcome = Outcome { tasks: Vec::new(), grants: Vec::new() };
+        for one in taken {
+            match one {
+                Taken::Grant(grant) => outcome.grants.push(grant),
+                Taken::Lease { execution, claimed, lease_until } => {
+                    outcome.tasks.push(self.task(&execution, &claimed, lease_until).await?);
+                }
+            }
+        }
+        Ok(outcome)
+    }
+
+    /// One claimed task with everything its worker needs. Small bytes came with the document; large ones are read.
+    pub(crate) async fn task(&self, execution: &Execution, claimed: &ClaimedAttempt, lease_until: i64) -> Result<Task> {
+        let input = self.optional_content(Which::Input, &execution.id, &execution.input).await?;
+        let continuation = match &execution.continuation {
+            Some(continuation) => self.optional_content(Which::Continuation, &execution.id, continuation).await?,
+            None => None,
+        };
+        let lease = execution.lease.as_ref();
+        Ok(Task {
+            execution_id: execution.id,
+            namespace: execution.namespace.clone(),
+            lane: execution.lane.clone(),
+            kind: execution.kind.clone(),
+            priority: execution.priority,
+            tags: execution.tags.clone(),
+            input,
+            claim_kind: claimed.kind,
+            fence: claimed.fence,
+            lease_expires_at: lease_until,
+            lease_ttl_ms: lease.map_or(0, |lease| lease.ttl_ms),
+            attempt_timeout_left_ms: execution
+                .attempt_times_out_at()
+                .zip(lease)
+                .map(|(at, lease)| (at - lease.acquired_at).max(0)),
+            deadline_at: some_instant(execution.deadline_at),
+            retry_count: execution.retries,
+            resume_signals: self.resume_signals(execution).await?,
+            continuation,
+            next_frame_sequence: self.next_frame_sequence(execution).await?,
+            fallback_tier: execution.policy.fallback_tier(execution.retries).cloned(),
+            flow_id: execution.flow,
+            node: some_text(&execution.node),
+            trace_context: some_text(&execution.trace_context),
+        })
+    }
+
+    /// The signals that resumed the present attempt; exactly one of its own after a timeout.
+    pub(crate) async fn resume_signals(&self, execution: &Execution) -> Result<Vec<ResumeSignal>> {
+        match execution.resumed_by {
+            ResumedBy::Signals => self.read_signals(execution, &execution.resume_signals).await,
+            ResumedBy::Timeout => Ok(vec![ResumeSignal::timeout(SignalId::default(), execution.updated_at)]),
+            ResumedBy::Nothing | ResumedBy::Operator => Ok(Vec::new()),
+        }
+    }
+}

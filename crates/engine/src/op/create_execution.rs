@@ -1,0 +1,205 @@
+//! Submits an execution. The same id or key with the same request answers with the first one.
+
+use bytes::Bytes;
+use ff_core::execution::{DEFAULT_LANE, Execution, NewExecution};
+use ff_core::idempotency::IdempotencyRecord;
+use ff_core::op::CreateExecution;
+use ff_core::op::create_execution::{Args, Outcome};
+use ff_core::{Blob, Code, Document, Error, ExecutionId, Result};
+use sha2::{Digest, Sha256};
+
+use super::payload;
+use crate::engine::{Caller, Engine, Handle};
+use crate::env;
+use crate::transaction::{Command, Tx};
+
+impl Handle<CreateExecution> for Engine {
+    async fn handle(&self, caller: &Caller, args: Args) -> Result<Outcome> {
+        let submission = self.submission(caller, &args).await?;
+        if submission.joins_a_flow(&args) {
+            return self.create_member(caller, &args, submission).await;
+        }
+        let partition = submission.request.id.partition();
+        self.transact(partition, self.fresh_command(), &CreateSolo { submission: &submission }).await
+    }
+}
+
+/// A submission with everything decided before its commit, so that a repeated try is the same request.
+#[derive(Debug, Clone)]
+pub(crate) struct Submission {
+    pub(crate) request: NewExecution,
+    pub(crate) blob: Option<Bytes>,
+    /// The idempotency key and how long it is remembered.
+    pub(crate) key: Option<(String, i64)>,
+    /// The caller brought the id.
+    pub(crate) own_id: bool,
+}
+
+impl Submission {
+    fn joins_a_flow(&self, args: &Args) -> bool {
+        args.flow_id.is_some() || args.parent.is_some() || !args.dependencies.is_empty()
+    }
+
+    /// What the store remembers of the idempotency key.
+    pub(crate) fn record(&self) -> Option<(IdempotencyRecord, i64)> {
+        let (key, window_ms) = self.key.as_ref()?;
+        let record = IdempotencyRecord {
+            namespace: self.request.namespace.clone(),
+            idempotency_key: key.clone(),
+            execution_id: self.request.id,
+            request_hash: self.request.request_hash.clone(),
+            ..Default::default()
+        };
+        Some((record, *window_ms))
+    }
+
+    /// The answer when the execution is there already: the same request, or a conflict.
+    pub(crate) fn duplicate_of(&self, existing: &Execution) -> Result<Outcome> {
+        if existing.request_hash != self.request.request_hash || existing.namespace != self.request.namespace {
+            return Err(Error::of(Code::IdempotencyConflict).with("execution_id", existing.id));
+        }
+        Ok(Outcome {
+            execution_id: existing.id,
+            duplicate: true,
+            flow_id: existing.flow,
+            public_state: existing.public_state(),
+        })
+    }
+}
+
+impl Engine {
+    /// Decides everything about a submission that does not depend on what is stored.
+    pub(crate) async fn submission(&self, caller: &Caller, args: &Args) -> Result<Submission> {
+        let namespace = caller.namespace(args.namespace.as_deref())?;
+        let lane = args.lane.clone().unwrap_or_else(|| DEFAULT_LANE.to_owned());
+        self.check_submission(&namespace, &lane).await?;
+        let (input, blob) = payload::divide(args.input()?);
+        let id = self.submission_id(&namespace, args)?;
+        let mut request = NewExecution {
+            id,
+            namespace,
+            lane,
+            kind: args.kind.clone(),
+            priority: args.priority.unwrap_or(0),
+            creator: args.creator.clone().unwrap_or_default(),
+            tags: args.tags.clone(),
+            policy: args.policy.clone().unwrap_or_default(),
+            capabilities: args.required_capabilities.clone(),
+            budgets: args.budget_ids.clone(),
+            quota: args.quota_policy_id.clone(),
+            input,
+            delay_until: args.delay_until,
+            deadline_at: args.deadline_at,
+            flow: args.flow_id,
+            node: args.node.clone().unwrap_or_default(),
+            request_hash: Blob::default(),
+            trace_context: args.trace_context.clone().unwrap_or_default(),
+        };
+        request.validate()?;
+        request.request_hash = request_hash(&request, args, blob.as_ref())?;
+        let window_ms = args.dedup_window_ms.unwrap_or(self.options().dedup_window_ms);
+        let key = args.idempotency_key.clone().map(|key| (key, window_ms));
+        Ok(Submission { request, blob, key, own_id: args.execution_id.is_some() })
+    }
+
+    /// Where it will live: where its caller says, beside its flow or parent, with its key, or anywhere.
+    fn submission_id(&self, namespace: &str, args: &Args) -> Result<ExecutionId> {
+        let mint = env::mint(self.env(), self.now());
+        if let Some(id) = args.execution_id {
+            id.check(self.partitions())?;
+            return Ok(id);
+        }
+        if let Some(flow) = &args.flow_id {
+            flow.check(self.partitions())?;
+            return Ok(ExecutionId::for_flow(flow, &mint));
+        }
+        if let Some(parent) = &args.parent {
+            parent.execution_id.check(self.partitions())?;
+            return Ok(ExecutionId::in_partition(parent.execution_id.partition(), &mint));
+        }
+        Ok(match &args.idempotency_key {
+            Some(key) => ExecutionId::in_partition(self.partitions().key_partition(namespace, key), &mint),
+            None => ExecutionId::solo(self.partitions(), &mint),
+        })
+    }
+}
+
+/// Sixteen bytes of SHA-256 over the request with its defaults filled in, without its identity and trace context.
+fn request_hash(request: &NewExecution, args: &Args, blob: Option<&Bytes>) -> Result<Blob> {
+    let mut normal = request.clone();
+    normal.id = ExecutionId { partition: request.id.partition, ..Default::default() };
+    normal.trace_context.clear();
+    normal.delay_until = None;
+    normal.policy.timeout.execution_deadline_ms = None;
+    let mut hasher = Sha256::new();
+    hasher.update(Execution::create(normal, 0)?.encode());
+    let rest = (
+        request.delay_until,
+        request.deadline_at,
+        request.policy.timeout.execution_deadline_ms,
+        &args.dependencies,
+        &args.join,
+        args.parent.as_ref().map(|parent| parent.execution_id),
+    );
+    hasher.update(rmp_serde::to_vec(&rest).map_err(|error| Error::new(Code::Internal, error.to_string()))?);
+    if let Some(blob) = blob {
+        hasher.update(blob);
+    }
+    Ok(Blob::from(hasher.finalize()[..16].to_vec()))
+}
+
+/// An execution of its own. The first try needs no read; a conflict says that something is there, and what.
+struct CreateSolo<'a> {
+    submission: &'a Submission,
+}
+
+impl Command for CreateSolo<'_> {
+    type Outcome = Outcome;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<Outcome> {
+        let submission = self.submission;
+        if tx.is_repeat()
+            && let Some(outcome) = find_duplicate(tx, submission).await?
+        {
+            return Ok(outcome);
+        }
+        let execution = Execution::create(submission.request.clone(), tx.now)?;
+        if let Some((record, window_ms)) = submission.record() {
+            tx.create_until(&record, tx.now + window_ms);
+        }
+        write_new(tx, &execution, submission.blob.clone());
+        Ok(Outcome {
+            execution_id: execution.id,
+            duplicate: false,
+            flow_id: execution.flow,
+            public_state: execution.public_state(),
+        })
+    }
+}
+
+/// What an earlier request with the same id or key made, if it is the same request.
+pub(crate) async fn find_duplicate(tx: &mut Tx<'_>, submission: &Submission) -> Result<Option<Outcome>> {
+    if let Some((record, _)) = submission.record()
+        && let Some(known) = tx.load::<IdempotencyRecord>(ff_core::Indexed::key(&record)).await?
+    {
+        let known = known.document;
+        known.check_same(&submission.request.request_hash)?;
+        let public_state = match tx.find_execution(&known.execution_id).await? {
+            Some(existing) => existing.public_state(),
+            // It ended and was removed before its key expired.
+            None => ff_core::PublicState::Completed,
+        };
+        let flow_id = submission.request.flow;
+        return Ok(Some(Outcome { execution_id: known.execution_id, duplicate: true, flow_id, public_state }));
+    }
+    match tx.find_execution(&submission.request.id).await? {
+        Some(existing) => submission.duplicate_of(&existing).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// Writes a new execution with its input.
+pub(crate) fn write_new(tx: &mut Tx<'_>, execution: &Execution, blob: Option<Bytes>) {
+    payload::write(tx, payload::Which::Input, &execution.id, blob, None);
+    tx.create_execution(execution);
+}

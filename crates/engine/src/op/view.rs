@@ -1,0 +1,140 @@
+//! Documents as answers show them.
+
+use ff_core::execution::{Execution, Hold};
+use ff_core::lease::Lease;
+use ff_core::op::view::{
+    CancellationView, ExecutionSummary, ExecutionView, FailureView, JoinView, LeaseView, ProgressView, ResultView,
+    SuspensionView,
+};
+use ff_core::{EligibilityState, LifecyclePhase};
+
+/// Everything `get` shows, as it is stored. What is shown and never stored is added by the caller.
+pub(crate) fn execution(execution: &Execution, lease_until: i64) -> ExecutionView {
+    let held = |hold| execution.state.lifecycle_phase == LifecyclePhase::Runnable && execution.holds.has(hold);
+    let held_by = [
+        (Hold::Operator, EligibilityState::BlockedByOperator),
+        (Hold::Dependencies, EligibilityState::BlockedByDependencies),
+        (Hold::Time, EligibilityState::NotEligibleUntilTime),
+        (Hold::Budget, EligibilityState::BlockedByBudget),
+        (Hold::Quota, EligibilityState::BlockedByQuota),
+    ]
+    .into_iter()
+    .filter(|(hold, _)| held(*hold))
+    .map(|(_, shown)| shown)
+    .collect();
+    let active = execution.state.lifecycle_phase == LifecyclePhase::Active;
+    ExecutionView {
+        execution_id: execution.id,
+        namespace: execution.namespace.clone(),
+        lane: execution.lane.clone(),
+        kind: execution.kind.clone(),
+        priority: execution.priority,
+        creator: some_text(&execution.creator),
+        tags: execution.tags.clone(),
+        public_state: execution.public_state(),
+        state: execution.state.clone(),
+        blocking_detail: some_text(&execution.blocking_detail),
+        held_by,
+        attempt: execution.attempt.as_ref().map(|attempt| attempt.index),
+        retry_count: execution.retries,
+        reclaim_count: execution.reclaims,
+        replay_count: execution.replays,
+        progress: execution.progress.as_ref().map(|progress| ProgressView {
+            pct: Some(progress.pct),
+            message: some_text(&progress.message),
+            reported_at: progress.at,
+        }),
+        flow_id: execution.flow,
+        node: some_text(&execution.node),
+        join: execution.join.as_ref().map(join),
+        policy: execution.policy.clone(),
+        required_capabilities: execution.capabilities.clone(),
+        budget_ids: execution.budgets.clone(),
+        quota_policy_id: execution.quota.clone(),
+        idempotency_key: None,
+        created_at: execution.created_at,
+        updated_at: execution.updated_at,
+        started_at: some_instant(execution.started_at),
+        completed_at: some_instant(execution.ended_at),
+        delay_until: some_instant(execution.not_before),
+        deadline_at: some_instant(execution.deadline_at),
+        last_failure: failure(execution),
+        cancellation: execution.cancellation.as_ref().map(|cancellation| CancellationView {
+            reason: some_text(&cancellation.reason),
+            source: cancellation.source.as_str().to_owned(),
+            cancelled_at: execution.ended_at,
+        }),
+        lease: execution.lease.as_ref().filter(|_| active).map(|held| lease(held, lease_until)),
+        suspension: execution.suspension.as_ref().map(|suspension| SuspensionView {
+            suspension_id: suspension.id,
+            reason: suspension.reason,
+            condition: suspension.condition.clone(),
+            waitpoint_ids: suspension.waitpoints.clone(),
+            requested_by: some_text(&suspension.requested_by),
+            allow_operator_resume: suspension.allow_operator_resume,
+            suspended_at: suspension.suspended_at,
+            timeout_at: suspension.timeout_at,
+            timeout_behavior: suspension.behavior,
+        }),
+        result: execution
+            .result
+            .as_ref()
+            .map(|result| ResultView { content_type: result.content_type.clone(), size: result.size }),
+    }
+}
+
+/// The short form of lists.
+pub(crate) fn summary(execution: &Execution) -> ExecutionSummary {
+    ExecutionSummary {
+        execution_id: execution.id,
+        namespace: execution.namespace.clone(),
+        lane: execution.lane.clone(),
+        kind: execution.kind.clone(),
+        public_state: execution.public_state(),
+        priority: execution.priority,
+        created_at: execution.created_at,
+        flow_id: execution.flow,
+        node: some_text(&execution.node),
+    }
+}
+
+/// The last failure.
+pub(crate) fn failure(execution: &Execution) -> Option<FailureView> {
+    execution.failure.as_ref().map(|failure| FailureView {
+        reason: failure.reason.clone(),
+        category: some_text(&failure.category),
+        attempt: execution.attempt.as_ref().map(|_| failure.attempt),
+        failed_at: failure.at,
+    })
+}
+
+/// The present or an ended lease.
+pub(crate) fn lease(lease: &Lease, lease_until: i64) -> LeaseView {
+    let ended = lease.ended_at != 0;
+    LeaseView {
+        lease_id: lease.id,
+        epoch: lease.epoch,
+        attempt: lease.attempt,
+        worker_id: lease.worker_id.clone(),
+        instance_id: lease.instance_id.clone(),
+        acquired_at: lease.acquired_at,
+        expires_at: (!ended).then_some(lease_until),
+        ended_at: some_instant(lease.ended_at),
+        end: ended.then_some(lease.end),
+    }
+}
+
+/// Where a child's join stands.
+pub(crate) fn join(join: &ff_core::join::Join) -> JoinView {
+    JoinView { policy: join.policy.clone(), total: join.total, satisfied: join.succeeded, failed: join.failed }
+}
+
+/// Empty text means that nothing was said.
+pub(crate) fn some_text(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+/// Zero means never.
+pub(crate) fn some_instant(at: i64) -> Option<i64> {
+    (at != 0).then_some(at)
+}
