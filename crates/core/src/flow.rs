@@ -245,6 +245,11 @@ impl Flow {
         self.cancellation.is_some() || self.ended.is_some()
     }
 
+    /// Whether its members may start.
+    pub fn admits_claims(&self) -> bool {
+        !self.is_terminal()
+    }
+
     /// Refuses changes of a graph that has ended.
     pub fn check_open(&self) -> Result<()> {
         if self.is_terminal() {

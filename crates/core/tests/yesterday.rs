@@ -7,11 +7,13 @@ use ff_core::*;
 use uuid::Uuid;
 
 fn check<D: Document + PartialEq + std::fmt::Debug>(meant: D, stored: &str) {
-    let now = STANDARD.encode(meant.encode());
-    let read = D::decode(&STANDARD.decode(stored).unwrap_or_default());
-    assert!(read.is_ok(), "{meant:?} is written as {now}");
+    let now = meant.encode();
+    let stored = STANDARD.decode(stored).unwrap_or_default();
+    let read = D::decode(&stored);
+    assert!(read.is_ok(), "{meant:?} is written as {}", STANDARD.encode(&now));
     assert_eq!(read.unwrap(), meant);
-    assert_eq!(now, stored, "{meant:?}");
+    // The first byte is the schema, which a later version may raise without touching this document.
+    assert_eq!(now[1..], stored[1..], "{meant:?}");
 }
 
 fn execution(number: u128) -> ExecutionId {

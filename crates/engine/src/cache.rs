@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;
 
-use ff_core::execution::Execution;
 use ff_core::Key;
+use ff_core::execution::Execution;
 use ff_store::{Fence, Version};
 
 /// How many executions are kept; past it the oldest goes.

@@ -1,13 +1,12 @@
 //! The engine: a store, an environment, and the services that run between them.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ff_core::deployment::Deployment;
 use ff_core::op::Operation;
 use ff_core::{Code, CommandId, Error, Key, Partition, PartitionConfig, Result, Role, limits};
 use ff_store::{Answers, Query, Signal, Store};
-use uuid::Uuid;
 
 use crate::board::{Board, Listener};
 use crate::cache::Cache;
@@ -123,7 +122,7 @@ struct Inner {
     system: SystemCache,
     metrics: Metrics,
     tasks: Tasks,
-    origin: Uuid,
+    origin: CommandId,
     closing: AtomicBool,
 }
 
@@ -135,7 +134,7 @@ impl Engine {
         }
         let answers = store.read(Partition::SYSTEM, vec![Query::Documents(vec![Deployment::key_of()])]).await?;
         let clock = StoreClock::new(env.as_ref(), answers.at);
-        let origin = env::command_id(env.as_ref(), answers.at).0;
+        let origin = env::command_id(env.as_ref(), answers.at);
         let default = options.partitions.unwrap_or(store.info().default_partitions);
         let inner = Inner {
             store,
@@ -181,8 +180,15 @@ impl Engine {
         Self: Handle<O>,
     {
         let started = self.env().now_us();
-        let outcome = Handle::<O>::handle(self, caller, args).await;
-        self.metrics().operation(O::NAME, outcome.as_ref().err().map(|error| error.code), self.env().now_us() - started);
+        let outcome = match O::validate(&args) {
+            Ok(()) => Handle::<O>::handle(self, caller, args).await,
+            Err(error) => Err(error),
+        };
+        self.metrics().operation(
+            O::NAME,
+            outcome.as_ref().err().map(|error| error.code),
+            self.env().now_us() - started,
+        );
         outcome
     }
 
@@ -255,7 +261,11 @@ impl Engine {
     }
 
     pub(crate) fn refuse_if_closing(&self) -> Result<()> {
-        if self.0.closing.load(Ordering::SeqCst) { Err(Error::of(Code::ShuttingDown).retry_after(1_000)) } else { Ok(()) }
+        if self.0.closing.load(Ordering::SeqCst) {
+            Err(Error::of(Code::ShuttingDown).retry_after(1_000))
+        } else {
+            Ok(())
+        }
     }
 
     /// Listens to a document or log; see [`Board::listen`].
@@ -329,7 +339,7 @@ impl Engine {
         &self.0.system
     }
 
-    pub(crate) fn origin(&self) -> Uuid {
+    pub(crate) fn origin(&self) -> CommandId {
         self.0.origin
     }
 

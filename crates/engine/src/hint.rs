@@ -2,9 +2,8 @@
 //! arriving; a sweep finds what a lost one missed.
 
 use bytes::Bytes;
-use ff_core::{IndexName, Key};
+use ff_core::{CommandId, IndexName, Key};
 use serde::{Deserialize, Serialize};
-use uuid::Uuid;
 
 /// One thing worth a look, in the partition the hint names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,7 +25,7 @@ pub(crate) enum Item {
 /// The items of one commit, with the engine they come from, which has acted on them already.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Message {
-    pub(crate) origin: Uuid,
+    pub(crate) origin: CommandId,
     pub(crate) items: Vec<Item>,
 }
 
@@ -67,7 +66,7 @@ mod tests {
     #[test]
     fn a_message_survives_the_wire_and_garbage_is_dropped() {
         let message = Message {
-            origin: Uuid::from_bytes([7; 16]),
+            origin: CommandId::default(),
             items: vec![
                 Item::Ready(ff_core::index::queue("n", "l", "", ""), -5),
                 Item::Due(9),

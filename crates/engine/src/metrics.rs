@@ -9,8 +9,22 @@ use ff_core::execution::Execution;
 
 /// Upper bounds of the histogram buckets, in microseconds.
 pub const BUCKETS_US: [u64; 16] = [
-    100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 5_000_000,
-    30_000_000, u64::MAX,
+    100,
+    250,
+    500,
+    1_000,
+    2_500,
+    5_000,
+    10_000,
+    25_000,
+    50_000,
+    100_000,
+    250_000,
+    500_000,
+    1_000_000,
+    5_000_000,
+    30_000_000,
+    u64::MAX,
 ];
 
 /// How often something took how long.

@@ -1,19 +1,33 @@
 //! Temporary.
-use ff_core::execution::Execution;
-use ff_core::op::create_execution::{Args, Outcome};
-use ff_core::{IndexName, Key, Partition, Result, ResumeSignal, SignalId};
 use crate::engine::{Caller, Engine};
 use crate::op::Submission;
 use crate::scheduler::{Ask, Taken};
+use ff_core::execution::Execution;
+use ff_core::op::create_execution::{Args, Outcome};
+use ff_core::{IndexName, Key, Partition, Result, ResumeSignal, SignalId};
 
 impl Engine {
-    pub(crate) async fn create_member(&self, _: &Caller, _: &Args, _: Submission) -> Result<Outcome> { Err(ff_core::Error::of(ff_core::Code::FlowNotFound)) }
-    pub(crate) async fn find_leases(&self, _: &Ask) -> Result<Vec<Taken>> { Ok(vec![]) }
-    pub(crate) async fn read_signals(&self, _: &Execution, _: &[SignalId]) -> Result<Vec<ResumeSignal>> { Ok(vec![]) }
-    pub(crate) async fn next_frame_sequence(&self, _: &Execution) -> Result<u64> { Ok(1) }
+    pub(crate) async fn create_member(&self, _: &Caller, _: &Args, _: Submission) -> Result<Outcome> {
+        Err(ff_core::Error::of(ff_core::Code::FlowNotFound))
+    }
+    pub(crate) async fn find_leases(&self, _: &Ask) -> Result<Vec<Taken>> {
+        Ok(vec![])
+    }
+    pub(crate) async fn read_signals(&self, _: &Execution, _: &[SignalId]) -> Result<Vec<ResumeSignal>> {
+        Ok(vec![])
+    }
+    pub(crate) async fn next_frame_sequence(&self, _: &Execution) -> Result<u64> {
+        Ok(1)
+    }
     pub(crate) fn gate_opened(&self, _: &IndexName) {}
-    pub(crate) fn rank(&self, _: Partition) -> i64 { 0 }
+    pub(crate) fn rank(&self, _: Partition) -> i64 {
+        0
+    }
     pub(crate) async fn leave(&self) {}
-    pub(crate) async fn install_secret(&self) -> Result<()> { Ok(()) }
-    pub(crate) async fn fire_other(&self, _: Partition, _: Key, _: ff_core::index::Due, _: i64) -> Result<()> { Ok(()) }
+    pub(crate) async fn install_secret(&self) -> Result<()> {
+        Ok(())
+    }
+    pub(crate) async fn fire_other(&self, _: Partition, _: Key, _: ff_core::index::Due, _: i64) -> Result<()> {
+        Ok(())
+    }
 }

@@ -12,7 +12,7 @@ use ff_core::execution::Execution;
 use ff_core::index::{self, Due};
 use ff_core::lease::LeaseFence;
 use ff_core::waitpoint::Waitpoint;
-use ff_core::{Code, CommandId, Document, Entry, Error, Indexed, Key, LeaseEpoch, LeaseId, Mint, Partition, Result, limits};
+use ff_core::{Code, CommandId, Entry, Error, Indexed, Key, LeaseEpoch, LeaseId, Mint, Partition, Result, limits};
 use ff_store::{
     Append, Batch, BlobChange, Conflict, ConflictReason, EntryChange, Fence, Guard, Hint, LeaseChange, Outcome, Put,
     Query, Scan, ScanPage, StoreError, StoredDocument, Trim, Version,
@@ -21,6 +21,7 @@ use ff_store::{
 use crate::cache::Cached;
 use crate::engine::Engine;
 use crate::hint::{Item, Message};
+use crate::scheduler::ready::{Candidate, QueueId};
 use crate::{env, logs};
 
 /// How often a command runs again before it gives up with `contention`.
@@ -427,7 +428,11 @@ impl<'e> Tx<'e> {
             let is_lease = |entry: &Entry| entry.member == member && entry.index == index::due();
             for entry in set.into_iter().filter(|entry| !is_lease(entry)) {
                 self.note_entry(&key, &entry, &mut marked);
-                self.batch.entries.push(EntryChange::Set { index: entry.index, member: entry.member, score: entry.score });
+                self.batch.entries.push(EntryChange::Set {
+                    index: entry.index,
+                    member: entry.member,
+                    score: entry.score,
+                });
             }
             for entry in removed.into_iter().filter(|entry| deleted || !is_lease(entry)) {
                 self.batch.entries.push(EntryChange::Remove { index: entry.index, member: entry.member });
@@ -485,7 +490,12 @@ pub(crate) struct Prepared {
 
 impl Engine {
     /// Runs a command until it commits, is refused, or has fought for too long.
-    pub(crate) async fn transact<C: Command>(&self, partition: Partition, command: CommandId, verb: &C) -> Result<C::Outcome> {
+    pub(crate) async fn transact<C: Command>(
+        &self,
+        partition: Partition,
+        command: CommandId,
+        verb: &C,
+    ) -> Result<C::Outcome> {
         let mut use_cache = true;
         for attempt in 0..ATTEMPTS_MAX {
             let mut tx = Tx::new(self, partition, command, use_cache);
@@ -520,7 +530,11 @@ impl Engine {
 
     /// Sends prepared batches of one partition in one call, and does what follows from each that was applied.
     /// A lost reply is resolved by sending again: a batch that was applied meets its own command id.
-    pub(crate) async fn send_all(&self, partition: Partition, prepared: Vec<Prepared>) -> Result<Vec<Option<Conflict>>> {
+    pub(crate) async fn send_all(
+        &self,
+        partition: Partition,
+        prepared: Vec<Prepared>,
+    ) -> Result<Vec<Option<Conflict>>> {
         let batches: Vec<Batch> = prepared.iter().map(|one| one.batch.clone()).collect();
         let mut sent_before = false;
         for resend in 0..=RESENDS_MAX {
@@ -589,6 +603,9 @@ impl Engine {
     fn applied(&self, one: Prepared, at: i64) {
         for execution in one.executions {
             let key = execution.key();
+            if execution.is_eligible() {
+                self.offer(one.partition, &execution, one.command);
+            }
             let lease = one.batch.leases.iter().find(|lease| lease.key == key);
             match (&execution.held().ttl_ms, lease.map(|lease| lease.ttl_ms)) {
                 (Some(_), Some(Some(ttl_ms))) => {
@@ -599,10 +616,24 @@ impl Engine {
                 _ => self.cache().remove(&key),
             }
         }
-        self.act_on(one.partition, &one.items);
+        // What became claimable was offered above, document and all; it need not be announced and read again.
+        let others = one.items.into_iter().filter(|item| !matches!(item, Item::Ready(..)));
+        self.act_on(one.partition, &others.collect::<Vec<_>>());
         for key in one.marked {
             self.resolve_soon(one.partition, key);
         }
+    }
+
+    fn offer(&self, partition: Partition, execution: &Execution, version: Version) {
+        let index =
+            index::queue(&execution.namespace, &execution.lane, &execution.capabilities.route(), &execution.gate());
+        let held = execution.held();
+        self.scheduler().ready().offer(Candidate {
+            execution: execution.clone(),
+            version,
+            fence: fence_of(held.epoch, held.lease_id),
+            queue: QueueId { partition, index },
+        });
     }
 
     /// Waits a little before the next try, longer each time, and never in step with others.
@@ -613,7 +644,12 @@ impl Engine {
     }
 
     /// Builds one try of a command without sending it, for callers that send several at once.
-    pub(crate) async fn prepare<C: Command>(&self, partition: Partition, command: CommandId, verb: &C) -> Result<(C::Outcome, Prepared)> {
+    pub(crate) async fn prepare<C: Command>(
+        &self,
+        partition: Partition,
+        command: CommandId,
+        verb: &C,
+    ) -> Result<(C::Outcome, Prepared)> {
         let mut tx = Tx::new(self, partition, command, false);
         let outcome = verb.run(&mut tx).await?;
         Ok((outcome, tx.into_batch()))

@@ -35,18 +35,7 @@ pub struct Args {
 }
 
 /// The answer.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "outcome", rename_all = "snake_case")]
-#[schemars(rename = "FailOutcome")]
-pub enum Outcome {
-    /// There will be another attempt.
-    RetryScheduled {
-        /// When it may start.
-        at: i64,
-    },
-    /// The execution has failed.
-    TerminalFailed,
-}
+pub type Outcome = crate::execution::FailOutcome;
 
 impl Args {
     /// Refuses texts and waits that are too long.

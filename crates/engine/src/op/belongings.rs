@@ -1,6 +1,6 @@
 //! What an execution has beside its document: waitpoints, signals, logs and blobs, and how they go with it.
 
-use ff_core::execution::Execution;
+use ff_core::execution::{Execution, ResumedBy};
 use ff_core::index;
 use ff_core::suspension::Suspension;
 use ff_core::waitpoint::{CloseReason, Waitpoint};
@@ -13,7 +13,12 @@ use crate::transaction::Tx;
 
 /// Closes the waitpoints of a suspension that has ended.
 pub(crate) async fn close_waitpoints(tx: &mut Tx<'_>, suspension: &Suspension, execution: &Execution) -> Result<()> {
-    let reason = if execution.is_terminal() { CloseReason::ExecutionEnded } else { CloseReason::SuspensionEnded };
+    let reason = match (execution.is_terminal(), execution.resumed_by) {
+        (true, _) => CloseReason::ExecutionEnded,
+        (false, ResumedBy::Timeout) => CloseReason::TimedOut,
+        (false, ResumedBy::Operator) => CloseReason::Resumed,
+        (false, ResumedBy::Signals | ResumedBy::Nothing) => CloseReason::Satisfied,
+    };
     let keys = suspension.waitpoints.iter().map(Waitpoint::key_of).collect();
     for loaded in tx.load_many::<Waitpoint>(keys).await?.into_iter().flatten() {
         let mut waitpoint = loaded.document;

@@ -5,7 +5,7 @@ use ff_core::op::Claim;
 use ff_core::op::claim::{Args, ClaimMode, Outcome};
 use ff_core::op::view::Task;
 use ff_core::worker::Worker;
-use ff_core::{LeaseId, ResumeSignal, Result, SignalId, limits};
+use ff_core::{LeaseId, Result, ResumeSignal, SignalId, limits};
 use tokio::sync::oneshot;
 
 use super::payload::Which;
@@ -39,7 +39,11 @@ impl Engine {
             _ => None,
         };
         Ask {
-            criteria: Criteria { namespace, lanes: args.lanes.clone(), capabilities: args.capabilities.clone() },
+            criteria: Criteria {
+                namespace,
+                lanes: args.lanes.iter().cloned().collect(),
+                capabilities: args.capabilities.clone(),
+            },
             worker_id: worker.map_or_else(|| args.instance_id.clone(), |worker| worker.worker_id),
             instance_id: args.instance_id.clone(),
             lease_ids,

@@ -5,8 +5,7 @@ use ff_core::execution::{DEFAULT_LANE, Execution, NewExecution};
 use ff_core::idempotency::IdempotencyRecord;
 use ff_core::op::CreateExecution;
 use ff_core::op::create_execution::{Args, Outcome};
-use ff_core::{Blob, Code, Document, Error, ExecutionId, Result};
-use sha2::{Digest, Sha256};
+use ff_core::{Blob, Code, Error, ExecutionId, Result};
 
 use super::payload;
 use crate::engine::{Caller, Engine, Handle};
@@ -75,7 +74,7 @@ impl Engine {
         self.check_submission(&namespace, &lane).await?;
         let (input, blob) = payload::divide(args.input()?);
         let id = self.submission_id(&namespace, args)?;
-        let mut request = NewExecution {
+        let request = NewExecution {
             id,
             namespace,
             lane,
@@ -92,11 +91,10 @@ impl Engine {
             deadline_at: args.deadline_at,
             flow: args.flow_id,
             node: args.node.clone().unwrap_or_default(),
-            request_hash: Blob::default(),
+            request_hash: Blob::from(args.content_digest()[..16].to_vec()),
             trace_context: args.trace_context.clone().unwrap_or_default(),
         };
         request.validate()?;
-        request.request_hash = request_hash(&request, args, blob.as_ref())?;
         let window_ms = args.dedup_window_ms.unwrap_or(self.options().dedup_window_ms);
         let key = args.idempotency_key.clone().map(|key| (key, window_ms));
         Ok(Submission { request, blob, key, own_id: args.execution_id.is_some() })
@@ -122,30 +120,6 @@ impl Engine {
             None => ExecutionId::solo(self.partitions(), &mint),
         })
     }
-}
-
-/// Sixteen bytes of SHA-256 over the request with its defaults filled in, without its identity and trace context.
-fn request_hash(request: &NewExecution, args: &Args, blob: Option<&Bytes>) -> Result<Blob> {
-    let mut normal = request.clone();
-    normal.id = ExecutionId { partition: request.id.partition, ..Default::default() };
-    normal.trace_context.clear();
-    normal.delay_until = None;
-    normal.policy.timeout.execution_deadline_ms = None;
-    let mut hasher = Sha256::new();
-    hasher.update(Execution::create(normal, 0)?.encode());
-    let rest = (
-        request.delay_until,
-        request.deadline_at,
-        request.policy.timeout.execution_deadline_ms,
-        &args.dependencies,
-        &args.join,
-        args.parent.as_ref().map(|parent| parent.execution_id),
-    );
-    hasher.update(rmp_serde::to_vec(&rest).map_err(|error| Error::new(Code::Internal, error.to_string()))?);
-    if let Some(blob) = blob {
-        hasher.update(blob);
-    }
-    Ok(Blob::from(hasher.finalize()[..16].to_vec()))
 }
 
 /// An execution of its own. The first try needs no read; a conflict says that something is there, and what.

@@ -1,8 +1,8 @@
 //! Shows the state of an execution.
 
+use ff_core::Result;
 use ff_core::op::GetState;
 use ff_core::op::get_state::{Args, Outcome};
-use ff_core::Result;
 
 use crate::engine::{Caller, Engine, Handle};
 

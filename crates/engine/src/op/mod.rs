@@ -15,8 +15,8 @@ pub(crate) mod change;
 pub(crate) mod payload;
 pub(crate) mod view;
 
-pub(crate) use create_execution::Submission;
 pub(crate) use belongings::{close_waitpoints, remove_execution};
+pub(crate) use create_execution::Submission;
 
 use ff_core::execution::Execution;
 use ff_core::{Code, Error, ExecutionId, Result};

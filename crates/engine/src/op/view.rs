@@ -126,7 +126,7 @@ pub(crate) fn lease(lease: &Lease, lease_until: i64) -> LeaseView {
 
 /// Where a child's join stands.
 pub(crate) fn join(join: &ff_core::join::Join) -> JoinView {
-    JoinView { policy: join.policy.clone(), total: join.total, satisfied: join.succeeded, failed: join.failed }
+    JoinView { policy: join.policy.clone(), total: join.total, succeeded: join.succeeded, failed: join.failed }
 }
 
 /// Empty text means that nothing was said.

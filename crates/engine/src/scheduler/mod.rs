@@ -7,7 +7,7 @@ pub(crate) mod admission;
 pub(crate) mod ready;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
 use ff_core::event::Effects;
 use ff_core::execution::{Claim, ClaimedAttempt, Execution};

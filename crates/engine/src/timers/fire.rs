@@ -18,9 +18,7 @@ impl Engine {
         };
         let command = self.fresh_command();
         match (key.kind(), due) {
-            (kind::EXECUTION, Due::Lease) => {
-                self.transact(partition, command, &ExpireLease { key, score }).await
-            }
+            (kind::EXECUTION, Due::Lease) => self.transact(partition, command, &ExpireLease { key, score }).await,
             (kind::EXECUTION, Due::Timer) => self.transact(partition, command, &FireExecution { key, score }).await,
             (kind::WAITPOINT, _) => self.transact(partition, command, &ExpireWaitpoint { key, score }).await,
             _ => self.fire_other(partition, key, due, score).await,
@@ -127,4 +125,3 @@ pub(crate) fn repair_due(tx: &mut Tx<'_>, key: &Key, next: Option<i64>, score: i
 pub(crate) fn execution_id(partition: Partition, key: &Key) -> Option<ExecutionId> {
     key.uuid().map(|uuid| ExecutionId { partition: partition.number, uuid })
 }
-
