@@ -10,6 +10,7 @@ pub mod budget;
 pub mod capability;
 pub mod condition;
 pub mod deployment;
+pub mod documents;
 pub mod edge;
 pub mod encoding;
 pub mod error;

@@ -104,7 +104,9 @@ pub use real::TokioEnv;
 mod real {
     #![expect(clippy::disallowed_methods, reason = "this is the one place where the engine meets the real world")]
 
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
+
+    use tokio::time::Instant;
 
     use super::{BoxFuture, Env, TaskHandle};
 

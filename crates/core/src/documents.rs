@@ -1,0 +1,44 @@
+//! Every kind of document, for code that must treat them all alike: the reconcilers, the doctor and the checkers.
+
+use crate::encoding::Document;
+use crate::error::{Code, Error, Result};
+use crate::index::{Indexed, kind};
+use crate::key::{Entry, Key};
+
+/// The index entries a stored document must have, whatever it is. `None`: this version does not know its kind.
+pub fn index_entries(key: &Key, body: &[u8], lease_until: i64) -> Result<Option<Vec<Entry>>> {
+    fn of<D: Indexed>(key: &Key, body: &[u8], lease_until: i64) -> Result<Option<Vec<Entry>>> {
+        let document = D::decode(body)?;
+        if document.key() != *key {
+            let found = document.key();
+            return Err(Error::new(Code::CorruptDocument, format!("{key:?} holds the document of {found:?}")));
+        }
+        Ok(Some(document.index_entries(lease_until)))
+    }
+    let of_kind = match key.kind() {
+        kind::EXECUTION => of::<crate::execution::Execution>,
+        kind::FLOW => of::<crate::flow::Flow>,
+        kind::EDGE => of::<crate::edge::Edge>,
+        kind::WAITPOINT => of::<crate::waitpoint::Waitpoint>,
+        kind::SIGNAL => of::<crate::signal::Signal>,
+        kind::BUDGET => of::<crate::budget::Budget>,
+        kind::QUOTA => of::<crate::quota::QuotaPolicy>,
+        kind::SLOT => of::<crate::slot::Slot>,
+        kind::WORKER => of::<crate::worker::Worker>,
+        kind::SERVER => of::<crate::worker::Server>,
+        kind::LANE => of::<crate::lane::Lane>,
+        kind::TOKEN => of::<crate::api_token::ApiToken>,
+        // These have no entries by design.
+        kind::RECORD | kind::SECRETS | kind::DEPLOYMENT | kind::SUMMARY => return Ok(Some(Vec::new())),
+        _ => return Ok(None),
+    };
+    of_kind(key, body, lease_until)
+}
+
+/// Asserts what must hold inside a document, where its kind has such rules.
+pub fn check(key: &Key, body: &[u8]) -> Result<()> {
+    match key.kind() {
+        kind::EXECUTION => crate::execution::Execution::decode(body)?.check(),
+        _ => Ok(()),
+    }
+}

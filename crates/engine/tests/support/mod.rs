@@ -1,0 +1,129 @@
+//! An engine on the memory store under virtual time: in a test with `start_paused = true` time moves by itself to the
+//! next timer whenever nothing else can happen, so a test of a day's retention takes no time and never sleeps.
+#![expect(dead_code, reason = "each test binary uses a part of it")]
+
+use std::sync::Arc;
+
+use ff_core::op::Operation;
+use ff_core::{Code, ExecutionId, PublicState, Result, documents};
+use ff_engine::env::TokioEnv;
+use ff_engine::{Caller, Engine, Handle, Options};
+use ff_store::memory::MemoryStore;
+use serde_json::{Value, json};
+
+/// The store's time at the start of every test.
+pub const START: i64 = 1_800_000_000_000;
+
+/// An engine and the store behind it.
+pub struct Harness {
+    pub engine: Engine,
+    pub store: Arc<MemoryStore>,
+    pub caller: Caller,
+}
+
+impl Harness {
+    /// A fresh deployment with default options.
+    pub async fn start() -> Self {
+        Self::with(Options::default()).await
+    }
+
+    /// A fresh deployment.
+    pub async fn with(options: Options) -> Self {
+        let began = tokio::time::Instant::now();
+        let clock = move || START + i64::try_from(began.elapsed().as_millis()).expect("tests are short");
+        let store = Arc::new(MemoryStore::with_clock(Arc::new(clock)));
+        let engine = Engine::start(store.clone(), Arc::new(TokioEnv::current()), options).await.expect("it starts");
+        Self { engine, store, caller: Caller::system() }
+    }
+
+    /// Calls an operation with arguments as a client would write them.
+    pub async fn call<O: Operation>(&self, args: Value) -> Result<O::Outcome>
+    where
+        Engine: Handle<O>,
+    {
+        let args = serde_json::from_str(&args.to_string()).expect("the arguments are readable");
+        self.engine.call::<O>(&self.caller, args).await
+    }
+
+    /// Calls an operation that must succeed.
+    pub async fn must<O: Operation>(&self, args: Value) -> O::Outcome
+    where
+        Engine: Handle<O>,
+    {
+        match self.call::<O>(args.clone()).await {
+            Ok(outcome) => outcome,
+            Err(error) => panic!("{} {args}: {error:?}", O::NAME),
+        }
+    }
+
+    /// Calls an operation that must be refused.
+    pub async fn refused<O: Operation>(&self, args: Value) -> Code
+    where
+        Engine: Handle<O>,
+    {
+        match self.call::<O>(args.clone()).await {
+            Ok(outcome) => panic!("{} {args} succeeded: {outcome:?}", O::NAME),
+            Err(error) => error.code,
+        }
+    }
+
+    /// Submits an execution of kind `test`, with more arguments.
+    pub async fn submit(&self, more: Value) -> ExecutionId {
+        let mut args = json!({ "kind": "test" });
+        args.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+        self.must::<ff_core::op::CreateExecution>(args).await.execution_id
+    }
+
+    /// Claims one task of the default lane, waiting up to ten seconds for it.
+    pub async fn claim(&self) -> Option<ff_core::op::view::Task> {
+        self.claim_with(json!({})).await
+    }
+
+    /// Claims one task, with more arguments.
+    pub async fn claim_with(&self, more: Value) -> Option<ff_core::op::view::Task> {
+        let mut args = json!({ "instance_id": "w-1", "lanes": ["default"], "wait_ms": 10_000 });
+        args.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+        self.must::<ff_core::op::Claim>(args).await.tasks.pop()
+    }
+
+    /// The public state of an execution.
+    pub async fn state(&self, id: &ExecutionId) -> PublicState {
+        self.must::<ff_core::op::GetState>(json!({ "execution_id": id })).await.public_state
+    }
+
+    /// Lets virtual time pass.
+    pub async fn pass(&self, ms: u64) {
+        tokio::time::sleep(std::time::Duration::from_millis(ms)).await;
+    }
+
+    /// Every document is legal, and the indexes hold exactly the entries that the documents justify.
+    pub fn check(&self) {
+        let now = self.store.now();
+        self.store.inspect(|contents| {
+            for (partition, contents) in contents.partitions() {
+                let mut expected = std::collections::BTreeSet::new();
+                for (key, raw) in contents.documents().filter(|(_, raw)| raw.present(now)) {
+                    documents::check(key, &raw.body).unwrap_or_else(|error| panic!("{partition} {key:?}: {error:?}"));
+                    let entries = documents::index_entries(key, &raw.body, raw.lease_until)
+                        .unwrap_or_else(|error| panic!("{partition} {key:?}: {error:?}"))
+                        .unwrap_or_else(|| panic!("{partition} {key:?} is of no known kind"));
+                    expected.extend(entries.into_iter().map(|entry| (entry.index, entry.member, entry.score)));
+                }
+                let found: std::collections::BTreeSet<_> =
+                    contents.entries().map(|(index, score, member)| (index.clone(), member.clone(), score)).collect();
+                let missing: Vec<_> = expected.difference(&found).collect();
+                let surplus: Vec<_> = found.difference(&expected).collect();
+                assert!(
+                    missing.is_empty() && surplus.is_empty(),
+                    "{partition}: missing {missing:?}, surplus {surplus:?}"
+                );
+            }
+        });
+    }
+
+    /// Checks everything and stops.
+    pub async fn finish(self) {
+        self.check();
+        self.engine.close().await;
+    }
+}
