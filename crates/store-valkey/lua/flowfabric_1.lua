@@ -2,8 +2,10 @@
 -- The one function library of FlowFabric: guarded commits and reads of one partition.
 --
 -- It knows nothing of executions or flows. A function has no rollback, so a batch is judged completely (guards, log
--- numbers, types of what it touches) before its first write, and the writes after that cannot fail. Requests are flat
--- msgpack arrays that begin with the revision and their own length; numbers in them are positions in KEYS.
+-- numbers, types of what it touches) before its first write, and the writes after that cannot fail. The first argument
+-- is a flat msgpack sequence that begins with the revision and its own length; numbers in it are positions in KEYS, and in
+-- ARGV for what is stored as it is: Lua hashes every byte of every string, so bodies come as arguments of their own and
+-- are never put together here.
 --
 -- Keys of a partition, behind its hash tag: r = names of its non-empty indexes, w = what barriers write,
 -- d<key> = document, b<key> = blob, i<name> = index, l<key> = log.
@@ -17,12 +19,12 @@ local NO_TIME = '\0\0\0\0\0\0\0\0'
 local CHUNK = 1000
 
 -- Locals are faster than globals, but a library may not touch globals while it is loaded: the first call sets them.
-local call, sub, format, match, pack, unpack_struct
+local call, sub, format, match, pack, unpack_struct, unpack_items
 
 local function begin()
   if not call then
     call, sub, format, match = server.call, string.sub, string.format, string.match
-    pack, unpack_struct = struct.pack, struct.unpack
+    pack, unpack_struct, unpack_items = struct.pack, struct.unpack, cmsgpack.unpack
   end
 end
 
@@ -33,9 +35,10 @@ end
 
 -- The request, or the reason why it is not for this library.
 local function request(args)
-  local p = cmsgpack.unpack(args[1])
-  if type(p) ~= 'table' or type(p[1]) ~= 'number' then
-    return nil, 'FFREQUEST not a request'
+  -- A sequence of items makes one table of the right size; the stack holds no large one, so those come as an array.
+  local p = { unpack_items(args[1]) }
+  if type(p[1]) == 'table' then
+    p = p[1]
   end
   if p[1] ~= REVISION then
     return nil, format('FFLIBRARY %d', REVISION)
@@ -67,272 +70,306 @@ local function log_end(key)
   return { next = tonumber(sequence) + 1, at = tonumber(at) }
 end
 
-local function commit(keys, args)
+-- The commit that runs now. One runs at a time, and its state out here spares every call a set of closures.
+-- p is the request and i the position in it; argv holds what is stored as it is. Of documents (header or false), indexes (cardinality) and logs, what this
+-- call has looked at is kept by position in KEYS.
+local keys, argv, p, i, now
+local headers, cards, logs
+-- Whether anything reached the replication stream: only what changed something does. Too few may be counted, never
+-- too many.
+local wrote
+
+local function header(k)
+  local known = headers[k]
+  if known == nil then
+    known = call('GETRANGE', keys[k], 0, HEADER - 1)
+    if known == '' then
+      known = false
+    elseif #known < HEADER then
+      error('FFCORRUPT a document is too short')
+    elseif sub(known, 49, 56) ~= NO_TIME and unpack_struct('>I8', known, 49) <= now then
+      known = false
+    end
+    headers[k] = known
+  end
+  return known
+end
+
+-- What a guard found instead of what it wanted: a word, where, and the evidence. Moves behind the guard.
+local function check_guard()
+  local kind, k = p[i], p[i + 1]
+  if kind == 6 then
+    i = i + 2
+    if now > k then
+      return { 'late', 0, now }
+    end
+    return nil
+  elseif kind == 7 then
+    local log, expected, earlier = logs[k], p[i + 2], p[i + 3]
+    i = i + 4
+    if not log then
+      log = log_end(keys[k])
+      logs[k] = log
+    end
+    if log.next + earlier ~= expected then
+      return { 'sequence', k, log.next + earlier }
+    end
+    return nil
+  end
+  local h = header(k)
+  if kind == 1 then
+    i = i + 2
+    return h and { 'exists', k, sub(h, 1, 16) }
+  elseif kind == 2 or kind == 3 then
+    local wanted = p[i + 2]
+    i = i + 3
+    if not h then
+      return { 'missing', k, '' }
+    elseif kind == 2 then
+      return sub(h, 1, 16) ~= wanted and { 'version', k, sub(h, 1, 16) }
+    end
+    return sub(h, 17, 40) ~= wanted and { 'fence', k, sub(h, 17, 40) }
+  elseif kind ~= 4 and kind ~= 5 then
+    error('FFREQUEST unknown guard')
+  end
+  i = i + 2
+  if not h then
+    return { 'missing', k, '' }
+  end
+  local lease_until = unpack_struct('>I8', h, 41)
+  if kind == 4 then
+    return lease_until <= now and { 'over', k, lease_until }
+  end
+  return lease_until > now and { 'holds', k, lease_until }
+end
+
+-- The name of an index is what stands behind the tag and the marker; the registry's key is tag and marker.
+local function set_entry(k, member, score)
+  local added = call('ZADD', keys[k], score, member)
+  if added > 0 then
+    local card = cards[k]
+    if card == 0 then
+      call('ZADD', keys[1], 0, sub(keys[k], #keys[1] + 1))
+    end
+    cards[k] = card + added
+    wrote = true
+  end
+end
+
+local function remove_entry(k, member)
+  local card = cards[k]
+  if card > 0 and call('ZREM', keys[k], member) == 1 then
+    if card == 1 then
+      call('ZREM', keys[1], sub(keys[k], #keys[1] + 1))
+    end
+    cards[k] = card - 1
+    wrote = true
+  end
+end
+
+-- Each of these does one kind of effect: a count, then as many effects.
+
+local function apply_puts()
+  local p, at = p, i + 1
+  for _ = 1, p[i] do
+    local k, value, expires_at, ttl = p[at], p[at + 1], p[at + 2], p[at + 3]
+    at = at + 4
+    local key, old = keys[k], ttl < 0 and header(k)
+    if not expires_at then
+      call('SET', key, argv[value])
+      wrote = true
+    elseif tonumber(expires_at) > now then
+      call('SET', key, argv[value], 'PXAT', expires_at)
+      wrote = true
+    else
+      wrote = call('DEL', key) == 1 or wrote
+      ttl = 0
+      old = false
+    end
+    -- The value comes without the end of a lease.
+    if ttl > 0 then
+      call('SETRANGE', key, 40, pack('>I8', now + ttl))
+    elseif old then
+      local lease_until = sub(old, 41, 48)
+      if lease_until ~= NO_TIME then
+        call('SETRANGE', key, 40, lease_until)
+      end
+    end
+    -- Read again if a later batch of this call asks; most calls have one.
+    headers[k] = nil
+  end
+  i = at
+end
+
+local function apply_deletes()
+  local count = p[i]
+  for n = i + 1, i + count do
+    wrote = call('DEL', keys[p[n]]) == 1 or wrote
+    headers[p[n]] = false
+  end
+  i = i + 1 + count
+end
+
+local function apply_entries()
+  local p, at = p, i + 1
+  for _ = 1, p[i] do
+    local k, member, score = p[at], p[at + 1], p[at + 2]
+    at = at + 3
+    if score then
+      set_entry(k, member, score)
+    else
+      remove_entry(k, member)
+    end
+  end
+  i = at
+end
+
+local function apply_leases()
+  local p, at = p, i + 1
+  for _ = 1, p[i] do
+    local k, ttl, index, member = p[at], p[at + 1], p[at + 2], p[at + 3]
+    at = at + 4
+    -- Position 0: the put of this batch carried the instant already.
+    if k > 0 then
+      local h = header(k)
+      if h then
+        local lease_until = ttl > 0 and pack('>I8', now + ttl) or NO_TIME
+        call('SETRANGE', keys[k], 40, lease_until)
+        headers[k] = nil
+        wrote = true
+      end
+    end
+    if ttl > 0 then
+      set_entry(index, member, format('%.0f', now + ttl))
+    else
+      remove_entry(index, member)
+    end
+  end
+  i = at
+end
+
+local function apply_appends()
+  local p, at = p, i + 1
+  local sequences = {}
+  for a = 1, p[i] do
+    local k, cap, first, last = p[at], p[at + 1], p[at + 2], p[at + 3]
+    at = at + 4
+    local key, log = keys[k], logs[k]
+    local instant = log.at > now and log.at or now
+    local sequence = log.next
+    sequences[a] = sequence
+    for record = first, last do
+      local id = format('%.0f-%.0f', sequence, instant)
+      if cap > 0 and record == last then
+        call('XADD', key, 'MAXLEN', '~', cap, id, '', argv[record])
+      else
+        call('XADD', key, id, '', argv[record])
+      end
+      sequence = sequence + 1
+    end
+    log.next, log.at = sequence, instant
+    wrote = true
+  end
+  i = at
+  return sequences
+end
+
+local function apply_trims()
+  local p, at = p, i + 1
+  for _ = 1, p[i] do
+    local k, before = p[at], p[at + 1]
+    at = at + 2
+    if before then
+      wrote = call('XTRIM', keys[k], 'MINID', before) > 0 or wrote
+    else
+      wrote = call('DEL', keys[k]) == 1 or wrote
+      logs[k] = { next = 1, at = 0 }
+    end
+  end
+  i = at
+end
+
+local function apply_blobs()
+  local p, at = p, i + 1
+  for _ = 1, p[i] do
+    local k, value = p[at], p[at + 1]
+    at = at + 2
+    if value > 0 then
+      call('SET', keys[k], argv[value])
+      wrote = true
+    else
+      wrote = call('DEL', keys[k]) == 1 or wrote
+    end
+  end
+  i = at
+end
+
+local function send_hints()
+  local count = p[i]
+  for n = i + 1, i + count do
+    call(p[4], p[5], p[n])
+  end
+  i = i + 1 + count
+end
+
+-- Looks at the indexes and logs of a batch: what has the wrong type fails here, before the first write.
+local function look_at_what_is_touched()
+  local count = p[i]
+  for n = i + 1, i + count do
+    local k = p[n]
+    if not cards[k] then
+      cards[k] = call('ZCARD', keys[k])
+    end
+  end
+  i = i + 1 + count
+  count = p[i]
+  for n = i + 1, i + count do
+    local k = p[n]
+    if not logs[k] then
+      logs[k] = log_end(keys[k])
+    end
+  end
+  i = i + 1 + count
+end
+
+local function commit_batch()
+  local behind, guards = p[i], p[i + 1]
+  i = i + 2
+  for _ = 1, guards do
+    local found = check_guard()
+    if found then
+      i = behind
+      return found
+    end
+  end
+  look_at_what_is_touched()
+  apply_puts()
+  apply_deletes()
+  apply_entries()
+  apply_leases()
+  local sequences = apply_appends()
+  apply_trims()
+  apply_blobs()
+  send_hints()
+  return sequences
+end
+
+local function commit(given_keys, args)
   begin()
-  local p, refused = request(args)
+  local refused
+  p, refused = request(args)
   if not p then
     return server.error_reply(refused)
   end
-  local barrier, publish, channel = p[3], p[4], p[5]
-  local now = milliseconds()
-  local registry = keys[1]
-  local name_at = #registry + 1
+  keys, argv, i, now = given_keys, args, 7, milliseconds()
+  headers, cards, logs, wrote = {}, {}, {}, false
   local reply = { now }
-  local wrote = false
-  -- What this call knows of documents (header or false), indexes (cardinality) and logs, by position in KEYS.
-  local headers, cards, logs = {}, {}, {}
-  local i = 7
-
-  local function header(k)
-    local known = headers[k]
-    if known == nil then
-      known = call('GETRANGE', keys[k], 0, HEADER - 1)
-      if known == '' then
-        known = false
-      elseif #known < HEADER then
-        error('FFCORRUPT a document is too short')
-      elseif sub(known, 49, 56) ~= NO_TIME and unpack_struct('>I8', known, 49) <= now then
-        known = false
-      end
-      headers[k] = known
-    end
-    return known
+  for n = 2, p[6] + 1 do
+    reply[n] = commit_batch()
   end
-
-  -- What the first guard that does not hold found: a word, where, and the evidence.
-  local function conflict(guards)
-    local found
-    for _ = 1, guards do
-      local kind, k = p[i], p[i + 1]
-      if kind == 2 then
-        local h, wanted = header(k), p[i + 2]
-        i = i + 3
-        if not found then
-          if not h then
-            found = { 'missing', k, '' }
-          elseif sub(h, 1, 16) ~= wanted then
-            found = { 'version', k, sub(h, 1, 16) }
-          end
-        end
-      elseif kind == 1 then
-        local h = header(k)
-        i = i + 2
-        if h and not found then
-          found = { 'exists', k, sub(h, 1, 16) }
-        end
-      elseif kind == 3 then
-        local h, wanted = header(k), p[i + 2]
-        i = i + 3
-        if not found then
-          if not h then
-            found = { 'missing', k, '' }
-          elseif sub(h, 17, 40) ~= wanted then
-            found = { 'fence', k, sub(h, 17, 40) }
-          end
-        end
-      elseif kind == 4 or kind == 5 then
-        local h = header(k)
-        i = i + 2
-        if not found then
-          if not h then
-            found = { 'missing', k, '' }
-          else
-            local lease_until = unpack_struct('>I8', h, 41)
-            if kind == 4 and lease_until <= now then
-              found = { 'over', k, lease_until }
-            elseif kind == 5 and lease_until > now then
-              found = { 'holds', k, lease_until }
-            end
-          end
-        end
-      elseif kind == 6 then
-        i = i + 2
-        if not found and now > k then
-          found = { 'late', 0, now }
-        end
-      elseif kind == 7 then
-        local log, expected, before = logs[k], p[i + 2], p[i + 3]
-        i = i + 4
-        if not log then
-          log = log_end(keys[k])
-          logs[k] = log
-        end
-        if not found and log.next + before ~= expected then
-          found = { 'sequence', k, log.next + before }
-        end
-      else
-        error('FFREQUEST unknown guard')
-      end
-    end
-    return found
-  end
-
-  local function set_entry(k, member, score)
-    local added = call('ZADD', keys[k], score, member)
-    if added > 0 then
-      local card = cards[k]
-      if card == 0 then
-        call('ZADD', registry, 0, sub(keys[k], name_at))
-      end
-      cards[k] = card + added
-    end
-    wrote = true
-  end
-
-  local function remove_entry(k, member)
-    local card = cards[k]
-    if card > 0 and call('ZREM', keys[k], member) == 1 then
-      if card == 1 then
-        call('ZREM', registry, sub(keys[k], name_at))
-      end
-      cards[k] = card - 1
-      wrote = true
-    end
-  end
-
-  local function apply(command)
-    i = i + 1
-    for _ = 1, p[i - 1] do -- puts
-      local k, fence, expires, expires_at, ttl, body = p[i], p[i + 1], p[i + 2], p[i + 3], p[i + 4], p[i + 5]
-      i = i + 6
-      local old, lease_until = headers[k], NO_TIME
-      if ttl > 0 then
-        lease_until = pack('>I8', now + ttl)
-      elseif ttl < 0 and old then
-        lease_until = sub(old, 41, 48)
-      end
-      local new = command .. fence .. lease_until .. expires
-      if expires_at == '' then
-        call('SET', keys[k], new .. body)
-        headers[k] = new
-      elseif tonumber(expires_at) > now then
-        call('SET', keys[k], new .. body, 'PXAT', expires_at)
-        headers[k] = new
-      else
-        call('DEL', keys[k])
-        headers[k] = false
-      end
-      wrote = true
-    end
-    i = i + 1
-    for _ = 1, p[i - 1] do -- deletes
-      call('DEL', keys[p[i]])
-      headers[p[i]] = false
-      i = i + 1
-      wrote = true
-    end
-    i = i + 1
-    for _ = 1, p[i - 1] do -- entries
-      local k, member, score = p[i], p[i + 1], p[i + 2]
-      i = i + 3
-      if score == '' then
-        remove_entry(k, member)
-      else
-        set_entry(k, member, score)
-      end
-    end
-    i = i + 1
-    for _ = 1, p[i - 1] do -- leases
-      local k, ttl, index, member = p[i], p[i + 1], p[i + 2], p[i + 3]
-      i = i + 4
-      -- Position 0: the put of this batch carried the instant already.
-      if k > 0 then
-        local h = header(k)
-        if h then
-          local lease_until = ttl > 0 and pack('>I8', now + ttl) or NO_TIME
-          call('SETRANGE', keys[k], 40, lease_until)
-          headers[k] = sub(h, 1, 40) .. lease_until .. sub(h, 49, 56)
-          wrote = true
-        end
-      end
-      if ttl > 0 then
-        set_entry(index, member, format('%.0f', now + ttl))
-      else
-        remove_entry(index, member)
-      end
-    end
-    local sequences = {}
-    i = i + 1
-    for a = 1, p[i - 1] do -- appends
-      local k, cap, records = p[i], p[i + 1], p[i + 2]
-      i = i + 3
-      local log = logs[k]
-      local at = log.at > now and log.at or now
-      sequences[a] = log.next
-      for r = 1, records do
-        local id = format('%.0f-%.0f', log.next, at)
-        if cap > 0 and r == records then
-          call('XADD', keys[k], 'MAXLEN', '~', format('%.0f', cap), id, '', p[i])
-        else
-          call('XADD', keys[k], id, '', p[i])
-        end
-        log.next = log.next + 1
-        i = i + 1
-      end
-      log.at = at
-      wrote = true
-    end
-    i = i + 1
-    for _ = 1, p[i - 1] do -- trims
-      local k, before = p[i], p[i + 1]
-      i = i + 2
-      if before == '' then
-        call('DEL', keys[k])
-        logs[k] = { next = 1, at = 0 }
-      else
-        call('XTRIM', keys[k], 'MINID', before)
-      end
-      wrote = true
-    end
-    i = i + 1
-    for _ = 1, p[i - 1] do -- blobs
-      local k, bytes = p[i], p[i + 1]
-      i = i + 2
-      if bytes == false then
-        call('DEL', keys[k])
-      else
-        call('SET', keys[k], bytes)
-      end
-      wrote = true
-    end
-    i = i + 1
-    for _ = 1, p[i - 1] do -- hints
-      call(publish, channel, p[i])
-      i = i + 1
-    end
-    return sequences
-  end
-
-  for _ = 1, p[6] do
-    local behind, command, guards = p[i], p[i + 1], p[i + 2]
-    i = i + 3
-    local found = conflict(guards)
-    if found then
-      i = behind
-      reply[#reply + 1] = found
-    else
-      i = i + 1
-      for _ = 1, p[i - 1] do -- indexes touched
-        local k = p[i]
-        if not cards[k] then
-          cards[k] = call('ZCARD', keys[k])
-        end
-        i = i + 1
-      end
-      i = i + 1
-      for _ = 1, p[i - 1] do -- logs touched
-        local k = p[i]
-        if not logs[k] then
-          logs[k] = log_end(keys[k])
-        end
-        i = i + 1
-      end
-      reply[#reply + 1] = apply(command)
-    end
-  end
-  if barrier ~= 0 and not wrote then
+  if p[3] ~= 0 and not wrote then
     -- WAIT speaks of what its connection wrote: an answer that was only read needs a write behind it.
-    call('SET', keys[barrier], '')
+    call('SET', keys[p[3]], '')
   end
   return reply
 end

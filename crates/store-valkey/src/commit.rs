@@ -7,7 +7,7 @@ use ff_store::{
 };
 use uuid::Uuid;
 
-use crate::packing::{Keys, Packed, Space, function_call};
+use crate::packing::{Keys, Packed, Space, Values, function_call};
 use crate::resp::Frame;
 
 /// One call runs undisturbed on its node: more operations than this go in several, so that others get their turn.
@@ -52,15 +52,18 @@ pub(crate) fn split(batches: &[Batch]) -> Vec<&[Batch]> {
 pub(crate) fn encode(partition: Partition, batches: &[Batch], style: Style) -> Result<CommitCall> {
     let mut keys = Keys::new(partition);
     let mut request = Packed::new();
+    let mut values = Values::default();
     let barrier = if style.barrier { keys.position(Space::Barrier, b"") } else { 0 };
-    let channel = if style.sharded { slot_channel(partition) } else { CHANNEL.to_vec() };
-    request
-        .count(barrier)
-        .string(if style.sharded { b"SPUBLISH" } else { b"PUBLISH" })
-        .string(&channel)
-        .count(batches.len());
+    request.count(barrier);
+    // How hints travel is said only where there are some.
+    match batches.iter().any(|batch| !batch.hints.is_empty()) {
+        true if style.sharded => request.string(b"SPUBLISH").string(&slot_channel(partition)),
+        true => request.string(b"PUBLISH").string(CHANNEL),
+        false => request.nothing().nothing(),
+    };
+    request.count(batches.len());
     for batch in batches {
-        let body = encode_batch(&mut keys, batch)?;
+        let body = encode_batch(&mut keys, &mut values, batch)?;
         // Where the next batch begins, so that a conflict can skip this one: two items stand before the request's
         // own, one is this number, and Lua counts from 1.
         request.count(request.len() + body.len() + 4);
@@ -69,7 +72,7 @@ pub(crate) fn encode(partition: Partition, batches: &[Batch], style: Style) -> R
     // A batch that frees memory runs on a full server; one that does not must not slip in with it.
     let relief = !batches.is_empty() && batches.iter().all(|batch| batch.relief);
     let function = if relief { "ff_commit_relief_1" } else { "ff_commit_1" };
-    Ok(CommitCall { bytes: function_call("FCALL", function, &keys, &request), keys, batches: batches.len() })
+    Ok(CommitCall { bytes: function_call("FCALL", function, &keys, &request, &values), keys, batches: batches.len() })
 }
 
 /// The channel of all hints on a standalone server.
@@ -80,15 +83,19 @@ pub(crate) fn slot_channel(partition: Partition) -> Vec<u8> {
     format!("flowfabric_1{partition}").into_bytes()
 }
 
-fn encode_batch(keys: &mut Keys, batch: &Batch) -> Result<Packed> {
+fn encode_batch(keys: &mut Keys, values: &mut Values, batch: &Batch) -> Result<Packed> {
     let mut p = Packed::new();
-    p.string(batch.command.as_bytes());
     encode_guards(&mut p, keys, batch);
     encode_touched(&mut p, keys, batch);
     let mut merged = vec![false; batch.leases.len()];
     p.count(batch.puts.len());
     for put in &batch.puts {
-        encode_put(&mut p, keys, put, lease_of(put, batch, &mut merged)?);
+        p.count(keys.document(&put.key)).count(values.add(header(batch, put), put.body.clone()));
+        match expiry(put) {
+            Some(at) => p.decimal(at),
+            None => p.nothing(),
+        };
+        p.number(lease_of(put, batch, &mut merged)?);
     }
     p.count(batch.deletes.len());
     for key in &batch.deletes {
@@ -100,7 +107,7 @@ fn encode_batch(keys: &mut Keys, batch: &Batch) -> Result<Packed> {
             EntryChange::Set { index, member, score } => {
                 p.count(keys.index(index)).string(member.as_bytes()).decimal(*score)
             }
-            EntryChange::Remove { index, member } => p.count(keys.index(index)).string(member.as_bytes()).string(b""),
+            EntryChange::Remove { index, member } => p.count(keys.index(index)).string(member.as_bytes()).nothing(),
         };
     }
     p.count(batch.leases.len());
@@ -110,26 +117,23 @@ fn encode_batch(keys: &mut Keys, batch: &Batch) -> Result<Packed> {
     }
     p.count(batch.appends.len());
     for append in &batch.appends {
-        p.count(keys.log(&append.log)).number(exact(append.cap)).count(append.records.len());
-        for record in &append.records {
-            p.string(record);
-        }
+        let mut positions = append.records.iter().map(|record| values.add(record.clone(), Bytes::new()));
+        let first = positions.next().unwrap_or(0);
+        let last = positions.last().unwrap_or(first);
+        p.count(keys.log(&append.log)).number(exact(append.cap)).count(first).count(last);
     }
     p.count(batch.trims.len());
     for trim in &batch.trims {
         p.count(keys.log(&trim.log));
         match trim.before {
-            u64::MAX => p.string(b""),
+            u64::MAX => p.nothing(),
             before => p.string(before.to_string().as_bytes()),
         };
     }
     p.count(batch.blobs.len());
     for blob in &batch.blobs {
-        p.count(keys.blob(&blob.key));
-        match &blob.bytes {
-            Some(bytes) => p.string(bytes),
-            None => p.nothing(),
-        };
+        let value = blob.bytes.as_ref().map_or(0, |bytes| values.add(bytes.clone(), Bytes::new()));
+        p.count(keys.blob(&blob.key)).count(value);
     }
     p.count(batch.hints.len());
     for hint in &batch.hints {
@@ -186,15 +190,16 @@ fn distinct(mut positions: Vec<usize>) -> Vec<usize> {
     positions
 }
 
-fn encode_put(p: &mut Packed, keys: &mut Keys, put: &Put, ttl: i64) {
-    // An instant past what a double holds exactly is never reached: the document does not expire.
-    let expires_at = put.expires_at.filter(|at| *at <= limits::SCORE_MAX);
-    p.count(keys.document(&put.key)).string(&fence_bytes(&put.fence));
-    match expires_at {
-        Some(at) => p.string(&at.max(1).to_be_bytes()).decimal(at.max(1)),
-        None => p.string(&[0; 8]).string(b""),
-    };
-    p.number(ttl).string(&put.body);
+/// When a document expires. An instant past what a double holds exactly is never reached.
+fn expiry(put: &Put) -> Option<i64> {
+    put.expires_at.filter(|at| *at <= limits::SCORE_MAX).map(|at| at.max(1))
+}
+
+/// What stands before the body of a stored document; the function writes the end of a lease into it.
+fn header(batch: &Batch, put: &Put) -> Bytes {
+    let lease_until = [0; 8];
+    let expires_at = expiry(put).unwrap_or(0).to_be_bytes();
+    [batch.command.as_bytes().as_slice(), &fence_bytes(&put.fence), &lease_until, &expires_at].concat().into()
 }
 
 /// The lease change that can travel with a put of the same document: its TTL, 0 to clear, -1 for none.

@@ -1,4 +1,4 @@
-//! What a function call carries: KEYS by position, and a flat msgpack array that refers to them.
+//! What a function call carries: KEYS, a flat msgpack sequence that refers to them, and the values to store.
 
 use std::collections::HashMap;
 
@@ -9,6 +9,9 @@ use crate::resp::Command;
 
 /// The revision of the library this program speaks to; every request carries it.
 pub(crate) const REVISION: u32 = 1;
+
+/// Items that Lua takes one by one.
+const SEQUENCE_MAX: u32 = 500;
 
 /// The key spaces of a partition, as the byte behind its hash tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,18 +103,33 @@ impl Keys {
     }
 }
 
+/// What is stored as it is: arguments of their own, behind the request. Positions count as in Lua's ARGV.
+#[derive(Default)]
+pub(crate) struct Values(Vec<[Bytes; 2]>);
+
+impl Values {
+    /// Adds a value that is put together of two parts.
+    pub(crate) fn add(&mut self, front: Bytes, back: Bytes) -> usize {
+        self.0.push([front, back]);
+        self.0.len() + 1
+    }
+}
+
 /// A call of a function of the library.
-pub(crate) fn function_call(command: &str, function: &str, keys: &Keys, request: &Packed) -> Bytes {
-    let mut call = Command::new(4 + keys.names.len());
+pub(crate) fn function_call(command: &str, function: &str, keys: &Keys, request: &Packed, values: &Values) -> Bytes {
+    let mut call = Command::new(4 + keys.names.len() + values.0.len());
     call.part(command.as_bytes()).part(function.as_bytes()).part(keys.names.len().to_string().as_bytes());
     for name in &keys.names {
         call.part(name);
     }
     call.part(&request.finish());
+    for [front, back] in &values.0 {
+        call.parts(&[front, back]);
+    }
     call.into_bytes()
 }
 
-/// A flat msgpack array whose length is known at its end.
+/// A flat msgpack sequence whose length is known at its end.
 pub(crate) struct Packed {
     items: usize,
     bytes: Vec<u8>,
@@ -183,12 +201,15 @@ impl Packed {
         self.bytes.extend_from_slice(&other.bytes);
     }
 
-    /// The whole array: the revision and the length in front of the items.
+    /// The whole request: the revision and the length in front of the items. A large one is wrapped into an array,
+    /// because Lua's stack does not hold it.
     fn finish(&self) -> Vec<u8> {
         let total = u32::try_from(self.items + 2).expect("a commit has a bounded number of operations");
         let mut whole = Vec::with_capacity(self.bytes.len() + 16);
-        whole.push(0xdd);
-        whole.extend_from_slice(&total.to_be_bytes());
+        if total > SEQUENCE_MAX {
+            whole.push(0xdd);
+            whole.extend_from_slice(&total.to_be_bytes());
+        }
         whole.push(0xce);
         whole.extend_from_slice(&REVISION.to_be_bytes());
         whole.push(0xce);

@@ -9,7 +9,7 @@ use ff_store::{
 use uuid::Uuid;
 
 use crate::commit::parse_fence;
-use crate::packing::{Keys, Packed, Space, function_call};
+use crate::packing::{Keys, Packed, Space, Values, function_call};
 use crate::resp::Frame;
 
 /// More than any page holds; a larger limit means "all".
@@ -25,7 +25,7 @@ pub(crate) fn encode(partition: Partition, queries: &[Query]) -> Bytes {
     for query in queries {
         encode_query(&mut p, &mut keys, query);
     }
-    function_call("FCALL_RO", "ff_read_1", &keys, &p)
+    function_call("FCALL_RO", "ff_read_1", &keys, &p, &Values::default())
 }
 
 fn encode_query(p: &mut Packed, keys: &mut Keys, query: &Query) {

@@ -66,8 +66,15 @@ impl Command {
     }
 
     pub(crate) fn part(&mut self, part: &[u8]) -> &mut Self {
-        number_line(&mut self.0, b'$', part.len());
-        self.0.extend_from_slice(part);
+        self.parts(&[part])
+    }
+
+    /// One part of the command that lies in several places.
+    pub(crate) fn parts(&mut self, pieces: &[&[u8]]) -> &mut Self {
+        number_line(&mut self.0, b'$', pieces.iter().map(|piece| piece.len()).sum());
+        for piece in pieces {
+            self.0.extend_from_slice(piece);
+        }
         self.0.extend_from_slice(b"\r\n");
         self
     }

@@ -9,18 +9,20 @@ use ff_store_valkey::ValkeyStore;
 use ff_testkit::valkey::Server;
 use uuid::Uuid;
 
-const EXECUTIONS: u128 = 20_000;
-const PARTITIONS: u128 = 32;
+const EXECUTIONS: u64 = 12_800;
+const PARTITIONS: u64 = 32;
+/// Commands that a function may call in one of the common changes.
+const COMMANDS_MAX: u64 = 18;
 /// A document of about 200 bytes with an input of 100 in it.
 const BODY: &[u8] = &[b'd'; 300];
 
-fn partition(number: u128) -> Partition {
+fn partition(number: u64) -> Partition {
     Partition::flow(u16::try_from(number % PARTITIONS).expect("a few partitions"))
 }
 
-fn execution(number: u128) -> Key {
+fn execution(number: u64) -> Key {
     // Spread as the random half of a real id would be.
-    let id = number.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
+    let id = u128::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
     Key::new(index::kind::EXECUTION, &[&id.to_be_bytes()])
 }
 
@@ -44,11 +46,11 @@ fn remove(index: IndexName, member: &Key) -> EntryChange {
     EntryChange::Remove { index, member: member.clone() }
 }
 
-fn created_at(number: u128) -> i64 {
+fn created_at(number: u64) -> i64 {
     1_800_000_000_000 + i64::try_from(number).expect("a small number")
 }
 
-fn create(number: u128) -> Batch {
+fn create(number: u64) -> Batch {
     let key = execution(number);
     let score = created_at(number);
     Batch {
@@ -56,15 +58,15 @@ fn create(number: u128) -> Batch {
         puts: vec![put(&key, Fence::default())],
         entries: vec![set(queue(), &key, score), set(index::state("default", PublicState::Waiting), &key, score)],
         hints: vec![Hint { partition: partition(number), payload: Bytes::from_static(b"queue") }],
-        ..Batch::new(CommandId(Uuid::from_u128(3 * number)))
+        ..Batch::new(CommandId(Uuid::from_u128(3 * u128::from(number))))
     }
 }
 
-fn fence(number: u128) -> Fence {
-    Fence { epoch: LeaseEpoch(1), lease: LeaseId(Uuid::from_u128(number)) }
+fn fence(number: u64) -> Fence {
+    Fence { epoch: LeaseEpoch(1), lease: LeaseId(Uuid::from_u128(number.into())) }
 }
 
-fn claim(number: u128) -> Batch {
+fn claim(number: u64) -> Batch {
     let key = execution(number);
     let lease = LeaseChange {
         key: key.clone(),
@@ -73,7 +75,10 @@ fn claim(number: u128) -> Batch {
         member: index::Due::Lease.member(&key),
     };
     Batch {
-        guards: vec![Guard::Version(key.clone(), CommandId(Uuid::from_u128(3 * number))), Guard::NotAfter(i64::MAX)],
+        guards: vec![
+            Guard::Version(key.clone(), CommandId(Uuid::from_u128(3 * u128::from(number)))),
+            Guard::NotAfter(i64::MAX),
+        ],
         puts: vec![put(&key, fence(number))],
         entries: vec![
             remove(queue(), &key),
@@ -83,17 +88,17 @@ fn claim(number: u128) -> Batch {
         ],
         leases: vec![lease],
         appends: vec![event()],
-        ..Batch::new(CommandId(Uuid::from_u128(3 * number + 1)))
+        ..Batch::new(CommandId(Uuid::from_u128(3 * u128::from(number) + 1)))
     }
 }
 
-fn complete(number: u128) -> Batch {
+fn complete(number: u64) -> Batch {
     let key = execution(number);
     let lease =
         LeaseChange { key: key.clone(), ttl_ms: None, index: index::due(), member: index::Due::Lease.member(&key) };
     Batch {
         guards: vec![
-            Guard::Version(key.clone(), CommandId(Uuid::from_u128(3 * number + 1))),
+            Guard::Version(key.clone(), CommandId(Uuid::from_u128(3 * u128::from(number) + 1))),
             Guard::Fence(key.clone(), fence(number)),
             Guard::Live(key.clone()),
         ],
@@ -107,18 +112,13 @@ fn complete(number: u128) -> Batch {
         leases: vec![lease],
         appends: vec![event()],
         relief: true,
-        ..Batch::new(CommandId(Uuid::from_u128(3 * number + 2)))
+        ..Batch::new(CommandId(Uuid::from_u128(3 * u128::from(number) + 2)))
     }
 }
 
-/// Commits one batch for every execution, 64 at a time, and prints what the server spent on each.
-async fn commit_all(store: &Arc<ValkeyStore>, server: &Server, name: &str, batch: fn(u128) -> Batch) {
+/// Commits one batch for every execution, 64 at a time, and says what the server spent on each.
+async fn commit_all(store: &Arc<ValkeyStore>, server: &Server, name: &str, batch: fn(u64) -> Batch) {
     server.command("CONFIG RESETSTAT");
-    let cpu = || {
-        let seconds = |field| server.info(field).unwrap().parse::<f64>().unwrap();
-        seconds("used_cpu_user_main_thread") + seconds("used_cpu_sys_main_thread")
-    };
-    let cpu_before = cpu();
     let tasks: Vec<_> = (0..64)
         .map(|first| {
             let store = store.clone();
@@ -133,25 +133,21 @@ async fn commit_all(store: &Arc<ValkeyStore>, server: &Server, name: &str, batch
     for task in tasks {
         task.await.expect("it ends");
     }
-    let usec =
-        |line: String| line.split("usec_per_call=").nth(1).map(|rest| rest.split(',').next().unwrap().to_owned());
-    let stats = server.command("INFO commandstats").into_text();
-    let calls: u128 = stats
-        .lines()
-        .filter(|line| line.starts_with("cmdstat_") && !line.contains("fcall"))
-        .filter_map(|line| line.split("calls=").nth(1)?.split(',').next()?.parse::<u128>().ok())
-        .sum();
-    let fcall = stats.lines().find(|line| line.starts_with("cmdstat_fcall:")).expect("functions were called");
-    let cpu_us = (cpu() - cpu_before) * 1e6 / 20_000.0;
-    let usec = usec(fcall.to_owned()).unwrap();
-    println!("{name}: {usec} us, {} commands, {cpu_us:.1} us of CPU in all a commit", calls / EXECUTIONS);
+    let costs = store.command_costs().await.expect("the server tells");
+    let functions = costs["fcall"];
+    let others = ["fcall", "config|resetstat", "info", "ping"];
+    let inner = costs.iter().filter(|(name, _)| !others.contains(&name.as_str())).map(|(_, cost)| cost.calls);
+    let commands = inner.sum::<u64>().div_ceil(EXECUTIONS);
+    println!("{name}: {} us and {commands} commands a commit", functions.microseconds / EXECUTIONS);
+    assert_eq!(functions.calls, EXECUTIONS, "one call for each commit");
+    assert!(commands <= COMMANDS_MAX, "{commands} commands");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_waiting_execution_takes_less_than_a_kibibyte() {
+async fn a_change_is_one_call_and_a_waiting_execution_less_than_a_kibibyte() {
     let server = Server::start();
     let store = Arc::new(ValkeyStore::open(&server.url()).await.expect("the store opens"));
-    let memory = || server.info("used_memory").unwrap().parse::<u128>().unwrap();
+    let memory = || server.info("used_memory").unwrap().parse::<u64>().unwrap();
     let before = memory();
     commit_all(&store, &server, "create", create).await;
     let each = (memory() - before) / EXECUTIONS;
