@@ -1,5 +1,9 @@
 -- The functions that a commit and a read of a log are made of. Locks are advisory: they cost no write, they cover
 -- documents that do not exist yet, and they leave the transaction without an id until numbers are drawn.
+--
+-- Rows are found by LATERAL subqueries with a LIMIT or OFFSET, and changed by their place (ctid): that leaves the
+-- planner one way, a look into the index for each row. A plain join, planned while a table was empty, may read all of
+-- a partition for every call once it is not.
 
 CREATE FUNCTION ff_now(floor bigint) RETURNS bigint LANGUAGE sql VOLATILE PARALLEL SAFE AS $$
     SELECT greatest(trunc(extract(epoch FROM clock_timestamp()) * 1000)::bigint, floor)
@@ -58,8 +62,10 @@ BEGIN
     END IF;
 
     IF cardinality(event_log) > 0 THEN
-        SELECT array_agg(l.log) INTO recount
-        FROM logs l WHERE l.partition = this AND l.log = ANY (event_log) AND l.counted;
+        SELECT array_agg(e.log) INTO recount
+        FROM unnest(event_log) AS e(log)
+        CROSS JOIN LATERAL (SELECT l.counted FROM logs l WHERE l.partition = this AND l.log = e.log LIMIT 1) l
+        WHERE l.counted;
         IF recount IS NOT NULL THEN
             RETURN;
         END IF;
@@ -82,8 +88,10 @@ BEGIN
                    d.epoch, d.lease_id, d.lease_until
             FROM unnest(guard_batch, guard_kind, guard_key, guard_version, guard_epoch, guard_lease, guard_instant)
                  WITH ORDINALITY AS g(batch, kind, key, version, epoch, lease, instant, ordinal)
-            LEFT JOIN documents d
-                ON d.partition = this AND d.key = g.key AND (d.expires_at IS NULL OR d.expires_at > now)
+            LEFT JOIN LATERAL (
+                SELECT d.key, d.version, d.epoch, d.lease_id, d.lease_until FROM documents d
+                WHERE d.partition = this AND d.key = g.key AND (d.expires_at IS NULL OR d.expires_at > now) LIMIT 1
+            ) d ON true
             WHERE CASE g.kind
                 WHEN 1 THEN d.key IS NOT NULL
                 WHEN 2 THEN d.version IS DISTINCT FROM g.version
@@ -100,7 +108,9 @@ BEGIN
     IF cardinality(counted_batch) > 0 THEN
         SELECT array_agg(coalesce(l.next, r.last + 1, 1) ORDER BY c.ordinal) INTO counted_next
         FROM unnest(counted_log) WITH ORDINALITY AS c(log, ordinal)
-        LEFT JOIN logs l ON l.partition = this AND l.log = c.log
+        LEFT JOIN LATERAL (
+            SELECT l.log, l.next FROM logs l WHERE l.partition = this AND l.log = c.log LIMIT 1
+        ) l ON true
         LEFT JOIN LATERAL (
             SELECT r.sequence AS last FROM records r
             WHERE l.log IS NULL AND r.partition = this AND r.log = c.log ORDER BY r.sequence DESC LIMIT 1
@@ -141,8 +151,12 @@ BEGIN
     END IF;
 
     IF cardinality(delete_batch) > 0 THEN
-        DELETE FROM documents d USING unnest(delete_batch, delete_key) AS x(batch, key)
-        WHERE d.partition = this AND d.key = x.key AND (refused IS NULL OR x.batch <> ALL (refused));
+        DELETE FROM documents WHERE ctid = ANY (ARRAY(
+            SELECT d.ctid FROM unnest(delete_batch, delete_key) AS x(batch, key)
+            CROSS JOIN LATERAL (
+                SELECT d.ctid FROM documents d WHERE d.partition = this AND d.key = x.key LIMIT 1
+            ) d
+            WHERE refused IS NULL OR x.batch <> ALL (refused)));
     END IF;
 
     IF cardinality(long_short) > 0 THEN
@@ -152,9 +166,13 @@ BEGIN
     END IF;
 
     IF cardinality(remove_batch) > 0 THEN
-        DELETE FROM entries e USING unnest(remove_batch, remove_name, remove_member) AS x(batch, name, member)
-        WHERE e.partition = this AND e.name = x.name AND e.member = x.member
-          AND (refused IS NULL OR x.batch <> ALL (refused));
+        DELETE FROM entries WHERE ctid = ANY (ARRAY(
+            SELECT e.ctid FROM unnest(remove_batch, remove_name, remove_member) AS x(batch, name, member)
+            CROSS JOIN LATERAL (
+                SELECT e.ctid FROM entries e
+                WHERE e.partition = this AND e.name = x.name AND e.member = x.member LIMIT 1
+            ) e
+            WHERE refused IS NULL OR x.batch <> ALL (refused)));
     END IF;
 
     IF cardinality(set_batch) > 0 THEN
@@ -168,9 +186,17 @@ BEGIN
     END IF;
 
     IF cardinality(lease_batch) > 0 THEN
-        UPDATE documents d SET lease_until = CASE WHEN l.ttl > 0 THEN now + l.ttl ELSE 0 END
-        FROM unnest(lease_batch, lease_key, lease_ttl) AS l(batch, key, ttl)
-        WHERE d.partition = this AND d.key = l.key AND (refused IS NULL OR l.batch <> ALL (refused));
+        UPDATE documents d SET lease_until = l.until
+        FROM (
+            SELECT o.ctid AS place, CASE WHEN l.ttl > 0 THEN now + l.ttl ELSE 0 END AS until
+            FROM unnest(lease_batch, lease_key, lease_ttl) AS l(batch, key, ttl)
+            CROSS JOIN LATERAL (
+                SELECT o.ctid FROM documents o WHERE o.partition = this AND o.key = l.key LIMIT 1
+            ) o
+            WHERE refused IS NULL OR l.batch <> ALL (refused)
+            OFFSET 0
+        ) l
+        WHERE d.ctid = l.place;
     END IF;
 
     IF cardinality(counted_batch) > 0 THEN
@@ -202,18 +228,28 @@ BEGIN
         ) r
         WHERE t.before < 9223372036854775807 AND (refused IS NULL OR t.batch <> ALL (refused))
         ON CONFLICT (partition, log) DO UPDATE SET next = greatest(l.next, excluded.next);
-        DELETE FROM records r USING unnest(trim_batch, trim_log, trim_before) AS t(batch, log, before)
-        WHERE r.partition = this AND r.log = t.log AND r.sequence < t.before
-          AND (refused IS NULL OR t.batch <> ALL (refused));
-        DELETE FROM logs l USING unnest(trim_batch, trim_log, trim_before) AS t(batch, log, before)
-        WHERE l.partition = this AND l.log = t.log AND t.before = 9223372036854775807
-          AND (refused IS NULL OR t.batch <> ALL (refused));
+        DELETE FROM records WHERE ctid = ANY (ARRAY(
+            SELECT r.ctid FROM unnest(trim_batch, trim_log, trim_before) AS t(batch, log, before)
+            CROSS JOIN LATERAL (
+                SELECT r.ctid FROM records r
+                WHERE r.partition = this AND r.log = t.log AND r.sequence < t.before OFFSET 0
+            ) r
+            WHERE refused IS NULL OR t.batch <> ALL (refused)));
+        DELETE FROM logs WHERE ctid = ANY (ARRAY(
+            SELECT l.ctid FROM unnest(trim_batch, trim_log, trim_before) AS t(batch, log, before)
+            CROSS JOIN LATERAL (
+                SELECT l.ctid FROM logs l WHERE l.partition = this AND l.log = t.log LIMIT 1
+            ) l
+            WHERE t.before = 9223372036854775807 AND (refused IS NULL OR t.batch <> ALL (refused))));
     END IF;
 
     IF cardinality(blob_batch) > 0 THEN
-        DELETE FROM blobs b USING unnest(blob_batch, blob_key, blob_bytes) AS x(batch, key, bytes)
-        WHERE b.partition = this AND b.key = x.key AND x.bytes IS NULL
-          AND (refused IS NULL OR x.batch <> ALL (refused));
+        DELETE FROM blobs WHERE ctid = ANY (ARRAY(
+            SELECT b.ctid FROM unnest(blob_batch, blob_key, blob_bytes) AS x(batch, key, bytes)
+            CROSS JOIN LATERAL (
+                SELECT b.ctid FROM blobs b WHERE b.partition = this AND b.key = x.key LIMIT 1
+            ) b
+            WHERE x.bytes IS NULL AND (refused IS NULL OR x.batch <> ALL (refused))));
         INSERT INTO blobs AS b (partition, key, bytes)
         SELECT this, x.key, x.bytes FROM unnest(blob_batch, blob_key, blob_bytes) AS x(batch, key, bytes)
         WHERE x.bytes IS NOT NULL AND (refused IS NULL OR x.batch <> ALL (refused))

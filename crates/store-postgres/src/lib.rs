@@ -117,7 +117,7 @@ async fn prepare(options: &Options) -> Result<Server> {
 
 /// Few writers make large groups; more than one keeps the server busy while another waits for the disk.
 fn writer_count(pool_size: usize) -> usize {
-    (pool_size / 2).clamp(1, 3)
+    (pool_size / 4).clamp(1, 4)
 }
 
 #[async_trait]

@@ -102,10 +102,9 @@ async fn expire(pool: &Pool) -> Result<()> {
     let wrong = |error| error::reading(&error);
     let statement = client
         .prepare_cached(
-            "DELETE FROM documents d USING (
-               SELECT partition, key FROM documents WHERE expires_at <= ff_now(0)
-               ORDER BY expires_at LIMIT $1 FOR UPDATE SKIP LOCKED) gone
-             WHERE d.partition = gone.partition AND d.key = gone.key",
+            "DELETE FROM documents WHERE ctid = ANY (ARRAY(
+               SELECT ctid FROM documents WHERE expires_at <= (SELECT ff_now(0))
+               ORDER BY expires_at LIMIT $1 FOR UPDATE SKIP LOCKED))",
         )
         .await
         .map_err(wrong)?;

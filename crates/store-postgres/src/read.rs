@@ -102,7 +102,8 @@ impl Reader {
         let statement = format!(
             "SELECT c.now, k.place, d.body, d.version, d.epoch, d.lease_id, d.lease_until
              FROM {TIME} LEFT JOIN (unnest($3::bytea[]) WITH ORDINALITY AS k(key, place)
-               JOIN documents d ON d.partition = $2 AND d.key = k.key) ON {PRESENT}"
+               CROSS JOIN LATERAL (SELECT * FROM documents d
+                 WHERE d.partition = $2 AND d.key = k.key LIMIT 1) d) ON {PRESENT}"
         );
         let names: Vec<&[u8]> = keys.iter().map(Key::as_bytes).collect();
         let rows = query(client, &statement, &[&self.floor(), &this, &names]).await?;
@@ -119,7 +120,8 @@ impl Reader {
         let statement = format!(
             "SELECT c.now, k.place, b.bytes
              FROM {TIME} LEFT JOIN (unnest($3::bytea[]) WITH ORDINALITY AS k(key, place)
-               JOIN blobs b ON b.partition = $2 AND b.key = k.key) ON true"
+               CROSS JOIN LATERAL (SELECT b.bytes FROM blobs b
+                 WHERE b.partition = $2 AND b.key = k.key LIMIT 1) b) ON true"
         );
         let names: Vec<&[u8]> = keys.iter().map(Key::as_bytes).collect();
         let rows = query(client, &statement, &[&self.floor(), &this, &names]).await?;
@@ -141,7 +143,10 @@ impl Reader {
         let (columns, join) = if scan.documents {
             (
                 ", d.body, d.version, d.epoch, d.lease_id, d.lease_until",
-                format!("LEFT JOIN documents d ON d.partition = $2 AND d.key = e.member AND {PRESENT}"),
+                format!(
+                    "LEFT JOIN LATERAL (SELECT * FROM documents d
+                       WHERE d.partition = $2 AND d.key = e.member AND {PRESENT} LIMIT 1) d ON true"
+                ),
             )
         } else {
             ("", String::new())
@@ -184,7 +189,8 @@ impl Reader {
              SELECT c.now, coalesce(l.name, f.name) FROM {TIME}
              LEFT JOIN LATERAL (SELECT n.name FROM names n
                WHERE n.name IS NOT NULL AND substring(n.name FROM 1 FOR length($3)) = $3 LIMIT $4) f ON true
-             LEFT JOIN long_names l ON l.partition = $2 AND l.short = f.name AND length(f.name) > $5"
+             LEFT JOIN LATERAL (SELECT l.name FROM long_names l
+               WHERE l.partition = $2 AND l.short = f.name AND length(f.name) > $5 LIMIT 1) l ON true"
         );
         // Past this length only the full names tell prefixes apart.
         let seen = &prefix[..prefix.len().min(names::SHORT_MAX_BYTES)];
