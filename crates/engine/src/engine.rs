@@ -171,6 +171,7 @@ impl Engine {
         if self.options().services {
             self.spawn_owned(self.clone().run_timers());
             self.spawn_owned(self.clone().run_sweeps());
+            self.spawn_owned(self.clone().run_reconciler());
         }
     }
 

@@ -12,6 +12,7 @@ mod hint;
 mod logs;
 mod metrics;
 mod op;
+mod reconcile;
 mod resolver;
 mod rest;
 mod scheduler;
@@ -21,3 +22,4 @@ mod transaction;
 
 pub use engine::{Caller, Engine, Handle, Options};
 pub use metrics::Metrics;
+pub use reconcile::Reconciled;

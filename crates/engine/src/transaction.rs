@@ -308,6 +308,15 @@ impl<'e> Tx<'e> {
         self.batch.entries.push(EntryChange::Remove { index: entry.index, member: entry.member });
     }
 
+    /// Changes one entry under the version of its document, or under its absence.
+    pub(crate) fn repair_entry(&mut self, key: &Key, version: Option<Version>, change: EntryChange) {
+        self.batch.guards.push(match version {
+            Some(version) => Guard::Version(key.clone(), version),
+            None => Guard::Absent(key.clone()),
+        });
+        self.batch.entries.push(change);
+    }
+
     /// Moves an entry to where its document, as it was loaded, wants it.
     pub(crate) fn set_stray(&mut self, key: &Key, entry: Entry) {
         self.pin(key);
