@@ -1,12 +1,14 @@
 //! Servers die, are replaced and hand over slots while commits go on. Nothing of ours is restarted.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use crate::support::Load;
-use ff_core::Partition;
-use ff_store::Store;
+use ff_core::{CommandId, Partition};
+use ff_store::{Store, StoreError};
 use ff_store_valkey::ValkeyStore;
 use ff_testkit::valkey::{Cluster, Server, wait_until};
+
+use crate::support::{Load, creation, new_key};
 
 async fn open(url: &str) -> Arc<dyn Store> {
     Arc::new(ValkeyStore::open(url).await.expect("the store opens"))
@@ -56,6 +58,41 @@ async fn a_restarted_server_is_found_again_and_its_watchers_resync() {
     assert_eq!(hints.next().await, Some(ff_store::Signal::Resync));
     let ledger = load.finish().await;
     assert_eq!(ledger.errors, vec![]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broken_connection_costs_unknown_outcomes_and_nothing_else() {
+    let server = Server::start();
+    let store = open(&server.url()).await;
+    let load = Load::start(&store, &[0, 1, 2, 3, 4, 5, 6, 7].map(Partition::flow));
+    for _ in 0..20 {
+        load.more(40).await;
+        server.command("CLIENT KILL TYPE normal SKIPME yes");
+    }
+    load.more(40).await;
+    let ledger = load.finish().await;
+    println!("{} acknowledged, {} unknown", ledger.acknowledged.len(), ledger.unknown);
+    assert_eq!(ledger.errors, vec![]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_silent_server_is_reported_in_time_and_used_again_when_it_speaks() {
+    let server = Server::start();
+    let store = open(&format!("{}?request_timeout_ms=300&connect_timeout_ms=500", server.url())).await;
+    let (here, key) = (Partition::flow(1), new_key());
+    assert!(store.commit(here, vec![creation(&key, CommandId::default())]).await.is_ok());
+    server.freeze();
+    let started = Instant::now();
+    let unknown = store.commit(here, vec![creation(&new_key(), CommandId::default())]).await;
+    assert!(matches!(unknown, Err(StoreError::Unknown(_))), "{unknown:?}");
+    let unanswered = store.documents(here, vec![key.clone()]).await;
+    assert!(matches!(unanswered, Err(StoreError::Unavailable(_))), "{unanswered:?}");
+    // Now it is known that the server is silent: nothing is sent, so nothing is unknown.
+    let unsent = store.commit(here, vec![creation(&new_key(), CommandId::default())]).await;
+    assert!(matches!(unsent, Err(StoreError::Unavailable(_))), "{unsent:?}");
+    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
+    server.thaw();
+    assert!(store.documents(here, vec![key]).await.is_ok_and(|found| found[0].is_some()));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::support::{Load, creation, new_key};
 use ff_core::{CommandId, Partition};
 use ff_store::{Outcome, Store, StoreError};
 use ff_store_valkey::ValkeyStore;
 use ff_testkit::valkey::{Server, Value};
+
+use crate::support::{Load, creation, new_key};
 
 const CODE: &str = include_str!("../../lua/flowfabric_1.lua");
 

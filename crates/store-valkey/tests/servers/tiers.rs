@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::support::{creation, new_key};
 use bytes::Bytes;
 use ff_core::{CommandId, Partition};
 use ff_store::{Batch, BlobChange, Guard, Outcome, Store, StoreError};
 use ff_store_valkey::ValkeyStore;
 use ff_testkit::valkey::{Replicated, Server};
 use uuid::Uuid;
+
+use crate::support::{creation, new_key};
 
 const HERE: Partition = Partition::flow(3);
 
