@@ -497,6 +497,13 @@ pub(crate) struct Prepared {
     marked: Vec<Key>,
 }
 
+impl Prepared {
+    /// Operations and bytes, which a commit call has limits for.
+    pub(crate) fn size(&self) -> (usize, usize) {
+        (self.batch.operations(), self.batch.bytes())
+    }
+}
+
 impl Engine {
     /// Runs a command until it commits, is refused, or has fought for too long.
     pub(crate) async fn transact<C: Command>(

@@ -35,7 +35,8 @@ pub(crate) struct Submission {
 }
 
 impl Submission {
-    fn joins_a_flow(&self, args: &Args) -> bool {
+    /// Whether it is more than an execution of its own.
+    pub(crate) fn joins_a_flow(&self, args: &Args) -> bool {
         args.flow_id.is_some() || args.parent.is_some() || !args.dependencies.is_empty()
     }
 
@@ -123,8 +124,8 @@ impl Engine {
 }
 
 /// An execution of its own. The first try needs no read; a conflict says that something is there, and what.
-struct CreateSolo<'a> {
-    submission: &'a Submission,
+pub(crate) struct CreateSolo<'a> {
+    pub(crate) submission: &'a Submission,
 }
 
 impl Command for CreateSolo<'_> {

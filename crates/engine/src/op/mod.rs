@@ -1,13 +1,21 @@
 //! The operations, one small file for each verb: load documents, call transitions, save. Decisions live in `ff-core`.
 
+mod cancel_execution;
+mod change_priority;
 mod claim;
 mod complete;
 mod create_execution;
+mod create_executions;
 mod delay;
 mod fail;
 mod get_execution;
 mod get_result;
 mod get_state;
+mod hold_execution;
+mod progress;
+mod release_execution;
+mod revoke_lease;
+mod set_tags;
 mod wait_execution;
 
 mod belongings;
