@@ -1,7 +1,9 @@
 //! Many callers in one call of the database: none of them may notice.
 
+use std::sync::Arc;
+
 use ff_core::Key;
-use ff_store::{Batch, ConflictReason, Guard, Outcome, StoreError};
+use ff_store::{Batch, ConflictReason, Guard, Outcome, Store, StoreError};
 use ff_store_postgres::{Columns, Options, PostgresStore};
 use ff_testkit::postgres::Server;
 use futures_util::future::join_all;
@@ -33,25 +35,30 @@ async fn a_caller_at_fault_fails_alone() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_document_in_many_hands_changes_once_for_each_version() {
-    let store = open(&Server::shared().create_database("groups_contended")).await;
+    let url = Server::shared().create_database("groups_contended");
+    // Two processes: what one of them has under way, the other finds out in the database.
+    let stores = [open(&url).await, open(&url).await];
     let counter = key("counter");
-    store.commit(PARTITION, vec![create(&counter, "0")]).await.unwrap();
-    let raise = || async {
-        loop {
-            let found = store.documents(PARTITION, vec![counter.clone()]).await.unwrap().remove(0).unwrap();
-            let count: u32 = std::str::from_utf8(&found.body).unwrap().parse().unwrap();
-            let batch = Batch {
-                guards: vec![Guard::Version(counter.clone(), found.version)],
-                puts: vec![put(&counter, &(count + 1).to_string())],
-                ..Batch::new(command())
-            };
-            if let Outcome::Applied(_) = store.commit(PARTITION, vec![batch]).await.unwrap().remove(0) {
-                return;
+    stores[0].commit(PARTITION, vec![create(&counter, "0")]).await.unwrap();
+    let raise = |store: Arc<dyn Store>| {
+        let counter = counter.clone();
+        async move {
+            loop {
+                let found = store.documents(PARTITION, vec![counter.clone()]).await.unwrap().remove(0).unwrap();
+                let count: u32 = std::str::from_utf8(&found.body).unwrap().parse().unwrap();
+                let batch = Batch {
+                    guards: vec![Guard::Version(counter.clone(), found.version)],
+                    puts: vec![put(&counter, &(count + 1).to_string())],
+                    ..Batch::new(command())
+                };
+                if let Outcome::Applied(_) = store.commit(PARTITION, vec![batch]).await.unwrap().remove(0) {
+                    return;
+                }
             }
         }
     };
-    join_all((0..40).map(|_| raise())).await;
-    let found = store.documents(PARTITION, vec![counter]).await.unwrap().remove(0).unwrap();
+    join_all((0..40).map(|number| raise(stores[number % 2].clone()))).await;
+    let found = stores[0].documents(PARTITION, vec![counter]).await.unwrap().remove(0).unwrap();
     assert_eq!(found.body, "40");
 }
 
