@@ -44,3 +44,20 @@ async fn columns_follow_the_document() {
     assert_eq!(texts, expected.map(|text| text.map(str::to_owned)));
     assert_eq!(row.get::<_, i32>(3), 7);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_queries_of_the_manual_answer() {
+    let url = Server::shared().create_database("columns_manual");
+    let store = PostgresStore::open(Options::parse(&url).unwrap().describe(describe)).await.unwrap();
+    let documents = ["waiting", "active", "failed"].map(|state| create(&key(&format!("x{state}")), state));
+    store.commit(PARTITION, documents.into()).await.unwrap();
+    let client = connect(&url).await;
+    let manual = include_str!("../../../../docs/postgres.md");
+    let (mut queries, mut found) = (0, 0);
+    for block in manual.split("\n\n").filter(|block| block.starts_with("    SELECT")) {
+        found += client.query(block.trim().trim_end_matches(';'), &[]).await.unwrap().len();
+        queries += 1;
+    }
+    // The failure has no time of change here, so it is not of today.
+    assert_eq!((queries, found), (3, 2));
+}
