@@ -245,9 +245,15 @@ impl Flow {
         self.cancellation.is_some() || self.ended.is_some()
     }
 
-    /// Whether its members may start.
+    /// Whether members that never ran may start.
     pub fn admits_claims(&self) -> bool {
         !self.is_terminal()
+    }
+
+    /// Whether members that have started may go on after a retry, a delay or a suspension: a cancellation that leaves
+    /// them alone must also let them come to their end.
+    pub fn admits_continuations(&self) -> bool {
+        self.cancellation.as_ref().is_none_or(|cancellation| cancellation.policy != CancelFlowPolicy::CancelAll)
     }
 
     /// Refuses changes of a graph that has ended.
@@ -277,14 +283,20 @@ impl Flow {
 
     /// Takes in an edge, if the graph is the one the caller has seen; says the new revision.
     pub fn stage_edge(&mut self, expected_graph_revision: Option<u64>) -> Result<u64> {
+        self.check_graph(expected_graph_revision)?;
+        self.graph_revision += 1;
+        Ok(self.graph_revision)
+    }
+
+    /// Refuses a graph that has ended, or that is not the one the caller has seen.
+    pub fn check_graph(&self, expected_graph_revision: Option<u64>) -> Result<()> {
         self.check_open()?;
         if let Some(expected) = expected_graph_revision.filter(|expected| *expected != self.graph_revision) {
             let detail = format!("the graph has revision {}, not {expected}", self.graph_revision);
             let error = Error::new(Code::StaleGraphRevision, detail);
             return Err(error.with("expected", expected).with("graph_revision", self.graph_revision));
         }
-        self.graph_revision += 1;
-        Ok(self.graph_revision)
+        Ok(())
     }
 
     /// Cancels it; says whether this call did. A cancelled flow keeps its first policy and reason; a flow that ended

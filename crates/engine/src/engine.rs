@@ -14,6 +14,7 @@ use crate::clock::StoreClock;
 use crate::env::{self, Env, Tasks};
 use crate::hint::{Item, Message};
 use crate::metrics::Metrics;
+use crate::resolver::Resolver;
 use crate::scheduler::Scheduler;
 use crate::system::SystemCache;
 use crate::timers::Timers;
@@ -119,6 +120,7 @@ struct Inner {
     board: Board,
     scheduler: Scheduler,
     timers: Timers,
+    resolver: Resolver,
     system: SystemCache,
     metrics: Metrics,
     tasks: Tasks,
@@ -146,6 +148,7 @@ impl Engine {
             board: Board::default(),
             scheduler: Scheduler::default(),
             timers: Timers::default(),
+            resolver: Resolver::default(),
             system: SystemCache::default(),
             metrics: Metrics::default(),
             tasks: Tasks::default(),
@@ -238,6 +241,9 @@ impl Engine {
                     self.board().wake(partition, key);
                 }
                 Item::Log(key) => self.board().wake(partition, key),
+                // The engine that left it has no resolver of its own.
+                Item::Mark(key) if self.rank(partition) == 0 => self.resolve_soon(partition, key.clone()),
+                Item::Mark(_) => {}
                 Item::Gate(index) => self.gate_opened(index),
                 Item::System(key) => self.system().forget(key),
             }
@@ -334,6 +340,10 @@ impl Engine {
 
     pub(crate) fn timers(&self) -> &Timers {
         &self.0.timers
+    }
+
+    pub(crate) fn resolver(&self) -> &Resolver {
+        &self.0.resolver
     }
 
     pub(crate) fn system(&self) -> &SystemCache {

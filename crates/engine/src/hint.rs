@@ -16,6 +16,8 @@ pub(crate) enum Item {
     Changed(#[serde(with = "serde_key")] Key),
     /// Records were appended to a log.
     Log(#[serde(with = "serde_key")] Key),
+    /// A document owes something elsewhere, and the engine that left it so has no resolver.
+    Mark(#[serde(with = "serde_key")] Key),
     /// A budget or quota may admit again: the blocked index it opens.
     Gate(#[serde(with = "serde_index")] IndexName),
     /// A document of the system partition changed: cached copies are out of date.

@@ -482,6 +482,9 @@ impl<'e> Tx<'e> {
                 self.items.push(Item::Due(entry.score));
             }
         } else if entry.index == index::marks() {
+            if !self.engine.options().services {
+                self.items.push(Item::Mark(key.clone()));
+            }
             marked.push(key.clone());
         }
     }

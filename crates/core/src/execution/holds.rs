@@ -72,7 +72,7 @@ impl Execution {
         }
         let (eligibility, reason) = match self.holds.strongest() {
             None => (EligibilityState::EligibleNow, BlockingReason::WaitingForWorker),
-            Some(Hold::Operator) => (EligibilityState::BlockedByOperator, BlockingReason::PausedByOperator),
+            Some(Hold::Operator) => (EligibilityState::BlockedByOperator, self.operator_reason()),
             Some(Hold::Dependencies) => (EligibilityState::BlockedByDependencies, BlockingReason::WaitingForChildren),
             Some(Hold::Time) => (EligibilityState::NotEligibleUntilTime, self.time_reason),
             Some(Hold::Budget) => (EligibilityState::BlockedByBudget, BlockingReason::WaitingForBudget),
@@ -83,6 +83,14 @@ impl Execution {
         }
         self.state.eligibility_state = eligibility;
         self.state.blocking_reason = reason;
+    }
+
+    /// Who paused it: what its flow's cancellation stopped says so until it is released.
+    fn operator_reason(&self) -> BlockingReason {
+        match self.state.blocking_reason {
+            BlockingReason::PausedByFlowCancel => BlockingReason::PausedByFlowCancel,
+            _ => BlockingReason::PausedByOperator,
+        }
     }
 
     /// The first layout kept only the strongest hold, as the eligibility it leads to.
@@ -127,6 +135,20 @@ impl Execution {
         }
         self.settle();
         Ok(())
+    }
+
+    /// Its flow was cancelled in a way that leaves it as it is; it must not start. Says whether that was news.
+    pub fn pause_with_flow(&mut self, reason: &str, now: i64) -> bool {
+        let waits = self.state.lifecycle_phase == LifecyclePhase::Runnable && !self.has_started();
+        if !waits || self.holds.has(Hold::Operator) {
+            return false;
+        }
+        self.touch(now);
+        self.holds.set(Hold::Operator);
+        self.blocking_detail = reason.to_owned();
+        self.state.blocking_reason = BlockingReason::PausedByFlowCancel;
+        self.settle();
+        true
     }
 
     /// The operator lets it go.

@@ -361,6 +361,16 @@ impl Execution {
         Ok(())
     }
 
+    /// Becomes a member of a flow in its partition. One that has ended tells the flow so, for it may be the last.
+    pub fn join_flow(&mut self, flow: FlowId, node: Option<&str>, now: i64) {
+        self.touch(now);
+        self.flow = Some(flow);
+        if let Some(node) = node {
+            self.node = node.to_owned();
+        }
+        self.owes_resolution |= self.is_terminal();
+    }
+
     pub(crate) fn refuse_terminal(&self) -> Result<()> {
         if self.is_terminal() {
             return Err(Error::of(Code::ExecutionTerminal).with("public_state", self.public_state()));

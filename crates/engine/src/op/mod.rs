@@ -1,25 +1,38 @@
 //! The operations, one small file for each verb: load documents, call transitions, save. Decisions live in `ff-core`.
 
+mod add_execution_to_flow;
+mod apply_dependency_to_child;
 mod cancel_execution;
+mod cancel_flow;
 mod change_priority;
 mod claim;
 mod complete;
 mod create_execution;
 mod create_executions;
+mod create_flow;
+mod create_member;
 mod delay;
 mod fail;
 mod get_execution;
+mod get_flow;
+mod get_flow_graph;
 mod get_result;
 mod get_state;
 mod hold_execution;
+mod list_flows;
+mod list_upstreams;
 mod progress;
 mod release_execution;
+mod replay_execution;
 mod revoke_lease;
 mod set_tags;
+mod stage_dependency_edge;
+mod wait_children;
 mod wait_execution;
 
 mod belongings;
 pub(crate) mod change;
+pub(crate) mod flow;
 pub(crate) mod payload;
 pub(crate) mod view;
 

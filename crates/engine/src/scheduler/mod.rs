@@ -13,7 +13,7 @@ use ff_core::event::Effects;
 use ff_core::execution::{Claim, ClaimedAttempt, Execution};
 use ff_core::flow::Flow;
 use ff_core::lease::ClaimGrant;
-use ff_core::{Code, Document, Error, Key, LeaseId, Result};
+use ff_core::{Document, Key, LeaseId, Result};
 use ff_store::{ConflictReason, Query, Scan, Version};
 
 use self::admission::Admission;
@@ -32,7 +32,7 @@ const LOOK_AGAIN_MS: i64 = 30_000;
 pub(crate) struct Scheduler {
     ready: Mutex<Ready>,
     /// Versions of flows whose members were claimed: a member's claim is guarded by its flow.
-    flows: Mutex<BTreeMap<Key, (Version, bool)>>,
+    flows: Mutex<BTreeMap<Key, (Version, FlowAdmits)>>,
     turn: std::sync::atomic::AtomicUsize,
 }
 
@@ -45,11 +45,11 @@ impl Scheduler {
         self.flows.lock().expect("no holder of this lock panics").remove(key);
     }
 
-    fn flow(&self, key: &Key) -> Option<(Version, bool)> {
+    fn flow(&self, key: &Key) -> Option<(Version, FlowAdmits)> {
         self.flows.lock().expect("no holder of this lock panics").get(key).copied()
     }
 
-    fn remember_flow(&self, key: Key, version: Version, admits: bool) {
+    fn remember_flow(&self, key: Key, version: Version, admits: FlowAdmits) {
         let mut flows = self.flows.lock().expect("no holder of this lock panics");
         if flows.len() >= 10_000 {
             flows.clear();
@@ -215,7 +215,15 @@ impl Engine {
             }
         };
         let flow = match &candidate.execution.flow {
-            Some(flow) => self.flow_admits(flow).await?,
+            Some(flow) => match self.flow_admits(flow, &candidate.execution).await? {
+                Some(admitted) => Some(admitted),
+                None => {
+                    // Its flow was cancelled and will see to it; until then it is nobody's.
+                    self.release_unused_slot(&candidate.execution, lease_id, slot);
+                    self.resolve_soon(flow.partition(), Flow::key_of(flow));
+                    return Ok(Try::Parked);
+                }
+            },
             None => None,
         };
         let verb = TakeCandidate { ask, candidate, lease_id, slot, not_after, flow: flow.clone() };
@@ -255,19 +263,39 @@ impl Engine {
         }
     }
 
-    /// The version of a flow that still lets members start; an error when it does not.
-    async fn flow_admits(&self, flow: &ff_core::FlowId) -> Result<Option<(Key, Version)>> {
+    /// The flow's version under which this member may be claimed; none when its cancellation forbids that.
+    pub(crate) async fn flow_admits(
+        &self,
+        flow: &ff_core::FlowId,
+        member: &Execution,
+    ) -> Result<Option<(Key, Version)>> {
         let key = Flow::key_of(flow);
-        if let Some((version, true)) = self.scheduler().flow(&key) {
+        // Only a yes is taken from memory: the commit confirms it by the version. A no is always asked for.
+        if let Some((version, admits)) = self.scheduler().flow(&key)
+            && admits.admit(member)
+        {
             return Ok(Some((key, version)));
         }
         let mut found = self.store().documents(flow.partition(), vec![key.clone()]).await?;
-        let Some(stored) = found.pop().flatten() else {
-            return Err(Error::of(Code::FlowNotFound));
-        };
-        let admits = Flow::decode(&stored.body)?.admits_claims();
+        // A member without its flow is a trace of damage; it does not run.
+        let Some(stored) = found.pop().flatten() else { return Ok(None) };
+        let flow = Flow::decode(&stored.body)?;
+        let admits = FlowAdmits { starts: flow.admits_claims(), continuations: flow.admits_continuations() };
         self.scheduler().remember_flow(key.clone(), stored.version, admits);
-        if admits { Ok(Some((key, stored.version))) } else { Err(Error::of(Code::FlowAlreadyTerminal)) }
+        Ok(admits.admit(member).then_some((key, stored.version)))
+    }
+}
+
+/// What a flow lets its members do.
+#[derive(Debug, Clone, Copy)]
+struct FlowAdmits {
+    starts: bool,
+    continuations: bool,
+}
+
+impl FlowAdmits {
+    fn admit(self, member: &Execution) -> bool {
+        if member.has_started() { self.continuations } else { self.starts }
     }
 }
 

@@ -21,6 +21,7 @@ impl Engine {
             (kind::EXECUTION, Due::Lease) => self.transact(partition, command, &ExpireLease { key, score }).await,
             (kind::EXECUTION, Due::Timer) => self.transact(partition, command, &FireExecution { key, score }).await,
             (kind::WAITPOINT, _) => self.transact(partition, command, &ExpireWaitpoint { key, score }).await,
+            (kind::FLOW, _) => self.fire_flow(partition, &key, score).await,
             _ => self.fire_other(partition, key, due, score).await,
         }
     }

@@ -9,6 +9,8 @@
 mod fire;
 mod sweep;
 
+pub(crate) use fire::repair_due;
+
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 

@@ -1,7 +1,7 @@
 //! The sweep: one small read for each partition in a long period, which finds what lost hints missed.
 
 use ff_core::{Partition, index};
-use ff_store::{Answer, Query, Scan};
+use ff_store::{Answer, Query, Scan, ScanPage};
 
 use crate::engine::Engine;
 use crate::env;
@@ -65,11 +65,28 @@ impl Engine {
         for entry in due.entries {
             self.timers().note(partition, entry.score);
         }
-        for entry in marks.entries {
-            self.resolve_soon(partition, entry.member);
-        }
+        self.resolve_marks(partition, marks).await;
         for index in queues {
             self.scheduler().ready().announce(&QueueId { partition, index }, i64::MIN);
+        }
+    }
+    /// Takes up a page of marks and all that follow it: after a crash there may be many.
+    async fn resolve_marks(&self, partition: Partition, mut page: ScanPage) {
+        loop {
+            let last = page.entries.last().map(|entry| (entry.score, entry.member.clone()));
+            let full = page.entries.len() == MARKS_LIMIT;
+            for entry in page.entries {
+                self.resolve_soon(partition, entry.member);
+            }
+            let Some((score, member)) = last.filter(|_| full) else { return };
+            let scan = Scan::first(index::marks(), MARKS_LIMIT).after(score, member);
+            page = match self.read(partition, vec![Query::Scan(scan)]).await {
+                Ok(answers) => answers.into_only(Answer::into_scan).unwrap_or_default(),
+                Err(error) => {
+                    tracing::warn!(%partition, %error, "the marks cannot be read; left to the next sweep");
+                    return;
+                }
+            };
         }
     }
 }

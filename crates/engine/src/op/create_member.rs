@@ -1,0 +1,197 @@
+//! Creates an execution inside a flow: with dependencies on other members, or as a child of a running one.
+
+use ff_core::event::Effects;
+use ff_core::execution::Execution;
+use ff_core::flow::{Flow, NewFlow};
+use ff_core::idempotency::IdempotencyRecord;
+use ff_core::op::create_execution::{Args, Dependency, Outcome, ParentLink};
+use ff_core::{Code, Edge, EdgeRole, Error, ExecutionId, FlowId, Indexed, NewEdge, Result};
+
+use super::create_execution::write_new;
+use super::flow::{cancel_siblings, check_member, connect, flow_not_found, load_member, new_edge, save_flow};
+use super::stage_dependency_edge::refuse_cycle;
+use super::{Submission, check_visible};
+use crate::engine::{Caller, Engine};
+use crate::transaction::{Command, Tx};
+
+impl Engine {
+    /// Creates a member. With an idempotency key the id is recorded first, in the key's partition: a repeat takes the
+    /// recorded id and finishes what was begun.
+    pub(crate) async fn create_member(
+        &self,
+        caller: &Caller,
+        args: &Args,
+        mut submission: Submission,
+    ) -> Result<Outcome> {
+        let beside = args.flow_id.map(|flow| flow.partition).or(args.parent.as_ref().map(|p| p.execution_id.partition));
+        if beside.is_some_and(|partition| partition != submission.request.id.partition) {
+            return Err(Error::of(Code::PartitionMismatch).with("execution_id", submission.request.id));
+        }
+        let mut may_exist = submission.own_id;
+        if let Some((record, window_ms)) = submission.record() {
+            let partition = self.partitions().key_partition(&record.namespace, &record.idempotency_key);
+            let recorded = self.transact(partition, self.fresh_command(), &Record { record, window_ms }).await?;
+            submission.request.id = recorded;
+            submission.key = None;
+            may_exist = true;
+        }
+        let partition = submission.request.id.partition();
+        let verb = CreateMember { caller, args, submission: &submission, may_exist };
+        self.transact(partition, self.fresh_command(), &verb).await
+    }
+}
+
+/// Remembers which execution a key stands for, before there is one.
+struct Record {
+    record: IdempotencyRecord,
+    window_ms: i64,
+}
+
+impl Command for Record {
+    type Outcome = ExecutionId;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<ExecutionId> {
+        if let Some(known) = tx.load::<IdempotencyRecord>(self.record.key()).await? {
+            known.document.check_same(&self.record.request_hash)?;
+            return Ok(known.document.execution_id);
+        }
+        tx.create_until(&self.record, tx.now + self.window_ms);
+        Ok(self.record.execution_id)
+    }
+}
+
+struct CreateMember<'a> {
+    caller: &'a Caller,
+    args: &'a Args,
+    submission: &'a Submission,
+    may_exist: bool,
+}
+
+impl Command for CreateMember<'_> {
+    type Outcome = Outcome;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<Outcome> {
+        if (self.may_exist || tx.is_repeat())
+            && let Some(existing) = tx.find_execution(&self.submission.request.id).await?
+        {
+            return self.submission.duplicate_of(&existing);
+        }
+        let mut parent = match &self.args.parent {
+            Some(link) => Some(self.spawning_parent(tx, link).await?),
+            None => None,
+        };
+        let mut flow = self.flow(tx, parent.as_mut()).await?;
+        flow.add_member()?;
+        let mut request = self.submission.request.clone();
+        request.flow = Some(flow.id);
+        let mut child = Execution::create(request, tx.now)?;
+        let mut effects = Effects::default();
+        self.add_dependencies(tx, &flow, &mut child, &mut effects).await?;
+        if let (Some(parent), Some(link)) = (&parent, &self.args.parent) {
+            self.link_to_parent(tx, &flow, &child, parent, link).await?;
+        }
+        save_flow(tx, &flow);
+        write_new(tx, &child, self.submission.blob.clone());
+        tx.apply(&child.id, effects);
+        cancel_siblings(tx, &child).await?;
+        let public_state = child.public_state();
+        Ok(Outcome { execution_id: child.id, duplicate: false, flow_id: Some(flow.id), public_state })
+    }
+}
+
+impl CreateMember<'_> {
+    /// The running execution that spawns it, with one more child.
+    async fn spawning_parent(&self, tx: &mut Tx<'_>, link: &ParentLink) -> Result<Execution> {
+        let mut parent = tx.execution(&link.execution_id).await?;
+        check_visible(self.caller, &parent)?;
+        if parent.namespace != self.submission.request.namespace {
+            return Err(super::not_found(&parent.id));
+        }
+        parent.spawn_child(&link.fence, tx.now)?;
+        tx.require_holder(&parent.key(), &link.fence);
+        Ok(parent)
+    }
+
+    /// The flow it joins. A parent without one gets a flow of its own, whose id is made from the parent's, so that
+    /// every try opens the same one.
+    async fn flow(&self, tx: &mut Tx<'_>, parent: Option<&mut Execution>) -> Result<Flow> {
+        let namespace = &self.submission.request.namespace;
+        let Some(id) = self.args.flow_id.or(parent.as_ref().and_then(|parent| parent.flow)) else {
+            let Some(parent) = parent else {
+                return Err(Error::invalid("flow_id", "is needed for an execution with dependencies"));
+            };
+            let id = FlowId { partition: parent.id.partition, uuid: parent.id.uuid };
+            let new = NewFlow { id, namespace: namespace.clone(), kind: parent.kind.clone(), ..Default::default() };
+            let mut flow = Flow::new(new, tx.now)?;
+            flow.add_member()?;
+            parent.flow = Some(id);
+            tx.create(&flow);
+            return Ok(flow);
+        };
+        let loaded = tx.load::<Flow>(Flow::key_of(&id)).await?.map(|loaded| loaded.document);
+        let flow = loaded.filter(|flow| flow.namespace == *namespace).ok_or_else(|| flow_not_found(&id))?;
+        if let Some(parent) = parent {
+            check_member(&flow, parent)?;
+        }
+        Ok(flow)
+    }
+
+    async fn add_dependencies(
+        &self,
+        tx: &mut Tx<'_>,
+        flow: &Flow,
+        child: &mut Execution,
+        effects: &mut Effects,
+    ) -> Result<()> {
+        let mut ended = Vec::new();
+        let mut seen = std::collections::BTreeSet::new();
+        for dependency in &self.args.dependencies {
+            if !seen.insert(dependency.upstream) {
+                return Err(Error::invalid("dependencies", format!("name {} twice", dependency.upstream)));
+            }
+            let upstream = load_member(tx, flow, &dependency.upstream).await?;
+            let edge = Edge::stage(described(flow, dependency, child.id), tx.now)?;
+            child.add_dependency(self.args.join.as_ref(), tx.now)?;
+            // Whether the join is decided is asked only once it knows all its edges.
+            ended.push((edge, upstream));
+        }
+        for (edge, upstream) in ended {
+            let edge = connect(tx, edge, &upstream, child, effects)?;
+            tx.create(&edge);
+        }
+        Ok(())
+    }
+
+    async fn link_to_parent(
+        &self,
+        tx: &mut Tx<'_>,
+        flow: &Flow,
+        child: &Execution,
+        parent: &Execution,
+        link: &ParentLink,
+    ) -> Result<()> {
+        for dependency in &self.args.dependencies {
+            // The parent waits for the child: it must not be behind anything the child waits for.
+            refuse_cycle(tx, dependency.upstream, parent.id).await?;
+        }
+        let new = NewEdge {
+            role: EdgeRole::Child,
+            kind: link.kind.clone().unwrap_or_default(),
+            data_ref: link.data_ref.clone(),
+            ..new_edge(&flow.id, child.id, parent.id)
+        };
+        let mut edge = Edge::stage(new, tx.now)?;
+        edge.apply(tx.now);
+        tx.create(&edge);
+        tx.save_execution(parent, Effects::default());
+        Ok(())
+    }
+}
+
+fn described(flow: &Flow, dependency: &Dependency, child: ExecutionId) -> NewEdge {
+    NewEdge {
+        kind: dependency.kind.clone().unwrap_or_default(),
+        data_ref: dependency.data_ref.clone(),
+        ..new_edge(&flow.id, dependency.upstream, child)
+    }
+}

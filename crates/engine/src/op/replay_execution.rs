@@ -1,0 +1,132 @@
+//! Runs an execution that has ended once more. A flow it belongs to goes on; a member that never ran waits again for
+//! the edges that had become impossible.
+
+use ff_core::event::Effects;
+use ff_core::execution::Execution;
+use ff_core::idempotency::IdempotencyRecord;
+use ff_core::op::ReplayExecution;
+use ff_core::op::replay_execution::{Args, Outcome};
+use ff_core::{Edge, EdgeRole, Error, Flow, Indexed, Key, Result, index, limits};
+use ff_store::Scan;
+
+use super::flow::{cancel_siblings, connect, flow_not_found, save_flow};
+use super::load_visible;
+use crate::engine::{Caller, Engine, Handle};
+use crate::transaction::{Command, Tx};
+
+/// No namespace has a NUL in it, so these records never meet those of submissions.
+const REPLAYS: &str = "\0replay";
+
+impl Handle<ReplayExecution> for Engine {
+    async fn handle(&self, caller: &Caller, args: Args) -> Result<Outcome> {
+        self.check_id(&args.execution_id)?;
+        let partition = args.execution_id.partition();
+        self.transact(partition, self.fresh_command(), &Verb { caller, args: &args }).await
+    }
+}
+
+struct Verb<'a> {
+    caller: &'a Caller,
+    args: &'a Args,
+}
+
+impl Command for Verb<'_> {
+    type Outcome = Outcome;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<Outcome> {
+        let mut execution = load_visible(tx, self.caller, &self.args.execution_id).await?;
+        if self.is_done(tx).await? {
+            return Ok(answer(&execution));
+        }
+        let mut effects = Effects::default();
+        match execution.flow {
+            None => execution.replay(0, tx.now)?,
+            Some(id) => {
+                let loaded = tx.load::<Flow>(Flow::key_of(&id)).await?;
+                let mut flow = loaded.ok_or_else(|| flow_not_found(&id))?.document;
+                reopen_edges(tx, &mut execution, &mut effects).await?;
+                flow.reopen()?;
+                // Saved even if it is unchanged: whoever is about to end the flow must notice.
+                save_flow(tx, &flow);
+            }
+        }
+        tx.save_execution(&execution, effects);
+        cancel_siblings(tx, &execution).await?;
+        Ok(answer(&execution))
+    }
+}
+
+impl Verb<'_> {
+    /// Whether a call with the same command id has replayed it already; if not, this one leaves a record.
+    async fn is_done(&self, tx: &mut Tx<'_>) -> Result<bool> {
+        let Some(command_id) = self.args.command_id else { return Ok(false) };
+        let record = IdempotencyRecord {
+            namespace: REPLAYS.into(),
+            idempotency_key: format!("{}/{command_id}", self.args.execution_id),
+            execution_id: self.args.execution_id,
+            ..Default::default()
+        };
+        if tx.load::<IdempotencyRecord>(record.key()).await?.is_some() {
+            return Ok(true);
+        }
+        tx.create_until(&record, tx.now + limits::DEDUP_WINDOW_MS);
+        Ok(false)
+    }
+}
+
+fn answer(execution: &Execution) -> Outcome {
+    Outcome {
+        attempt: execution.next_attempt_index(),
+        replay_count: execution.replays,
+        public_state: execution.public_state(),
+    }
+}
+
+/// Replays a member. If it never ran, its impossible edges are open again; those whose upstream has succeeded since
+/// count at once.
+async fn reopen_edges(tx: &mut Tx<'_>, execution: &mut Execution, effects: &mut Effects) -> Result<()> {
+    let mut reopened = Vec::new();
+    if !execution.has_started() {
+        for mut edge in edges_to(tx, execution).await? {
+            if edge.role == EdgeRole::Dependency && edge.reopen() {
+                reopened.push(edge);
+            }
+        }
+    }
+    let count = u32::try_from(reopened.len()).map_err(|_| Error::of(ff_core::Code::CommitTooLarge))?;
+    execution.replay(count, tx.now)?;
+    let upstreams = reopened.iter().map(|edge| Execution::key_of(&edge.upstream)).collect();
+    for (edge, upstream) in reopened.into_iter().zip(tx.load_many::<Execution>(upstreams).await?) {
+        let succeeded = |upstream: &Execution| upstream.state.terminal_outcome == ff_core::TerminalOutcome::Success;
+        let edge = match upstream.map(|loaded| loaded.document) {
+            Some(upstream) if succeeded(&upstream) || !upstream.is_terminal() => {
+                connect(tx, edge, &upstream, execution, effects)?
+            }
+            // It waits for this one to be replayed as well.
+            _ => edge,
+        };
+        tx.save(&edge);
+    }
+    Ok(())
+}
+
+/// Every edge that leads to an execution, made known to the transaction.
+async fn edges_to(tx: &mut Tx<'_>, execution: &Execution) -> Result<Vec<Edge>> {
+    let mut edges = Vec::new();
+    let mut after: Option<(i64, Key)> = None;
+    loop {
+        let mut scan = Scan::first(index::edges_to(execution.id.uuid), limits::PAGE_MAX).with_documents();
+        scan.after = after.take();
+        let page = tx.scan(scan).await?;
+        let full = page.entries.len() == limits::PAGE_MAX;
+        after = page.entries.last().map(|entry| (entry.score, entry.member.clone()));
+        for entry in page.entries {
+            if let Some(loaded) = tx.adopt::<Edge>(entry.member, entry.document)? {
+                edges.push(loaded.document);
+            }
+        }
+        if !full {
+            return Ok(edges);
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! The ends of upstreams take effect on their downstreams: many upstreams in one commit, each edge once.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ff_core::event::Effects;
+use ff_core::execution::Execution;
+use ff_core::flow::Flow;
+use ff_core::{Edge, EdgeState, Key, Result, index, limits};
+use ff_store::{Answer, Query, Scan, ScanPage, StoredDocument};
+
+use super::{Progress, Work};
+use crate::op::flow::{
+    cancel_member, end_if_complete, open_upstreams, resolve_edge, save_flow, sibling_reason, wants_siblings_cancelled,
+};
+use crate::transaction::{Command, Tx};
+
+/// How far the edges of an upstream have been gone through, in the life it ended then: a replay begins another one.
+#[derive(Debug, Clone)]
+pub(crate) struct Position {
+    replays: u32,
+    after: (i64, Key),
+}
+
+/// What one commit did for one execution.
+#[derive(Debug)]
+pub(crate) enum Resolved {
+    /// It owes nothing any more.
+    Done,
+    /// More is to be done, from here.
+    More(Option<Position>),
+    /// It owes slots, which are given back elsewhere first.
+    Slots(Box<Execution>),
+}
+
+/// One commit's worth of resolution.
+pub(crate) struct Resolve<'a> {
+    pub(crate) work: &'a Work,
+    /// Edges and cancellations in this commit.
+    pub(crate) chunk: usize,
+}
+
+impl Command for Resolve<'_> {
+    type Outcome = Vec<(Key, Resolved)>;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<Self::Outcome> {
+        let mut round = Round { budget: self.chunk, ..Default::default() };
+        let mut outcomes = Vec::with_capacity(self.work.len());
+        let found = self.read(tx).await?;
+        let mut owing = Vec::new();
+        for (key, stored, page) in found {
+            let progress = &self.work[&key];
+            let Some(loaded) = tx.adopt::<Execution>(key.clone(), stored)? else {
+                outcomes.push((key, Resolved::Done));
+                continue;
+            };
+            let mut execution = loaded.document;
+            if progress.owed(&execution) {
+                outcomes.push((key, Resolved::Slots(Box::new(execution))));
+                continue;
+            }
+            if !execution.owed_slots.is_empty() {
+                execution.owed_slots.clear();
+                round.changed.insert(key.clone());
+            }
+            if execution.owes_resolution {
+                owing.push((key.clone(), page));
+            } else {
+                outcomes.push((key.clone(), Resolved::Done));
+            }
+            round.executions.insert(key, execution);
+        }
+        round.load_children(tx, &owing).await?;
+        let mut done = Vec::new();
+        for (key, page) in owing {
+            let progress = &self.work[&key];
+            match round.resolve_upstream(tx, &key, page, progress, self.page_limit()).await? {
+                Step::Finished => done.push(key),
+                Step::Unfinished(position) => outcomes.push((key, Resolved::More(position))),
+            }
+        }
+        round.end_flows(tx, &done).await?;
+        for key in done {
+            round.clear_mark(&key);
+            outcomes.push((key, Resolved::Done));
+        }
+        round.save(tx);
+        Ok(outcomes)
+    }
+}
+
+impl Resolve<'_> {
+    /// Edges read at once of each upstream: few of many, many of few.
+    fn page_limit(&self) -> usize {
+        (2 * self.chunk / self.work.len().max(1)).clamp(2, self.chunk.max(2))
+    }
+
+    /// The executions and the next page of edges of each, in one read.
+    async fn read(&self, tx: &mut Tx<'_>) -> Result<Vec<(Key, Option<StoredDocument>, ScanPage)>> {
+        let mut queries = vec![Query::Documents(self.work.keys().cloned().collect())];
+        for (key, progress) in self.work {
+            let mut scan = Scan::first(index::edges_from(key.uuid().unwrap_or_default()), self.page_limit());
+            scan.documents = true;
+            scan.after = progress.position.as_ref().map(|position| position.after.clone());
+            queries.push(Query::Scan(scan));
+        }
+        let mut answers = tx.read(queries).await?.into_iter();
+        let documents = answers.next().and_then(Answer::into_documents).unwrap_or_default();
+        let pages = answers.map(|answer| answer.into_scan().unwrap_or_default());
+        Ok(self
+            .work
+            .keys()
+            .cloned()
+            .zip(documents)
+            .zip(pages)
+            .map(|((key, stored), page)| (key, stored, page))
+            .collect())
+    }
+}
+
+enum Step {
+    Finished,
+    Unfinished(Option<Position>),
+}
+
+/// The documents of one try. Each is loaded once and saved once.
+#[derive(Default)]
+struct Round {
+    budget: usize,
+    executions: BTreeMap<Key, Execution>,
+    effects: BTreeMap<Key, Effects>,
+    changed: BTreeSet<Key>,
+    /// Changed in a way that others want to know: it may run, or it has ended.
+    announced: BTreeSet<Key>,
+    /// Flows with a member that was alive when this try began, so that they cannot end by it.
+    alive: BTreeSet<Key>,
+    /// Children whose siblings have been looked at in this try.
+    looked_at: BTreeSet<Key>,
+}
+
+impl Round {
+    /// Loads the downstreams of all pages at once.
+    async fn load_children(&mut self, tx: &mut Tx<'_>, owing: &[(Key, ScanPage)]) -> Result<()> {
+        let mut wanted = BTreeSet::new();
+        for entry in owing.iter().flat_map(|(_, page)| &page.entries).take(2 * limits::RESOLVE_CHUNK) {
+            if let Some(stored) = &entry.document {
+                let edge = <Edge as ff_core::Document>::decode(&stored.body)?;
+                wanted.insert(Execution::key_of(&edge.downstream));
+            }
+        }
+        self.load(tx, wanted.into_iter().collect()).await
+    }
+
+    async fn load(&mut self, tx: &mut Tx<'_>, mut keys: Vec<Key>) -> Result<()> {
+        keys.retain(|key| !self.executions.contains_key(key));
+        if keys.is_empty() {
+            return Ok(());
+        }
+        for (key, loaded) in keys.clone().into_iter().zip(tx.load_many::<Execution>(keys).await?) {
+            if let Some(loaded) = loaded {
+                self.executions.insert(key, loaded.document);
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes through a page of an upstream's edges.
+    async fn resolve_upstream(
+        &mut self,
+        tx: &mut Tx<'_>,
+        key: &Key,
+        page: ScanPage,
+        progress: &Progress,
+        page_limit: usize,
+    ) -> Result<Step> {
+        let upstream = self.executions[key].clone();
+        let full = page.entries.len() == page_limit;
+        let mut position = progress.position.clone();
+        if position.as_ref().is_some_and(|position| position.replays != upstream.replays) {
+            // It was replayed and has ended again: its edges are gone through anew.
+            return Ok(Step::Unfinished(None));
+        }
+        for entry in page.entries {
+            let after = (entry.score, entry.member.clone());
+            if let Some(loaded) = tx.adopt::<Edge>(entry.member, entry.document)?
+                && !self.resolve_one(tx, &upstream, loaded.document).await?
+            {
+                return Ok(Step::Unfinished(position));
+            }
+            position = Some(Position { replays: upstream.replays, after });
+        }
+        Ok(if full { Step::Unfinished(position) } else { Step::Finished })
+    }
+
+    /// Resolves one edge; says whether nothing about it is left to do.
+    async fn resolve_one(&mut self, tx: &mut Tx<'_>, upstream: &Execution, mut edge: Edge) -> Result<bool> {
+        if edge.state == EdgeState::Staged {
+            return Ok(true);
+        }
+        let key = Execution::key_of(&edge.downstream);
+        self.load(tx, vec![key.clone()]).await?;
+        let Some(child) = self.executions.get_mut(&key) else {
+            tracing::error!(edge = %edge.id, "an edge leads to an execution that is not there");
+            return Ok(true);
+        };
+        if edge.state == EdgeState::Pending {
+            if self.budget == 0 {
+                return Ok(false);
+            }
+            self.budget -= 1;
+            if !child.is_terminal() {
+                self.alive.extend(child.flow.as_ref().map(Flow::key_of));
+            }
+            let before = (child.is_eligible(), child.is_terminal());
+            let effects = self.effects.entry(key.clone()).or_default();
+            if resolve_edge(&mut edge, upstream, child, tx.now, effects)?.is_some() {
+                tx.save(&edge);
+                self.changed.insert(key.clone());
+                if before != (child.is_eligible(), child.is_terminal())
+                    || child.is_eligible()
+                    || child.state.lifecycle_phase == ff_core::LifecyclePhase::Active
+                {
+                    self.announced.insert(key.clone());
+                }
+            }
+        }
+        self.cancel_siblings(tx, &key).await
+    }
+
+    /// Cancels what a decided child no longer needs; says whether nothing of it is left to do.
+    async fn cancel_siblings(&mut self, tx: &mut Tx<'_>, child: &Key) -> Result<bool> {
+        let Some(execution) = self.executions.get(child).filter(|child| wants_siblings_cancelled(child)).cloned()
+        else {
+            return Ok(true);
+        };
+        if !self.looked_at.insert(child.clone()) {
+            return Ok(true);
+        }
+        let reason = sibling_reason(&execution);
+        let siblings = open_upstreams(tx, &execution, usize::MAX).await?;
+        let keys: Vec<Key> = siblings.iter().map(Execution::key_of).collect();
+        for portion in keys.chunks(limits::RESOLVE_CHUNK) {
+            self.load(tx, portion.to_vec()).await?;
+            for key in portion {
+                let Some(sibling) = self.executions.get_mut(key).filter(|sibling| !sibling.is_terminal()) else {
+                    continue;
+                };
+                if self.budget == 0 {
+                    // Looked at again by the next commit: the mark of the upstream that brought us here stays.
+                    self.looked_at.remove(child);
+                    return Ok(false);
+                }
+                self.budget -= 1;
+                self.alive.extend(sibling.flow.as_ref().map(Flow::key_of));
+                let effects = self.effects.entry(key.clone()).or_default();
+                if cancel_member(tx, sibling, reason, effects).await? {
+                    self.changed.insert(key.clone());
+                    self.announced.insert(key.clone());
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Ends the flows whose last members these were. What this very try ends has a mark of its own and is seen then.
+    async fn end_flows(&mut self, tx: &mut Tx<'_>, done: &[Key]) -> Result<()> {
+        let flows: BTreeSet<Key> =
+            done.iter().filter_map(|key| self.executions[key].flow.as_ref().map(Flow::key_of)).collect();
+        for key in flows.difference(&self.alive) {
+            let Some(loaded) = tx.load::<Flow>(key.clone()).await? else { continue };
+            let mut flow = loaded.document;
+            if end_if_complete(tx, &mut flow).await? {
+                save_flow(tx, &flow);
+            }
+        }
+        Ok(())
+    }
+
+    fn clear_mark(&mut self, key: &Key) {
+        if let Some(execution) = self.executions.get_mut(key) {
+            execution.owes_resolution = false;
+            self.changed.insert(key.clone());
+        }
+    }
+
+    fn save(mut self, tx: &mut Tx<'_>) {
+        for key in &self.changed {
+            let execution = &self.executions[key];
+            let effects = self.effects.remove(key).unwrap_or_default();
+            if self.announced.contains(key) {
+                tx.save_execution(execution, effects);
+            } else {
+                tx.save(execution);
+            }
+        }
+    }
+}
