@@ -258,7 +258,7 @@ pub(crate) fn parse_cursor(cursor: Option<&str>) -> Result<Option<(i64, Key)>> {
     let Some(cursor) = cursor else { return Ok(None) };
     let parse = || {
         let (score, hex) = cursor.split_once('.')?;
-        let pairs = (hex.is_ascii() && hex.len() % 2 == 0 && !hex.is_empty()).then(|| hex.len() / 2)?;
+        let pairs = (hex.is_ascii() && hex.len() % 2 == 0 && !hex.is_empty()).then_some(hex.len() / 2)?;
         let byte = |pair: usize| u8::from_str_radix(hex.get(2 * pair..2 * pair + 2)?, 16).ok();
         let bytes = (0..pairs).map(byte).collect::<Option<Vec<u8>>>()?;
         Some((score.parse().ok()?, Key::from_bytes(bytes)))
