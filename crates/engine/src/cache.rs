@@ -60,6 +60,15 @@ impl Cache {
         }
     }
 
+    /// The same document, a later end of its lease.
+    pub(crate) fn renewed(&self, key: &Key, fence: Fence, lease_until: i64) {
+        if let Some((_, cached)) = self.contents().by_key.get_mut(key)
+            && cached.fence == fence
+        {
+            cached.lease_until = lease_until;
+        }
+    }
+
     pub(crate) fn remove(&self, key: &Key) {
         self.contents().by_key.remove(key);
     }

@@ -14,8 +14,10 @@ use crate::clock::StoreClock;
 use crate::env::{self, Env, Tasks};
 use crate::hint::{Item, Message};
 use crate::metrics::Metrics;
+use crate::registry::Registry;
 use crate::resolver::Resolver;
 use crate::scheduler::Scheduler;
+use crate::servers::Servers;
 use crate::system::SystemCache;
 use crate::timers::Timers;
 use crate::transaction::{Command, Tx};
@@ -122,6 +124,8 @@ struct Inner {
     timers: Timers,
     resolver: Resolver,
     system: SystemCache,
+    registry: Registry,
+    servers: Servers,
     metrics: Metrics,
     tasks: Tasks,
     origin: CommandId,
@@ -150,6 +154,8 @@ impl Engine {
             timers: Timers::default(),
             resolver: Resolver::default(),
             system: SystemCache::default(),
+            registry: Registry::default(),
+            servers: Servers::default(),
             metrics: Metrics::default(),
             tasks: Tasks::default(),
             origin,
@@ -164,6 +170,9 @@ impl Engine {
         inner.partitions = stored;
         let engine = Self(Arc::new(inner));
         engine.install_secret().await?;
+        if engine.options().services {
+            engine.join_servers().await?;
+        }
         engine.start_services();
         Ok(engine)
     }
@@ -172,6 +181,7 @@ impl Engine {
         let hints = self.store().watch();
         self.spawn_owned(self.clone().listen(hints));
         if self.options().services {
+            self.spawn_owned(self.clone().run_heartbeats());
             self.spawn_owned(self.clone().run_timers());
             self.spawn_owned(self.clone().run_sweeps());
             self.spawn_owned(self.clone().run_reconciler());
@@ -219,6 +229,7 @@ impl Engine {
                 Signal::Resync => {
                     self.cache().clear();
                     self.system().clear();
+                    self.servers().look_again();
                     self.timers().sweep_now();
                     self.board().wake_all();
                     self.scheduler().ready().wake_all();
@@ -245,7 +256,12 @@ impl Engine {
                 Item::Mark(key) if self.rank(partition) == 0 => self.resolve_soon(partition, key.clone()),
                 Item::Mark(_) => {}
                 Item::Gate(index) => self.gate_opened(index),
-                Item::System(key) => self.system().forget(key),
+                Item::System(key) => {
+                    self.system().forget(key);
+                    if key.kind() == ff_core::index::kind::SERVER {
+                        self.servers().look_again();
+                    }
+                }
             }
         }
     }
@@ -348,6 +364,19 @@ impl Engine {
 
     pub(crate) fn system(&self) -> &SystemCache {
         &self.0.system
+    }
+
+    pub(crate) fn registry(&self) -> &Registry {
+        &self.0.registry
+    }
+
+    pub(crate) fn servers(&self) -> &Servers {
+        &self.0.servers
+    }
+
+    /// The partitions that executions live in.
+    pub(crate) fn flow_partitions(&self) -> impl Iterator<Item = Partition> + use<> {
+        self.partitions().all().filter(|partition| partition.family == ff_core::Family::Flow)
     }
 
     pub(crate) fn origin(&self) -> CommandId {

@@ -1,15 +1,11 @@
 //! Temporary.
 use crate::engine::Engine;
-use crate::scheduler::{Ask, Taken};
 use ff_core::execution::Execution;
 use ff_core::{IndexName, Key, Partition, Result, ResumeSignal, SignalId};
 
 impl Engine {
     pub(crate) async fn release_owed_slots(&self, _: &Execution) -> Result<()> {
         Ok(())
-    }
-    pub(crate) async fn find_leases(&self, _: &Ask) -> Result<Vec<Taken>> {
-        Ok(vec![])
     }
     pub(crate) async fn read_signals(&self, _: &Execution, _: &[SignalId]) -> Result<Vec<ResumeSignal>> {
         Ok(vec![])
@@ -18,10 +14,6 @@ impl Engine {
         Ok(1)
     }
     pub(crate) fn gate_opened(&self, _: &IndexName) {}
-    pub(crate) fn rank(&self, _: Partition) -> i64 {
-        0
-    }
-    pub(crate) async fn leave(&self) {}
     pub(crate) async fn install_secret(&self) -> Result<()> {
         Ok(())
     }

@@ -366,6 +366,27 @@ impl<'e> Tx<'e> {
         self.staged.insert(key, Staged::Put { body: document.encode().into(), fence, lease, entries, expires_at });
     }
 
+    /// The lease of a document that was just saved begins anew, although its holder is the same.
+    pub(crate) fn renew<D: Indexed>(&mut self, document: &D) {
+        if let (Some(Staged::Put { lease, .. }), Some(ttl_ms)) =
+            (self.staged.get_mut(&document.key()), document.held().ttl_ms)
+        {
+            *lease = Some(Some(ttl_ms));
+        }
+    }
+
+    /// Renews a lease without reading its document: only the instant beside it moves, for its holder, while it lives.
+    pub(crate) fn renew_unread(&mut self, key: &Key, fence: Fence, ttl_ms: i64) {
+        self.batch.guards.push(Guard::Fence(key.clone(), fence));
+        self.batch.guards.push(Guard::Live(key.clone()));
+        let member = Due::Lease.member(key);
+        self.batch.leases.push(LeaseChange { key: key.clone(), ttl_ms: Some(ttl_ms), index: index::due(), member });
+        // A shorter lease than before may end before anything that is known of.
+        if self.engine.announce_due(self.partition, self.now + ttl_ms) {
+            self.items.push(Item::Due(self.now + ttl_ms));
+        }
+    }
+
     /// Removes a loaded document.
     pub(crate) fn delete(&mut self, key: &Key) {
         self.staged.insert(key.clone(), Staged::Delete);
@@ -554,6 +575,16 @@ impl Engine {
         partition: Partition,
         prepared: Vec<Prepared>,
     ) -> Result<Vec<Option<Conflict>>> {
+        let results = self.send_all_timed(partition, prepared).await?;
+        Ok(results.into_iter().map(std::result::Result::err).collect())
+    }
+
+    /// The same, with the store's time of each batch that was applied.
+    pub(crate) async fn send_all_timed(
+        &self,
+        partition: Partition,
+        prepared: Vec<Prepared>,
+    ) -> Result<Vec<std::result::Result<i64, Conflict>>> {
         let batches: Vec<Batch> = prepared.iter().map(|one| one.batch.clone()).collect();
         let mut sent_before = false;
         for resend in 0..=RESENDS_MAX {
@@ -589,12 +620,12 @@ impl Engine {
         Ok(conflicts.into_iter().next().flatten())
     }
 
-    fn settle_outcome(&self, one: Prepared, outcome: Outcome, sent_before: bool) -> Option<Conflict> {
+    fn settle_outcome(&self, one: Prepared, outcome: Outcome, sent_before: bool) -> std::result::Result<i64, Conflict> {
         match outcome {
             Outcome::Applied(applied) => {
                 self.observe(applied.at);
                 self.applied(one, applied.at);
-                None
+                Ok(applied.at)
             }
             Outcome::Conflict(conflict) => {
                 let own = match conflict.why {
@@ -604,7 +635,7 @@ impl Engine {
                 if sent_before && own {
                     let now = self.now();
                     self.applied(one, now);
-                    return None;
+                    return Ok(now);
                 }
                 self.metrics().conflict();
                 for execution in &one.executions {
@@ -613,7 +644,7 @@ impl Engine {
                 if let Some(key) = &conflict.key {
                     self.cache().remove(key);
                 }
-                Some(conflict)
+                Err(conflict)
             }
         }
     }

@@ -6,24 +6,31 @@ mod cancel_execution;
 mod cancel_flow;
 mod change_priority;
 mod claim;
+mod claim_from_grant;
 mod complete;
 mod create_execution;
 mod create_executions;
 mod create_flow;
 mod create_member;
 mod delay;
+mod deregister_worker;
 mod fail;
 mod get_execution;
 mod get_flow;
 mod get_flow_graph;
 mod get_result;
 mod get_state;
+mod heartbeat_worker;
 mod hold_execution;
 mod list_flows;
 mod list_upstreams;
+mod list_workers;
 mod progress;
+mod register_worker;
 mod release_execution;
+mod renew_leases;
 mod replay_execution;
+mod return_grant;
 mod revoke_lease;
 mod set_tags;
 mod stage_dependency_edge;
@@ -39,7 +46,8 @@ pub(crate) mod view;
 pub(crate) use belongings::{close_waitpoints, remove_execution};
 pub(crate) use create_execution::Submission;
 
-use ff_core::execution::Execution;
+use ff_core::execution::{ClaimedAttempt, Execution};
+use ff_core::lease::LeaseFence;
 use ff_core::{Code, Error, ExecutionId, Result};
 
 use crate::engine::{Caller, Engine};
@@ -59,6 +67,13 @@ pub(crate) fn check_visible(caller: &Caller, execution: &Execution) -> Result<()
 
 pub(crate) fn not_found(id: &ExecutionId) -> Error {
     Error::of(Code::ExecutionNotFound).with("execution_id", id)
+}
+
+/// The lease an execution is under now, as its claimer got it.
+pub(crate) fn held_lease(execution: &Execution) -> Option<ClaimedAttempt> {
+    let lease = execution.lease.as_ref().filter(|lease| lease.ended_at == 0)?;
+    let fence = LeaseFence { attempt: lease.attempt, lease_id: lease.id, epoch: lease.epoch };
+    Some(ClaimedAttempt { kind: lease.kind, fence })
 }
 
 /// Loads an execution for a caller that may see it.

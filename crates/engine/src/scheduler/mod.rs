@@ -4,6 +4,7 @@
 //! guards. With no work it waits, which costs the store nothing, until a hint, a gate or the end of its patience.
 
 pub(crate) mod admission;
+mod held;
 pub(crate) mod ready;
 
 use std::collections::BTreeMap;

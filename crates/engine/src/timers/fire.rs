@@ -4,8 +4,10 @@ use ff_core::event::Effects;
 use ff_core::execution::{Execution, Fired};
 use ff_core::index::{Due, kind};
 use ff_core::waitpoint::Waitpoint;
+use ff_core::worker::{Server, Worker};
 use ff_core::{Code, Error, ExecutionId, Indexed, Key, Partition, Result};
 
+use super::registry::ExpireRegistration;
 use crate::engine::Engine;
 use crate::op;
 use crate::transaction::{Command, Tx};
@@ -22,6 +24,12 @@ impl Engine {
             (kind::EXECUTION, Due::Timer) => self.transact(partition, command, &FireExecution { key, score }).await,
             (kind::WAITPOINT, _) => self.transact(partition, command, &ExpireWaitpoint { key, score }).await,
             (kind::FLOW, _) => self.fire_flow(partition, &key, score).await,
+            (kind::WORKER, Due::Lease) => {
+                self.transact(partition, command, &ExpireRegistration::<Worker>::new(key, score)).await
+            }
+            (kind::SERVER, Due::Lease) => {
+                self.transact(partition, command, &ExpireRegistration::<Server>::new(key, score)).await
+            }
             _ => self.fire_other(partition, key, due, score).await,
         }
     }

@@ -1,0 +1,147 @@
+//! Turns a grant into a lease; an interrupted attempt continues. Everything that can be refused is refused before the
+//! grant is touched, so that a refused worker can still use it.
+
+use ff_core::event::Effects;
+use ff_core::execution::{Claim, ClaimedAttempt, Execution};
+use ff_core::flow::Flow;
+use ff_core::lease::GrantKind;
+use ff_core::op::claim_from_grant::{Args, Outcome};
+use ff_core::op::{ClaimFromGrant, ClaimFromReclaimGrant};
+use ff_core::worker::Worker;
+use ff_core::{Code, Error, Result, limits};
+
+use super::not_found;
+use crate::engine::{Caller, Engine, Handle};
+use crate::scheduler::admission::Admission;
+use crate::transaction::{Command, Tx};
+
+impl Handle<ClaimFromGrant> for Engine {
+    async fn handle(&self, caller: &Caller, args: Args) -> Result<Outcome> {
+        self.claim_granted(caller, args, false).await
+    }
+}
+
+impl Handle<ClaimFromReclaimGrant> for Engine {
+    async fn handle(&self, caller: &Caller, args: Args) -> Result<Outcome> {
+        self.claim_granted(caller, args, true).await
+    }
+}
+
+impl Engine {
+    async fn claim_granted(&self, caller: &Caller, args: Args, reclaim_only: bool) -> Result<Outcome> {
+        let namespace = caller.namespace(args.namespace.as_deref())?;
+        let (execution, lease_until) = self.visible_execution(caller, &args.execution_id).await?;
+        if execution.namespace != namespace {
+            return Err(not_found(&args.execution_id));
+        }
+        if let Some(claimed) = held_already(&execution, &args) {
+            return Ok(Outcome { task: self.task(&execution, &claimed, lease_until).await? });
+        }
+        let worker = self.system_document::<Worker>(&Worker::key_of(&namespace, &args.instance_id)).await?;
+        let claim = Claim {
+            lease_id: args.grant_id,
+            worker_id: worker.as_ref().map_or_else(|| args.instance_id.clone(), |worker| worker.worker_id.clone()),
+            instance_id: args.instance_id.clone(),
+            ttl_ms: args.lease_ttl_ms.unwrap_or(limits::LEASE_TTL_DEFAULT_MS),
+            slot: false,
+        };
+        check_grant(&execution, &claim, self.now())?;
+        if reclaim_only && execution.grant_kind() != GrantKind::Reclaim {
+            return Err(Error::of(Code::NotAResumedExecution));
+        }
+        execution.capabilities.admit(&args.capabilities)?;
+        if let Some(lane) = self.lane(&namespace, &execution.lane).await?
+            && !lane.admits_claims()
+        {
+            return Err(Error::of(Code::ExecutionNotEligible).with("lane_state", lane.state));
+        }
+        self.check_capacity(&namespace, worker.as_ref()).await?;
+        self.take_granted(&execution, claim).await
+    }
+
+    /// A registered worker runs as many tasks as it said; one that never registered decides for itself.
+    async fn check_capacity(&self, namespace: &str, worker: Option<&Worker>) -> Result<()> {
+        let Some(worker) = worker else { return Ok(()) };
+        let held: u64 = self.leases_held(namespace, &[worker.instance_id.as_str()]).await?.iter().sum();
+        if held < u64::from(worker.capacity) {
+            return Ok(());
+        }
+        Err(Error::of(Code::WorkerAtCapacity).with("capacity", worker.capacity).with("leases_held", held))
+    }
+
+    async fn take_granted(&self, execution: &Execution, mut claim: Claim) -> Result<Outcome> {
+        let (slot, not_after) = match self.admit(execution, claim.lease_id).await? {
+            Admission::Admitted { slot, not_after } => (slot, not_after),
+            Admission::Refused(refusal) => {
+                let error = Error::new(Code::ExecutionNotEligible, refusal.detail).with("gate", refusal.gate);
+                return Err(error.with("until", refusal.until));
+            }
+        };
+        claim.slot = slot;
+        let verb = TakeGranted { claim: &claim, id: execution.id, not_after };
+        match self.transact(execution.id.partition(), self.fresh_command(), &verb).await {
+            Ok((execution, claimed, lease_until)) => {
+                Ok(Outcome { task: self.task(&execution, &claimed, lease_until).await? })
+            }
+            Err(error) => {
+                self.release_unused_slot(execution, claim.lease_id, slot);
+                Err(error)
+            }
+        }
+    }
+}
+
+/// The lease that this very grant has become, when the answer to the first call was lost.
+fn held_already(execution: &Execution, args: &Args) -> Option<ClaimedAttempt> {
+    super::held_lease(execution).filter(|claimed| {
+        let lease = execution.lease.as_ref();
+        claimed.fence.lease_id == args.grant_id && lease.is_some_and(|lease| lease.instance_id == args.instance_id)
+    })
+}
+
+/// Whether the grant is there, this worker's, and has not lapsed.
+fn check_grant(execution: &Execution, claim: &Claim, now: i64) -> Result<()> {
+    match &execution.grant {
+        Some(grant) if grant.id == claim.lease_id && grant.worker_id == claim.worker_id => {
+            if grant.expires_at <= now {
+                return Err(Error::of(Code::ClaimGrantExpired).with("expires_at", grant.expires_at));
+            }
+            Ok(())
+        }
+        _ if execution.grant_is_over(claim.lease_id) => Err(Error::of(Code::ClaimGrantExpired)),
+        _ => Err(Error::of(Code::InvalidClaimGrant)),
+    }
+}
+
+struct TakeGranted<'a> {
+    claim: &'a Claim,
+    id: ff_core::ExecutionId,
+    not_after: Option<i64>,
+}
+
+impl Command for TakeGranted<'_> {
+    type Outcome = (Box<Execution>, ClaimedAttempt, i64);
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<Self::Outcome> {
+        let mut execution = tx.execution(&self.id).await?;
+        if let Some(flow) = &execution.flow {
+            let key = Flow::key_of(flow);
+            let flow = tx.load::<Flow>(key.clone()).await?.ok_or_else(|| Error::of(Code::FlowNotFound))?;
+            if !flow.document.admits_claims() {
+                return Err(Error::of(Code::FlowAlreadyTerminal));
+            }
+            tx.pin(&key);
+        }
+        if let Some(not_after) = self.not_after {
+            if tx.now > not_after {
+                return Err(Error::of(Code::Contention).retry_after(0));
+            }
+            tx.require_not_after(not_after);
+        }
+        check_grant(&execution, self.claim, tx.now)?;
+        let mut effects = Effects::default();
+        let claimed = execution.claim_granted(self.claim, tx.now, &mut effects)?;
+        tx.save_execution(&execution, effects);
+        Ok((Box::new(execution), claimed, tx.now + self.claim.ttl_ms))
+    }
+}

@@ -1,0 +1,130 @@
+//! The registry of worker processes in the system partition.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use ff_core::worker::{Registration, Worker};
+use ff_core::{Code, Document, Error, Indexed, Key, LeaseEpoch, Partition, Result};
+use ff_store::{Answer, Fence, Query};
+
+use crate::engine::Engine;
+use crate::renewal::Renew;
+use crate::transaction::{Command, Tx};
+
+/// Registrations remembered; past it all are forgotten and read again.
+const CAPACITY: usize = 10_000;
+
+/// What heartbeats need to know of a registration, so that they cost one commit and no read.
+#[derive(Default)]
+pub(crate) struct Registry(Mutex<BTreeMap<Key, (LeaseEpoch, i64)>>);
+
+impl Registry {
+    fn get(&self, key: &Key) -> Option<(LeaseEpoch, i64)> {
+        self.sessions().get(key).copied()
+    }
+
+    fn remember(&self, key: Key, epoch: LeaseEpoch, ttl_ms: i64) {
+        let mut sessions = self.sessions();
+        if sessions.len() >= CAPACITY {
+            sessions.clear();
+        }
+        sessions.insert(key, (epoch, ttl_ms));
+    }
+
+    pub(crate) fn forget(&self, key: &Key) {
+        self.sessions().remove(key);
+    }
+
+    fn sessions(&self) -> std::sync::MutexGuard<'_, BTreeMap<Key, (LeaseEpoch, i64)>> {
+        self.0.lock().expect("no holder of this lock panics")
+    }
+}
+
+impl Engine {
+    /// Registers a process, or replaces what it said before.
+    pub(crate) async fn register(&self, registration: Registration) -> Result<(Worker, i64)> {
+        let command = self.fresh_command();
+        let (worker, until) = self.transact(Partition::SYSTEM, command, &Register { registration }).await?;
+        self.registry().remember(worker.key(), worker.epoch, worker.ttl_ms);
+        Ok((worker, until))
+    }
+
+    /// Keeps a registration alive; says until when.
+    pub(crate) async fn keep_registration(&self, namespace: &str, instance_id: &str, nonce: &str) -> Result<i64> {
+        let key = Worker::key_of(namespace, instance_id);
+        if let Some((epoch, ttl_ms)) = self.registry().get(&key)
+            && let Some(until) = self.renew_registration(&key, nonce, epoch, ttl_ms).await?
+        {
+            return Ok(until);
+        }
+        self.registry().forget(&key);
+        let absent = || Error::of(Code::WorkerNotFound).with("instance_id", instance_id);
+        let (worker, lease_until) = self.registered(&key).await?.ok_or_else(absent)?;
+        worker.check_heartbeat(nonce, lease_until, self.now())?;
+        let renewed = self.renew_registration(&key, nonce, worker.epoch, worker.ttl_ms).await?;
+        let until = renewed.ok_or_else(absent)?;
+        self.registry().remember(key, worker.epoch, worker.ttl_ms);
+        Ok(until)
+    }
+
+    async fn renew_registration(&self, key: &Key, nonce: &str, epoch: LeaseEpoch, ttl_ms: i64) -> Result<Option<i64>> {
+        let held = Worker { nonce: nonce.to_owned(), epoch, ttl_ms, ..Default::default() }.held();
+        let fence = Fence { epoch: held.epoch, lease: held.lease_id };
+        let verb = Renew { key: key.clone(), fence, ttl_ms };
+        let ((), prepared) = self.prepare(Partition::SYSTEM, self.fresh_command(), &verb).await?;
+        let results = self.send_all_timed(Partition::SYSTEM, vec![prepared]).await?;
+        Ok(results.into_iter().next().and_then(|result| result.ok()).map(|at| at + ttl_ms))
+    }
+
+    /// A registration as the store has it now, and when it ends.
+    async fn registered(&self, key: &Key) -> Result<Option<(Worker, i64)>> {
+        let found = self.store().documents(Partition::SYSTEM, vec![key.clone()]).await?;
+        let Some(stored) = found.into_iter().next().flatten() else { return Ok(None) };
+        Ok(Some((Worker::decode(&stored.body)?, stored.lease_until)))
+    }
+
+    /// How many leases each of these processes holds, over all flow partitions; one read for each partition.
+    pub(crate) async fn leases_held(&self, namespace: &str, instances: &[&str]) -> Result<Vec<u64>> {
+        let mut held = vec![0; instances.len()];
+        if instances.is_empty() {
+            return Ok(held);
+        }
+        let counts = self.flow_partitions().map(|partition| {
+            let queries = instances.iter().map(|instance| Query::Count {
+                index: ff_core::index::worker(namespace, instance),
+                min: i64::MIN,
+                max: i64::MAX,
+            });
+            self.read(partition, queries.collect())
+        });
+        for answers in futures_util::future::join_all(counts).await {
+            for (sum, answer) in held.iter_mut().zip(answers?.answers) {
+                *sum += answer_count(answer);
+            }
+        }
+        Ok(held)
+    }
+}
+
+fn answer_count(answer: Answer) -> u64 {
+    answer.into_count().unwrap_or(0)
+}
+
+struct Register {
+    registration: Registration,
+}
+
+impl Command for Register {
+    type Outcome = (Worker, i64);
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<(Worker, i64)> {
+        let key = Worker::key_of(&self.registration.namespace, &self.registration.instance_id);
+        let existing = tx.load::<Worker>(key).await?;
+        let known = existing.as_ref().map(|loaded| (&loaded.document, loaded.lease_until));
+        let worker = Worker::register(known, self.registration.clone(), tx.now)?;
+        tx.save(&worker);
+        tx.renew(&worker);
+        let until = tx.now + worker.ttl_ms;
+        Ok((worker, until))
+    }
+}

@@ -1,0 +1,193 @@
+//! Renewing leases: all leases of one partition in one commit call, each an independent batch with its own outcome.
+//!
+//! A renewal moves only the instant beside the document, under the fence and while the lease lives. It is decided by
+//! the store; this module explains what the store refused.
+
+use std::collections::BTreeMap;
+
+use ff_core::execution::Execution;
+use ff_core::lease::LeaseEnd;
+use ff_core::op::parts::{LeaseLoss, Renewal, RenewalOutcome};
+use ff_core::{Code, Document, Error, Key, Partition, Result};
+use ff_store::{Conflict, ConflictReason, Fence};
+
+use crate::engine::{Caller, Engine};
+use crate::op::{check_visible, not_found};
+use crate::transaction::{Command, Tx};
+
+impl Engine {
+    /// Renews each lease on its own, and says of each what became of it, in order.
+    pub(crate) async fn renew_all(&self, caller: &Caller, leases: &[Renewal]) -> Vec<RenewalOutcome> {
+        let mut outcomes: BTreeMap<usize, RenewalOutcome> = BTreeMap::new();
+        let mut groups: BTreeMap<Partition, Vec<(usize, &Renewal)>> = BTreeMap::new();
+        for (place, renewal) in leases.iter().enumerate() {
+            match self.check_id(&renewal.execution_id) {
+                Ok(()) => groups.entry(renewal.execution_id.partition()).or_default().push((place, renewal)),
+                Err(error) => drop(outcomes.insert(place, lost(renewal, LeaseLoss::NotFound, error))),
+            }
+        }
+        let renewing = groups.into_iter().map(|(partition, group)| self.renew_group(caller, partition, group));
+        outcomes.extend(futures_util::future::join_all(renewing).await.into_iter().flatten());
+        outcomes.into_values().collect()
+    }
+
+    async fn renew_group(
+        &self,
+        caller: &Caller,
+        partition: Partition,
+        group: Vec<(usize, &Renewal)>,
+    ) -> Vec<(usize, RenewalOutcome)> {
+        let mut outcomes = Vec::with_capacity(group.len());
+        let (known, unknown): (Vec<_>, Vec<_>) = group
+            .into_iter()
+            .map(|(place, renewal)| (place, renewal, self.cached_ttl(caller, renewal)))
+            .partition(|(_, _, ttl_ms)| ttl_ms.is_some());
+        let mut ready: Vec<(usize, &Renewal, i64)> =
+            known.into_iter().filter_map(|(place, renewal, ttl_ms)| Some((place, renewal, ttl_ms?))).collect();
+        let unknown: Vec<(usize, &Renewal)> = unknown.into_iter().map(|(place, renewal, _)| (place, renewal)).collect();
+        match self.look_up(partition, &unknown).await {
+            Ok(found) => {
+                for ((place, renewal), found) in unknown.into_iter().zip(found) {
+                    match judge(caller, renewal, found.as_ref()) {
+                        Ok(ttl_ms) => ready.push((place, renewal, ttl_ms)),
+                        Err(outcome) => outcomes.push((place, outcome)),
+                    }
+                }
+            }
+            Err(error) => outcomes.extend(unknown.into_iter().map(|(place, one)| (place, failed(one, error.clone())))),
+        }
+        outcomes.extend(self.send_renewals(caller, partition, ready).await);
+        outcomes
+    }
+
+    /// The TTL to renew by, when the engine knows the lease: the caller's wish, or what it had before.
+    fn cached_ttl(&self, caller: &Caller, renewal: &Renewal) -> Option<i64> {
+        let cached = self.cache().get(&Execution::key_of(&renewal.execution_id))?;
+        judge(caller, renewal, Some(&cached.execution)).ok()
+    }
+
+    async fn look_up(&self, partition: Partition, renewals: &[(usize, &Renewal)]) -> Result<Vec<Option<Execution>>> {
+        if renewals.is_empty() {
+            return Ok(Vec::new());
+        }
+        let keys = renewals.iter().map(|(_, renewal)| Execution::key_of(&renewal.execution_id)).collect();
+        let found = self.store().documents(partition, keys).await?;
+        found.into_iter().map(|stored| stored.map(|stored| Execution::decode(&stored.body)).transpose()).collect()
+    }
+
+    async fn send_renewals(
+        &self,
+        caller: &Caller,
+        partition: Partition,
+        ready: Vec<(usize, &Renewal, i64)>,
+    ) -> Vec<(usize, RenewalOutcome)> {
+        let mut prepared = Vec::with_capacity(ready.len());
+        let mut sent = Vec::with_capacity(ready.len());
+        let mut outcomes = Vec::with_capacity(ready.len());
+        for (place, renewal, ttl_ms) in ready {
+            let key = Execution::key_of(&renewal.execution_id);
+            let fence = Fence { epoch: renewal.fence.epoch, lease: renewal.fence.lease_id };
+            match self.prepare(partition, self.fresh_command(), &Renew { key: key.clone(), fence, ttl_ms }).await {
+                Ok(((), batch)) => {
+                    prepared.push(batch);
+                    sent.push((place, renewal, ttl_ms, key, fence));
+                }
+                Err(error) => outcomes.push((place, failed(renewal, error))),
+            }
+        }
+        if prepared.is_empty() {
+            return outcomes;
+        }
+        let results = match self.send_all_timed(partition, prepared).await {
+            Ok(results) => results,
+            Err(error) => {
+                outcomes.extend(sent.into_iter().map(|(place, one, ..)| (place, failed(one, error.clone()))));
+                return outcomes;
+            }
+        };
+        let mut refused = Vec::new();
+        for ((place, renewal, ttl_ms, key, fence), result) in sent.into_iter().zip(results) {
+            match result {
+                Ok(at) => {
+                    self.cache().renewed(&key, fence, at + ttl_ms);
+                    let (execution_id, lease_id) = (renewal.execution_id, renewal.fence.lease_id);
+                    let outcome = RenewalOutcome::Renewed { execution_id, lease_id, expires_at: at + ttl_ms };
+                    outcomes.push((place, outcome));
+                }
+                Err(conflict) => refused.push((place, renewal, conflict)),
+            }
+        }
+        outcomes.extend(self.explain_refusals(caller, partition, refused).await);
+        outcomes
+    }
+
+    /// The store said no; the documents say why.
+    async fn explain_refusals(
+        &self,
+        caller: &Caller,
+        partition: Partition,
+        refused: Vec<(usize, &Renewal, Conflict)>,
+    ) -> Vec<(usize, RenewalOutcome)> {
+        let asked: Vec<(usize, &Renewal)> = refused.iter().map(|(place, renewal, _)| (*place, *renewal)).collect();
+        let found = match self.look_up(partition, &asked).await {
+            Ok(found) => found,
+            Err(error) => return asked.into_iter().map(|(place, one)| (place, failed(one, error.clone()))).collect(),
+        };
+        let explained = refused.into_iter().zip(found).map(|((place, renewal, conflict), found)| {
+            let outcome = match (judge(caller, renewal, found.as_ref()), conflict.why) {
+                (Err(outcome), _) => outcome,
+                // It ran out and its timer has not fired yet.
+                (Ok(_), ConflictReason::LeaseOver(at)) => {
+                    lost(renewal, LeaseLoss::Expired, Error::of(Code::LeaseExpired).with("ended_at", at))
+                }
+                (Ok(_), _) => failed(renewal, Error::of(Code::Contention).retry_after(100)),
+            };
+            (place, outcome)
+        });
+        explained.collect()
+    }
+}
+
+/// Whether a document grants a renewal, and for how long; otherwise why not.
+fn judge(caller: &Caller, renewal: &Renewal, found: Option<&Execution>) -> Result<i64, RenewalOutcome> {
+    let not_there = || lost(renewal, LeaseLoss::NotFound, not_found(&renewal.execution_id));
+    let execution = found.ok_or_else(not_there)?;
+    check_visible(caller, execution).map_err(|_| not_there())?;
+    execution.check_fence(&renewal.fence).map_err(|error| {
+        let cancelled = execution.lease.as_ref().is_some_and(|lease| lease.end == LeaseEnd::ExecutionCancelled);
+        let reason = match error.code {
+            Code::LeaseExpired => LeaseLoss::Expired,
+            Code::LeaseRevoked if cancelled => LeaseLoss::Cancelled,
+            Code::LeaseRevoked => LeaseLoss::Revoked,
+            _ => LeaseLoss::Stale,
+        };
+        lost(renewal, reason, error)
+    })?;
+    Ok(renewal.lease_ttl_ms.unwrap_or_else(|| execution.lease.as_ref().map_or(0, |lease| lease.ttl_ms)))
+}
+
+fn lost(renewal: &Renewal, reason: LeaseLoss, error: Error) -> RenewalOutcome {
+    let (execution_id, lease_id) = (renewal.execution_id, renewal.fence.lease_id);
+    RenewalOutcome::Lost { execution_id, lease_id, reason, error }
+}
+
+fn failed(renewal: &Renewal, error: Error) -> RenewalOutcome {
+    let (execution_id, lease_id) = (renewal.execution_id, renewal.fence.lease_id);
+    RenewalOutcome::Failed { execution_id, lease_id, error }
+}
+
+/// Moves the instant beside a document; the document itself is not even read.
+pub(crate) struct Renew {
+    pub(crate) key: Key,
+    pub(crate) fence: Fence,
+    pub(crate) ttl_ms: i64,
+}
+
+impl Command for Renew {
+    type Outcome = ();
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<()> {
+        tx.renew_unread(&self.key, self.fence, self.ttl_ms);
+        Ok(())
+    }
+}

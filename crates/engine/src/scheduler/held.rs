@@ -1,0 +1,91 @@
+//! What a claimer holds already: the answer to a claim whose first answer was lost.
+
+use ff_core::execution::Execution;
+use ff_core::index::{self, Due, kind};
+use ff_core::{Document, Partition, Result, limits};
+use ff_store::{Scan, StoredDocument};
+
+use crate::engine::Engine;
+use crate::op::held_lease;
+use crate::scheduler::{Ask, Taken};
+
+/// Entries read at once.
+const PAGE: usize = 1_000;
+/// Pages of one partition's index that are looked through.
+const PAGES_MAX: usize = 10;
+
+impl Engine {
+    /// The leases and grants with the ids of this claim that its instance has.
+    pub(crate) async fn find_leases(&self, ask: &Ask) -> Result<Vec<Taken>> {
+        let looks = self.flow_partitions().map(|partition| async move {
+            let mut held = self.leases_in(partition, ask).await?;
+            // No index leads to grants by worker; each has a timer that is due soon, and few things are.
+            if ask.grant_ttl_ms.is_some() && held.len() < ask.lease_ids.len() {
+                held.extend(self.grants_in(partition, ask).await?);
+            }
+            Ok::<_, ff_core::Error>(held)
+        });
+        let mut found = Vec::new();
+        for held in futures_util::future::join_all(looks).await {
+            found.extend(held?);
+        }
+        Ok(found)
+    }
+
+    async fn leases_in(&self, partition: Partition, ask: &Ask) -> Result<Vec<Taken>> {
+        let index = index::worker(&ask.criteria.namespace, &ask.instance_id);
+        let mut held = Vec::new();
+        let mut scan = Scan::last(index, PAGE).with_documents();
+        for _ in 0..PAGES_MAX {
+            let page = self.store().scan(partition, scan.clone()).await?;
+            let Some(last) = page.entries.last() else { break };
+            scan = scan.after(last.score, last.member.clone());
+            for stored in page.entries.into_iter().filter_map(|entry| entry.document) {
+                let Some(execution) = self.readable(&stored) else { continue };
+                let Some(claimed) = held_lease(&execution) else { continue };
+                if ask.lease_ids.contains(&claimed.fence.lease_id) && stored.lease_until > self.now() {
+                    let (execution, lease_until) = (Box::new(execution), stored.lease_until);
+                    held.push(Taken::Lease { execution, claimed, lease_until });
+                }
+            }
+        }
+        Ok(held)
+    }
+
+    async fn grants_in(&self, partition: Partition, ask: &Ask) -> Result<Vec<Taken>> {
+        let mut held = Vec::new();
+        let mut scan = Scan::first(index::due(), PAGE).up_to(self.now() + limits::GRANT_TTL_MAX_MS);
+        for _ in 0..PAGES_MAX {
+            let page = self.store().scan(partition, scan.clone()).await?;
+            let Some(last) = page.entries.last() else { break };
+            scan = scan.after(last.score, last.member.clone());
+            let timers = page.entries.iter().filter_map(|entry| Due::parse(&entry.member));
+            let keys: Vec<_> = timers
+                .filter(|(key, due)| *due == Due::Timer && key.kind() == kind::EXECUTION)
+                .map(|(key, _)| key)
+                .collect();
+            for stored in self.store().documents(partition, keys).await?.into_iter().flatten() {
+                let Some(mut execution) = self.readable(&stored) else { continue };
+                let Some(grant) = execution.grant.clone() else { continue };
+                let own = grant.worker_id == ask.worker_id && execution.namespace == ask.criteria.namespace;
+                if own && ask.lease_ids.contains(&grant.id) && grant.expires_at > self.now() {
+                    // The same id again answers with the grant that is there.
+                    held.push(Taken::Grant(execution.grant(grant.id, &grant.worker_id, 1, self.now())?));
+                }
+            }
+        }
+        Ok(held)
+    }
+
+    /// An execution that cannot be read is passed over and counted; it never fails a search.
+    pub(crate) fn readable(&self, stored: &StoredDocument) -> Option<Execution> {
+        match Execution::decode(&stored.body) {
+            Ok(execution) => Some(execution),
+            Err(error) => {
+                self.metrics().undecodable();
+                tracing::error!(key = ?stored.key, %error, "an execution cannot be read; passed over");
+                None
+            }
+        }
+    }
+}
