@@ -9,7 +9,7 @@ use subtle::ConstantTimeEq;
 use crate::encoding::{Blob, Document};
 use crate::error::{Code, Error, Result};
 use crate::index::{self, Indexed, kind};
-use crate::key::{Entry, Key};
+use crate::key::{Entry, IndexName, Key};
 use crate::partition::digest16;
 use crate::text;
 use crate::token::{from_hex, to_hex};
@@ -124,7 +124,7 @@ impl Indexed for ApiToken {
     }
 
     fn index_entries(&self, _lease_until: i64) -> Vec<Entry> {
-        vec![Entry { index: index::listing(kind::TOKEN, &self.namespace), member: self.key(), score: self.created_at }]
+        vec![Entry { index: Self::listing(), member: self.key(), score: index::name_score(&self.name) }]
     }
 }
 
@@ -147,6 +147,11 @@ impl ApiToken {
     /// Where the token of a name lives, in the system partition.
     pub fn key_of(name: &str) -> Key {
         Key::new(kind::TOKEN, &[&id_of(name)])
+    }
+
+    /// Every token of the deployment, by name.
+    pub fn listing() -> IndexName {
+        index::listing(kind::TOKEN, "")
     }
 
     /// A token and its secret, which is not kept.

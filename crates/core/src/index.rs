@@ -145,7 +145,13 @@ pub fn belongings(execution: Uuid) -> IndexName {
     IndexName::from_parts(b'h', &[execution.as_bytes()])
 }
 
-/// Documents of one kind in a namespace: flows by creation; budgets, quotas, lanes, workers and tokens by name.
+/// Waitpoints of an execution that no suspension has taken yet; those of its suspension stand in the execution.
+pub fn pending_waitpoints(execution: Uuid) -> IndexName {
+    IndexName::from_parts(b'p', &[execution.as_bytes()])
+}
+
+/// Documents of one kind in a namespace: flows by creation; budgets, quotas, lanes, workers and tokens by name. Tokens
+/// are listed for the whole deployment, where their names are unique.
 pub fn listing(document_kind: u8, namespace: &str) -> IndexName {
     IndexName::from_parts(b'n', &[&[document_kind], namespace.as_bytes()])
 }

@@ -145,7 +145,7 @@ document! {
         "a" attempt: AttemptIndex,
         /// How it ended.
         "y" end: LeaseEnd,
-        /// When the next attempt may start, or the delay ends; 0 when the ending was final.
+        /// When the next attempt may start, the delay ends, or the suspension times out; 0 for never.
         "n" next_at: i64,
         /// The suspension it led to.
         "s" suspension_id: SuspensionId,

@@ -91,6 +91,8 @@ impl Indexed for Waitpoint {
             vec![Entry { index: index::belongings(self.execution.uuid), member: key.clone(), score: self.created_at }];
         if let (WaitpointState::Pending, Some(at)) = (self.state, self.expires_at) {
             entries.push(Due::Timer.entry(&key, at));
+            let index = index::pending_waitpoints(self.execution.uuid);
+            entries.push(Entry { index, member: key, score: self.created_at });
         }
         entries
     }
@@ -302,7 +304,9 @@ mod tests {
     fn due(waitpoint: &Waitpoint) -> Vec<i64> {
         let entries = waitpoint.index_entries(0);
         assert_eq!(entries[0].index, index::belongings(waitpoint.execution.uuid));
-        entries[1..].iter().map(|entry| (entry.index == index::due()).then_some(entry.score).unwrap()).collect()
+        let listed = entries.iter().any(|entry| entry.index == index::pending_waitpoints(waitpoint.execution.uuid));
+        assert_eq!(listed, waitpoint.state == WaitpointState::Pending);
+        entries.iter().filter(|entry| entry.index == index::due()).map(|entry| entry.score).collect()
     }
 
     #[test]

@@ -17,6 +17,7 @@ use crate::metrics::Metrics;
 use crate::registry::Registry;
 use crate::resolver::Resolver;
 use crate::scheduler::Scheduler;
+use crate::secrets::SecretState;
 use crate::servers::Servers;
 use crate::system::SystemCache;
 use crate::timers::Timers;
@@ -126,6 +127,7 @@ struct Inner {
     system: SystemCache,
     registry: Registry,
     servers: Servers,
+    secrets: SecretState,
     metrics: Metrics,
     tasks: Tasks,
     origin: CommandId,
@@ -156,6 +158,7 @@ impl Engine {
             system: SystemCache::default(),
             registry: Registry::default(),
             servers: Servers::default(),
+            secrets: SecretState::default(),
             metrics: Metrics::default(),
             tasks: Tasks::default(),
             origin,
@@ -194,9 +197,10 @@ impl Engine {
         Self: Handle<O>,
     {
         let started = self.env().now_us();
-        let outcome = match O::validate(&args) {
-            Ok(()) => Handle::<O>::handle(self, caller, args).await,
-            Err(error) => Err(error),
+        let outcome = if O::ADMINISTRATIVE {
+            self.administer::<O>(caller, args).await
+        } else {
+            self.perform::<O>(caller, args).await
         };
         self.metrics().operation(
             O::NAME,
@@ -204,6 +208,20 @@ impl Engine {
             self.env().now_us() - started,
         );
         outcome
+    }
+
+    /// Does it, if the arguments make sense and the caller may.
+    pub(crate) async fn perform<O: Operation>(&self, caller: &Caller, args: O::Args) -> Result<O::Outcome>
+    where
+        Self: Handle<O>,
+    {
+        let required = O::role(&args);
+        if !caller.role.allows(required) {
+            let detail = format!("this needs the role {required}, the caller has {}", caller.role);
+            return Err(Error::new(Code::Forbidden, detail).with("required", required));
+        }
+        O::validate(&args)?;
+        Handle::<O>::handle(self, caller, args).await
     }
 
     /// Stops the services. Operations under way are answered; waiting ones end with `shutting_down`.
@@ -377,6 +395,10 @@ impl Engine {
     /// The partitions that executions live in.
     pub(crate) fn flow_partitions(&self) -> impl Iterator<Item = Partition> + use<> {
         self.partitions().all().filter(|partition| partition.family == ff_core::Family::Flow)
+    }
+
+    pub(crate) fn secret_state(&self) -> &SecretState {
+        &self.0.secrets
     }
 
     pub(crate) fn origin(&self) -> CommandId {

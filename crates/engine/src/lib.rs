@@ -3,6 +3,8 @@
 //! [`Engine::call`] carries out any operation of [`ff_core::op`] in process. Underneath, an operation is an optimistic
 //! transaction on one partition; beside it run the scheduler, the timers, the resolver and the reconcilers.
 
+mod audit;
+mod authenticate;
 mod board;
 mod cache;
 mod clock;
@@ -19,6 +21,7 @@ mod renewal;
 mod resolver;
 mod rest;
 mod scheduler;
+mod secrets;
 mod servers;
 mod system;
 mod timers;

@@ -1,22 +1,16 @@
 //! Temporary.
 use crate::engine::Engine;
 use ff_core::execution::Execution;
-use ff_core::{IndexName, Key, Partition, Result, ResumeSignal, SignalId};
+use ff_core::{IndexName, Key, Partition, Result};
 
 impl Engine {
     pub(crate) async fn release_owed_slots(&self, _: &Execution) -> Result<()> {
         Ok(())
     }
-    pub(crate) async fn read_signals(&self, _: &Execution, _: &[SignalId]) -> Result<Vec<ResumeSignal>> {
-        Ok(vec![])
-    }
     pub(crate) async fn next_frame_sequence(&self, _: &Execution) -> Result<u64> {
         Ok(1)
     }
     pub(crate) fn gate_opened(&self, _: &IndexName) {}
-    pub(crate) async fn install_secret(&self) -> Result<()> {
-        Ok(())
-    }
     pub(crate) async fn fire_other(&self, _: Partition, _: Key, _: ff_core::index::Due, _: i64) -> Result<()> {
         Ok(())
     }

@@ -19,6 +19,8 @@ pub struct SuspendRequest {
     pub buffered: Vec<SignalFact>,
     /// Bytes for the continuation.
     pub continuation: Option<Payload>,
+    /// What exactly is waited for, for people; may be empty.
+    pub detail: String,
 }
 
 /// What became of a suspension request.
@@ -42,6 +44,18 @@ pub struct Resumed {
 }
 
 impl Execution {
+    /// Whether the holder may suspend; the answer it got if it did so before. Nothing of the request is looked at.
+    pub fn check_suspend(&self, fence: &LeaseFence) -> Result<Option<&LeaseEnding>> {
+        if let Some(ending) = self.ending_of(fence).filter(|ending| ending.end == LeaseEnd::Suspended) {
+            return Ok(Some(ending));
+        }
+        if self.state.lifecycle_phase == LifecyclePhase::Suspended {
+            return Err(Error::of(Code::AlreadySuspended));
+        }
+        self.check_fence(fence)?;
+        Ok(None)
+    }
+
     /// Releases the lease and waits for the condition, unless it is satisfied already.
     pub fn suspend(
         &mut self,
@@ -50,13 +64,9 @@ impl Execution {
         now: i64,
         effects: &mut Effects,
     ) -> Result<Suspended> {
-        if let Some(ending) = self.ending_of(fence).filter(|ending| ending.end == LeaseEnd::Suspended) {
+        if let Some(ending) = self.check_suspend(fence)? {
             return Ok(Suspended::Repeated(ending.clone()));
         }
-        if self.state.lifecycle_phase == LifecyclePhase::Suspended {
-            return Err(Error::of(Code::AlreadySuspended));
-        }
-        self.check_fence(fence)?;
         let mut suspension = Suspension::new(request.suspension, now.max(self.updated_at))?;
         if let Delivery::Satisfied { signals } = suspension.absorb(request.buffered) {
             self.touch(now);
@@ -69,13 +79,27 @@ impl Execution {
         if let Some(ending) = self.endings.last_mut() {
             ending.suspension_id = suspension.id;
             ending.waitpoint_id = suspension.waitpoints.first().copied().unwrap_or_default();
+            ending.next_at = suspension.timeout_at.unwrap_or(0);
         }
         self.state.lifecycle_phase = LifecyclePhase::Suspended;
         self.state.eligibility_state = EligibilityState::NotApplicable;
         self.state.blocking_reason = suspension.blocking_reason();
+        self.blocking_detail = request.detail;
         self.continuation = request.continuation;
         self.suspension = Some(suspension);
         Ok(Suspended::Waiting)
+    }
+
+    /// Counts a signal that is about to be accepted, whatever it does.
+    pub fn count_signal(&mut self, now: i64) -> Result<()> {
+        let max = self.policy.max_signals_per_execution;
+        if self.signals >= max {
+            let detail = format!("the execution accepts at most {max} signals");
+            return Err(Error::new(Code::SignalLimitExceeded, detail).with("max", max));
+        }
+        self.touch(now);
+        self.signals += 1;
+        Ok(())
     }
 
     /// A signal arrives for its suspension. `resume_delay_ms` postpones eligibility when it is the last one needed.
@@ -107,6 +131,7 @@ impl Execution {
 
     fn resume(&mut self, by: ResumedBy, signals: Vec<SignalId>, eligible_at: i64, now: i64) {
         self.suspension = None;
+        self.blocking_detail.clear();
         self.resumed_by = by;
         self.resume_signals = signals;
         self.state.lifecycle_phase = LifecyclePhase::Runnable;

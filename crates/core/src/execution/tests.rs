@@ -85,6 +85,7 @@ fn suspension(timeout_ms: Option<i64>, behavior: TimeoutBehavior) -> SuspendRequ
         },
         buffered: Vec::new(),
         continuation: None,
+        detail: "the release manager".into(),
     }
 }
 
@@ -215,15 +216,28 @@ fn a_signal_resumes_the_same_attempt() {
     let suspended = execution.suspend(&fence, suspension(None, TimeoutBehavior::Fail), NOW + 1, &mut effects).unwrap();
     assert_eq!(suspended, Suspended::Waiting);
     assert_eq!(execution.state.blocking_reason, BlockingReason::WaitingForApproval);
+    assert_eq!(execution.blocking_detail, "the release manager");
     let other = SignalFact { name: "other".into(), ..approve(4) };
     assert!(!execution.deliver_signal(other, 0, NOW + 2).unwrap().resumed);
     assert!(execution.deliver_signal(approve(5), 0, NOW + 3).unwrap().resumed);
+    assert_eq!(execution.blocking_detail, "");
     execution.check().unwrap();
     let again = execution.claim(&claim(6), NOW + 4, &mut effects).unwrap();
     assert_eq!((again.kind, again.fence.attempt.0, again.fence.epoch.0), (ClaimKind::Resumed, 0, 2));
     assert_eq!(execution.resume_signals, [SignalId::mint(&mint(5))]);
     let late = execution.deliver_signal(approve(7), 0, NOW + 5).unwrap_err();
     assert_eq!(late.code, Code::TargetNotSignalable);
+}
+
+#[test]
+fn signals_are_counted_up_to_the_limit_of_the_policy() {
+    let mut execution = created();
+    execution.policy.max_signals_per_execution = 2;
+    execution.count_signal(NOW + 1).unwrap();
+    execution.count_signal(NOW + 2).unwrap();
+    let before = execution.clone();
+    assert_eq!(execution.count_signal(NOW + 3).unwrap_err().code, Code::SignalLimitExceeded);
+    assert_eq!(execution, before);
 }
 
 #[test]

@@ -108,9 +108,9 @@ pub trait Operation: Send + Sync + 'static {
     const BODY_MAX_BYTES: usize = limits::BODY_MAX_BYTES;
 
     /// What the call says.
-    type Args: Serialize + DeserializeOwned + JsonSchema + Clone + std::fmt::Debug + Send + Sync;
+    type Args: Serialize + DeserializeOwned + JsonSchema + Clone + std::fmt::Debug + Send + Sync + 'static;
     /// The answer.
-    type Outcome: Serialize + DeserializeOwned + JsonSchema + Clone + std::fmt::Debug + Send + Sync;
+    type Outcome: Serialize + DeserializeOwned + JsonSchema + Clone + std::fmt::Debug + Send + Sync + 'static;
 
     /// Refuses arguments that are wrong whatever the state of the system.
     fn validate(_args: &Self::Args) -> Result<()> {

@@ -1,0 +1,101 @@
+//! Audit: every administrative act leaves one record, in the log target `audit` and in the system partition, whether it
+//! was done or refused.
+
+use ff_core::idempotency::AnswerRecord;
+use ff_core::op::{Operation, OperationInfo};
+use ff_core::{AuditRecord, Code, Document, Error, Partition, Result, limits};
+use ff_store::Append;
+use serde_json::Value;
+use tokio::sync::oneshot;
+
+use crate::engine::{Caller, Engine, Handle};
+use crate::logs;
+use crate::transaction::{Command, Tx};
+
+/// What names the object of an operation whose path does not.
+const NAMING_FIELDS: [&str; 3] = ["name", "new_kid", "instance_id"];
+/// How long the evidence is kept that a record was written: longer than its commit can be under way.
+const EVIDENCE_MS: i64 = 60_000;
+
+/// What an act was done to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Target {
+    namespace: String,
+    name: String,
+}
+
+impl Target {
+    /// Reads it from the arguments: those that are in the path, and the namespace. Nothing else of them is looked at,
+    /// so no secret can find its way into a record.
+    fn of<O: Operation>(caller: &Caller, args: &O::Args) -> Self {
+        let args = serde_json::to_value(args).unwrap_or(Value::Null);
+        let text = |field: &str| match args.get(field) {
+            Some(Value::String(text)) => Some(text.clone()),
+            Some(Value::Number(number)) => Some(number.to_string()),
+            _ => None,
+        };
+        let in_path: Vec<String> = OperationInfo::of::<O>().path_parameters().filter_map(text).collect();
+        let name = match in_path.is_empty() {
+            true => NAMING_FIELDS.into_iter().find_map(text).unwrap_or_default(),
+            false => in_path.join("/"),
+        };
+        let namespace = text("namespace").or_else(|| caller.namespace.clone()).unwrap_or_default();
+        Self { namespace, name }
+    }
+}
+
+impl Engine {
+    /// Carries out an administrative act and records it. It runs in a task of its own: once begun it is recorded, also
+    /// when the caller has gone.
+    pub(crate) async fn administer<O: Operation>(&self, caller: &Caller, args: O::Args) -> Result<O::Outcome>
+    where
+        Self: Handle<O>,
+    {
+        let (reply, answer) = oneshot::channel();
+        let (engine, caller) = (self.clone(), caller.clone());
+        self.spawn_short(async move {
+            let target = Target::of::<O>(&caller, &args);
+            let outcome = engine.perform::<O>(&caller, args).await;
+            engine.audit(&caller, O::NAME, &target, &outcome).await;
+            // Nobody may be waiting any more; the act stands all the same.
+            let _ = reply.send(outcome);
+        });
+        answer.await.map_err(|_| Error::of(Code::ShuttingDown))?
+    }
+
+    /// Records an act. A record that cannot be stored does not undo the act: it is still in the process's log.
+    pub(crate) async fn audit<T>(&self, caller: &Caller, operation: &str, target: &Target, outcome: &Result<T>) {
+        let done = AuditRecord::done(&caller.name, operation, &target.name, self.now()).in_namespace(&target.namespace);
+        let record = match outcome {
+            Ok(_) => done,
+            Err(error) => done.refused(error),
+        };
+        let AuditRecord { who, what, namespace, target, detail, .. } = &record;
+        match outcome {
+            Ok(_) => tracing::info!(target: "audit", who, what, namespace, target, outcome = "ok"),
+            Err(_) => {
+                let outcome = record.outcome();
+                tracing::error!(target: "audit", who, what, namespace, target, outcome, detail);
+            }
+        }
+        if let Err(error) = self.transact(Partition::SYSTEM, self.fresh_command(), &Write { record: &record }).await {
+            tracing::error!(target: "audit", who, what, %error, "an audit record could not be stored");
+        }
+    }
+}
+
+struct Write<'a> {
+    record: &'a AuditRecord,
+}
+
+impl Command for Write<'_> {
+    type Outcome = ();
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<()> {
+        // An append has no version of its own; this document tells a commit that is sent again that it was applied.
+        tx.create_until(&AnswerRecord::new("audit", &[tx.command.as_bytes()], ""), tx.now + EVIDENCE_MS);
+        let records = vec![self.record.encode().into()];
+        tx.append(Append { log: logs::audit(), records, expected: None, cap: limits::AUDIT_KEPT });
+        Ok(())
+    }
+}

@@ -1,0 +1,222 @@
+//! Delivers a signal to a waitpoint. Its token is all the authority it takes; nothing is revealed before it verified.
+//! An operator needs none.
+
+use ff_core::event::Effects;
+use ff_core::execution::Execution;
+use ff_core::op::DeliverSignal;
+use ff_core::op::deliver_signal::{Args, Outcome};
+use ff_core::waitpoint::{Waitpoint, WaitpointState};
+use ff_core::{
+    Blob, Code, Error, Indexed, Key, NewSignal, Result, Signal, SignalEffect, SignalId, SignalOutcome, SignalRecord,
+    TokenSubject, WaitpointId, WaitpointSecrets, index,
+};
+use ff_store::{Query, Scan, StoredDocument};
+
+use super::{check_visible, close_waitpoints, not_found};
+use crate::engine::{Caller, Engine, Handle};
+use crate::env;
+use crate::transaction::{Command, Tx};
+
+impl Handle<DeliverSignal> for Engine {
+    async fn handle(&self, caller: &Caller, args: Args) -> Result<Outcome> {
+        let signal = self.new_signal(&args)?;
+        signal.validate()?;
+        let authority = match &args.token {
+            Some(token) => Authority::Token(&token.0, self.secrets_for(&token.0).await?),
+            None => Authority::Operator,
+        };
+        let partition = args.execution_id.partition();
+        if let Err(absent) = self.check_id(&args.execution_id) {
+            authority.check(None, self.now())?;
+            return Err(absent);
+        }
+        let verb = Verb { caller, args: &args, signal, authority };
+        self.transact(partition, self.fresh_command(), &verb).await
+    }
+}
+
+impl Engine {
+    fn new_signal(&self, args: &Args) -> Result<NewSignal> {
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        let payload = args.payload()?;
+        Ok(NewSignal {
+            id: args.signal_id.unwrap_or_else(|| SignalId::mint(&env::mint(self.env(), self.now()))),
+            execution: args.execution_id,
+            waitpoint: args.waitpoint_id.unwrap_or_default(),
+            name: args.name.clone(),
+            category: text(&args.category),
+            source_type: text(&args.source_type),
+            source_identity: text(&args.source_identity),
+            correlation_id: text(&args.correlation_id),
+            content_type: payload.as_ref().map(|payload| payload.content_type.clone()).unwrap_or_default(),
+            payload: payload.map(|payload| Blob(payload.bytes)),
+            created_at: args.created_at,
+        })
+    }
+}
+
+/// By what right a signal comes.
+enum Authority<'a> {
+    /// The waitpoint's token, and the secrets to verify it with.
+    Token(&'a str, WaitpointSecrets),
+    /// The caller's role, which was checked before.
+    Operator,
+}
+
+impl Authority<'_> {
+    /// Verifies a token, at the same cost whether or not the waitpoint exists.
+    fn check(&self, waitpoint: Option<&Waitpoint>, now: i64) -> Result<()> {
+        match self {
+            Authority::Token(token, secrets) => {
+                let subject = waitpoint.map(TokenSubject::from);
+                secrets.verify(token, subject.as_ref(), now)
+            }
+            Authority::Operator => Ok(()),
+        }
+    }
+}
+
+struct Verb<'a> {
+    caller: &'a Caller,
+    args: &'a Args,
+    signal: NewSignal,
+    authority: Authority<'a>,
+}
+
+impl Command for Verb<'_> {
+    type Outcome = SignalOutcome;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<SignalOutcome> {
+        let id = match self.args.waitpoint_id {
+            Some(id) => id,
+            None => self.only_waitpoint(tx).await?,
+        };
+        let found = self.read(tx, id).await?;
+        // A waitpoint of somebody else is no waitpoint.
+        let waitpoint = found.waitpoint.filter(|waitpoint| {
+            waitpoint.id == id
+                && waitpoint.execution == self.args.execution_id
+                && self.caller.sees(&waitpoint.namespace)
+        });
+        self.authority.check(waitpoint.as_ref(), tx.now)?;
+        let execution = found.execution.ok_or_else(|| not_found(&self.args.execution_id))?;
+        check_visible(self.caller, &execution)?;
+        let waitpoint = waitpoint.ok_or_else(|| Error::of(Code::WaitpointNotFound).with("waitpoint_id", id))?;
+        if let Some(record) = found.record {
+            return Ok(record.repeated());
+        }
+        if let Some(existing) = found.signal {
+            return duplicate_of(&existing, id);
+        }
+        self.accept(tx, execution, waitpoint).await
+    }
+}
+
+/// What a signal has to do with, read in one round trip.
+struct Found {
+    waitpoint: Option<Waitpoint>,
+    execution: Option<Execution>,
+    record: Option<SignalRecord>,
+    signal: Option<Signal>,
+}
+
+impl Verb<'_> {
+    fn record_key(&self, waitpoint: &WaitpointId) -> Option<Key> {
+        let key = self.args.idempotency_key.as_deref().filter(|key| !key.is_empty())?;
+        Some(SignalRecord::key_of(waitpoint, key))
+    }
+
+    async fn read(&self, tx: &mut Tx<'_>, id: WaitpointId) -> Result<Found> {
+        let execution = Execution::key_of(&self.args.execution_id);
+        let mut keys = vec![Waitpoint::key_of(&id), execution, Signal::key_of(&self.signal.id)];
+        keys.extend(self.record_key(&id));
+        let answers = tx.read(vec![Query::Documents(keys.clone())]).await?;
+        let documents = answers.into_iter().next().and_then(ff_store::Answer::into_documents).unwrap_or_default();
+        let mut found = keys.into_iter().zip(documents);
+        let mut next = || found.next();
+        Ok(Found {
+            waitpoint: adopt(tx, next())?,
+            execution: adopt(tx, next())?,
+            signal: adopt(tx, next())?,
+            record: adopt(tx, next())?,
+        })
+    }
+
+    /// The one waitpoint an operator can mean.
+    async fn only_waitpoint(&self, tx: &mut Tx<'_>) -> Result<WaitpointId> {
+        let execution = super::load_visible(tx, self.caller, &self.args.execution_id).await?;
+        if let Some(suspension) = &execution.suspension {
+            return match suspension.waitpoints[..] {
+                [only] => Ok(only),
+                _ => Err(Error::invalid("waitpoint_id", "must be given where there are several waitpoints")),
+            };
+        }
+        let page = tx.scan(Scan::first(index::pending_waitpoints(execution.id.uuid), 2)).await?;
+        let members: Vec<_> = page.entries.iter().filter_map(|entry| entry.member.uuid()).collect();
+        match members[..] {
+            [uuid] => Ok(WaitpointId { partition: execution.id.partition, uuid }),
+            [] => Err(Error::of(Code::TargetNotSignalable).with("public_state", execution.public_state())),
+            _ => Err(Error::invalid("waitpoint_id", "must be given where there are several waitpoints")),
+        }
+    }
+
+    /// Takes the signal: it counts for the suspension, or waits in the buffer for one.
+    async fn accept(
+        &self,
+        tx: &mut Tx<'_>,
+        mut execution: Execution,
+        mut waitpoint: Waitpoint,
+    ) -> Result<SignalOutcome> {
+        waitpoint.check_open(tx.now)?;
+        if execution.is_terminal() {
+            return Err(Error::of(Code::TargetNotSignalable).with("public_state", execution.public_state()));
+        }
+        execution.count_signal(tx.now)?;
+        let mut new = self.signal.clone();
+        new.waitpoint = waitpoint.id;
+        let fact = new.fact(tx.now);
+        let suspension = execution.suspension.clone();
+        let effect = match waitpoint.state {
+            WaitpointState::Pending => {
+                waitpoint.buffer(fact, new.size(), tx.now)?;
+                tx.save(&waitpoint);
+                SignalEffect::Buffered
+            }
+            WaitpointState::Active | WaitpointState::Closed => {
+                let delay_ms = self.args.resume_delay_ms.unwrap_or(0);
+                // The waitpoint must still be open when this is committed.
+                tx.pin(&waitpoint.key());
+                execution.deliver_signal(fact, delay_ms, tx.now)?.delivery.effect()
+            }
+        };
+        let (signal, blob) = Signal::accept(new, effect, tx.now)?;
+        if let Some(blob) = blob {
+            tx.blob(signal.key(), Some(blob.0));
+        }
+        tx.create(&signal);
+        if let Some(key) = self.args.idempotency_key.as_deref().filter(|key| !key.is_empty()) {
+            let record = SignalRecord::new(&waitpoint.id, key, &signal)?;
+            tx.create_until(&record, record.expires_at());
+        }
+        let mut effects = Effects::default();
+        execution.signal_event(signal.id, &signal.name, &mut effects);
+        if let Some(suspension) = suspension.filter(|_| execution.suspension.is_none()) {
+            close_waitpoints(tx, &suspension, &execution).await?;
+        }
+        tx.save_execution(&execution, effects);
+        Ok(SignalOutcome::of(signal.id, effect))
+    }
+}
+
+fn adopt<D: Indexed>(tx: &mut Tx<'_>, found: Option<(Key, Option<StoredDocument>)>) -> Result<Option<D>> {
+    let Some((key, stored)) = found else { return Ok(None) };
+    Ok(tx.adopt::<D>(key, stored)?.map(|loaded| loaded.document))
+}
+
+/// A signal id that was used before means the same signal, if it came to the same waitpoint.
+fn duplicate_of(existing: &Signal, waitpoint: WaitpointId) -> Result<SignalOutcome> {
+    if existing.waitpoint == waitpoint {
+        return Ok(SignalOutcome::Duplicate { existing_signal_id: existing.id });
+    }
+    Err(Error::of(Code::IdempotencyConflict).with("signal_id", existing.id))
+}

@@ -1,0 +1,54 @@
+//! Lists administrative acts, newest first.
+
+use ff_core::op::ListAudit;
+use ff_core::op::list_audit::{Args, Outcome};
+use ff_core::{AuditRecord, Code, Document, Error, Partition, Result, limits};
+use ff_store::LogStart;
+
+use crate::engine::{Caller, Engine, Handle};
+use crate::logs;
+
+/// Pages of the log one call reads at most; a filter that finds little then answers with a cursor to go on from.
+const PAGES_MAX: usize = 20;
+
+impl Handle<ListAudit> for Engine {
+    async fn handle(&self, caller: &Caller, args: Args) -> Result<Outcome> {
+        let namespace = match (&args.namespace, &caller.namespace) {
+            (None, None) => None,
+            (asked, _) => Some(caller.namespace(asked.as_deref())?),
+        };
+        let same = |filter: &Option<String>, value: &str| filter.as_deref().is_none_or(|wanted| wanted == value);
+        let wanted = |record: &AuditRecord| {
+            same(&namespace, &record.namespace) && same(&args.who, &record.who) && same(&args.what, &record.what)
+        };
+        let limit = args.limit.unwrap_or(limits::PAGE_DEFAULT);
+        let mut before = args.cursor.as_deref().map_or(Ok(u64::MAX), sequence)?;
+        let mut items = Vec::new();
+        for _ in 0..PAGES_MAX {
+            let start = LogStart::Before(before);
+            let page = self.store().log(Partition::SYSTEM, logs::audit(), start, limits::PAGE_MAX).await?;
+            let whole = page.records.len() == limits::PAGE_MAX;
+            for entry in page.records {
+                if items.len() == limit {
+                    return Ok(Outcome { items, next_cursor: Some(before.to_string()) });
+                }
+                before = entry.sequence;
+                match AuditRecord::decode(&entry.record) {
+                    Ok(record) if wanted(&record) => items.push(record.view(entry.sequence)),
+                    Ok(_) => {}
+                    Err(error) => tracing::warn!(sequence = entry.sequence, %error, "an audit record cannot be read"),
+                }
+            }
+            if !whole {
+                return Ok(Outcome { items, next_cursor: None });
+            }
+        }
+        Ok(Outcome { items, next_cursor: Some(before.to_string()) })
+    }
+}
+
+fn sequence(cursor: &str) -> Result<u64> {
+    cursor.parse().map_err(|_| {
+        Error::new(Code::InvalidFilter, "cursor is not one that a page ended with").with("field", "cursor")
+    })
+}

@@ -1,0 +1,44 @@
+//! Lists API tokens by name, without their secrets.
+
+use ff_core::op::ListTokens;
+use ff_core::op::list_tokens::{Args, Outcome};
+use ff_core::{ApiToken, Document, Partition, Result, index, limits};
+use ff_store::Scan;
+
+use crate::engine::{Caller, Engine, Handle};
+
+impl Handle<ListTokens> for Engine {
+    async fn handle(&self, caller: &Caller, args: Args) -> Result<Outcome> {
+        let limit = args.limit.unwrap_or(limits::PAGE_DEFAULT);
+        // The cursor is the last name: it leads to the last entry also when that is gone.
+        let mut after = args.cursor.map(|name| (index::name_score(&name), ApiToken::key_of(&name)));
+        let mut items = Vec::new();
+        loop {
+            let scan = Scan { after: after.take(), ..Scan::first(ApiToken::listing(), limits::PAGE_MAX) };
+            let page = self.store().scan(Partition::SYSTEM, scan.with_documents()).await?;
+            let whole = page.entries.len() == limits::PAGE_MAX;
+            for entry in page.entries {
+                after = Some((entry.score, entry.member.clone()));
+                let Some(stored) = entry.document else { continue };
+                let token = match ApiToken::decode(&stored.body) {
+                    Ok(token) => token,
+                    Err(error) => {
+                        tracing::warn!(key = ?entry.member, %error, "a token cannot be read");
+                        continue;
+                    }
+                };
+                if !caller.sees(&token.namespace) {
+                    continue;
+                }
+                if items.len() == limit {
+                    let next_cursor = items.last().map(|last: &ff_core::ApiTokenInfo| last.name.clone());
+                    return Ok(Outcome { items, next_cursor });
+                }
+                items.push(token.info());
+            }
+            if !whole {
+                return Ok(Outcome { items, next_cursor: None });
+            }
+        }
+    }
+}

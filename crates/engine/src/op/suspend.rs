@@ -1,0 +1,222 @@
+//! Releases the lease until signals, a timeout or an operator resume the attempt.
+
+use bytes::Bytes;
+use ff_core::condition::SignalFact;
+use ff_core::event::Effects;
+use ff_core::execution::{Execution, SuspendRequest, Suspended};
+use ff_core::idempotency::AnswerRecord;
+use ff_core::op::Suspend;
+use ff_core::op::suspend::{Args, Outcome};
+use ff_core::payload::Payload;
+use ff_core::suspension::NewSuspension;
+use ff_core::waitpoint::{CloseReason, NewWaitpoint, Waitpoint};
+use ff_core::{Code, Error, Indexed, Key, Result, SignalId, SuspensionId, WaitpointId, limits};
+use serde::{Deserialize, Serialize};
+
+use super::view::some_instant;
+use super::{load_visible, payload};
+use crate::engine::{Caller, Engine, Handle};
+use crate::transaction::{Command, Tx};
+use crate::{env, logs};
+
+impl Handle<Suspend> for Engine {
+    async fn handle(&self, caller: &Caller, args: Args) -> Result<Outcome> {
+        self.check_id(&args.execution_id)?;
+        let partition = args.execution_id.partition();
+        let mint = || env::mint(self.env(), self.now());
+        let (continuation, blob) = match args.continuation()? {
+            Some(content) => {
+                let (payload, blob) = payload::divide(Some(content));
+                (Some(payload), blob)
+            }
+            None => (None, None),
+        };
+        let verb = Verb {
+            caller,
+            args: &args,
+            suspension_id: SuspensionId::mint(&mint()),
+            fresh: WaitpointId::in_partition(partition, &mint()),
+            continuation,
+            blob,
+        };
+        let answer = self.transact(partition, self.fresh_command(), &verb).await?;
+        self.suspend_outcome(answer).await
+    }
+}
+
+impl Engine {
+    async fn suspend_outcome(&self, answer: Answer) -> Result<Outcome> {
+        let token = self.sign(&answer.waitpoint).await?;
+        let Answer { kept, waitpoint, .. } = answer;
+        let (waitpoint_id, waitpoint_key) = (waitpoint.id, waitpoint.waitpoint_key);
+        Ok(match kept.signals {
+            None => {
+                let timeout_at = some_instant(answer.timeout_at);
+                Outcome::Suspended { suspension_id: kept.suspension, waitpoint_id, waitpoint_key, token, timeout_at }
+            }
+            Some(signals) => Outcome::AlreadySatisfied {
+                suspension_id: kept.suspension,
+                waitpoint_id,
+                waitpoint_key,
+                token,
+                resume_signals: self.read_signals(&answer.execution, &signals).await?,
+            },
+        })
+    }
+}
+
+/// What a commit decided.
+struct Answer {
+    execution: Execution,
+    waitpoint: Waitpoint,
+    timeout_at: i64,
+    kept: Kept,
+}
+
+/// What is kept of an answer that left the lease as it was: no ending of a lease tells of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Kept {
+    suspension: SuspensionId,
+    waitpoint: WaitpointId,
+    /// The signals that satisfied the condition; `None` when the execution waits.
+    signals: Option<Vec<SignalId>>,
+}
+
+struct Verb<'a> {
+    caller: &'a Caller,
+    args: &'a Args,
+    suspension_id: SuspensionId,
+    fresh: WaitpointId,
+    continuation: Option<Payload>,
+    blob: Option<Bytes>,
+}
+
+impl Command for Verb<'_> {
+    type Outcome = Answer;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<Answer> {
+        let mut execution = load_visible(tx, self.caller, &self.args.execution_id).await?;
+        let fence = &self.args.fence;
+        if let Some(ending) = execution.check_suspend(fence)? {
+            let kept = Kept { suspension: ending.suspension_id, waitpoint: ending.waitpoint_id, signals: None };
+            let timeout_at = ending.next_at;
+            return answer(tx, execution, kept, timeout_at).await;
+        }
+        if let Some(kept) = self.kept_answer(tx).await? {
+            return answer(tx, execution, kept, 0).await;
+        }
+        let request = self.request(&execution);
+        request.validate()?;
+        let (mut waitpoints, buffered) = self.take_waitpoints(tx, &execution).await?;
+        let before = execution.continuation.clone();
+        let suspension = request.id;
+        let request = SuspendRequest {
+            suspension: request,
+            buffered,
+            continuation: self.continuation.clone(),
+            detail: self.args.detail.clone().unwrap_or_default(),
+        };
+        let mut effects = Effects::default();
+        let suspended = execution.suspend(fence, request, tx.now, &mut effects)?;
+        tx.require_holder(&execution.key(), fence);
+        let signals = match suspended {
+            Suspended::AlreadySatisfied(signals) => {
+                for waitpoint in &mut waitpoints {
+                    waitpoint.close(CloseReason::Satisfied, tx.now);
+                }
+                Some(signals)
+            }
+            Suspended::Waiting | Suspended::Repeated(_) => {
+                payload::write(tx, payload::Which::Continuation, &execution.id, self.blob.clone(), before.as_ref());
+                None
+            }
+        };
+        for waitpoint in &waitpoints {
+            tx.save(waitpoint);
+        }
+        let waitpoint = waitpoints.swap_remove(0);
+        let kept = Kept { suspension, waitpoint: waitpoint.id, signals };
+        if kept.signals.is_some() && self.args.idempotency_key.is_some() {
+            let record = AnswerRecord::new(NAME, &self.identity(), logs::encode(&kept));
+            tx.create_until(&record, tx.now + limits::DEDUP_WINDOW_MS);
+        }
+        let timeout_at = execution.suspension.as_ref().and_then(|suspension| suspension.timeout_at).unwrap_or(0);
+        tx.save_execution(&execution, effects);
+        Ok(Answer { execution, waitpoint, timeout_at, kept })
+    }
+}
+
+const NAME: &str = "suspend";
+
+impl Verb<'_> {
+    /// A key names a suspension of its lease; another lease may use it again.
+    fn identity(&self) -> [&[u8]; 3] {
+        let key = self.args.idempotency_key.as_deref().unwrap_or_default();
+        [self.args.execution_id.uuid.as_bytes(), self.args.fence.lease_id.as_bytes(), key.as_bytes()]
+    }
+
+    /// The first answer to this key, where the lease was kept.
+    async fn kept_answer(&self, tx: &mut Tx<'_>) -> Result<Option<Kept>> {
+        if self.args.idempotency_key.is_none() {
+            return Ok(None);
+        }
+        let record = tx.load::<AnswerRecord>(AnswerRecord::key_of(NAME, &self.identity())).await?;
+        Ok(record.and_then(|record| logs::decode(&record.document.answer)))
+    }
+
+    fn request(&self, execution: &Execution) -> NewSuspension {
+        let args = self.args;
+        let policy = &execution.policy.suspension;
+        let waitpoints = if args.waitpoint_ids.is_empty() { vec![self.fresh] } else { args.waitpoint_ids.clone() };
+        NewSuspension {
+            id: self.suspension_id,
+            waitpoints,
+            condition: args.condition.clone(),
+            timeout_ms: args.timeout_ms.or(policy.default_timeout_ms),
+            behavior: args.timeout_behavior.or(policy.timeout_behavior).unwrap_or_default(),
+            reason: args.reason,
+            requested_by: args.requested_by.clone().unwrap_or_default(),
+            allow_operator_resume: args.allow_operator_resume.unwrap_or(true),
+            idempotency_key: args.idempotency_key.clone().unwrap_or_default(),
+        }
+    }
+
+    /// The waitpoints as the suspension has them, and what they buffered.
+    async fn take_waitpoints(
+        &self,
+        tx: &mut Tx<'_>,
+        execution: &Execution,
+    ) -> Result<(Vec<Waitpoint>, Vec<SignalFact>)> {
+        if self.args.waitpoint_ids.is_empty() {
+            let new = NewWaitpoint {
+                id: self.fresh,
+                execution: execution.id,
+                namespace: execution.namespace.clone(),
+                waitpoint_key: self.args.waitpoint_key.clone().unwrap_or_default(),
+            };
+            let waitpoint = Waitpoint::active(new, tx.now)?;
+            tx.create(&waitpoint);
+            return Ok((vec![waitpoint], Vec::new()));
+        }
+        let ids = &self.args.waitpoint_ids;
+        let keys: Vec<Key> = ids.iter().map(Waitpoint::key_of).collect();
+        let (mut waitpoints, mut buffered) = (Vec::new(), Vec::new());
+        for (id, loaded) in ids.iter().zip(tx.load_many::<Waitpoint>(keys).await?) {
+            let own = loaded.map(|loaded| loaded.document).filter(|found| found.id == *id);
+            let mut waitpoint = own
+                .filter(|found| found.execution == execution.id)
+                .ok_or_else(|| Error::of(Code::WaitpointNotFound).with("waitpoint_id", id))?;
+            buffered.extend(waitpoint.activate(tx.now)?);
+            waitpoints.push(waitpoint);
+        }
+        Ok((waitpoints, buffered))
+    }
+}
+
+/// The answer to a repeated call, from what was kept of the first.
+async fn answer(tx: &mut Tx<'_>, execution: Execution, kept: Kept, timeout_at: i64) -> Result<Answer> {
+    let loaded = tx.load::<Waitpoint>(Waitpoint::key_of(&kept.waitpoint)).await?;
+    let missing = || Error::of(Code::WaitpointNotFound).with("waitpoint_id", kept.waitpoint);
+    let waitpoint = loaded.ok_or_else(missing)?.document;
+    Ok(Answer { execution, waitpoint, timeout_at, kept })
+}
