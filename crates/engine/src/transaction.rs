@@ -537,6 +537,7 @@ impl Engine {
         verb: &C,
     ) -> Result<C::Outcome> {
         let mut use_cache = true;
+        let mut lease_was_over = false;
         for attempt in 0..ATTEMPTS_MAX {
             let mut tx = Tx::new(self, partition, command, use_cache);
             tx.repeat = attempt > 0;
@@ -555,7 +556,11 @@ impl Engine {
                 None => return Ok(outcome),
                 Some(conflict) => {
                     if matches!(conflict.why, ConflictReason::LeaseOver(_)) {
-                        return Err(Error::of(Code::LeaseExpired));
+                        // It ran out, or this very command ended it and its reply was lost: then the document says so.
+                        if lease_was_over {
+                            return Err(Error::of(Code::LeaseExpired));
+                        }
+                        lease_was_over = true;
                     }
                     if use_cache {
                         use_cache = false;

@@ -24,7 +24,6 @@ use support::{Harness, START};
 /// A suspension whose answer was `suspended`.
 struct Waiting {
     id: ExecutionId,
-    task: Task,
     waitpoint: String,
     token: String,
 }
@@ -66,7 +65,7 @@ async fn suspended(h: &Harness, more: Value) -> Waiting {
 async fn suspend(h: &Harness, task: Task, more: Value) -> Waiting {
     match h.must::<Suspend>(suspend_args(&task, more)).await {
         Suspended::Suspended { waitpoint_id, token, .. } => {
-            Waiting { id: task.execution_id, waitpoint: waitpoint_id.to_string(), token: token.0, task }
+            Waiting { id: task.execution_id, waitpoint: waitpoint_id.to_string(), token: token.0 }
         }
         other => panic!("{other:?}"),
     }
