@@ -7,9 +7,6 @@ impl Engine {
     pub(crate) async fn release_owed_slots(&self, _: &Execution) -> Result<()> {
         Ok(())
     }
-    pub(crate) async fn next_frame_sequence(&self, _: &Execution) -> Result<u64> {
-        Ok(1)
-    }
     pub(crate) fn gate_opened(&self, _: &IndexName) {}
     pub(crate) async fn fire_other(&self, _: Partition, _: Key, _: ff_core::index::Due, _: i64) -> Result<()> {
         Ok(())

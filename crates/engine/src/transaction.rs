@@ -331,6 +331,13 @@ impl<'e> Tx<'e> {
         self.apply(&execution.id, effects);
         self.executions.retain(|kept| kept.id != execution.id);
         self.executions.push(execution.clone());
+        // The end of an attempt closes its stream, and every tail of it wakes.
+        if let Some(attempt) = &execution.attempt
+            && attempt.ended_at != 0
+            && attempt.ended_at == execution.updated_at
+        {
+            self.items.push(Item::Log(logs::frames(&execution.id, attempt.index)));
+        }
         if execution.is_terminal() {
             self.items.push(Item::Changed(execution.key()));
         }

@@ -1,6 +1,7 @@
 //! The operations, one small file for each verb: load documents, call transitions, save. Decisions live in `ff-core`.
 
 mod add_execution_to_flow;
+mod append_frames;
 mod apply_dependency_to_child;
 mod cancel_execution;
 mod cancel_flow;
@@ -27,7 +28,11 @@ mod get_state;
 mod get_waitpoint_token;
 mod heartbeat_worker;
 mod hold_execution;
+mod list_attempts;
 mod list_audit;
+mod list_events;
+mod list_execution_events;
+mod list_executions;
 mod list_flows;
 mod list_pending_waitpoints;
 mod list_resume_signals;
@@ -35,6 +40,8 @@ mod list_tokens;
 mod list_upstreams;
 mod list_workers;
 mod progress;
+mod read_stream;
+mod read_summary;
 mod register_worker;
 mod release_execution;
 mod renew_leases;
@@ -47,6 +54,7 @@ mod rotate_waitpoint_secret;
 mod set_tags;
 mod stage_dependency_edge;
 mod suspend;
+mod tail_stream;
 mod wait_children;
 mod wait_execution;
 

@@ -1,0 +1,154 @@
+//! Lists events after a cursor, waiting for the first of them. At least once: a repeat has the same id.
+//!
+//! The cursor is one watermark over all partitions. The clocks of partitions may differ a little, so a partition is
+//! read from a little before the watermark; where it had events in that stretch, the cursor says up to which.
+
+use std::collections::BTreeMap;
+
+use ff_core::event::Event;
+use ff_core::op::ListEvents;
+use ff_core::op::list_events::{Args, Outcome};
+use ff_core::op::view::EventView;
+use ff_core::{Partition, Result, limits};
+use ff_store::{LogPage, LogRecord, LogStart};
+use serde::{Deserialize, Serialize};
+
+use crate::engine::{Caller, Engine, Handle};
+use crate::{cursor, env, logs};
+
+/// How far the clocks of two partitions may lie apart.
+const SKEW_MS: i64 = 10_000;
+/// Rounds of reading in one call; a filter that matches little answers with nothing and a cursor.
+const ROUNDS_MAX: usize = 100;
+
+/// How far a subscriber has read.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+struct Watermark {
+    /// The latest instant of an event that was read.
+    at: i64,
+    /// The last number and instant in each partition that had events shortly before that.
+    near: BTreeMap<u16, (u64, i64)>,
+}
+
+impl Watermark {
+    fn start(&self, partition: Partition) -> LogStart {
+        match self.near.get(&partition.number) {
+            Some((sequence, _)) => LogStart::After(*sequence),
+            None if self.at == 0 => LogStart::After(0),
+            None => LogStart::Since(self.at - SKEW_MS),
+        }
+    }
+
+    /// Whether the log has lost records that a subscriber at this mark has not read.
+    fn gap(&self, partition: Partition, page: &LogPage) -> bool {
+        match self.near.get(&partition.number) {
+            Some((sequence, _)) => page.first > sequence + 1,
+            None if self.at == 0 => false,
+            // The oldest record left is younger than where reading begins, and it was not the first ever.
+            None => {
+                let oldest = page.records.first().is_some_and(|record| record.sequence == page.first);
+                oldest && page.first > 1
+            }
+        }
+    }
+
+    fn advance(&mut self, partition: Partition, record: &LogRecord) {
+        self.at = self.at.max(record.at);
+        self.near.insert(partition.number, (record.sequence, record.at));
+    }
+
+    /// Forgets partitions whose last event lies so far back that reading from before the mark cannot repeat it.
+    fn settle(&mut self) {
+        let from = self.at - SKEW_MS;
+        self.near.retain(|_, (_, at)| *at >= from);
+    }
+}
+
+impl Handle<ListEvents> for Engine {
+    async fn handle(&self, caller: &Caller, args: Args) -> Result<Outcome> {
+        let namespace = match (&args.namespace, &caller.namespace) {
+            (None, None) => None,
+            (asked, _) => Some(caller.namespace(asked.as_deref())?),
+        };
+        let limit = args.limit.unwrap_or(limits::PAGE_DEFAULT);
+        let deadline = self.env().now_ms() + args.wait_ms.unwrap_or(0);
+        let mut mark = cursor::decode::<Watermark>(args.cursor.as_deref())?.unwrap_or_default();
+        let mut listeners: Vec<_> =
+            self.flow_partitions().map(|partition| self.listen_to(partition, logs::events())).collect();
+        let mut gap = false;
+        for _ in 0..ROUNDS_MAX {
+            self.refuse_if_closing()?;
+            let round = self.round(&mut mark, limit, |event| matches(namespace.as_deref(), &args, event)).await?;
+            gap |= round.gap;
+            let left = deadline - self.env().now_ms();
+            if !round.items.is_empty() || gap || (left <= 0 && !round.more) {
+                mark.settle();
+                return Ok(Outcome { items: round.items, gap, next_cursor: cursor::encode(&mark) });
+            }
+            if !round.more {
+                let changes = listeners.iter_mut().map(|listener| Box::pin(listener.changed()));
+                env::within(self.env_handle(), left, futures_util::future::select_all(changes)).await;
+            }
+        }
+        mark.settle();
+        Ok(Outcome { items: Vec::new(), gap, next_cursor: cursor::encode(&mark) })
+    }
+}
+
+struct Round {
+    items: Vec<EventView>,
+    gap: bool,
+    /// Something was left unread.
+    more: bool,
+}
+
+impl Engine {
+    /// Reads every partition from the mark on and moves the mark over what it hands out or passes over, in order.
+    async fn round(&self, mark: &mut Watermark, limit: usize, wanted: impl Fn(&Event) -> bool) -> Result<Round> {
+        let reads = self.flow_partitions().map(|partition| {
+            let start = mark.start(partition);
+            async move { (partition, self.store().log(partition, logs::events(), start, limit).await) }
+        });
+        let mut round = Round { items: Vec::new(), gap: false, more: false };
+        let mut records = Vec::new();
+        // What lies behind the end of a page that was full must not be overtaken by younger events elsewhere.
+        let mut horizon = i64::MAX;
+        for (partition, page) in futures_util::future::join_all(reads).await {
+            let page = page?;
+            round.gap |= mark.gap(partition, &page);
+            if let Some(last) = page.records.last().filter(|_| page.records.len() == limit) {
+                horizon = horizon.min(last.at);
+            }
+            records.extend(page.records.into_iter().map(|record| (record.at, partition, record)));
+        }
+        records.sort_by_key(|(at, partition, record)| (*at, *partition, record.sequence));
+        for (at, partition, record) in records {
+            if at > horizon || round.items.len() == limit {
+                round.more = true;
+                break;
+            }
+            mark.advance(partition, &record);
+            match logs::decode::<Event>(&record.record) {
+                Some(event) if wanted(&event) => round.items.push(event_view(partition, &record, event)),
+                Some(_) => {}
+                None => self.metrics().undecodable(),
+            }
+        }
+        round.more |= horizon != i64::MAX;
+        Ok(round)
+    }
+}
+
+fn matches(namespace: Option<&str>, args: &Args, event: &Event) -> bool {
+    let tag = args.tag.as_deref().and_then(|tag| tag.split_once('='));
+    namespace.is_none_or(|namespace| namespace == event.namespace)
+        && (args.kinds.is_empty() || args.kinds.contains(&event.event_type.kind()))
+        && args.flow_id.is_none_or(|flow| event.flow_id == Some(flow))
+        && tag.is_none_or(|(key, value)| event.tags.get(key).is_some_and(|found| found == value))
+}
+
+/// An event as subscribers see it. Its id grows within the partition.
+pub(crate) fn event_view(partition: Partition, record: &LogRecord, event: Event) -> EventView {
+    let event_id = format!("{}-{:04x}-{}", record.at, partition.number, record.sequence);
+    EventView { event_id, happened_at: record.at, event }
+}

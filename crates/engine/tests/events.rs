@@ -1,0 +1,89 @@
+//! Subscriptions over all partitions.
+
+mod support;
+
+use std::collections::BTreeSet;
+
+use ff_core::op::{Complete, ListEvents};
+use ff_core::{Code, PartitionConfig};
+use ff_engine::Options;
+use serde_json::{Value, json};
+use support::Harness;
+
+async fn many_partitions() -> Harness {
+    let partitions = PartitionConfig { flow: 4, budget: 1, quota: 1 };
+    Harness::with(Options { partitions: Some(partitions), ..Options::default() }).await
+}
+
+async fn run_one(h: &Harness, more: Value) {
+    h.submit(more).await;
+    let task = h.claim().await.unwrap();
+    h.must::<Complete>(json!({ "execution_id": task.execution_id, "fence": task.fence })).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cursor_reads_every_event_once_also_those_that_come_while_it_reads() {
+    let h = many_partitions().await;
+    let (mut seen, mut all) = (BTreeSet::new(), Vec::new());
+    let mut args = json!({ "limit": 5 });
+    for round in 0..40 {
+        if round < 20 {
+            run_one(&h, json!({})).await;
+            h.pass(round * 700).await;
+        }
+        let page = h.must::<ListEvents>(args.clone()).await;
+        assert!(!page.gap);
+        for item in page.items {
+            assert!(seen.insert(item.event_id.clone()), "{} came twice", item.event_id);
+            all.push(item);
+        }
+        args["cursor"] = json!(page.next_cursor);
+    }
+    assert_eq!(all.len(), 60, "acquired, released and completed, of twenty");
+    assert!(all.is_sorted_by_key(|item| item.happened_at));
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_subscriber_waits_for_what_it_asked_for() {
+    let h = many_partitions().await;
+    run_one(&h, json!({})).await;
+    let end = h.must::<ListEvents>(json!({})).await.next_cursor;
+    let waiting = json!({ "cursor": end, "kinds": ["completion"], "tag": "team=a", "wait_ms": 30_000 });
+    let (page, ()) = tokio::join!(h.must::<ListEvents>(waiting.clone()), async {
+        h.pass(20).await;
+        run_one(&h, json!({})).await;
+        h.pass(20).await;
+        run_one(&h, json!({ "tags": { "team": "a" } })).await;
+    });
+    let types: Vec<_> = page.items.iter().map(|item| item.event.event_type.as_str()).collect();
+    assert_eq!(types, ["completed"]);
+    let mut again = waiting;
+    again["cursor"] = json!(page.next_cursor);
+    again["wait_ms"] = json!(100);
+    assert_eq!(h.must::<ListEvents>(again).await.items, []);
+    let elsewhere = h.must::<ListEvents>(json!({ "namespace": "elsewhere" })).await;
+    assert_eq!(elsewhere.items, []);
+    assert_eq!(h.refused::<ListEvents>(json!({ "cursor": "x" })).await, Code::Invalid);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cursor_older_than_the_log_is_told_of_the_gap() {
+    let h = Harness::start().await;
+    run_one(&h, json!({})).await;
+    let old = h.must::<ListEvents>(json!({})).await.next_cursor;
+    let log = ff_core::Key::from_bytes(*b"E");
+    for _ in 0..3 {
+        run_one(&h, json!({})).await;
+    }
+    let mut batch = ff_store::Batch::new(ff_core::CommandId::default());
+    batch.trims.push(ff_store::Trim { log, before: 9 });
+    let store: &dyn ff_store::Store = h.store.as_ref();
+    store.commit(ff_core::Partition::flow(0), vec![batch]).await.unwrap();
+    let page = h.must::<ListEvents>(json!({ "cursor": old })).await;
+    assert!(page.gap);
+    assert_eq!(page.items.len(), 4);
+    assert!(!h.must::<ListEvents>(json!({ "cursor": page.next_cursor })).await.gap);
+    h.finish().await;
+}

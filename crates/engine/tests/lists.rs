@@ -1,0 +1,129 @@
+//! Lists of executions and of what they went through.
+
+mod support;
+
+use std::collections::BTreeSet;
+
+use ff_core::lease::{AttemptKind, AttemptOutcome, LeaseEnd};
+use ff_core::op::{Complete, Fail, ListAttempts, ListExecutionEvents, ListExecutions, SetTags};
+use ff_core::{Code, ExecutionId, PartitionConfig};
+use ff_engine::Options;
+use serde_json::{Value, json};
+use support::Harness;
+
+async fn many_partitions() -> Harness {
+    let partitions = PartitionConfig { flow: 4, budget: 1, quota: 1 };
+    Harness::with(Options { partitions: Some(partitions), ..Options::default() }).await
+}
+
+async fn ids(h: &Harness, filter: Value) -> Vec<ExecutionId> {
+    h.must::<ListExecutions>(filter).await.items.into_iter().map(|item| item.execution_id).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn pages_are_newest_first_and_lose_nothing_while_states_change() {
+    let h = many_partitions().await;
+    let mut submitted = Vec::new();
+    for n in 0..60 {
+        submitted.push(h.submit(json!({})).await);
+        // Several share an instant.
+        if n % 7 == 0 {
+            h.pass(1).await;
+        }
+    }
+    let mut seen = Vec::new();
+    let mut cursor = None;
+    loop {
+        let mut args = json!({ "limit": 7 });
+        if let Some(cursor) = cursor {
+            args["cursor"] = json!(cursor);
+        }
+        let page = h.must::<ListExecutions>(args).await;
+        assert!(page.items.len() == 7 || page.next_cursor.is_none());
+        seen.extend(page.items.iter().map(|item| (item.created_at, item.execution_id)));
+        // What was listed and what was not changes its state in between.
+        for _ in 0..3 {
+            if let Some(task) = h.claim_with(json!({ "wait_ms": 0 })).await {
+                h.must::<Complete>(json!({ "execution_id": task.execution_id, "fence": task.fence })).await;
+            }
+        }
+        match page.next_cursor {
+            Some(next) => cursor = Some(next),
+            None => break,
+        }
+    }
+    assert!(seen.is_sorted_by(|a, b| a.0 >= b.0));
+    assert_eq!(seen.len(), 60);
+    let distinct: BTreeSet<_> = seen.into_iter().map(|(_, id)| id).collect();
+    assert_eq!(distinct, submitted.into_iter().collect());
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn filters_narrow_a_list_and_bad_ones_are_refused() {
+    let h = many_partitions().await;
+    let plain = h.submit(json!({})).await;
+    h.pass(5).await;
+    let tagged = h.submit(json!({ "tags": { "team": "a" }, "lane": "slow" })).await;
+    let done = h.claim().await.unwrap();
+    h.must::<Complete>(json!({ "execution_id": done.execution_id, "fence": done.fence })).await;
+    assert_eq!(ids(&h, json!({})).await, [tagged, plain]);
+    assert_eq!(ids(&h, json!({ "state": "completed" })).await, [plain]);
+    assert_eq!(ids(&h, json!({ "tag": "team=a" })).await, [tagged]);
+    assert_eq!(ids(&h, json!({ "lane": "slow", "kind": "test" })).await, [tagged]);
+    assert_eq!(ids(&h, json!({ "kind": "other" })).await, []);
+    let created = h.must::<ListExecutions>(json!({ "tag": "team=a" })).await.items[0].created_at;
+    assert_eq!(ids(&h, json!({ "created_from": created })).await, [tagged]);
+    assert_eq!(ids(&h, json!({ "created_to": created })).await, [plain]);
+    assert_eq!(ids(&h, json!({ "namespace": "elsewhere" })).await, []);
+    h.must::<SetTags>(json!({ "execution_id": tagged, "tags": {} })).await;
+    assert_eq!(ids(&h, json!({ "tag": "team=a" })).await, []);
+    assert_eq!(h.refused::<ListExecutions>(json!({ "tag": "team" })).await, Code::InvalidFilter);
+    assert_eq!(h.refused::<ListExecutions>(json!({ "cursor": "nonsense" })).await, Code::Invalid);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn attempts_are_listed_with_their_leases_and_events_in_order() {
+    let h = many_partitions().await;
+    let policy = json!({ "retry": { "max_retries": 1, "backoff": { "fixed": { "delay_ms": 10 } } } });
+    let id = h.submit(json!({ "policy": policy })).await;
+    h.claim_with(json!({ "lease_ttl_ms": 1000 })).await.unwrap();
+    h.pass(1_001).await;
+    let second = h.claim().await.unwrap();
+    h.must::<Fail>(json!({ "execution_id": id, "fence": second.fence, "reason": "broke", "category": "io" })).await;
+    let third = h.claim().await.unwrap();
+    let attempts = h.must::<ListAttempts>(json!({ "execution_id": id })).await.items;
+    let shape: Vec<_> = attempts.iter().map(|one| (one.index.0, one.kind, one.outcome, one.leases[0].end)).collect();
+    assert_eq!(
+        shape,
+        [
+            (0, AttemptKind::Initial, Some(AttemptOutcome::InterruptedReclaimed), Some(LeaseEnd::Expired)),
+            (1, AttemptKind::Reclaim, Some(AttemptOutcome::Failed), Some(LeaseEnd::Failed)),
+            (2, AttemptKind::Retry, None, None),
+        ]
+    );
+    assert_eq!(attempts[1].failure_reason.as_deref(), Some("broke"));
+    h.must::<Complete>(json!({ "execution_id": id, "fence": third.fence })).await;
+    let mut types = Vec::new();
+    let mut args = json!({ "execution_id": id, "limit": 3 });
+    loop {
+        let page = h.must::<ListExecutionEvents>(args.clone()).await;
+        types.extend(page.items.into_iter().map(|item| item.event.event_type.as_str()));
+        match page.next_cursor {
+            Some(next) => args["cursor"] = json!(next),
+            None => break,
+        }
+    }
+    let expected = [
+        "lease_acquired",
+        "lease_expired",
+        "lease_reclaimed",
+        "lease_released",
+        "lease_acquired",
+        "lease_released",
+        "completed",
+    ];
+    assert_eq!(types, expected);
+    h.finish().await;
+}
