@@ -28,5 +28,5 @@ mod timers;
 mod transaction;
 
 pub use engine::{Caller, Engine, Handle, Options};
-pub use metrics::Metrics;
+pub use metrics::{BUCKETS_US, Histogram, Metrics};
 pub use reconcile::Reconciled;

@@ -1,0 +1,86 @@
+//! `ff server`: runs the server until it is told to stop.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use ff_server::{Config, ConfigError, LogFormat, Server, Settings};
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+/// What `ff server` takes.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// TOML file with the same keys as the flags; flags and variables are stronger.
+    #[arg(long, env = "FF_CONFIG")]
+    config: Option<PathBuf>,
+    /// Print the configuration that would be used, without secrets, and end.
+    #[arg(long)]
+    print_config: bool,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+/// Runs the command.
+pub(crate) fn run(arguments: Arguments) -> ExitCode {
+    let print = arguments.print_config;
+    let config = match configure(arguments) {
+        Ok(config) => config,
+        Err(error) => {
+            eprintln!("ff server: {error}");
+            return ExitCode::from(ff_core::Class::Invalid.exit_code());
+        }
+    };
+    if print {
+        print!("{}", config.redacted());
+        return ExitCode::SUCCESS;
+    }
+    if let Err(error) = start_logs(&config) {
+        eprintln!("ff server: log_level: {error}");
+        return ExitCode::from(ff_core::Class::Invalid.exit_code());
+    }
+    serve(config)
+}
+
+fn configure(arguments: Arguments) -> Result<Config, ConfigError> {
+    Settings::check_variables(std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()))?;
+    let file = arguments.config.as_deref().map(Settings::from_file).transpose()?;
+    Config::resolve(arguments.settings, file.unwrap_or_default())
+}
+
+fn start_logs(config: &Config) -> Result<(), tracing_subscriber::filter::ParseError> {
+    let filter = EnvFilter::try_new(&config.log_level)?;
+    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match config.log_format {
+        LogFormat::Text => logs.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).init(),
+        LogFormat::Json => logs.json().flatten_event(true).init(),
+    }
+    Ok(())
+}
+
+#[tokio::main]
+async fn serve(config: Config) -> ExitCode {
+    let stop = match (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) {
+        (Ok(terminate), Ok(interrupt)) => wait_for(terminate, interrupt),
+        (Err(error), _) | (_, Err(error)) => {
+            tracing::error!(%error, "signals cannot be received");
+            return ExitCode::FAILURE;
+        }
+    };
+    match Server::start(config).await {
+        Ok(server) => {
+            server.run(stop).await;
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            tracing::error!(%error, advice = error.code.advice(), "the server cannot start");
+            ExitCode::from(error.code.class().exit_code())
+        }
+    }
+}
+
+async fn wait_for(mut terminate: tokio::signal::unix::Signal, mut interrupt: tokio::signal::unix::Signal) {
+    tokio::select! {
+        _ = terminate.recv() => tracing::info!("told to terminate"),
+        _ = interrupt.recv() => tracing::info!("interrupted"),
+    }
+}

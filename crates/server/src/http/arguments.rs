@@ -1,0 +1,332 @@
+//! Path, query, headers and body of a request, merged into the one JSON text that an operation's arguments are read
+//! from. Values stay the texts they came in: a number or a string in an input survives to the letter.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use base64::Engine as _;
+use ff_core::op::Operation;
+use ff_core::{Code, Error, Result};
+use hyper::HeaderMap;
+use percent_encoding::percent_decode_str;
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
+use sha2::{Digest, Sha256};
+
+use super::shape::{Kind, Shape};
+
+/// The body of a request, by its content type.
+#[derive(Debug)]
+pub(crate) enum Sent {
+    /// There was none.
+    Nothing,
+    /// A JSON object.
+    Json(bytes::Bytes),
+    /// The bytes of the operation's one field of bytes.
+    Raw(bytes::Bytes),
+}
+
+/// Everything a request says.
+#[derive(Debug)]
+pub(crate) struct Request<'a> {
+    pub(crate) path: &'a [(&'static str, String)],
+    pub(crate) query: &'a str,
+    pub(crate) headers: &'a HeaderMap,
+    pub(crate) body: Sent,
+}
+
+/// Merges a request into one JSON object.
+pub(crate) fn merge(shape: &Shape, operation: &str, request: Request<'_>) -> Result<String> {
+    let mut fields = match request.body {
+        Sent::Nothing => Fields::default(),
+        Sent::Json(body) => read_object(&body)?,
+        Sent::Raw(body) => {
+            let Some(field) = shape.bytes() else {
+                return Err(Error::of(Code::UnsupportedMediaType));
+            };
+            let text = base64::engine::general_purpose::STANDARD.encode(&body);
+            Fields(BTreeMap::from([(field.to_owned(), raw_text(&text)?)]))
+        }
+    };
+    for (name, values) in query(request.query)? {
+        let kind = shape.kind(&name).unwrap_or(&Kind::Text);
+        fields.add(&name, value(&name, kind, &values)?)?;
+    }
+    for (name, text) in request.path {
+        let kind = shape.kind(name).unwrap_or(&Kind::Text);
+        fields.add(name, value(name, kind, std::slice::from_ref(text))?)?;
+    }
+    if let Some(key) = header(request.headers, "idempotency-key")? {
+        identify(&mut fields, shape, operation, &key)?;
+    }
+    if shape.has("trace_context")
+        && !fields.0.contains_key("trace_context")
+        && let Some(context) = header(request.headers, "traceparent")?
+    {
+        fields.add("trace_context", raw_text(&context)?)?;
+    }
+    Ok(fields.text())
+}
+
+/// The arguments of an operation from their JSON text.
+pub(crate) fn parse<O: Operation>(shape: &Shape, text: &str) -> Result<O::Args> {
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
+        let path = error.path().to_string();
+        let message = without_position(&error.into_inner().to_string());
+        // A missing field has no place of its own, so its parent's path is all there is.
+        let named = message.strip_prefix("missing field `").and_then(|rest| rest.split('`').next());
+        let field = match (path.as_str(), named) {
+            (".", Some(field)) => field.to_owned(),
+            (".", None) => String::new(),
+            (path, Some(field)) => format!("{path}.{field}"),
+            (path, None) => path.to_owned(),
+        };
+        let mut refusal = Error::new(O::UNREADABLE, message.clone()).with("field", &field);
+        if message.starts_with("unknown field") {
+            refusal = refusal.with("valid", shape.names().collect::<Vec<_>>());
+        }
+        refusal
+    })
+}
+
+/// What an `Idempotency-Key` means here: the operation's own identity.
+fn identify(fields: &mut Fields, shape: &Shape, operation: &str, key: &str) -> Result<()> {
+    let Some(field) = shape.identity() else {
+        if operation == "create_executions" {
+            let detail = "names one request; give each execution of the batch an idempotency_key of its own";
+            return Err(Error::invalid("Idempotency-Key", detail));
+        }
+        // A repeat of any other call without an identity field is the same call by its fence, its number or its name.
+        return Ok(());
+    };
+    let wanted = match field {
+        "command_id" => raw_text(&command_id(operation, key))?,
+        "lease_ids" => raw(format!("[{}]", raw_text(key)?.get()))?,
+        _ => raw_text(key)?,
+    };
+    match fields.0.get(field) {
+        Some(given) if !same(given, &wanted) => {
+            Err(Error::invalid("Idempotency-Key", format!("differs from {field} in the request")))
+        }
+        _ => {
+            fields.0.insert(field.to_owned(), wanted);
+            Ok(())
+        }
+    }
+}
+
+/// Command ids are UUIDs; any other key gets the one that is derived from it.
+fn command_id(operation: &str, key: &str) -> String {
+    if let Ok(id) = key.parse::<uuid::Uuid>() {
+        return id.to_string();
+    }
+    let digest = Sha256::new().chain_update(operation).chain_update([0]).chain_update(key).finalize();
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&digest[..16]);
+    uuid::Builder::from_custom_bytes(bytes).into_uuid().to_string()
+}
+
+/// Fields by name, as texts.
+#[derive(Debug, Default)]
+struct Fields(BTreeMap<String, Box<RawValue>>);
+
+impl Fields {
+    /// Adds a field. A second place may repeat it, but not say something else.
+    fn add(&mut self, name: &str, value: Box<RawValue>) -> Result<()> {
+        match self.0.get(name) {
+            Some(given) if !same(given, &value) => {
+                Err(Error::invalid(name, "is given twice in the request, differently"))
+            }
+            Some(_) => Ok(()),
+            None => {
+                self.0.insert(name.to_owned(), value);
+                Ok(())
+            }
+        }
+    }
+
+    fn text(&self) -> String {
+        let mut text = String::from("{");
+        for (number, (name, value)) in self.0.iter().enumerate() {
+            if number > 0 {
+                text.push(',');
+            }
+            text.push_str(&serde_json::Value::from(name.as_str()).to_string());
+            text.push(':');
+            text.push_str(value.get());
+        }
+        text.push('}');
+        text
+    }
+}
+
+/// A name given twice is refused: which of the two is meant is anybody's guess.
+impl<'de> Deserialize<'de> for Fields {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Object;
+        impl<'de> Visitor<'de> for Object {
+            type Value = Fields;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a JSON object")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields, A::Error> {
+                let mut fields = BTreeMap::new();
+                while let Some((name, value)) = map.next_entry::<String, Box<RawValue>>()? {
+                    if let Some(_earlier) = fields.insert(name.clone(), value) {
+                        return Err(serde::de::Error::custom(format!("field `{name}` is given twice")));
+                    }
+                }
+                Ok(Fields(fields))
+            }
+        }
+        deserializer.deserialize_map(Object)
+    }
+}
+
+fn read_object(body: &[u8]) -> Result<Fields> {
+    serde_json::from_slice(body)
+        .map_err(|error| Error::new(Code::Invalid, format!("the body is not a JSON object: {error}")).with("field", ""))
+}
+
+/// The parameters of a query, in order of their names; a repeated one has several values.
+fn query(query: &str) -> Result<BTreeMap<String, Vec<String>>> {
+    let mut parameters: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
+        let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+        parameters.entry(decode_form(name)?).or_default().push(decode_form(value)?);
+    }
+    Ok(parameters)
+}
+
+fn decode_form(text: &str) -> Result<String> {
+    decode(&text.replace('+', " "))
+}
+
+/// Undoes percent-encoding.
+pub(crate) fn decode(text: &str) -> Result<String> {
+    let decoded = percent_decode_str(text).decode_utf8();
+    decoded.map(String::from).map_err(|_| Error::invalid("url", "is not percent-encoded UTF-8"))
+}
+
+/// The JSON text of a parameter. One that does not fit its kind becomes a string, which its field then refuses by name.
+fn value(name: &str, kind: &Kind, values: &[String]) -> Result<Box<RawValue>> {
+    match (kind, values) {
+        (Kind::List(item), values) => {
+            let items = values.iter().map(|text| single(item, text)).collect::<Result<Vec<_>>>()?;
+            let texts: Vec<&str> = items.iter().map(|item| item.get()).collect();
+            raw(format!("[{}]", texts.join(",")))
+        }
+        (kind, [text]) => single(kind, text),
+        _ => Err(Error::invalid(name, "is given more than once")),
+    }
+}
+
+fn single(kind: &Kind, text: &str) -> Result<Box<RawValue>> {
+    let plain = match kind {
+        Kind::Text => false,
+        Kind::Number => text.starts_with(|first: char| first == '-' || first.is_ascii_digit()),
+        Kind::Switch => text == "true" || text == "false",
+        Kind::List(_) | Kind::Json => true,
+    };
+    match RawValue::from_string(text.to_owned()) {
+        Ok(value) if plain => Ok(value),
+        _ => raw_text(text),
+    }
+}
+
+fn raw(text: String) -> Result<Box<RawValue>> {
+    RawValue::from_string(text).map_err(|error| Error::new(Code::Internal, format!("a merged value: {error}")))
+}
+
+fn raw_text(text: &str) -> Result<Box<RawValue>> {
+    raw(serde_json::Value::from(text).to_string())
+}
+
+fn same(one: &RawValue, other: &RawValue) -> bool {
+    let value = |raw: &RawValue| serde_json::from_str::<serde_json::Value>(raw.get()).ok();
+    one.get() == other.get() || value(one).is_some_and(|first| value(other) == Some(first))
+}
+
+fn header(headers: &HeaderMap, name: &'static str) -> Result<Option<String>> {
+    let Some(value) = headers.get(name) else { return Ok(None) };
+    let text = value.to_str().map_err(|_| Error::invalid(name, "must be visible ASCII"))?;
+    Ok(Some(text.to_owned()).filter(|text| !text.is_empty()))
+}
+
+fn without_position(message: &str) -> String {
+    message.rsplit_once(" at line ").map_or(message, |(text, _)| text).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ff_core::op::{self, OperationInfo};
+
+    fn merged<O: Operation>(query: &str, headers: &[(&'static str, &str)], body: Sent) -> Result<String> {
+        let shape = Shape::of(&OperationInfo::of::<O>());
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            map.insert(*name, value.parse().unwrap());
+        }
+        merge(&shape, O::NAME, Request { path: &[], query, headers: &map, body })
+    }
+
+    fn json(text: &'static str) -> Sent {
+        Sent::Json(bytes::Bytes::from_static(text.as_bytes()))
+    }
+
+    #[test]
+    fn numbers_and_texts_of_an_input_survive_to_the_letter() {
+        let body = r#"{"kind": "k", "input": {"n": 1.10, "big": 123456789012345678901234567890, "a": "\u00e9"}}"#;
+        let text = merged::<op::CreateExecution>("", &[], json(body)).unwrap();
+        assert!(text.contains(r#"{"n": 1.10, "big": 123456789012345678901234567890, "a": "\u00e9"}"#), "{text}");
+        let shape = Shape::of(&OperationInfo::of::<op::CreateExecution>());
+        let args = parse::<op::CreateExecution>(&shape, &text).unwrap();
+        let input = args.input().unwrap().unwrap();
+        assert_eq!(&input.bytes[..], &br#"{"n": 1.10, "big": 123456789012345678901234567890, "a": "\u00e9"}"#[..]);
+    }
+
+    #[test]
+    fn a_name_given_twice_is_refused() {
+        assert_eq!(merged::<op::GetState>("", &[], json(r#"{"a":1,"a":2}"#)).unwrap_err().code, Code::Invalid);
+        assert_eq!(merged::<op::GetState>("a=1&a=2", &[], Sent::Nothing).unwrap_err().code, Code::Invalid);
+        assert_eq!(merged::<op::GetState>("a=1", &[], json(r#"{"a":"2"}"#)).unwrap_err().code, Code::Invalid);
+        assert!(merged::<op::GetState>("a=1", &[], json(r#"{"a":"1"}"#)).is_ok());
+    }
+
+    #[test]
+    fn an_idempotency_key_is_the_operations_own_identity() {
+        let headers = [("idempotency-key", "k1")];
+        let text = merged::<op::CreateExecution>("", &headers, json(r#"{"kind":"a"}"#)).unwrap();
+        assert!(text.contains(r#""idempotency_key":"k1""#), "{text}");
+        let differs = merged::<op::CreateExecution>("", &headers, json(r#"{"idempotency_key":"k2"}"#));
+        assert_eq!(differs.unwrap_err().code, Code::Invalid);
+        let first = merged::<op::ReplayExecution>("", &headers, Sent::Nothing).unwrap();
+        assert_eq!(first, merged::<op::ReplayExecution>("", &headers, Sent::Nothing).unwrap());
+        assert!(first.contains("command_id"), "{first}");
+        assert!(merged::<op::CreateExecutions>("", &headers, json("{}")).is_err());
+    }
+
+    #[test]
+    fn a_raw_body_fills_the_field_of_bytes() {
+        let raw = Sent::Raw(bytes::Bytes::from_static(b"\x00\xff"));
+        let text = merged::<op::CreateExecution>("kind=a&priority=3", &[], raw).unwrap();
+        assert_eq!(text, r#"{"input_base64":"AP8=","kind":"a","priority":3}"#);
+        let refused = merged::<op::GetState>("", &[], Sent::Raw(bytes::Bytes::new())).unwrap_err();
+        assert_eq!(refused.code, Code::UnsupportedMediaType);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_refused_by_field() {
+        let shape = Shape::of(&OperationInfo::of::<op::CreateExecution>());
+        let field = |text: &str| parse::<op::CreateExecution>(&shape, text).unwrap_err().details["field"].clone();
+        assert_eq!(field(r#"{"priority":"x","kind":"a"}"#), "priority");
+        assert_eq!(field(r#"{"nonsense":1,"kind":"a"}"#), "nonsense");
+        assert_eq!(field("{}"), "kind");
+        let filter = Shape::of(&OperationInfo::of::<op::ListExecutions>());
+        let refused = parse::<op::ListExecutions>(&filter, r#"{"colour":"red"}"#).unwrap_err();
+        assert_eq!(refused.code, Code::InvalidFilter);
+        assert!(refused.details["valid"].as_array().unwrap().contains(&"lane".into()), "{refused:?}");
+    }
+}

@@ -1,0 +1,173 @@
+//! HTTP: from a request to an operation and back.
+
+pub(crate) mod answer;
+pub(crate) mod arguments;
+mod mounted;
+pub(crate) mod route;
+pub(crate) mod shape;
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use ff_core::{Code, Error, Result};
+use futures_util::FutureExt;
+use http_body_util::BodyExt;
+use hyper::header::{self, HeaderName};
+use hyper::{HeaderMap, Method, Request, Response};
+
+use crate::app::App;
+use crate::{auth, metrics, openapi, sse};
+use answer::Body;
+use arguments::Sent;
+use route::{Asked, Found, Routes};
+
+/// Answers a request, whatever it is.
+pub(crate) async fn respond<B>(app: Arc<App>, request: Request<B>) -> Response<Body>
+where
+    B: hyper::body::Body<Data = Bytes> + Send + Unpin + 'static,
+    B::Error: std::error::Error,
+{
+    let origin = request.headers().get(header::ORIGIN).cloned();
+    let method = request.method().clone();
+    // The path names things, never secrets; the query may hold payloads and stays out of the log.
+    let path = request.uri().path().to_owned();
+    let answered = AssertUnwindSafe(handle(&app, request)).catch_unwind().await;
+    let mut response = match answered {
+        Ok(Ok(response)) => response,
+        Ok(Err(error)) => {
+            if error.code.class() == ff_core::Class::Internal {
+                tracing::error!(%method, path, %error, "a request failed");
+            }
+            answer::problem(&error)
+        }
+        Err(_panic) => {
+            tracing::error!(%method, path, "a request met a defect");
+            answer::problem(&Error::of(Code::Internal))
+        }
+    };
+    app.counters.answered(response.status());
+    tracing::debug!(%method, path, status = response.status().as_u16(), "answered");
+    finish(&app, &mut response, origin.as_ref());
+    response
+}
+
+async fn handle<B>(app: &Arc<App>, request: Request<B>) -> Result<Response<Body>>
+where
+    B: hyper::body::Body<Data = Bytes> + Send + Unpin + 'static,
+    B::Error: std::error::Error,
+{
+    auth::check_host(&app.config, request.headers(), request.uri())?;
+    let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+    match request.uri().path() {
+        "/livez" | "/healthz" if reads => return Ok(probe("alive")),
+        "/readyz" if reads => return ready(app).await,
+        "/openapi.json" if reads => return Ok(openapi::response()),
+        "/metrics" if reads => {
+            auth::authenticate(app, request.headers()).await?;
+            return metrics::response(app).await;
+        }
+        _ => {}
+    }
+    if *request.method() == Method::OPTIONS && request.headers().contains_key(header::ORIGIN) {
+        return auth::preflight(&app.config, request.headers());
+    }
+    if let Some(execution_id) = sse::stream_path(request.uri().path())? {
+        if *request.method() != Method::GET {
+            return Err(Error::of(Code::MethodNotAllowed).with("allowed", ["GET"]));
+        }
+        let caller = auth::authenticate(app, request.headers()).await?;
+        return sse::execution(app, caller, &execution_id, request.headers()).await;
+    }
+    let Found { route, parameters } = Routes::all().find(request.method(), request.uri().path())?;
+    let caller = auth::authenticate(app, request.headers()).await?;
+    let (parts, body) = request.into_parts();
+    let body = read_body(app, &parts.method, &parts.headers, body, route.info.body_max_bytes).await?;
+    let query = parts.uri.query().unwrap_or("");
+    let request = arguments::Request { path: &parameters, query, headers: &parts.headers, body };
+    let text = arguments::merge(&route.shape, route.info.name, request)?;
+    let accepts = |wanted: &str| accepts(&parts.headers, wanted);
+    if route.info.name == sse::EVENTS && accepts(sse::EVENT_STREAM) {
+        return sse::events(app, route, caller, &text, &parts.headers);
+    }
+    (route.call)(app.clone(), route, caller, Asked { text, json_only: accepts("application/json") }).await
+}
+
+/// Whether the client asks for exactly this type. Lists and wildcards ask for whatever there is.
+fn accepts(headers: &HeaderMap, wanted: &str) -> bool {
+    headers.get(header::ACCEPT).is_some_and(|accept| accept.as_bytes().eq_ignore_ascii_case(wanted.as_bytes()))
+}
+
+fn probe(word: &'static str) -> Response<Body> {
+    answer::whole(hyper::StatusCode::OK, "text/plain; charset=utf-8", format!("{word}\n"))
+}
+
+/// Ready means: not stopping, and the store answers.
+async fn ready(app: &App) -> Result<Response<Body>> {
+    if app.stopping() {
+        return Err(Error::of(Code::ShuttingDown).retry_after(1_000));
+    }
+    let looked = app.engine.store().read(ff_core::Partition::SYSTEM, Vec::new());
+    match tokio::time::timeout(Duration::from_secs(5), looked).await {
+        Ok(Ok(_)) => Ok(probe("ready")),
+        Ok(Err(error)) => Err(error.into()),
+        Err(_) => Err(Error::new(Code::Unavailable, "the store did not answer within 5 s").retry_after(1_000)),
+    }
+}
+
+/// Reads a body that may be read: of a known type, and no larger than the operation's largest.
+async fn read_body<B>(app: &App, method: &Method, headers: &HeaderMap, mut body: B, max: usize) -> Result<Sent>
+where
+    B: hyper::body::Body<Data = Bytes> + Send + Unpin + 'static,
+    B::Error: std::error::Error,
+{
+    let essence = headers.get(header::CONTENT_TYPE).map(|value| {
+        let text = value.to_str().unwrap_or("");
+        text.split(';').next().unwrap_or("").trim().to_ascii_lowercase()
+    });
+    let wrap: fn(Bytes) -> Sent = match essence.as_deref() {
+        Some("application/json") => Sent::Json,
+        Some("application/octet-stream") => Sent::Raw,
+        // A browser sends other types across origins without asking. Reads and removals do not need one.
+        None if matches!(*method, Method::GET | Method::DELETE) => Sent::Json,
+        _ => return Err(Error::of(Code::UnsupportedMediaType)),
+    };
+    let announced = body.size_hint().lower();
+    if usize::try_from(announced).map_or(true, |announced| announced > max) {
+        return Err(too_large(announced, max));
+    }
+    let reading = async {
+        let mut bytes = BytesMut::new();
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| Error::invalid("body", format!("ended early: {error}")))?;
+            let Ok(data) = frame.into_data() else { continue };
+            if bytes.len() + data.len() > max {
+                return Err(too_large((bytes.len() + data.len()) as u64, max));
+            }
+            bytes.extend_from_slice(&data);
+        }
+        Ok(bytes.freeze())
+    };
+    let late = |_| Error::invalid("body", "did not arrive in time");
+    let bytes = tokio::time::timeout(app.config.body_timeout, reading).await.map_err(late)??;
+    // An empty raw body is a blob of no bytes; an empty JSON body says nothing.
+    let nothing = bytes.is_empty() && essence.as_deref() != Some("application/octet-stream");
+    Ok(if nothing { Sent::Nothing } else { wrap(bytes) })
+}
+
+fn too_large(size: u64, max: usize) -> Error {
+    let detail = format!("the body has at least {size} bytes, the limit is {max}");
+    Error::new(Code::PayloadTooLarge, detail).with("field", "body").with("max", max)
+}
+
+/// What every response says.
+fn finish(app: &App, response: &mut Response<Body>, origin: Option<&header::HeaderValue>) {
+    let headers = response.headers_mut();
+    let mut default = |name: HeaderName, value: &'static str| {
+        headers.entry(name).or_insert(header::HeaderValue::from_static(value));
+    };
+    default(header::CACHE_CONTROL, "no-store");
+    default(header::X_CONTENT_TYPE_OPTIONS, "nosniff");
+    auth::allow_origin(&app.config, headers, origin);
+}

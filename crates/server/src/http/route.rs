@@ -1,0 +1,176 @@
+//! The table of routes, made from the list of operations.
+
+use std::any::Any;
+use std::sync::{Arc, LazyLock};
+
+use ff_core::op::parts::Content;
+use ff_core::op::{Operation, OperationInfo, claim};
+use ff_core::{Code, Error, Result};
+use ff_engine::{Caller, Engine, Handle};
+use futures_util::future::BoxFuture;
+use hyper::{Method, Response};
+
+use super::answer::{self, Body};
+use super::arguments;
+use super::mounted::mounted;
+use super::shape::Shape;
+use crate::app::App;
+
+/// Carries out an operation whose arguments are in a JSON text.
+type Call = fn(Arc<App>, &'static Route, Caller, Asked) -> BoxFuture<'static, Result<Response<Body>>>;
+
+/// What is left of a request once it is merged.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    /// The arguments.
+    pub(crate) text: String,
+    /// The client wants the JSON form of an answer that is bytes.
+    pub(crate) json_only: bool,
+}
+
+/// One operation, reachable over HTTP.
+pub(crate) struct Route {
+    pub(crate) info: OperationInfo,
+    pub(crate) shape: Shape,
+    pub(crate) call: Call,
+    segments: Vec<Segment>,
+}
+
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Segment {
+    Literal(&'static str),
+    Parameter(&'static str),
+}
+
+impl Route {
+    fn of<O: Operation>() -> Self
+    where
+        Engine: Handle<O>,
+        O::Outcome: 'static,
+    {
+        let segment = |part: &'static str| match part.strip_prefix('{').and_then(|part| part.strip_suffix('}')) {
+            Some(name) => Segment::Parameter(name),
+            None => Segment::Literal(part),
+        };
+        let info = OperationInfo::of::<O>();
+        let segments = info.path.trim_start_matches('/').split('/').map(segment).collect();
+        Self { shape: Shape::of(&info), info, call: call::<O>, segments }
+    }
+
+    /// The parameters of a path that is this route's.
+    fn matches(&self, path: &[String]) -> Option<Vec<(&'static str, String)>> {
+        if path.len() != self.segments.len() {
+            return None;
+        }
+        let mut parameters = Vec::new();
+        for (segment, part) in self.segments.iter().zip(path) {
+            match segment {
+                Segment::Literal(literal) if literal == part => {}
+                Segment::Parameter(name) if !part.is_empty() => parameters.push((*name, part.clone())),
+                _ => return None,
+            }
+        }
+        Some(parameters)
+    }
+}
+
+fn call<O: Operation>(
+    app: Arc<App>,
+    route: &'static Route,
+    caller: Caller,
+    asked: Asked,
+) -> BoxFuture<'static, Result<Response<Body>>>
+where
+    Engine: Handle<O>,
+    O::Outcome: 'static,
+{
+    Box::pin(async move {
+        let args = arguments::parse::<O>(&route.shape, &asked.text).map_err(|unreadable| {
+            // Who may not call this at all learns that, and not how to.
+            allow(&caller, O::ROLE).err().unwrap_or(unreadable)
+        })?;
+        allow(&caller, O::role(&args))?;
+        let _place = app.pools.enter_operation(&route.info)?;
+        let outcome = app.engine.call::<O>(&caller, args).await?;
+        respond(&outcome, asked.json_only)
+    })
+}
+
+fn allow(caller: &Caller, required: ff_core::Role) -> Result<()> {
+    if caller.role.allows(required) {
+        return Ok(());
+    }
+    let detail = format!("this needs the role {required}, the token has {}", caller.role);
+    Err(Error::new(Code::Forbidden, detail).with("required", required))
+}
+
+/// Most answers are JSON. An empty claim has none, and a result is its bytes.
+fn respond<T: serde::Serialize + 'static>(outcome: &T, json_only: bool) -> Result<Response<Body>> {
+    let any = outcome as &dyn Any;
+    if let Some(claimed) = any.downcast_ref::<claim::Outcome>()
+        && claimed.tasks.is_empty()
+        && claimed.grants.is_empty()
+    {
+        return Ok(answer::empty());
+    }
+    match any.downcast_ref::<Content>() {
+        Some(content) if !json_only => Ok(answer::bytes(content)),
+        _ => answer::json(outcome),
+    }
+}
+
+/// Every route. Literals win over parameters where both fit.
+pub(crate) struct Routes(Vec<Route>);
+
+/// What a path leads to.
+pub(crate) struct Found {
+    pub(crate) route: &'static Route,
+    pub(crate) parameters: Vec<(&'static str, String)>,
+}
+
+macro_rules! mount {
+    ($($module:ident $name:ident;)*) => {
+        vec![ $( Route::of::<ff_core::op::$name>(), )* ]
+    };
+}
+
+impl Routes {
+    /// All of them; the table never changes, so the process has one.
+    pub(crate) fn all() -> &'static Self {
+        static ROUTES: LazyLock<Routes> = LazyLock::new(|| {
+            let mut routes = mounted!(mount);
+            routes.sort_by(|one, other| one.segments.cmp(&other.segments));
+            Routes(routes)
+        });
+        &ROUTES
+    }
+
+    /// The route of a request.
+    pub(crate) fn find(&'static self, method: &Method, path: &str) -> Result<Found> {
+        let parts = path.trim_start_matches('/').split('/').map(arguments::decode).collect::<Result<Vec<_>>>()?;
+        let mut allowed = Vec::new();
+        for route in &self.0 {
+            if let Some(parameters) = route.matches(&parts) {
+                if route.info.method.as_str() == method.as_str() {
+                    return Ok(Found { route, parameters });
+                }
+                allowed.push(route.info.method.as_str());
+            }
+        }
+        if allowed.is_empty() {
+            return Err(Error::of(Code::RouteNotFound));
+        }
+        Err(Error::of(Code::MethodNotAllowed).with("allowed", allowed))
+    }
+
+    /// What is known of every mounted operation.
+    pub(crate) fn infos(&self) -> impl Iterator<Item = &OperationInfo> {
+        self.0.iter().map(|route| &route.info)
+    }
+}
+
+impl std::fmt::Debug for Routes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.infos().map(|info| info.name)).finish()
+    }
+}

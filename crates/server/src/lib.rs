@@ -1,0 +1,19 @@
+//! FlowFabric's server: every operation of [`ff_core::op`] over HTTP, streams over SSE, tokens and roles, metrics, and
+//! the configuration of it all.
+//!
+//! `http` turns a request into the arguments of an operation and its answer into a response; the routes are made from
+//! the list of operations. `sse` shows streams and events while they grow. `auth` says who calls. `serve` owns the
+//! listener, the connections and their limits, and the orderly end.
+
+mod app;
+pub mod auth;
+pub mod config;
+mod http;
+mod metrics;
+pub mod openapi;
+mod patience;
+mod serve;
+mod sse;
+
+pub use config::{Config, ConfigError, LogFormat, Settings};
+pub use serve::Server;

@@ -1,0 +1,159 @@
+//! Listens, serves connections within their limits, and stops without losing anything.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use ff_core::{Error, Result};
+use ff_engine::Engine;
+use ff_engine::env::TokioEnv;
+use ff_store::Store;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+
+use crate::app::App;
+use crate::config::Config;
+use crate::http;
+use crate::patience::Patience;
+
+/// A server that listens.
+pub struct Server {
+    listener: TcpListener,
+    address: SocketAddr,
+    config: Config,
+    engine: Engine,
+    store: Arc<dyn Store>,
+}
+
+impl Server {
+    /// Opens the store the configuration names, starts the engine and begins to listen.
+    pub async fn start(config: Config) -> Result<Self> {
+        let store = ff_stores::open(&config.store).await?;
+        Self::start_on(config, store).await
+    }
+
+    /// The same on a store that is open.
+    pub async fn start_on(config: Config, store: Arc<dyn Store>) -> Result<Self> {
+        let listener = TcpListener::bind(config.listen)
+            .await
+            .map_err(|error| Error::invalid("listen", format!("{} cannot be listened on: {error}", config.listen)))?;
+        let address = listener.local_addr().map_err(|error| Error::invalid("listen", error))?;
+        let engine = Engine::start(store.clone(), Arc::new(TokioEnv::current()), config.engine.clone()).await?;
+        Ok(Self { listener, address, config, engine, store })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The engine behind it.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// Serves until `stop` ends, then finishes what is under way.
+    pub async fn run(self, stop: impl Future<Output = ()>) {
+        self.announce();
+        let (stopping, stopped) = watch::channel(false);
+        let drain = self.config.drain;
+        let places = Arc::new(Semaphore::new(self.config.connections_max));
+        let app = App::new(self.engine.clone(), self.config, stopped);
+        let mut connections = JoinSet::new();
+        let mut stop = std::pin::pin!(stop);
+        loop {
+            let accepted = async {
+                let place = places.clone().acquire_owned().await;
+                (self.listener.accept().await, place)
+            };
+            tokio::select! {
+                biased;
+                () = &mut stop => break,
+                Some(_ended) = connections.join_next() => {}
+                (accepted, place) = accepted => match accepted {
+                    Ok((stream, _peer)) => {
+                        let app = app.clone();
+                        connections.spawn(async move {
+                            let _place = place;
+                            connection(app, stream).await;
+                        });
+                    }
+                    Err(error) => {
+                        // Out of descriptors, as a rule: connections that end will free some.
+                        tracing::warn!(%error, "a connection could not be accepted");
+                        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+                    }
+                },
+            }
+        }
+        drop(self.listener);
+        tracing::info!(connections = connections.len(), "stopping");
+        // The order matters: first every waiting call is answered, then connections end after their present answer.
+        self.engine.close().await;
+        stopping.send_replace(true);
+        let drained = async { while connections.join_next().await.is_some() {} };
+        if tokio::time::timeout(drain, drained).await.is_err() {
+            tracing::warn!(connections = connections.len(), "cut off after the drain time");
+            connections.shutdown().await;
+        }
+        self.store.close().await;
+        tracing::info!("stopped");
+    }
+
+    fn announce(&self) {
+        let info = self.engine.store().info();
+        let partitions = self.engine.partitions();
+        let lanes = self.config.engine.lanes.as_ref().map_or_else(|| "open".to_owned(), |lanes| lanes.join(","));
+        tracing::info!(
+            version = env!("CARGO_PKG_VERSION"),
+            store = ff_stores::redacted(&self.config.store),
+            store_version = info.version,
+            durability = info.durability,
+            partitions = format!("{}/{}/{}", partitions.flow, partitions.budget, partitions.quota),
+            lanes,
+            address = %self.address,
+            "FlowFabric is ready"
+        );
+        if self.config.open() {
+            tracing::warn!(
+                "no API token is configured: every program on this machine may do everything, also administer; \
+                 set FF_API_TOKEN to ask for a token"
+            );
+        }
+    }
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+/// Serves one connection until it ends, or until the server stops and the present answer is given.
+async fn connection(app: Arc<App>, stream: TcpStream) {
+    // Answers are small and written at once; waiting for more would only delay them.
+    let _ = stream.set_nodelay(true);
+    let io = TokioIo::new(Patience::new(stream, app.config.write_timeout));
+    let for_requests = app.clone();
+    let service = service_fn(move |request| {
+        let app = for_requests.clone();
+        async move { Ok::<_, Infallible>(http::respond(app, request).await) }
+    });
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(app.config.header_timeout).max_buf_size(64 * 1024);
+    let mut serving = std::pin::pin!(builder.serve_connection(io, service));
+    let ended = tokio::select! {
+        ended = serving.as_mut() => ended,
+        () = app.stopped() => {
+            serving.as_mut().graceful_shutdown();
+            serving.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection ended early");
+    }
+}

@@ -1,0 +1,4 @@
+//! The server over HTTP, as a client meets it.
+
+mod slice;
+mod support;
