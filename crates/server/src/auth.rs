@@ -46,12 +46,7 @@ pub(crate) async fn authenticate(app: &App, headers: &HeaderMap) -> Result<Calle
     if known {
         return Ok(Caller { name: "api_token".into(), namespace: None, role: Role::Admin });
     }
-    stored(app, bearer).await
-}
-
-/// A token that is kept in the store.
-async fn stored(_app: &App, _bearer: &str) -> Result<Caller> {
-    Err(Error::of(Code::Unauthenticated))
+    app.engine.authenticate(bearer).await
 }
 
 fn local() -> Caller {
