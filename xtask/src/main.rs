@@ -13,8 +13,10 @@ fn main() -> ExitCode {
         ["test", filters @ ..] => test(filters),
         ["tidy"] => tidy(),
         ["bench", rest @ ..] => run("cargo", &[&["run", "--release", "--package", "ff-bench", "--"], rest].concat()),
+        ["sim", rest @ ..] => sim(rest),
         _ => {
-            eprintln!("usage: cargo xtask test [FILTER] | tidy | bench store --store sqlite|valkey|postgres [--json]");
+            eprintln!("usage: cargo xtask test [FILTER] | tidy | sim [--seeds N | --seed S] [--steps N] [--planted]");
+            eprintln!("       cargo xtask bench store --store sqlite|valkey|postgres [--json]");
             ExitCode::from(2)
         }
     }
@@ -31,6 +33,12 @@ fn test(filters: &[&str]) -> ExitCode {
         return tidied;
     }
     run("cargo", &[&["test", "--workspace", "--no-fail-fast"], filters].concat())
+}
+
+/// The simulator. Its planted bugs are compiled in only when they are asked for.
+fn sim(arguments: &[&str]) -> ExitCode {
+    let planted: &[&str] = if arguments.contains(&"--planted") { &["--features", "planted"] } else { &[] };
+    run("cargo", &[&["run", "--quiet", "--release", "--package", "ff-sim"], planted, &["--"], arguments].concat())
 }
 
 /// Format and lints, as strict as the gate.

@@ -11,6 +11,7 @@ use crate::id::{ExecutionId, FlowId};
 use crate::index::{self, Due, Indexed, kind};
 use crate::key::{Entry, Key};
 use crate::limits;
+use crate::planted::{Bug, planted};
 use crate::state::PublicState;
 use crate::text::{self, Tags};
 
@@ -247,7 +248,7 @@ impl Flow {
 
     /// Whether members that never ran may start.
     pub fn admits_claims(&self) -> bool {
-        !self.is_terminal()
+        !self.is_terminal() || planted(Bug::CancelledFlowStarts)
     }
 
     /// Whether members that have started may go on after a retry, a delay or a suspension: a cancellation that leaves

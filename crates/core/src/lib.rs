@@ -30,6 +30,7 @@ pub mod limits;
 pub mod op;
 pub mod partition;
 pub mod payload;
+pub mod planted;
 pub mod policy;
 pub mod quota;
 pub mod signal;

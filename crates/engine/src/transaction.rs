@@ -11,6 +11,7 @@ use ff_core::event::Effects;
 use ff_core::execution::Execution;
 use ff_core::index::{self, Due};
 use ff_core::lease::LeaseFence;
+use ff_core::planted::{Bug, planted};
 use ff_core::waitpoint::Waitpoint;
 use ff_core::{Code, CommandId, Entry, Error, Indexed, Key, LeaseEpoch, LeaseId, Mint, Partition, Result, limits};
 use ff_store::{
@@ -244,8 +245,12 @@ impl<'e> Tx<'e> {
 
     /// The commit counts only while this fence holds a lease that has not run out.
     pub(crate) fn require_holder(&mut self, key: &Key, fence: &LeaseFence) {
-        self.batch.guards.push(Guard::Fence(key.clone(), Fence { epoch: fence.epoch, lease: fence.lease_id }));
-        self.batch.guards.push(Guard::Live(key.clone()));
+        if !planted(Bug::FenceNotChecked) && !planted(Bug::EpochNotChecked) {
+            self.batch.guards.push(Guard::Fence(key.clone(), Fence { epoch: fence.epoch, lease: fence.lease_id }));
+        }
+        if !planted(Bug::LateHolderAccepted) {
+            self.batch.guards.push(Guard::Live(key.clone()));
+        }
     }
 
     /// The commit counts only if the document's lease has run out.
@@ -471,7 +476,8 @@ impl<'e> Tx<'e> {
                     score: entry.score,
                 });
             }
-            for entry in removed.into_iter().filter(|entry| deleted || !is_lease(entry)) {
+            let kept = |entry: &Entry| planted(Bug::IndexNotUpdated) && entry.index != index::due();
+            for entry in removed.into_iter().filter(|entry| deleted || !(is_lease(entry) || kept(entry))) {
                 self.batch.entries.push(EntryChange::Remove { index: entry.index, member: entry.member });
             }
             if let Some(ttl_ms) = lease {
@@ -620,6 +626,7 @@ impl Engine {
                     self.back_off(resend + 4).await;
                 }
                 Err(error) if sent_before => return Err(StoreError::Unknown(error.to_string()).into()),
+                Err(_) if planted(Bug::AnswerBeforeCommit) => return Ok(prepared.iter().map(|_| None).collect()),
                 Err(error) => return Err(error.into()),
             }
         }

@@ -10,6 +10,7 @@ use crate::lease::{
     LeaseEnding, LeaseFence,
 };
 use crate::limits;
+use crate::planted::{Bug, planted};
 use crate::state::{AttemptState, BlockingReason, EligibilityState, LifecyclePhase, OwnershipState, TerminalOutcome};
 
 /// Who claims, under which lease.
@@ -53,6 +54,7 @@ impl Execution {
         match &self.attempt {
             None => AttemptIndex(0),
             Some(attempt) if attempt.ended_at == 0 => attempt.index,
+            Some(attempt) if planted(Bug::AttemptSkipped) => attempt.index.next().next(),
             Some(attempt) => attempt.index.next(),
         }
     }
@@ -65,7 +67,7 @@ impl Execution {
         if self.grant.is_some() {
             return Err(Error::of(Code::GrantAlreadyExists));
         }
-        if !self.holds.is_empty() {
+        if !self.holds.is_empty() && !planted(Bug::HoldsIgnored) {
             return Err(Error::of(Code::ExecutionNotEligible)
                 .with("eligibility_state", self.state.eligibility_state)
                 .with("blocking_reason", self.state.blocking_reason));
@@ -213,7 +215,9 @@ impl Execution {
     pub fn check_fence(&self, fence: &LeaseFence) -> Result<()> {
         let active = self.state.lifecycle_phase == LifecyclePhase::Active;
         let Some(lease) = &self.lease else { return Err(self.not_active()) };
-        let same = lease.id == fence.lease_id && lease.epoch == fence.epoch && lease.attempt == fence.attempt;
+        let same_epoch = lease.epoch == fence.epoch || planted(Bug::EpochNotChecked);
+        let same = lease.id == fence.lease_id && same_epoch && lease.attempt == fence.attempt;
+        let same = same || planted(Bug::FenceNotChecked);
         if same && !active {
             return Err(match lease.end {
                 LeaseEnd::Revoked | LeaseEnd::ExecutionCancelled => Error::of(Code::LeaseRevoked),
@@ -311,7 +315,7 @@ impl Execution {
         let now = self.touch(now);
         self.end_lease(end, now, effects);
         self.end_attempt(AttemptOutcome::InterruptedReclaimed, "the lease was lost", "lease_lost", now);
-        if self.reclaims >= self.policy.max_reclaim_count {
+        if self.reclaims >= self.policy.max_reclaim_count && !planted(Bug::ReclaimsUnbounded) {
             self.failure = Some(Failure {
                 reason: "max_reclaims_exceeded".into(),
                 category: "max_reclaims_exceeded".into(),

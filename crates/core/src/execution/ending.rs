@@ -9,6 +9,7 @@ use crate::id::AttemptIndex;
 use crate::join::JoinState;
 use crate::lease::{AttemptOutcome, LeaseEnd, LeaseEnding, LeaseFence};
 use crate::payload::Payload;
+use crate::planted::{Bug, planted};
 use crate::state::{AttemptState, BlockingReason, EligibilityState, LifecyclePhase, OwnershipState, TerminalOutcome};
 use crate::{document, limits, text, vocabulary};
 
@@ -70,7 +71,9 @@ impl Execution {
         if self.ended_as(fence, LeaseEnd::Completed).is_some() {
             return Ok(());
         }
-        self.check_fence(fence)?;
+        if !(planted(Bug::ResultOverwritten) && self.is_terminal()) {
+            self.check_fence(fence)?;
+        }
         text::optional_content_type("content_type", &result.content_type)?;
         let now = self.touch(now);
         self.end_lease(LeaseEnd::Completed, now, effects);
@@ -127,7 +130,9 @@ impl Execution {
         }
         let delay_ms =
             failure.retry_after_ms.unwrap_or_else(|| self.policy.retry.delay_ms(self.retries, failure.random));
-        self.retries += 1;
+        if !planted(Bug::RetryNotCounted) {
+            self.retries += 1;
+        }
         self.state.lifecycle_phase = LifecyclePhase::Runnable;
         self.state.ownership_state = OwnershipState::Unowned;
         self.state.attempt_state = AttemptState::PendingRetryAttempt;
@@ -288,7 +293,7 @@ impl Execution {
         self.state.terminal_outcome = outcome;
         self.state.attempt_state =
             if self.attempt.is_some() { AttemptState::AttemptTerminal } else { AttemptState::None };
-        self.owes_resolution = self.flow.is_some();
+        self.owes_resolution = self.flow.is_some() && !planted(Bug::MarkNotLeft);
         if let Some(event_type) = EventType::of_terminal(self.public_state()) {
             let mut event = self.event(event_type);
             event.detail = match (&self.cancellation, &self.failure) {

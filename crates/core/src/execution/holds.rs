@@ -8,6 +8,7 @@ use crate::error::{Code, Error, Result};
 use crate::join::{JoinDecision, JoinPolicy};
 use crate::lease::LeaseFence;
 use crate::limits;
+use crate::planted::{Bug, planted};
 use crate::state::{AttemptState, BlockingReason, EligibilityState, LifecyclePhase};
 
 /// One reason not to run, the strongest first.
@@ -228,7 +229,9 @@ impl Execution {
         };
         let decision = join.resolve(success)?;
         self.touch(now);
-        if matches!(decision, JoinDecision::Satisfied { .. }) && self.state.lifecycle_phase == LifecyclePhase::Runnable
+        let early = planted(Bug::ChildStartsEarly) && success;
+        if (early || matches!(decision, JoinDecision::Satisfied { .. }))
+            && self.state.lifecycle_phase == LifecyclePhase::Runnable
         {
             self.holds.clear(Hold::Dependencies);
             self.settle();

@@ -5,6 +5,7 @@ use ff_core::execution::{DEFAULT_LANE, Execution, NewExecution};
 use ff_core::idempotency::IdempotencyRecord;
 use ff_core::op::CreateExecution;
 use ff_core::op::create_execution::{Args, Outcome};
+use ff_core::planted::{Bug, planted};
 use ff_core::{Blob, Code, Error, ExecutionId, Result};
 
 use super::payload;
@@ -42,7 +43,7 @@ impl Submission {
 
     /// What the store remembers of the idempotency key.
     pub(crate) fn record(&self) -> Option<(IdempotencyRecord, i64)> {
-        let (key, window_ms) = self.key.as_ref()?;
+        let (key, window_ms) = self.key.as_ref().filter(|_| !planted(Bug::DedupNotWritten))?;
         let record = IdempotencyRecord {
             namespace: self.request.namespace.clone(),
             idempotency_key: key.clone(),

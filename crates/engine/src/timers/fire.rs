@@ -3,6 +3,7 @@
 use ff_core::event::Effects;
 use ff_core::execution::{Execution, Fired};
 use ff_core::index::{Due, kind};
+use ff_core::planted::{Bug, planted};
 use ff_core::waitpoint::Waitpoint;
 use ff_core::worker::{Server, Worker};
 use ff_core::{Code, Error, ExecutionId, Indexed, Key, Partition, Result};
@@ -54,13 +55,15 @@ impl Command for ExpireLease {
             tx.remove_stray(&self.key, Due::Lease.entry(&self.key, self.score));
             return Ok(());
         }
-        if loaded.lease_until > tx.now {
+        if loaded.lease_until > tx.now && !planted(Bug::ExpiryIgnoresRenewal) {
             // Renewed after the entry was read; the renewal moved the entry with it.
             tx.engine.timers().note(tx.partition, loaded.lease_until);
             return Ok(());
         }
         let mut effects = Effects::default();
-        tx.require_expired(&self.key);
+        if !planted(Bug::ExpiryIgnoresRenewal) {
+            tx.require_expired(&self.key);
+        }
         execution.expire_lease(tx.now, &mut effects)?;
         tracing::info!(execution = %execution.id, attempt = %execution.attempt.as_ref().map(|a| a.index).unwrap_or_default(), "a lease ran out");
         tx.save_execution(&execution, effects);

@@ -17,6 +17,7 @@ use std::sync::Mutex;
 
 use ff_core::Partition;
 use ff_core::index;
+use ff_core::planted::{Bug, planted};
 use ff_store::{Query, Scan};
 use tokio::sync::Notify;
 
@@ -119,7 +120,7 @@ impl Engine {
                     return;
                 }
             };
-            let now = answers.at;
+            let now = if planted(Bug::TimerEarly) { answers.at + 500 } else { answers.at };
             let Ok(page) = answers.into_only(ff_store::Answer::into_scan) else { return };
             let full = page.entries.len() == FIRE_CHUNK;
             let later = page.entries.iter().map(|entry| entry.score).find(|score| *score > now);

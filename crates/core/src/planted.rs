@@ -1,0 +1,72 @@
+//! Bugs that can be switched on one by one, to see that the simulator catches each. Without the feature `planted` the
+//! switch is a constant, and the compiler removes the bugs.
+
+macro_rules! bugs {
+    ($( $variant:ident $name:literal $what:literal, )*) => {
+        /// A bug that somebody might write.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Bug { $( #[doc = $what] $variant, )* }
+
+        impl Bug {
+            /// All of them.
+            pub const ALL: &'static [Bug] = &[ $( Bug::$variant, )* ];
+
+            /// Its name.
+            pub const fn as_str(self) -> &'static str {
+                match self { $( Bug::$variant => $name, )* }
+            }
+
+            /// What it does.
+            pub const fn what(self) -> &'static str {
+                match self { $( Bug::$variant => $what, )* }
+            }
+        }
+    };
+}
+
+bugs! {
+    EpochNotChecked "epoch_not_checked" "A fence is compared by its lease id alone.",
+    FenceNotChecked "fence_not_checked" "Whoever calls may act as the holder.",
+    LateHolderAccepted "late_holder_accepted" "A holder's commit is not guarded by its lease being live.",
+    ExpiryIgnoresRenewal "expiry_ignores_renewal" "The timer expires a lease without looking whether it was renewed.",
+    IndexNotUpdated "index_not_updated" "Entries of the old state stay in their indexes.",
+    TimerEarly "timer_early" "Timers fire half a second early.",
+    RetryNotCounted "retry_not_counted" "A retry leaves its counter as it was.",
+    AttemptSkipped "attempt_skipped" "A reclaim skips a number of attempts.",
+    ReclaimsUnbounded "reclaims_unbounded" "A lost lease is reclaimed however often it was lost.",
+    ResultOverwritten "result_overwritten" "A stale holder's completion overwrites the result.",
+    CountedVersions "counted_versions" "The store counts versions, and counts again after a forgetful failover.",
+    AnswerBeforeCommit "answer_before_commit" "A commit that the store refused is acknowledged.",
+    HoldsIgnored "holds_ignored" "A claim takes what something still holds back.",
+    MarkNotLeft "mark_not_left" "An ended member leaves no mark for its downstreams.",
+    EdgeResolvedTwice "edge_resolved_twice" "An edge that was resolved counts again.",
+    ChildStartsEarly "child_starts_early" "The first upstream that succeeds lets its child start.",
+    CancelledFlowStarts "cancelled_flow_starts" "Members of a cancelled flow are still handed out.",
+    DedupNotWritten "dedup_not_written" "A submission's idempotency key is not remembered.",
+}
+
+/// Whether a bug is switched on in this thread.
+#[cfg(not(feature = "planted"))]
+#[inline(always)]
+pub const fn planted(_: Bug) -> bool {
+    false
+}
+
+#[cfg(feature = "planted")]
+thread_local! {
+    static SELECTED: std::cell::Cell<Option<Bug>> = const { std::cell::Cell::new(None) };
+}
+
+/// Whether a bug is switched on in this thread.
+#[cfg(feature = "planted")]
+pub fn planted(bug: Bug) -> bool {
+    SELECTED.get() == Some(bug)
+}
+
+/// Switches one bug on, or all off, in this thread. Answers whether this build has bugs at all.
+pub fn select(bug: Option<Bug>) -> bool {
+    #[cfg(feature = "planted")]
+    SELECTED.set(bug);
+    let _ = bug;
+    cfg!(feature = "planted")
+}

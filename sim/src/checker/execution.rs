@@ -1,0 +1,276 @@
+//! What may happen to an execution in one commit.
+
+use ff_core::encoding::Document;
+use ff_core::execution::{Execution, Hold};
+use ff_core::lease::{AttemptKind, LeaseEnd, LeaseFence};
+use ff_core::{AttemptState, ExecutionId, Key, LifecyclePhase, TerminalOutcome};
+use ff_store::memory::RawDocument;
+
+use super::{Checker, Commit, Seen, fence_key};
+use crate::invariant::Invariant;
+
+/// The same execution before and after a commit.
+struct Change<'a> {
+    id: ExecutionId,
+    at: i64,
+    before: &'a Execution,
+    until_before: i64,
+    after: &'a Execution,
+    until_after: i64,
+}
+
+impl Change<'_> {
+    fn was(&self, phase: LifecyclePhase) -> bool {
+        self.before.state.lifecycle_phase == phase
+    }
+
+    fn is(&self, phase: LifecyclePhase) -> bool {
+        self.after.state.lifecycle_phase == phase
+    }
+
+    fn claimed(&self) -> bool {
+        !self.was(LifecyclePhase::Active) && self.is(LifecyclePhase::Active)
+    }
+
+    fn replayed(&self) -> bool {
+        self.was(LifecyclePhase::Terminal) && !self.is(LifecyclePhase::Terminal)
+    }
+
+    /// How its lease ended in this commit.
+    fn lease_end(&self) -> Option<LeaseEnd> {
+        let ended = self.was(LifecyclePhase::Active) && !self.is(LifecyclePhase::Active);
+        ended.then(|| self.after.lease.as_ref().map(|lease| lease.end)).flatten()
+    }
+}
+
+impl Checker {
+    /// An execution was written, or its lease was moved, or it is gone.
+    pub(super) fn execution_changed(&mut self, commit: Commit<'_>, key: &Key, after: Option<&RawDocument>) {
+        let place = (commit.partition, key.clone());
+        let before = self.facts.executions.get(&place).cloned();
+        let Some(raw) = after else {
+            self.execution_removed(commit.at, before.as_ref());
+            self.facts.executions.remove(&place);
+            self.facts.removed.insert(place);
+            return;
+        };
+        let Ok(document) = Execution::decode(&raw.body) else { return };
+        match &before {
+            None => self.execution_created(&document),
+            Some(before) => {
+                let change = Change {
+                    id: document.id,
+                    at: commit.at,
+                    before: &before.document,
+                    until_before: before.lease_until,
+                    after: &document,
+                    until_after: raw.lease_until,
+                };
+                self.check_lease(&change);
+                self.check_timers(&change);
+                self.check_terminal(&change);
+                self.check_attempts(&change);
+                self.check_suspension(&change);
+            }
+        }
+        self.facts.executions.insert(place, Seen { document, lease_until: raw.lease_until });
+    }
+
+    fn execution_created(&mut self, document: &Execution) {
+        let fresh = document.attempt.is_none() && document.epoch.0 == 0 && document.lease.is_none();
+        self.expect(fresh, Invariant::AttemptsNumbered, || format!("{} was created with a past", document.id));
+    }
+
+    fn execution_removed(&mut self, at: i64, before: Option<&Seen>) {
+        let Some(Seen { document, .. }) = before else { return };
+        let id = document.id;
+        // Members go with their flow; everything else goes when its own time has come.
+        let over = document.removable_at().is_some_and(|removable| removable <= at) || document.flow.is_some();
+        self.expect(document.is_terminal() && over, Invariant::NothingLost, || {
+            format!("{id} was removed as {:?}", document.public_state())
+        });
+    }
+
+    fn check_lease(&mut self, change: &Change<'_>) {
+        let (id, at) = (change.id, change.at);
+        let (before, after) = (change.before, change.after);
+        self.expect(after.epoch >= before.epoch, Invariant::OneLiveLease, || {
+            format!("{id}: epoch went from {} to {}", before.epoch, after.epoch)
+        });
+        if change.was(LifecyclePhase::Active) && change.is(LifecyclePhase::Active) {
+            let held = |execution: &Execution| execution.lease.as_ref().map(|lease| (lease.id, lease.epoch));
+            self.expect(held(before) == held(after), Invariant::OneLiveLease, || {
+                format!("{id}: {:?} was replaced by {:?}", before.lease, after.lease)
+            });
+            let moved = change.until_before != change.until_after;
+            self.expect(!moved || change.until_before > at, Invariant::OneLiveLease, || {
+                format!("{id}: a lease that ran out at {} was renewed at {at}", change.until_before)
+            });
+        }
+        if change.claimed() {
+            self.lease_began(change);
+        }
+        if let Some(end) = change.lease_end() {
+            self.lease_ended(change, end);
+        }
+    }
+
+    fn lease_began(&mut self, change: &Change<'_>) {
+        let Some(lease) = &change.after.lease else { return };
+        let id = change.id;
+        self.expect(lease.epoch == change.before.epoch.next(), Invariant::OneLiveLease, || {
+            format!("{id}: epoch {} follows {}", lease.epoch, change.before.epoch)
+        });
+        self.expect(change.until_after > change.at, Invariant::OneLiveLease, || {
+            format!("{id}: a lease of epoch {} began without time", lease.epoch)
+        });
+        let known =
+            self.fences.entry((id, lease.epoch.0, lease.id)).or_insert_with(|| lease.instance_id.clone()).clone();
+        self.expect(known == lease.instance_id, Invariant::OneLiveLease, || {
+            format!("{id}: epoch {} and lease {} were {known}'s before", lease.epoch, lease.id)
+        });
+    }
+
+    fn lease_ended(&mut self, change: &Change<'_>, end: LeaseEnd) {
+        let (id, at, until) = (change.id, change.at, change.until_before);
+        let Some(lease) = &change.before.lease else { return };
+        let fence = LeaseFence { attempt: lease.attempt, lease_id: lease.id, epoch: lease.epoch };
+        let same = change.after.lease.as_ref().is_some_and(|after| after.id == lease.id && after.epoch == lease.epoch);
+        self.expect(same, Invariant::OneLiveLease, || format!("{id}: {fence:?} ended as somebody else's lease"));
+        match end {
+            LeaseEnd::Expired => {
+                self.expect(until <= at, Invariant::OneLiveLease, || {
+                    format!("{id}: {fence:?} holds until {until} and was expired at {at}")
+                });
+                let promised = self.facts.promised.get(&(id, fence_key(&fence))).copied().unwrap_or(0);
+                self.expect(promised <= at, Invariant::OneLiveLease, || {
+                    format!("{id}: {fence:?} was promised until {promised} and was expired at {at}")
+                });
+            }
+            LeaseEnd::Completed
+            | LeaseEnd::Failed
+            | LeaseEnd::Cancelled
+            | LeaseEnd::Delayed
+            | LeaseEnd::WaitingChildren
+            | LeaseEnd::Suspended
+            | LeaseEnd::Returned => {
+                self.expect(until > at, Invariant::OneLiveLease, || {
+                    format!("{id}: {fence:?} ran out at {until} and its holder ended it as {end:?} at {at}")
+                });
+            }
+            LeaseEnd::None
+            | LeaseEnd::Revoked
+            | LeaseEnd::ExecutionCancelled
+            | LeaseEnd::DeadlinePassed
+            | LeaseEnd::AttemptTimedOut => {}
+        }
+        self.facts.endings.insert((id, fence_key(&fence)), end);
+    }
+
+    fn check_timers(&mut self, change: &Change<'_>) {
+        let (id, at, before, after) = (change.id, change.at, change.before, change.after);
+        let freed = before.holds.has(Hold::Time) && !after.holds.has(Hold::Time) && !after.is_terminal();
+        self.expect(!freed || before.not_before <= at, Invariant::TimersKeepTime, || {
+            format!("{id} waited until {} and was let go at {at}", before.not_before)
+        });
+        let expired = !before.is_terminal() && after.state.terminal_outcome == TerminalOutcome::Expired;
+        let suspended = before.suspension.as_ref().and_then(|suspension| suspension.timeout_at);
+        let deadline = Some(before.deadline_at).filter(|deadline| *deadline != 0);
+        let early = expired && [suspended, deadline].into_iter().flatten().all(|instant| instant > at);
+        self.expect(!early, Invariant::TimersKeepTime, || format!("{id} expired early, at {at}"));
+        let timed_out = change.lease_end() == Some(LeaseEnd::AttemptTimedOut);
+        let late = before.attempt_times_out_at().is_some_and(|instant| instant <= at);
+        self.expect(!timed_out || late, Invariant::TimersKeepTime, || format!("{id}'s attempt timed out early"));
+    }
+
+    fn check_terminal(&mut self, change: &Change<'_>) {
+        let (id, before, after) = (change.id, change.before, change.after);
+        if change.replayed() {
+            self.expect(after.replays == before.replays + 1, Invariant::TerminalOnce, || {
+                format!("{id} left {:?} without a replay", before.public_state())
+            });
+        }
+        if before.is_terminal() && after.is_terminal() {
+            let same = before.state.terminal_outcome == after.state.terminal_outcome
+                && before.ended_at == after.ended_at
+                && before.result == after.result;
+            self.expect(same, Invariant::TerminalOnce, || {
+                format!("{id} ended as {:?} and then as {:?}", before.public_state(), after.public_state())
+            });
+        }
+        let completed = change.lease_end() == Some(LeaseEnd::Completed);
+        if before.result != after.result {
+            let holder = before.lease.as_ref().map(|lease| result_of(&lease.id.to_string())).unwrap_or_default();
+            let written = after.result.as_ref().map(|result| result.bytes.0.clone()).unwrap_or_default();
+            self.expect(completed && written == holder.as_bytes(), Invariant::TerminalOnce, || {
+                format!("{id}: the result {written:?} is not the one of the attempt that completed")
+            });
+        }
+        let success = !before.is_terminal() && after.state.terminal_outcome == TerminalOutcome::Success;
+        self.expect(!success || completed, Invariant::TerminalOnce, || format!("{id} succeeded without a holder"));
+    }
+
+    fn check_attempts(&mut self, change: &Change<'_>) {
+        let (id, before, after) = (change.id, change.before, change.after);
+        let next = before.next_attempt_index();
+        if change.claimed() {
+            let index = after.attempt.as_ref().map(|attempt| attempt.index);
+            self.expect(index == Some(next), Invariant::AttemptsNumbered, || {
+                format!("{id}: attempt {index:?} began where {next} was next")
+            });
+        } else {
+            let index = |execution: &Execution| execution.attempt.as_ref().map(|attempt| attempt.index);
+            self.expect(index(before) == index(after), Invariant::AttemptsNumbered, || {
+                format!("{id}: attempt {:?} became {:?} without a claim", index(before), index(after))
+            });
+        }
+        let (retries, reclaims) = if change.replayed() { (0, 0) } else { (before.retries, before.reclaims) };
+        let open = change.lease_end().is_some() && !after.is_terminal();
+        let retry = open && after.state.attempt_state == AttemptState::PendingRetryAttempt;
+        let returned = change.lease_end() == Some(LeaseEnd::Returned);
+        let reclaim = open && after.state.attempt_state == AttemptState::PendingReclaimAttempt;
+        let retries = retries + u32::from(retry && !returned);
+        let reclaims = reclaims + u32::from(reclaim && !returned);
+        self.expect((after.retries, after.reclaims) == (retries, reclaims), Invariant::AttemptsNumbered, || {
+            let found = (after.retries, after.reclaims);
+            format!("{id}: retries and reclaims are {found:?} where ({retries}, {reclaims}) happened")
+        });
+        if change.claimed() && before.attempt.as_ref().is_none_or(|attempt| attempt.ended_at != 0) {
+            let expected = match before.state.attempt_state {
+                AttemptState::PendingRetryAttempt => AttemptKind::Retry,
+                AttemptState::PendingReclaimAttempt => AttemptKind::Reclaim,
+                AttemptState::PendingReplayAttempt => AttemptKind::Replay,
+                _ => AttemptKind::Initial,
+            };
+            let kind = after.attempt.as_ref().map(|attempt| attempt.kind);
+            self.expect(kind == Some(expected), Invariant::AttemptsNumbered, || {
+                format!("{id}: an attempt of kind {kind:?} began where {expected:?} was due")
+            });
+        }
+    }
+
+    fn check_suspension(&mut self, change: &Change<'_>) {
+        let id = change.id;
+        let suspension = |execution: &Execution| execution.suspension.as_ref().map(|suspension| suspension.id);
+        let (before, after) = (suspension(change.before), suspension(change.after));
+        if before == after {
+            return;
+        }
+        if let Some(ended) = before {
+            self.expect(after.is_none(), Invariant::SuspensionEndsOnce, || {
+                format!("{id}: suspension {ended} was replaced")
+            });
+            let first = self.facts.ended_suspensions.insert(ended);
+            self.expect(first, Invariant::SuspensionEndsOnce, || format!("{id}: suspension {ended} ended twice"));
+        }
+        if let Some(begun) = after {
+            let known = self.facts.ended_suspensions.contains(&begun);
+            self.expect(!known, Invariant::SuspensionEndsOnce, || format!("{id}: suspension {begun} came back"));
+        }
+    }
+}
+
+/// What a worker writes as the result under a lease, so that the checkers know whose it is.
+pub(crate) fn result_of(lease: &str) -> String {
+    format!("\"by {lease}\"")
+}

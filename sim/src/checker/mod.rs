@@ -1,0 +1,199 @@
+//! The checkers. They see every batch that is applied, with the documents before and after it, and everything that was
+//! acknowledged to a caller. What they know is put beside a snapshot of the store, so that after a forgetful failover
+//! they forget exactly as much as the store did.
+
+mod execution;
+mod indexes;
+mod whole;
+
+pub(crate) use execution::result_of;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{Hash, Hasher};
+
+use ff_core::encoding::Document;
+use ff_core::execution::Execution;
+use ff_core::index::kind;
+use ff_core::lease::{LeaseEnd, LeaseFence};
+use ff_core::{ExecutionId, Key, LeaseId, Partition, documents};
+use ff_store::memory::{Contents, PartitionContents, RawDocument};
+use ff_store::{Batch, Version};
+
+use crate::invariant::{Invariant, Violation};
+
+/// A document's place in the whole store.
+pub(crate) type Place = (Partition, Key);
+/// A fence, in an order.
+pub(crate) type FenceKey = (u32, u64, LeaseId);
+
+/// The fence as a key of maps.
+pub(crate) fn fence_key(fence: &LeaseFence) -> FenceKey {
+    (fence.attempt.0, fence.epoch.0, fence.lease_id)
+}
+
+/// An execution as it was last written.
+#[derive(Debug, Clone)]
+pub(crate) struct Seen {
+    /// The document.
+    pub document: Execution,
+    /// When its lease ends.
+    pub lease_until: i64,
+}
+
+/// What is known of the store's contents and of what was promised.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Facts {
+    /// Every execution there is.
+    pub executions: BTreeMap<Place, Seen>,
+    /// Those whose retention was over.
+    pub removed: BTreeSet<Place>,
+    /// How each lease ended.
+    pub endings: BTreeMap<(ExecutionId, FenceKey), LeaseEnd>,
+    /// Suspensions that have ended.
+    pub ended_suspensions: BTreeSet<ff_core::SuspensionId>,
+    /// Submissions that were acknowledged.
+    pub submitted: BTreeSet<ExecutionId>,
+    /// Until when a holder was told that its lease holds.
+    pub promised: BTreeMap<(ExecutionId, FenceKey), i64>,
+}
+
+/// Everything the checkers remember.
+#[derive(Debug, Default)]
+pub(crate) struct Checker {
+    /// Forgotten with the store.
+    pub facts: Facts,
+    /// Counts forgetful failovers: what was acknowledged across one may be gone.
+    pub generation: u64,
+    /// Every lease that ever was, with its holder. Never forgotten: a fence must not come back.
+    fences: BTreeMap<(ExecutionId, u64, LeaseId), String>,
+    /// What each version of a document was. Never forgotten: a version names one content.
+    versions: BTreeMap<(Partition, Key, Version), u64>,
+    violation: Option<Violation>,
+}
+
+/// The documents that a batch touches, as they were.
+pub(crate) type Before = BTreeMap<Key, RawDocument>;
+
+/// A batch that was applied.
+#[derive(Clone, Copy)]
+pub(crate) struct Commit<'a> {
+    /// Where.
+    pub partition: Partition,
+    /// What.
+    pub batch: &'a Batch,
+    /// When, by the store's clock.
+    pub at: i64,
+    /// What was there.
+    pub before: &'a Before,
+    /// What is there now.
+    pub contents: &'a PartitionContents,
+}
+
+/// The documents that a batch changes.
+pub(crate) fn touched(batch: &Batch) -> BTreeSet<Key> {
+    let puts = batch.puts.iter().map(|put| &put.key);
+    let leases = batch.leases.iter().map(|lease| &lease.key);
+    puts.chain(&batch.deletes).chain(leases).cloned().collect()
+}
+
+impl Checker {
+    /// The first violation.
+    pub(crate) fn violation(&self) -> Option<&Violation> {
+        self.violation.as_ref()
+    }
+
+    /// Something does not hold. The first is the one that counts: what follows may be its consequence.
+    pub(crate) fn violate(&mut self, invariant: Invariant, detail: String) {
+        self.violation.get_or_insert(Violation { invariant, detail });
+    }
+
+    /// Refuses what does not hold.
+    pub(crate) fn expect(&mut self, holds: bool, invariant: Invariant, detail: impl FnOnce() -> String) {
+        if !holds {
+            self.violate(invariant, detail());
+        }
+    }
+
+    /// A batch was applied.
+    pub(crate) fn applied(&mut self, commit: Commit<'_>) {
+        for key in touched(commit.batch) {
+            let after = commit.contents.document(&key);
+            self.check_version(commit.partition, &key, after);
+            self.check_entries(commit, &key);
+            if let Some(after) = after
+                && let Err(error) = documents::check(&key, &after.body)
+            {
+                self.violate(Invariant::LegalStates, format!("{key:?}: {error}"));
+            }
+            if key.kind() == kind::EXECUTION {
+                self.execution_changed(commit, &key, after);
+            }
+        }
+        self.check_set_entries(commit);
+    }
+
+    /// A version is the name of one content. If it named two, a cached version would let an old document overwrite a
+    /// newer one.
+    fn check_version(&mut self, partition: Partition, key: &Key, after: Option<&RawDocument>) {
+        let Some(after) = after else { return };
+        let mut hasher = std::hash::DefaultHasher::new();
+        after.body.hash(&mut hasher);
+        let content = hasher.finish();
+        let known = *self.versions.entry((partition, key.clone(), after.version)).or_insert(content);
+        self.expect(known == content, Invariant::AcknowledgedSurvives, || {
+            format!("version {} of {key:?} names two contents", after.version)
+        });
+    }
+
+    /// The store went back to a snapshot, and these facts were put beside it.
+    pub(crate) fn forget(&mut self, facts: Facts) {
+        self.facts = facts;
+        self.generation += 1;
+    }
+
+    /// A caller was told that a lease ended this way.
+    pub(crate) fn acknowledged_end(&mut self, id: ExecutionId, fence: &LeaseFence, end: LeaseEnd) {
+        match self.facts.endings.get(&(id, fence_key(fence))) {
+            Some(found) if *found == end => {}
+            Some(found) => {
+                let detail = format!("{id} {fence:?} ended as {found:?}, its holder was told {end:?}");
+                self.violate(Invariant::OneLiveLease, detail);
+            }
+            None => {
+                let detail = format!("{id} {fence:?}: its holder was told {end:?}, but nothing of it is stored");
+                self.violate(Invariant::AcknowledgedSurvives, detail);
+            }
+        }
+    }
+
+    /// A caller was told that an execution was created.
+    pub(crate) fn acknowledged_create(&mut self, id: ExecutionId) {
+        self.facts.submitted.insert(id);
+        let place = (id.partition(), Execution::key_of(&id));
+        let there = self.facts.executions.contains_key(&place) || self.facts.removed.contains(&place);
+        self.expect(there, Invariant::AcknowledgedSurvives, || format!("{id} was acknowledged and is not there"));
+    }
+
+    /// A caller was told that it holds a lease.
+    pub(crate) fn acknowledged_lease(&mut self, id: ExecutionId, fence: &LeaseFence, until: i64) {
+        let known = self.fences.contains_key(&(id, fence.epoch.0, fence.lease_id));
+        self.expect(known, Invariant::AcknowledgedSurvives, || {
+            format!("{id} {fence:?} was handed out and was never stored")
+        });
+        let promised = self.facts.promised.entry((id, fence_key(fence))).or_insert(until);
+        *promised = (*promised).max(until);
+    }
+
+    /// Reads everything anew, as after a restart of the checkers.
+    pub(crate) fn executions_of(contents: &Contents) -> BTreeMap<Place, Seen> {
+        let mut executions = BTreeMap::new();
+        for (partition, contents) in contents.partitions() {
+            for (key, raw) in contents.documents().filter(|(key, _)| key.kind() == kind::EXECUTION) {
+                if let Ok(document) = Execution::decode(&raw.body) {
+                    executions.insert((partition, key.clone()), Seen { document, lease_until: raw.lease_until });
+                }
+            }
+        }
+        executions
+    }
+}

@@ -1,0 +1,65 @@
+//! The invariants by name. The first twelve are those of the design; two more are rules it states elsewhere.
+
+macro_rules! invariants {
+    ($( $(#[doc = $doc:literal])* $variant:ident $name:literal, )*) => {
+        /// What must always hold.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Invariant { $( $(#[doc = $doc])* $variant, )* }
+
+        impl Invariant {
+            /// All of them.
+            pub const ALL: &'static [Invariant] = &[ $( Invariant::$variant, )* ];
+
+            /// Its name in reports.
+            pub const fn as_str(self) -> &'static str {
+                match self { $( Invariant::$variant => $name, )* }
+            }
+        }
+    };
+}
+
+invariants! {
+    /// At most one live lease for an execution; the epoch only grows; an old fence changes nothing; a renewal holds.
+    OneLiveLease "one_live_lease",
+    /// Every execution that has not ended is where its state says, and ends when nothing hinders it.
+    NothingLost "nothing_lost",
+    /// A terminal state is reached once, only replay leaves it, and the result is that of the attempt that completed.
+    TerminalOnce "terminal_once",
+    /// Attempts are numbered without gaps; retries and reclaims are counted and stay within the policy.
+    AttemptsNumbered "attempts_numbered",
+    /// A child never starts early; a flow ends with its last member; nothing starts in a cancelled flow.
+    ChildrenWait "children_wait",
+    /// A signal takes effect once for its key; a wrong token changes nothing.
+    SignalsOnce "signals_once",
+    /// A suspension ends exactly once.
+    SuspensionEndsOnce "suspension_ends_once",
+    /// Nothing starts on an exhausted budget, outside of a quota's window, or over its cap.
+    AdmissionHolds "admission_holds",
+    /// Usage with the same key counts once, and counters are the sum of what was acknowledged.
+    UsageOnce "usage_once",
+    /// Frames are read in the order appended, none lost, none twice, none after the close.
+    FramesInOrder "frames_in_order",
+    /// Index entries are those of the documents.
+    IndexesAgree "indexes_agree",
+    /// What was acknowledged is there.
+    AcknowledgedSurvives "acknowledged_survives",
+    /// Nothing that waits for an instant happens before it, by the store's clock.
+    TimersKeepTime "timers_keep_time",
+    /// Every stored document is in a legal state, and no code panics.
+    LegalStates "legal_states",
+}
+
+/// An invariant that did not hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// Which.
+    pub invariant: Invariant,
+    /// What was seen.
+    pub detail: String,
+}
+
+impl std::fmt::Display for Violation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.invariant.as_str(), self.detail)
+    }
+}

@@ -1,0 +1,19 @@
+//! The simulator: many engines, workers and clients on one memory store, in one thread, on virtual time.
+//!
+//! A seed decides everything: who runs next, what is slow or lost, who dies at which await, when the clock jumps and
+//! when the store forgets. The checkers look at every commit and at everything that was acknowledged; when the storm is
+//! over, all work must come to its end. A failing seed replays exactly.
+
+mod checker;
+mod client;
+mod executor;
+mod history;
+pub mod invariant;
+pub mod planted;
+mod profile;
+mod random;
+pub mod run;
+mod store;
+mod trouble;
+mod worker;
+mod world;

@@ -1,0 +1,100 @@
+//! `cargo xtask sim`: runs seeds until one fails.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::Parser;
+use ff_sim::planted::{Bug, catch};
+use ff_sim::run::{Report, Setup, run};
+
+/// Runs the simulator.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask sim")]
+struct Options {
+    /// How many seeds to run.
+    #[arg(long, default_value_t = 100)]
+    seeds: u64,
+    /// The first seed; alone, this one seed with its history.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// How many steps the storm lasts.
+    #[arg(long, default_value_t = 4_000)]
+    steps: u64,
+    /// Switch on planted bugs one by one; each must be caught.
+    #[arg(long)]
+    planted: bool,
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    let directory = Path::new("target/sim");
+    if options.planted {
+        return planted(&options);
+    }
+    if let Some(seed) = options.seed {
+        let setup = Setup { seed, steps: options.steps, keep_history: true };
+        let report = run(&setup, directory);
+        show(&report);
+        return if report.violation.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS };
+    }
+    let started = Instant::now();
+    let (mut steps, mut executions, mut failed) = (0, 0, 0);
+    let mut hash = 0u64;
+    for seed in 0..options.seeds {
+        let report = run(&Setup { seed, steps: options.steps, keep_history: false }, directory);
+        steps += report.steps;
+        executions += report.executions;
+        hash = hash.rotate_left(1) ^ report.hash;
+        if report.violation.is_some() {
+            failed += 1;
+            show(&report);
+        }
+    }
+    let seconds = started.elapsed().as_secs_f64();
+    println!(
+        "{} seeds, {failed} failed, {steps} steps, {executions} executions, {:.0} steps per second, trace hash {hash:016x}",
+        options.seeds,
+        steps as f64 / seconds
+    );
+    if failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// A table of bugs and the invariants that caught them.
+fn planted(options: &Options) -> ExitCode {
+    // A planted bug may well panic; the table says so, and a backtrace for each would bury it.
+    std::panic::set_hook(Box::new(|_| {}));
+    let mut missed = 0;
+    for bug in Bug::ALL {
+        let Some(caught) = catch(*bug, options.seeds, options.steps) else {
+            println!("this build has no planted bugs: cargo xtask sim --planted");
+            return ExitCode::FAILURE;
+        };
+        match caught.by {
+            Some((seed, violation)) => {
+                println!("{:26} {:22} seed {seed}: {}", bug.as_str(), violation.invariant.as_str(), violation.detail);
+            }
+            None => {
+                missed += 1;
+                println!("{:26} NOT CAUGHT in {} seeds: {}", bug.as_str(), options.seeds, bug.what());
+            }
+        }
+    }
+    println!("{} planted bugs, {} caught", Bug::ALL.len(), Bug::ALL.len() - missed);
+    if missed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+fn show(report: &Report) {
+    let Report { seed, steps, hash, executions, .. } = report;
+    match &report.violation {
+        Some(violation) => {
+            println!("seed {seed}: {violation}");
+            println!("  cargo xtask sim --seed {seed}");
+        }
+        None => println!("seed {seed}: no violation, {steps} steps, {executions} executions"),
+    }
+    println!("  trace hash {hash:016x}");
+    if let Some(path) = &report.history {
+        println!("  history {}", path.display());
+    }
+}

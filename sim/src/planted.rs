@@ -1,0 +1,31 @@
+//! Tests the tester: switches on planted bugs one by one and runs seeds until each is caught.
+
+use std::path::Path;
+
+pub use ff_core::planted::Bug;
+use ff_core::planted::select;
+
+use crate::invariant::Violation;
+use crate::run::{Setup, run};
+
+/// What became of one planted bug.
+#[derive(Debug)]
+pub struct Caught {
+    /// The bug.
+    pub bug: Bug,
+    /// The seed that caught it, and what did not hold.
+    pub by: Option<(u64, Violation)>,
+}
+
+/// Runs seeds with a bug until one catches it. `None`: this build has no bugs to switch on.
+pub fn catch(bug: Bug, seeds: u64, steps: u64) -> Option<Caught> {
+    if !select(Some(bug)) {
+        return None;
+    }
+    let by = (0..seeds).find_map(|seed| {
+        let report = run(&Setup { seed, steps, keep_history: false }, Path::new("target/sim"));
+        report.violation.map(|violation| (seed, violation))
+    });
+    select(None);
+    Some(Caught { bug, by })
+}

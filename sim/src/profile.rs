@@ -1,0 +1,92 @@
+//! What kind of run a seed is: how many of everything, and how bad the weather.
+
+use ff_core::PartitionConfig;
+
+use crate::random::Random;
+use crate::store::Weather;
+
+/// Decided once by the seed.
+#[derive(Debug, Clone)]
+pub(crate) struct Profile {
+    /// Processes with an engine.
+    pub servers: usize,
+    /// Processes that take work.
+    pub workers: usize,
+    /// Processes that submit and administer.
+    pub clients: usize,
+    /// How the deployment is partitioned.
+    pub partitions: PartitionConfig,
+    /// Calls in a thousand that are slow, and by how much at the most.
+    pub slow: i64,
+    /// The longest ordinary delay.
+    pub slow_ms: i64,
+    /// Calls in a thousand that do not get through, or whose reply does not.
+    pub lossy: i64,
+    /// Commits in a thousand that somebody overtakes.
+    pub overtaken: i64,
+    /// Commits in a thousand whose hints are lost.
+    pub deaf: i64,
+    /// A server is killed about this often; 0 for never.
+    pub crash_ms: i64,
+    /// The store's clock jumps about this often; 0 for never.
+    pub jump_ms: i64,
+    /// The store forgets about this often; 0 for never.
+    pub failover_ms: i64,
+    /// Tasks in a thousand whose worker stops for longer than its lease and then goes on.
+    pub zombies: i64,
+}
+
+impl Profile {
+    /// The profile of a seed.
+    pub(crate) fn new(random: &mut Random) -> Self {
+        let flow = *random.pick(&[1u32, 2, 4]).unwrap_or(&1);
+        let gates = *random.pick(&[1u32, 2]).unwrap_or(&1);
+        let mut often = |low: i64, high: i64, per_mille: i64| {
+            let drawn = random.between(low, high);
+            if random.chance(per_mille) { drawn } else { 0 }
+        };
+        let (slow, slow_ms) = (often(10, 400, 800), often(1, 60, 1000));
+        let (lossy, overtaken, deaf) = (often(1, 30, 700), often(1, 60, 700), often(1, 100, 500));
+        let (crash_ms, jump_ms, failover_ms) =
+            (often(2_000, 20_000, 700), often(5_000, 30_000, 400), often(5_000, 30_000, 250));
+        let zombies = often(20, 200, 800);
+        Self {
+            servers: 2 + random.below(2),
+            workers: 2 + random.below(4),
+            clients: 2 + random.below(2),
+            partitions: PartitionConfig { flow, budget: gates, quota: gates },
+            slow,
+            slow_ms,
+            lossy,
+            overtaken,
+            deaf,
+            crash_ms,
+            jump_ms,
+            failover_ms,
+            zombies,
+        }
+    }
+
+    /// What happens to the next call.
+    pub(crate) fn weather(&self, random: &mut Random) -> Weather {
+        let mut weather = Weather::default();
+        if random.chance(self.slow) {
+            weather.before_ms = random.between(0, self.slow_ms);
+            weather.after_ms = random.between(0, self.slow_ms);
+            // Now and then something takes longer than a lease.
+            if random.chance(15) {
+                weather.before_ms = random.between(500, 4_000);
+            }
+        }
+        if random.chance(self.lossy) {
+            match random.below(3) {
+                0 => weather.unavailable = true,
+                1 => weather.lost_request = true,
+                _ => weather.lost_reply = true,
+            }
+        }
+        weather.overtaken = random.chance(self.overtaken);
+        weather.lose_hints = random.chance(self.deaf);
+        weather
+    }
+}

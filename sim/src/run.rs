@@ -1,0 +1,119 @@
+//! One run: a storm, then calm until everything has come to rest.
+
+use std::panic::AssertUnwindSafe;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::executor::Step;
+use crate::invariant::{Invariant, Violation};
+use crate::world::World;
+use crate::{client, trouble, worker};
+
+/// Steps between two checks of everything.
+const CHECK_EVERYTHING: u64 = 1_000;
+/// Virtual time in which everything must come to its end once the weather is calm.
+const REST_MS: i64 = 1_800_000;
+/// Steps that the calm may take.
+const REST_STEPS: u64 = 2_000_000;
+
+/// How a run is set up.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// Decides everything.
+    pub seed: u64,
+    /// How long the storm lasts.
+    pub steps: u64,
+    /// Keep the lines of history.
+    pub keep_history: bool,
+}
+
+/// What a run showed.
+#[derive(Debug)]
+pub struct Report {
+    /// Its seed.
+    pub seed: u64,
+    /// Tasks polled.
+    pub steps: u64,
+    /// Over everything that happened.
+    pub hash: u64,
+    /// Executions there were at the end.
+    pub executions: usize,
+    /// What did not hold.
+    pub violation: Option<Violation>,
+    /// Where the history is.
+    pub history: Option<PathBuf>,
+}
+
+/// Runs a seed. A panic of the code under test is a violation like any other.
+pub fn run(setup: &Setup, directory: &Path) -> Report {
+    let world = World::new(setup.seed, setup.keep_history);
+    let steps = std::cell::Cell::new(0);
+    let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| storm_and_calm(&world, setup.steps, &steps)));
+    if let Err(panic) = outcome {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default();
+        world.checker().violate(Invariant::LegalStates, format!("a panic: {text}"));
+    }
+    let violation = world.checker().violation().cloned();
+    let executions = world.checker().facts.executions.len();
+    let engines: Vec<_> = world.servers().drain(..).collect();
+    world.executor.kill_all();
+    drop(engines);
+    if let Some(violation) = &violation {
+        world.note(format_args!("{violation}"));
+    }
+    let hash = world.history().hash();
+    let history = if setup.keep_history { world.history().save(directory, setup.seed).ok() } else { None };
+    Report { seed: setup.seed, steps: steps.get(), hash, executions, violation, history }
+}
+
+fn storm_and_calm(world: &Arc<World>, storm: u64, steps: &std::cell::Cell<u64>) {
+    world.note(format_args!("{:?}", world.profile));
+    trouble::begin(world);
+    for number in 0..world.profile.workers {
+        trouble::spawn(world, worker::run(Arc::clone(world), number));
+    }
+    for _ in 0..world.profile.clients {
+        trouble::spawn(world, client::run(Arc::clone(world)));
+    }
+    while steps.get() < storm {
+        if !step(world, steps) {
+            return;
+        }
+    }
+    world.calm();
+    world.note(format_args!("calm"));
+    let until = world.executor.now_ms() + REST_MS;
+    let last = steps.get() + REST_STEPS;
+    while world.executor.now_ms() < until && steps.get() < last {
+        if !step(world, steps) {
+            return;
+        }
+        if steps.get().is_multiple_of(64) && is_at_rest(world) {
+            break;
+        }
+    }
+    let now = world.store.now();
+    world.store.inspect(|contents| {
+        let mut checker = world.checker();
+        checker.check_everything(contents, now);
+        checker.check_rest(contents);
+    });
+}
+
+fn is_at_rest(world: &World) -> bool {
+    let servers = world.servers().iter().all(|server| server.engine.is_some());
+    servers && world.store.inspect(|contents| world.checker().unfinished(contents)) == (0, 0)
+}
+
+/// One step and its checks; false when the run is over.
+fn step(world: &Arc<World>, steps: &std::cell::Cell<u64>) -> bool {
+    let Step::Polled(task) = world.executor.step() else { return false };
+    steps.set(steps.get() + 1);
+    world.history().mix(&task.to_be_bytes());
+    if steps.get().is_multiple_of(CHECK_EVERYTHING) {
+        let now = world.store.now();
+        world.store.inspect(|contents| world.checker().check_everything(contents, now));
+    }
+    world.checker().violation().is_none()
+}

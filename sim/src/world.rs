@@ -1,0 +1,280 @@
+//! Everything one run shares: the store, the servers on it, the weather between them, and the checkers.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ff_core::op::Operation;
+use ff_core::{ExecutionId, LeaseId, Mint, Partition, Result};
+use ff_engine::{Caller, Engine, Handle};
+use ff_store::memory::{Contents, MemoryStore};
+use ff_store::{Batch, Outcome};
+use serde_json::Value;
+use tokio::sync::oneshot;
+
+use crate::checker::{Before, Checker, Commit, Facts, touched};
+use crate::executor::{Executor, Owner};
+use crate::history::History;
+use crate::profile::Profile;
+use crate::random::Random;
+use crate::store::{NextPlan, Weather};
+
+/// Commits on their way to the store.
+pub(crate) const NETWORK: Owner = Owner(0);
+/// Workers, clients and whoever makes trouble.
+pub(crate) const OUTSIDE: Owner = Owner(1);
+/// The store's time at the start.
+pub(crate) const START: i64 = 1_800_000_000_000;
+
+/// A process with an engine, or the place of one that is dead.
+pub(crate) struct Server {
+    /// Whose its tasks are.
+    pub owner: Owner,
+    /// `None` while it is dead or starting.
+    pub engine: Option<Engine>,
+}
+
+/// What a caller hears.
+#[derive(Debug)]
+pub(crate) enum Reply<T> {
+    /// The answer.
+    Answer(Result<T>),
+    /// The server died, or there is none.
+    Lost,
+}
+
+/// One run.
+pub(crate) struct World {
+    /// Time and tasks.
+    pub executor: Executor,
+    /// The one store.
+    pub store: MemoryStore,
+    /// What the store is told about its next commit.
+    pub next_plan: Arc<NextPlan>,
+    /// What kind of run it is.
+    pub profile: Profile,
+    /// How far the store's clock has jumped ahead.
+    pub jumped_ms: Arc<AtomicI64>,
+    servers: Mutex<Vec<Server>>,
+    checker: Mutex<Checker>,
+    history: Mutex<History>,
+    random: Mutex<Random>,
+    stormy: AtomicBool,
+}
+
+impl World {
+    /// An empty deployment.
+    pub(crate) fn new(seed: u64, keep_history: bool) -> Arc<Self> {
+        let mut random = Random::new(seed);
+        let executor = Executor::new(&mut random);
+        let profile = Profile::new(&mut random);
+        let jumped_ms = Arc::new(AtomicI64::new(0));
+        let (time, jumped) = (executor.clone(), Arc::clone(&jumped_ms));
+        let clock = move || START + time.now_ms() + jumped.load(Ordering::Relaxed);
+        let next_plan = Arc::new(NextPlan::default());
+        let store = MemoryStore::with_clock(Arc::new(clock)).with_faults(next_plan.clone());
+        Arc::new(Self {
+            executor,
+            store,
+            next_plan,
+            profile,
+            jumped_ms,
+            servers: Mutex::default(),
+            checker: Mutex::default(),
+            history: Mutex::new(History::new(keep_history)),
+            random: Mutex::new(random),
+            stormy: AtomicBool::new(true),
+        })
+    }
+
+    /// The servers.
+    pub(crate) fn servers(&self) -> MutexGuard<'_, Vec<Server>> {
+        self.servers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The checkers.
+    pub(crate) fn checker(&self) -> MutexGuard<'_, Checker> {
+        self.checker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The history.
+    pub(crate) fn history(&self) -> MutexGuard<'_, History> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Random numbers of the workload and the weather.
+    pub(crate) fn random(&self) -> MutexGuard<'_, Random> {
+        self.random.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether trouble is still made.
+    pub(crate) fn stormy(&self) -> bool {
+        self.stormy.load(Ordering::Relaxed)
+    }
+
+    /// No more trouble: what is unfinished must come to its end.
+    pub(crate) fn calm(&self) {
+        self.stormy.store(false, Ordering::Relaxed);
+    }
+
+    /// Writes a line of history.
+    pub(crate) fn note(&self, event: std::fmt::Arguments<'_>) {
+        self.history().line(self.executor.now_ms(), event);
+    }
+
+    /// What happens to the next call.
+    pub(crate) fn weather(&self) -> Weather {
+        if self.stormy() { self.profile.weather(&mut self.random()) } else { Weather::default() }
+    }
+
+    /// Waits, unless there is nothing to wait for.
+    pub(crate) async fn wait(&self, ms: i64) {
+        if ms > 0 {
+            self.executor.sleep(ms).await;
+        }
+    }
+
+    /// A number in a range, both ends included.
+    pub(crate) fn between(&self, low: i64, high: i64) -> i64 {
+        self.random().between(low, high)
+    }
+
+    /// True this many times in a thousand.
+    pub(crate) fn chance(&self, per_mille: i64) -> bool {
+        self.random().chance(per_mille)
+    }
+
+    /// One of several, which must not be none.
+    pub(crate) fn pick<T: Copy>(&self, choices: &[T]) -> T {
+        let place = self.random().below(choices.len());
+        choices[place]
+    }
+
+    /// What minting needs.
+    pub(crate) fn mint(&self) -> Mint {
+        let (high, low) = (self.executor.entropy().to_be_bytes(), self.executor.entropy().to_be_bytes());
+        let mut random = [0u8; 10];
+        random[..8].copy_from_slice(&high);
+        random[8..].copy_from_slice(&low[..2]);
+        Mint { now_ms: self.store.now(), random }
+    }
+
+    /// An id for an execution of its own.
+    pub(crate) fn mint_execution(&self) -> ExecutionId {
+        ExecutionId::solo(&self.profile.partitions, &self.mint())
+    }
+
+    /// An id for a lease.
+    pub(crate) fn mint_lease(&self) -> LeaseId {
+        LeaseId::mint(&self.mint())
+    }
+
+    /// The documents a batch touches, as they are.
+    pub(crate) fn look_before(&self, partition: Partition, batch: &Batch) -> Before {
+        self.store.inspect(|contents| {
+            let Some(contents) = contents.partition(partition) else { return Before::new() };
+            let found = touched(batch).into_iter();
+            found.filter_map(|key| contents.document(&key).cloned().map(|document| (key, document))).collect()
+        })
+    }
+
+    /// Shows a batch to the checkers.
+    pub(crate) fn look_after(
+        &self,
+        owner: Owner,
+        partition: Partition,
+        batch: &Batch,
+        before: &Before,
+        outcome: &Outcome,
+    ) {
+        match outcome {
+            Outcome::Conflict(conflict) => {
+                self.note(format_args!("server {} {partition} {} conflict {conflict:?}", owner.0, batch.command));
+            }
+            Outcome::Applied(applied) => {
+                let (puts, deletes) = (batch.puts.iter().map(|put| &put.key).collect::<Vec<_>>(), &batch.deletes);
+                self.note(format_args!(
+                    "server {} {partition} {} at {} puts {puts:?} deletes {deletes:?} leases {}",
+                    owner.0,
+                    batch.command,
+                    applied.at,
+                    batch.leases.len()
+                ));
+                self.store.inspect(|contents| {
+                    if let Some(contents) = contents.partition(partition) {
+                        self.checker().applied(Commit { partition, batch, at: applied.at, before, contents });
+                    }
+                });
+            }
+        }
+    }
+
+    /// Everything stored, and what the checkers know of it.
+    pub(crate) fn snapshot(&self) -> (Contents, Facts) {
+        (self.store.snapshot(), self.checker().facts.clone())
+    }
+
+    /// The store forgets everything after a snapshot.
+    pub(crate) fn fail_over(&self, (contents, facts): (Contents, Facts)) {
+        self.note(format_args!("the store forgets"));
+        self.checker().forget(facts);
+        self.store.restore(contents);
+    }
+
+    /// Calls an operation of some server, as one request of a client.
+    pub(crate) async fn call<O: Operation>(self: &Arc<Self>, args: &Value) -> Reply<O::Outcome>
+    where
+        Engine: Handle<O>,
+        O::Outcome: 'static,
+    {
+        let chosen = {
+            let servers = self.servers();
+            let alive: Vec<(Owner, Engine)> =
+                servers.iter().filter_map(|server| Some((server.owner, server.engine.clone()?))).collect();
+            self.random().pick(&alive).cloned()
+        };
+        let Some((owner, engine)) = chosen else {
+            self.wait(50).await;
+            return Reply::Lost;
+        };
+        let args: O::Args = match serde_json::from_str(&args.to_string()) {
+            Ok(args) => args,
+            Err(error) => panic!("{} cannot read {args}: {error}", O::NAME),
+        };
+        let (reply, answer) = oneshot::channel();
+        let request = async move {
+            let caller = Caller::system();
+            // A caller that has gone does not hear the answer.
+            let _ = reply.send(engine.call::<O>(&caller, args).await);
+        };
+        // Dropped with this future: a caller that gives up takes its request with it.
+        let _request = self.executor.spawn(owner, Box::pin(request));
+        match answer.await {
+            Ok(answer) => Reply::Answer(answer),
+            Err(_) => Reply::Lost,
+        }
+    }
+
+    /// Repeats an operation with one identity until its outcome is known. `None`: it never was.
+    pub(crate) async fn insist<O: Operation>(self: &Arc<Self>, args: &Value) -> Option<Result<O::Outcome>>
+    where
+        Engine: Handle<O>,
+        O::Outcome: 'static,
+    {
+        for attempt in 0..12 {
+            match self.call::<O>(args).await {
+                Reply::Answer(Err(error)) if error.code.retryable() => {
+                    self.note(format_args!("{} {} tries again: {}", O::NAME, args, error.code.as_str()));
+                }
+                Reply::Answer(answer) => {
+                    let shown = answer.as_ref().map_or_else(|error| error.code.as_str().to_owned(), |_| "ok".into());
+                    self.note(format_args!("{} {args} -> {shown}", O::NAME));
+                    return Some(answer);
+                }
+                Reply::Lost => self.note(format_args!("{} {args} is lost", O::NAME)),
+            }
+            let pause = self.between(1, 100 << attempt.min(5));
+            self.wait(pause).await;
+        }
+        None
+    }
+}

@@ -1,0 +1,40 @@
+//! A short storm for every gate, and a glance at the tester itself. The long runs are `cargo xtask sim`.
+
+use std::path::Path;
+
+use ff_sim::invariant::Invariant;
+use ff_sim::planted::{Bug, catch};
+use ff_sim::run::{Report, Setup, run};
+
+fn simulate(seed: u64, steps: u64) -> Report {
+    run(&Setup { seed, steps, keep_history: false }, Path::new(env!("CARGO_TARGET_TMPDIR")))
+}
+
+#[test]
+fn no_seed_breaks_an_invariant() {
+    for seed in 0..20 {
+        let report = simulate(seed, 800);
+        assert_eq!(report.violation, None, "cargo xtask sim --seed {seed} --steps 800");
+        assert!(report.executions > 0);
+    }
+}
+
+#[test]
+fn a_seed_replays_exactly() {
+    let (first, again, other) = (simulate(7, 800), simulate(7, 800), simulate(8, 800));
+    assert_eq!((first.hash, first.steps), (again.hash, again.steps));
+    assert_ne!(first.hash, other.hash);
+}
+
+#[test]
+fn planted_bugs_are_caught_by_the_invariant_they_break() {
+    for (bug, invariant) in [
+        (Bug::IndexNotUpdated, Invariant::IndexesAgree),
+        (Bug::RetryNotCounted, Invariant::AttemptsNumbered),
+        (Bug::TimerEarly, Invariant::TimersKeepTime),
+    ] {
+        let caught = catch(bug, 30, 800).expect("tests are built with the bugs");
+        let by = caught.by.map(|(_, violation)| violation.invariant);
+        assert_eq!(by, Some(invariant), "{}", bug.as_str());
+    }
+}
