@@ -50,7 +50,7 @@ impl Engine {
                 for ((place, renewal), found) in unknown.into_iter().zip(found) {
                     match judge(caller, renewal, found.as_ref()) {
                         Ok(ttl_ms) => ready.push((place, renewal, ttl_ms)),
-                        Err(outcome) => outcomes.push((place, outcome)),
+                        Err(outcome) => outcomes.push((place, *outcome)),
                     }
                 }
             }
@@ -135,7 +135,7 @@ impl Engine {
         };
         let explained = refused.into_iter().zip(found).map(|((place, renewal, conflict), found)| {
             let outcome = match (judge(caller, renewal, found.as_ref()), conflict.why) {
-                (Err(outcome), _) => outcome,
+                (Err(outcome), _) => *outcome,
                 // It ran out and its timer has not fired yet.
                 (Ok(_), ConflictReason::LeaseOver(at)) => {
                     lost(renewal, LeaseLoss::Expired, Error::of(Code::LeaseExpired).with("ended_at", at))
@@ -149,8 +149,8 @@ impl Engine {
 }
 
 /// Whether a document grants a renewal, and for how long; otherwise why not.
-fn judge(caller: &Caller, renewal: &Renewal, found: Option<&Execution>) -> Result<i64, RenewalOutcome> {
-    let not_there = || lost(renewal, LeaseLoss::NotFound, not_found(&renewal.execution_id));
+fn judge(caller: &Caller, renewal: &Renewal, found: Option<&Execution>) -> Result<i64, Box<RenewalOutcome>> {
+    let not_there = || Box::new(lost(renewal, LeaseLoss::NotFound, not_found(&renewal.execution_id)));
     let execution = found.ok_or_else(not_there)?;
     check_visible(caller, execution).map_err(|_| not_there())?;
     execution.check_fence(&renewal.fence).map_err(|error| {
@@ -161,7 +161,7 @@ fn judge(caller: &Caller, renewal: &Renewal, found: Option<&Execution>) -> Resul
             Code::LeaseRevoked => LeaseLoss::Revoked,
             _ => LeaseLoss::Stale,
         };
-        lost(renewal, reason, error)
+        Box::new(lost(renewal, reason, error))
     })?;
     Ok(renewal.lease_ttl_ms.unwrap_or_else(|| execution.lease.as_ref().map_or(0, |lease| lease.ttl_ms)))
 }
