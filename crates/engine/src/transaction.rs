@@ -626,7 +626,9 @@ impl Engine {
                     self.back_off(resend + 4).await;
                 }
                 Err(error) if sent_before => return Err(StoreError::Unknown(error.to_string()).into()),
-                Err(_) if planted(Bug::AnswerBeforeCommit) => return Ok(prepared.iter().map(|_| None).collect()),
+                Err(_) if planted(Bug::AnswerBeforeCommit) => {
+                    return Ok(prepared.iter().map(|_| Ok(self.now())).collect());
+                }
                 Err(error) => return Err(error.into()),
             }
         }
