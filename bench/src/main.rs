@@ -2,6 +2,7 @@
 //!
 //! Figures of one run may be compared with each other; those of two machines or two hours may not.
 
+mod engine;
 mod latency;
 mod open;
 mod store;
@@ -24,15 +25,33 @@ struct Arguments {
 enum Scenario {
     /// Commits per second of a store, for one committer and for many
     Store(store::Arguments),
+    /// Empty tasks per second through the engine: submit, claim, complete
+    Throughput(engine::Arguments),
+    /// From submit to the task in the hand of an idle worker
+    Wake(engine::Arguments),
+    /// What idle workers cost the store
+    Idle(engine::Arguments),
+    /// Claims per second with few and with many (`--tasks`) queued
+    Growth(engine::Arguments),
+}
+
+async fn run(scenario: &Scenario) -> Result<()> {
+    match scenario {
+        Scenario::Store(arguments) => store::run(arguments).await,
+        Scenario::Throughput(arguments) => engine::throughput(arguments).await,
+        Scenario::Wake(arguments) => engine::wake(arguments).await,
+        Scenario::Idle(arguments) => engine::idle(arguments).await,
+        Scenario::Growth(arguments) => engine::growth(arguments).await,
+    }
 }
 
 fn main() -> ExitCode {
-    let Scenario::Store(arguments) = Arguments::parse().scenario;
+    let scenario = Arguments::parse().scenario;
     let ended = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .map_err(Into::into)
-        .and_then(|runtime| runtime.block_on(store::run(&arguments)));
+        .and_then(|runtime| runtime.block_on(run(&scenario)));
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {

@@ -286,6 +286,7 @@ impl Engine {
 
     /// Several questions about one partition.
     pub(crate) async fn read(&self, partition: Partition, queries: Vec<Query>) -> Result<Answers> {
+        self.metrics().reads.fetch_add(1, Ordering::Relaxed);
         let answers = self.store().read(partition, queries).await?;
         self.observe(answers.at);
         Ok(answers)
