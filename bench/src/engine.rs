@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use ff_core::op::{self, Claim, Complete, CreateExecution, CreateExecutions};
+use ff_core::op::{self, Claim, Complete, CreateExecution};
 use ff_engine::env::TokioEnv;
 use ff_engine::{Caller, Engine, Options};
 use serde_json::json;
@@ -165,19 +165,11 @@ pub(crate) async fn throughput(arguments: &Arguments) -> Result<()> {
     let began = Instant::now();
     drain(&engine, tasks, workers).await?;
     let drained = began.elapsed();
-    let batches = tasks.div_ceil(500);
-    let began = Instant::now();
-    for _ in 0..batches {
-        let executions = vec![submission(); tasks.min(500)];
-        engine.call::<CreateExecutions>(&Caller::system(), op::create_executions::Args { executions }).await?;
-    }
-    let batch = began.elapsed();
     let mut figures = json!({
         "tasks": tasks, "workers": workers,
         "end_to_end_per_s": per_second(tasks, end_to_end),
         "submit_per_s": per_second(tasks, submitted),
         "drain_per_s": per_second(tasks, drained),
-        "batch_submit_per_s": per_second(batches * tasks.min(500), batch),
     });
     if let (Some(before), Some(after)) = (before, after) {
         let calls = after.calls - before.calls;
@@ -259,15 +251,8 @@ pub(crate) async fn growth(arguments: &Arguments) -> Result<()> {
     for queued in [1_000.max(arguments.workers), arguments.tasks] {
         let (engine, _opened) = arguments.start().await?;
         let measured = 1_000.min(queued);
-        let mut left = queued;
-        let began = Instant::now();
-        while left > 0 {
-            let executions = vec![submission(); left.min(500)];
-            left -= executions.len();
-            engine.call::<CreateExecutions>(&Caller::system(), op::create_executions::Args { executions }).await?;
-            eprint!("\r{} of {queued} queued, {:.0} s ", queued - left, began.elapsed().as_secs_f64());
-        }
-        eprintln!();
+        eprintln!("queueing {queued}");
+        submit(&engine, queued, arguments.submitters).await?;
         let began = Instant::now();
         drain(&engine, measured, arguments.workers).await?;
         let rate = per_second(measured, began.elapsed());
