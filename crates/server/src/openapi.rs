@@ -1,8 +1,263 @@
-//! The OpenAPI document, made from the table of operations.
+//! The OpenAPI document, made from the table of operations and the schemas of their arguments and answers.
+
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
+
+use ff_core::op::{Method, OperationInfo};
 use hyper::{Response, StatusCode};
+use schemars::SchemaGenerator;
+use schemars::generate::SchemaSettings;
+use serde_json::{Map, Value, json};
 
-use crate::http::answer::{self, Body};
+use crate::http::answer::{self, Body, PROBLEM};
+use crate::http::route::Routes;
+use crate::http::shape::Shape;
+use crate::sse::EVENT_STREAM;
 
+/// Where schemas stand in the document.
+const SCHEMAS: &str = "/components/schemas";
+
+/// The document as a response.
 pub(crate) fn response() -> Response<Body> {
-    answer::whole(StatusCode::OK, "application/json", "{}")
+    static TEXT: LazyLock<String> = LazyLock::new(text);
+    answer::whole(StatusCode::OK, "application/json", TEXT.as_str())
+}
+
+/// The document as text.
+pub fn text() -> String {
+    let mut text = serde_json::to_string_pretty(&document()).expect("a JSON value can be written");
+    text.push('\n');
+    text
+}
+
+/// The document.
+pub fn document() -> Value {
+    let settings = SchemaSettings::draft2020_12().with(|settings| {
+        settings.definitions_path = SCHEMAS.into();
+        settings.meta_schema = None;
+    });
+    let mut generator = SchemaGenerator::new(settings);
+    let mut paths = Map::new();
+    let mut infos: Vec<&OperationInfo> = Routes::all().infos().collect();
+    infos.sort_by_key(|info| (info.path, info.method));
+    for info in infos {
+        let operation = operation(&mut generator, info);
+        insert(&mut paths, info.path, info.method.as_str(), operation);
+    }
+    insert(&mut paths, "/v1/executions/{execution_id}/stream", "GET", execution_stream());
+    for (path, summary, content_type) in [
+        ("/livez", "Whether the process runs.", "text/plain"),
+        ("/healthz", "The same as /livez.", "text/plain"),
+        ("/readyz", "Whether the server takes requests and its store answers.", "text/plain"),
+        ("/metrics", "Metrics in the text format of Prometheus.", "text/plain"),
+        ("/openapi.json", "This document.", "application/json"),
+    ] {
+        insert(&mut paths, path, "GET", plain(path, summary, content_type));
+    }
+    let problem = generator.subschema_for::<answer::Problem<'static>>().to_value();
+    let mut schemas = generator.take_definitions(true);
+    keep_reachable(&mut schemas, &[Value::Object(paths.clone()), problem.clone()]);
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "FlowFabric",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": "Durable execution of long-running, interruptible, budget-governed work.",
+            "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
+        },
+        "security": [{ "bearer": [] }],
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": { "bearer": { "type": "http", "scheme": "bearer" } },
+            "responses": {
+                "Problem": { "description": "A refusal.", "content": { PROBLEM: { "schema": problem } } },
+            },
+        },
+    })
+}
+
+fn insert(paths: &mut Map<String, Value>, path: &str, method: &str, operation: Value) {
+    let methods = paths.entry(path).or_insert_with(|| Value::Object(Map::new()));
+    methods[method.to_ascii_lowercase()] = operation;
+}
+
+fn operation(generator: &mut SchemaGenerator, info: &OperationInfo) -> Value {
+    let outcome = (info.outcome_schema)(generator).to_value();
+    let args = arguments(generator, info);
+    let in_path: BTreeSet<&str> = info.path_parameters().collect();
+    let mut parameters = Vec::new();
+    let mut body = args.clone();
+    for (name, schema) in args["properties"].as_object().into_iter().flatten() {
+        let place = match (in_path.contains(name.as_str()), info.method) {
+            (true, _) => "path",
+            (false, Method::Get | Method::Delete) => "query",
+            (false, Method::Post | Method::Put) => continue,
+        };
+        parameters.push(json!({ "name": name, "in": place, "required": requires(&args, name), "schema": schema }));
+        if let Some(properties) = body["properties"].as_object_mut() {
+            properties.remove(name);
+        }
+        if let Some(required) = body["required"].as_array_mut() {
+            required.retain(|one| one != name);
+        }
+    }
+    let shape = Shape::of(info);
+    let mut description = info.summary.to_owned();
+    if info.method == Method::Post && shape.identity().is_some() {
+        let text = "The identity of the call, in place of the field in its body.";
+        parameters.push(header("Idempotency-Key", text));
+    }
+    if shape.has("trace_context") {
+        parameters.push(header("traceparent", "Handed to the worker as the trace context."));
+    }
+    if let Some(bytes) = shape.bytes() {
+        description.push_str(&format!(
+            " A body of type application/octet-stream is {bytes}; the other fields then stand in the query, objects as \
+             JSON."
+        ));
+    }
+    let mut operation = json!({
+        "operationId": info.name,
+        "summary": info.summary,
+        "description": description,
+        "tags": [info.path.split('/').nth(2).unwrap_or("")],
+        "x-role": info.role,
+        "parameters": parameters,
+        "responses": responses(info, outcome),
+    });
+    if matches!(info.method, Method::Post | Method::Put) {
+        let required = body["required"].as_array().is_some_and(|required| !required.is_empty());
+        operation["requestBody"] =
+            json!({ "required": required, "content": { "application/json": { "schema": body } } });
+    }
+    operation
+}
+
+/// The schema of the arguments itself, not a reference to it: parts of it go into path and query.
+fn arguments(generator: &mut SchemaGenerator, info: &OperationInfo) -> Value {
+    let reference = (info.args_schema)(generator).to_value();
+    let name = reference["$ref"].as_str().and_then(|path| path.rsplit('/').next()).map(str::to_owned);
+    name.and_then(|name| generator.definitions().get(&name).cloned()).unwrap_or(reference)
+}
+
+fn requires(schema: &Value, name: &str) -> bool {
+    schema["required"].as_array().is_some_and(|required| required.iter().any(|one| one == name))
+}
+
+fn header(name: &str, description: &str) -> Value {
+    json!({ "name": name, "in": "header", "required": false, "description": description, "schema": { "type": "string" } })
+}
+
+fn responses(info: &OperationInfo, outcome: Value) -> Value {
+    let mut content = json!({ "application/json": { "schema": outcome } });
+    match info.name {
+        "get_result" => content["*/*"] = json!({ "schema": {} }),
+        "list_events" => content[EVENT_STREAM] = json!({ "schema": { "type": "string" } }),
+        _ => {}
+    }
+    let mut responses = json!({
+        "200": { "description": "Done.", "content": content },
+        "default": { "$ref": "#/components/responses/Problem" },
+    });
+    if info.name == "claim" {
+        responses["204"] = json!({ "description": "Nothing was claimable for the whole wait." });
+    }
+    responses
+}
+
+fn execution_stream() -> Value {
+    let id = json!({ "name": "execution_id", "in": "path", "required": true, "schema": { "type": "string" } });
+    json!({
+        "operationId": "stream_execution",
+        "summary": "Shows the frames of all attempts while they are written.",
+        "description": "Server-sent events: `frame` with the id attempt-sequence, `attempt` when another attempt begins \
+                        and what it replaces is void, `paused`, `ping` every 15 seconds, and `end` when the execution is \
+                        terminal.",
+        "tags": ["executions"],
+        "x-role": ff_core::Role::Reader,
+        "parameters": [id, header("Last-Event-ID", "The last event that is known; the answer begins after it.")],
+        "responses": {
+            "200": { "description": "Events.", "content": { EVENT_STREAM: { "schema": { "type": "string" } } } },
+            "default": { "$ref": "#/components/responses/Problem" },
+        },
+    })
+}
+
+fn plain(path: &str, summary: &str, content_type: &str) -> Value {
+    let mut operation = json!({
+        "operationId": path.trim_matches('/').replace('.', "_"),
+        "summary": summary,
+        "tags": ["server"],
+        "responses": {
+            "200": { "description": "Yes.", "content": { content_type: { "schema": {} } } },
+            "default": { "$ref": "#/components/responses/Problem" },
+        },
+    });
+    if path != "/metrics" {
+        operation["security"] = json!([]);
+    }
+    operation
+}
+
+/// Drops the schemas nothing refers to: those of arguments that were taken apart.
+fn keep_reachable(schemas: &mut Map<String, Value>, roots: &[Value]) {
+    let mut reached = BTreeSet::new();
+    let mut waiting = Vec::new();
+    roots.iter().for_each(|root| references(root, &mut waiting));
+    while let Some(name) = waiting.pop() {
+        if let Some(schema) = schemas.get(&name)
+            && reached.insert(name)
+        {
+            references(schema, &mut waiting);
+        }
+    }
+    schemas.retain(|name, _| reached.contains(name));
+}
+
+fn references(value: &Value, found: &mut Vec<String>) {
+    match value {
+        Value::Object(fields) => {
+            if let Some(name) = fields.get("$ref").and_then(Value::as_str).and_then(|path| path.rsplit('/').next()) {
+                found.push(name.to_owned());
+            }
+            fields.values().for_each(|field| references(field, found));
+        }
+        Value::Array(items) => items.iter().for_each(|item| references(item, found)),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `UPDATE=1 cargo test -p ff-server openapi` writes the copy anew.
+    #[test]
+    fn the_committed_copy_is_the_document() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/openapi.json");
+        let text = text();
+        if std::env::var_os("UPDATE").is_some() {
+            std::fs::write(path, &text).unwrap();
+        }
+        let committed = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(committed == text, "openapi.json is out of date: run UPDATE=1 cargo test -p ff-server openapi");
+    }
+
+    #[test]
+    fn every_reference_leads_somewhere_and_every_operation_has_an_id_of_its_own() {
+        let document = document();
+        let mut found = Vec::new();
+        references(&document, &mut found);
+        for name in found {
+            let schema = document["components"]["schemas"].get(&name);
+            assert!(schema.or(document["components"]["responses"].get(&name)).is_some(), "{name}");
+        }
+        let mut ids = BTreeSet::new();
+        for (path, methods) in document["paths"].as_object().unwrap() {
+            for operation in methods.as_object().unwrap().values() {
+                assert!(ids.insert(operation["operationId"].as_str().unwrap().to_owned()), "{path}");
+            }
+        }
+    }
 }

@@ -94,6 +94,8 @@ pub mod wait_execution;
 pub trait Operation: Send + Sync + 'static {
     /// The verb: the name of its span, its metric and its audit records.
     const NAME: &'static str;
+    /// What it does, in a sentence or two.
+    const SUMMARY: &'static str;
     /// The HTTP method.
     const METHOD: Method;
     /// The HTTP path, with the names of arguments in braces.
@@ -153,6 +155,8 @@ impl Method {
 pub struct OperationInfo {
     /// See [`Operation::NAME`].
     pub name: &'static str,
+    /// See [`Operation::SUMMARY`].
+    pub summary: &'static str,
     /// See [`Operation::METHOD`].
     pub method: Method,
     /// See [`Operation::PATH`].
@@ -174,6 +178,7 @@ impl OperationInfo {
     pub const fn of<O: Operation>() -> Self {
         Self {
             name: O::NAME,
+            summary: O::SUMMARY,
             method: O::METHOD,
             path: O::PATH,
             role: O::ROLE,
@@ -194,13 +199,14 @@ impl OperationInfo {
 /// `administrative`, `filtered` (unreadable arguments are `invalid_filter`), `validated` (there is `Args::validate`),
 /// `with_roles` (there is `Args::role`), `body(bytes)`.
 macro_rules! operation {
-    ($(#[$meta:meta])* $name:ident $verb:literal $method:ident $path:literal $role:ident $($special:ident $(($value:expr))?)*) => {
-        $(#[$meta])*
+    ($(#[doc = $doc:literal])* $name:ident $verb:literal $method:ident $path:literal $role:ident $($special:ident $(($value:expr))?)*) => {
+        $(#[doc = $doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub struct $name;
 
         impl $crate::op::Operation for $name {
             const NAME: &'static str = $verb;
+            const SUMMARY: &'static str = concat!($($doc),*).trim_ascii();
             const METHOD: $crate::op::Method = $crate::op::Method::$method;
             const PATH: &'static str = $path;
             const ROLE: $crate::api_token::Role = $crate::api_token::Role::$role;

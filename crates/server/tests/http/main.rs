@@ -1,4 +1,6 @@
 //! The server over HTTP, as a client meets it.
 
+mod metrics;
+mod refusals;
 mod slice;
 mod support;
