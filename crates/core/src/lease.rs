@@ -195,6 +195,8 @@ document! {
         "w" worker_id: String,
         /// When it lapses.
         "x" expires_at: i64,
+        /// Whether it took a concurrency slot of the execution's quota, which its lease takes over.
+        "s" slot: bool,
     }
 }
 

@@ -13,6 +13,7 @@ use crate::cache::Cache;
 use crate::clock::StoreClock;
 use crate::env::{self, Env, Tasks};
 use crate::hint::{Item, Message};
+use crate::locks::Locks;
 use crate::metrics::Metrics;
 use crate::registry::Registry;
 use crate::resolver::Resolver;
@@ -22,6 +23,7 @@ use crate::servers::Servers;
 use crate::system::SystemCache;
 use crate::timers::Timers;
 use crate::transaction::{Command, Tx};
+use crate::usage::Reports;
 
 /// How an engine is set up.
 #[derive(Debug, Clone)]
@@ -121,6 +123,8 @@ struct Inner {
     clock: StoreClock,
     cache: Cache,
     board: Board,
+    locks: Locks,
+    reports: Reports,
     scheduler: Scheduler,
     timers: Timers,
     resolver: Resolver,
@@ -152,6 +156,8 @@ impl Engine {
             clock,
             cache: Cache::default(),
             board: Board::default(),
+            locks: Locks::default(),
+            reports: Reports::default(),
             scheduler: Scheduler::default(),
             timers: Timers::default(),
             resolver: Resolver::default(),
@@ -279,6 +285,10 @@ impl Engine {
                     if key.kind() == ff_core::index::kind::SERVER {
                         self.servers().look_again();
                     }
+                    // A lane that gives out work again has people waiting for it.
+                    if key.kind() == ff_core::index::kind::LANE {
+                        self.scheduler().ready().wake_all();
+                    }
                 }
             }
         }
@@ -367,6 +377,14 @@ impl Engine {
 
     pub(crate) fn board(&self) -> &Board {
         &self.0.board
+    }
+
+    pub(crate) fn locks(&self) -> &Locks {
+        &self.0.locks
+    }
+
+    pub(crate) fn reports(&self) -> &Reports {
+        &self.0.reports
     }
 
     pub(crate) fn scheduler(&self) -> &Scheduler {

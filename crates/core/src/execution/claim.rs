@@ -186,7 +186,8 @@ impl Execution {
             _ => return Err(Error::of(Code::InvalidClaimGrant)),
         }
         let grant = self.grant.take();
-        let claimed = self.claim(claim, now, effects);
+        let slot = claim.slot || grant.as_ref().is_some_and(|grant| grant.slot);
+        let claimed = self.claim(&Claim { slot, ..claim.clone() }, now, effects);
         if claimed.is_err() {
             self.grant = grant;
         }
@@ -197,13 +198,34 @@ impl Execution {
     pub fn drop_grant(&mut self, grant_id: LeaseId, now: i64) -> Result<()> {
         match &self.grant {
             Some(grant) if grant.id == grant_id => {
-                self.grant = None;
+                self.let_grant_go();
                 self.touch(now);
                 self.remember(LeaseEnding { lease_id: grant_id, end: LeaseEnd::Returned, ..Default::default() });
                 Ok(())
             }
             _ => Err(Error::of(Code::InvalidClaimGrant)),
         }
+    }
+
+    /// Forgets the grant; the slot it took is owed back.
+    pub(crate) fn let_grant_go(&mut self) {
+        if let Some(grant) = self.grant.take().filter(|grant| grant.slot) {
+            self.owed_slots.push(grant.id);
+        }
+    }
+
+    /// Whether a lease or grant of this id has the execution now, so that its concurrency slot is in use.
+    pub fn uses_slot(&self, lease: &LeaseId) -> bool {
+        let granted = self.grant.as_ref().is_some_and(|grant| grant.slot && grant.id == *lease);
+        granted || self.slot.as_ref() == Some(lease)
+    }
+
+    /// Whether this fence is of a lease that somebody holds, or held not long ago.
+    pub fn knows_fence(&self, fence: &LeaseFence) -> bool {
+        let lease = self.lease.as_ref();
+        lease.is_some_and(|lease| {
+            lease.id == fence.lease_id && lease.epoch == fence.epoch && lease.attempt == fence.attempt
+        }) || self.ending_of(fence).is_some()
     }
 
     /// Whether a grant that is no longer there had lapsed or been handed back, rather than never existed.

@@ -242,6 +242,24 @@ impl Execution {
         Ok(())
     }
 
+    /// Admission refuses it for good, as the budget it is charged to wants it: it fails without being tried.
+    pub fn fail_at_admission(&mut self, reason: &str, category: &str, now: i64, effects: &mut Effects) -> Result<()> {
+        if !self.is_eligible() {
+            return Err(Error::of(Code::ExecutionNotEligible));
+        }
+        let now = self.touch(now);
+        self.failure = Some(Failure {
+            reason: reason.to_owned(),
+            category: category.to_owned(),
+            attempt: self.attempt.as_ref().map(|attempt| attempt.index).unwrap_or_default(),
+            at: now,
+            ..Default::default()
+        });
+        self.end_attempt(AttemptOutcome::Failed, reason, category, now);
+        self.finish(TerminalOutcome::Failed, now, effects);
+        Ok(())
+    }
+
     /// Its deadline passed.
     pub(crate) fn expire(&mut self, reason: &str, now: i64, effects: &mut Effects) {
         self.failure = Some(Failure {
@@ -282,7 +300,7 @@ impl Execution {
     pub(crate) fn finish(&mut self, outcome: TerminalOutcome, now: i64, effects: &mut Effects) {
         self.drop_holds();
         self.holds.clear(Hold::Operator);
-        self.grant = None;
+        self.let_grant_go();
         self.suspension = None;
         self.continuation = None;
         self.ended_at = now;

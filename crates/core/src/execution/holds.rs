@@ -80,7 +80,7 @@ impl Execution {
             Some(Hold::Quota) => (EligibilityState::BlockedByQuota, BlockingReason::WaitingForQuota),
         };
         if !self.holds.is_empty() {
-            self.grant = None;
+            self.let_grant_go();
         }
         self.state.eligibility_state = eligibility;
         self.state.blocking_reason = reason;

@@ -516,3 +516,41 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn the_slot_of_a_grant_goes_to_its_lease_or_is_owed_back() {
+    let mut effects = Effects::default();
+    let grant_id = LeaseId::mint(&mint(7));
+    let granted = || {
+        let mut execution = created();
+        execution.grant(grant_id, "w", 5_000, NOW).unwrap();
+        execution.grant.as_mut().unwrap().slot = true;
+        execution
+    };
+    let mut claimed = granted();
+    assert!(claimed.uses_slot(&grant_id));
+    claimed.claim_granted(&claim(7), NOW, &mut effects).unwrap();
+    assert_eq!((claimed.slot, claimed.owed_slots.len()), (Some(grant_id), 0));
+    let mut lapsed = granted();
+    lapsed.drop_grant(grant_id, NOW).unwrap();
+    let mut held = granted();
+    held.hold("", NOW).unwrap();
+    let mut cancelled = granted();
+    cancelled.cancel(CancelSource::Operator, "", NOW, &mut effects).unwrap();
+    for execution in [lapsed, held, cancelled] {
+        execution.check().unwrap();
+        assert_eq!(execution.owed_slots, [grant_id]);
+        assert!(!execution.uses_slot(&grant_id));
+    }
+}
+
+#[test]
+fn what_admission_refuses_for_good_fails_without_an_attempt() {
+    let mut effects = Effects::default();
+    let mut execution = created();
+    execution.fail_at_admission("the budget is used up", "budget_exhausted", NOW, &mut effects).unwrap();
+    execution.check().unwrap();
+    assert_eq!((execution.public_state(), execution.attempt.is_none()), (PublicState::Failed, true));
+    assert_eq!(execution.failure.as_ref().unwrap().category, "budget_exhausted");
+    assert!(execution.fail_at_admission("again", "", NOW, &mut effects).is_err());
+}

@@ -12,7 +12,6 @@ use ff_core::{Code, Error, Result, limits};
 
 use super::not_found;
 use crate::engine::{Caller, Engine, Handle};
-use crate::scheduler::admission::Admission;
 use crate::transaction::{Command, Tx};
 
 impl Handle<ClaimFromGrant> for Engine {
@@ -69,25 +68,12 @@ impl Engine {
         Err(Error::of(Code::WorkerAtCapacity).with("capacity", worker.capacity).with("leases_held", held))
     }
 
-    async fn take_granted(&self, execution: &Execution, mut claim: Claim) -> Result<Outcome> {
-        let (slot, not_after) = match self.admit(execution, claim.lease_id).await? {
-            Admission::Admitted { slot, not_after } => (slot, not_after),
-            Admission::Refused(refusal) => {
-                let error = Error::new(Code::ExecutionNotEligible, refusal.detail).with("gate", refusal.gate);
-                return Err(error.with("until", refusal.until));
-            }
-        };
-        claim.slot = slot;
-        let verb = TakeGranted { claim: &claim, id: execution.id, not_after };
-        match self.transact(execution.id.partition(), self.fresh_command(), &verb).await {
-            Ok((execution, claimed, lease_until)) => {
-                Ok(Outcome { task: self.task(&execution, &claimed, lease_until).await? })
-            }
-            Err(error) => {
-                self.release_unused_slot(execution, claim.lease_id, slot);
-                Err(error)
-            }
-        }
+    /// The grant was admitted when it was issued, and its lease takes over its concurrency slot.
+    async fn take_granted(&self, execution: &Execution, claim: Claim) -> Result<Outcome> {
+        let verb = TakeGranted { claim: &claim, id: execution.id };
+        let (execution, claimed, lease_until) =
+            self.transact(execution.id.partition(), self.fresh_command(), &verb).await?;
+        Ok(Outcome { task: self.task(&execution, &claimed, lease_until).await? })
     }
 }
 
@@ -116,7 +102,6 @@ fn check_grant(execution: &Execution, claim: &Claim, now: i64) -> Result<()> {
 struct TakeGranted<'a> {
     claim: &'a Claim,
     id: ff_core::ExecutionId,
-    not_after: Option<i64>,
 }
 
 impl Command for TakeGranted<'_> {
@@ -131,12 +116,6 @@ impl Command for TakeGranted<'_> {
                 return Err(Error::of(Code::FlowAlreadyTerminal));
             }
             tx.pin(&key);
-        }
-        if let Some(not_after) = self.not_after {
-            if tx.now > not_after {
-                return Err(Error::of(Code::Contention).retry_after(0));
-            }
-            tx.require_not_after(not_after);
         }
         check_grant(&execution, self.claim, tx.now)?;
         let mut effects = Effects::default();

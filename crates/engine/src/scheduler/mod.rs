@@ -5,6 +5,7 @@
 
 pub(crate) mod admission;
 mod held;
+pub(crate) mod parking;
 pub(crate) mod ready;
 
 use std::collections::BTreeMap;
@@ -17,7 +18,7 @@ use ff_core::lease::ClaimGrant;
 use ff_core::{Document, Key, LeaseId, Result};
 use ff_store::{ConflictReason, Query, Scan, Version};
 
-use self::admission::Admission;
+use self::admission::{Admission, BudgetsRead};
 use self::ready::{Candidate, Criteria, Pick, QueueId, Ready};
 use crate::engine::Engine;
 use crate::env;
@@ -27,6 +28,8 @@ use crate::transaction::{Command, Tx};
 const FETCH_LIMIT: usize = 64;
 /// The longest a claimer sleeps without looking, so that a gate that opens by time is noticed.
 const LOOK_AGAIN_MS: i64 = 30_000;
+/// Work whose budgets or quota cannot be read is passed over for this long.
+const UNREADABLE_MS: i64 = 1_000;
 
 /// The scheduler's memory.
 #[derive(Default)]
@@ -109,6 +112,7 @@ impl Engine {
         let first_lane = self.scheduler().turn.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let mut free = ask.lease_ids.clone();
         let mut taken = Vec::new();
+        let mut budgets = BudgetsRead::default();
         while !free.is_empty() {
             let pick = self.scheduler().ready().pick(&criteria, first_lane, free.len(), self.now());
             match pick {
@@ -116,8 +120,9 @@ impl Engine {
                 Pick::Fetch(queues) => self.fetch(queues).await,
                 Pick::Candidates(candidates) => {
                     let assigned = free.split_off(free.len() - candidates.len());
+                    self.read_budgets(&mut budgets, candidates.iter()).await;
                     let trying = candidates.into_iter().zip(assigned).collect();
-                    for (lease_id, result) in self.try_candidates(ask, trying).await {
+                    for (lease_id, result) in self.try_candidates(ask, trying, &budgets).await {
                         match result {
                             Ok(Some(one)) => taken.push(one),
                             // Known not to have been applied: the id may name another lease.
@@ -192,13 +197,15 @@ impl Engine {
         &self,
         ask: &Ask,
         trying: Vec<(Candidate, LeaseId)>,
+        budgets: &BudgetsRead,
     ) -> Vec<(LeaseId, Result<Option<Taken>>)> {
         let tries = trying.into_iter().map(|(candidate, lease_id)| async move {
-            let result = self.try_candidate(ask, &candidate, lease_id).await;
+            let result = self.try_candidate(ask, &candidate, lease_id, budgets).await;
             let mut ready = self.scheduler().ready();
             match &result {
-                Ok(Try::Taken(_) | Try::Parked) => ready.settled(&candidate),
-                Ok(Try::Lost) | Err(_) => ready.lost(&candidate),
+                Ok(Try::Taken(_) | Try::Aside) => ready.settled(&candidate),
+                // What was parked may be back in its queue by now.
+                Ok(Try::Parked | Try::Lost) | Err(_) => ready.lost(&candidate),
             }
             drop(ready);
             (lease_id, result.map(Try::into_taken))
@@ -206,23 +213,39 @@ impl Engine {
         futures_util::future::join_all(tries).await
     }
 
-    async fn try_candidate(&self, ask: &Ask, candidate: &Candidate, lease_id: LeaseId) -> Result<Try> {
-        let admission = self.admit(&candidate.execution, lease_id).await?;
-        let (slot, not_after) = match admission {
+    async fn try_candidate(
+        &self,
+        ask: &Ask,
+        candidate: &Candidate,
+        lease_id: LeaseId,
+        budgets: &BudgetsRead,
+    ) -> Result<Try> {
+        let (slot, not_after) = match self.admit(&candidate.execution, lease_id, budgets).await {
             Admission::Admitted { slot, not_after } => (slot, not_after),
             Admission::Refused(refusal) => {
+                self.metrics().refused(if refusal.gate.starts_with("b:") { "budget" } else { "quota" });
                 self.park(&candidate.execution, refusal).await?;
                 return Ok(Try::Parked);
             }
+            Admission::Unreadable => {
+                self.metrics().refused("unreadable");
+                let (namespace, gate) = (&candidate.execution.namespace, candidate.execution.gate());
+                self.scheduler().ready().close_gate(namespace, &gate, self.now() + UNREADABLE_MS);
+                return Ok(Try::Lost);
+            }
         };
         let flow = match &candidate.execution.flow {
-            Some(flow) => match self.flow_admits(flow, &candidate.execution).await? {
-                Some(admitted) => Some(admitted),
-                None => {
+            Some(flow) => match self.flow_admits(flow, &candidate.execution).await {
+                Ok(Some(admitted)) => Some(admitted),
+                Ok(None) => {
                     // Its flow was cancelled and will see to it; until then it is nobody's.
-                    self.release_unused_slot(&candidate.execution, lease_id, slot);
+                    self.release_unused_slot(&candidate.execution, lease_id, slot).await;
                     self.resolve_soon(flow.partition(), Flow::key_of(flow));
-                    return Ok(Try::Parked);
+                    return Ok(Try::Aside);
+                }
+                Err(error) => {
+                    self.release_unused_slot(&candidate.execution, lease_id, slot).await;
+                    return Err(error);
                 }
             },
             None => None,
@@ -239,7 +262,7 @@ impl Engine {
             // The transition itself says no: the candidate is out of date.
             Err(error) => {
                 tracing::debug!(%error, execution = %candidate.execution.id, "a candidate was out of date");
-                self.release_unused_slot(&candidate.execution, lease_id, slot);
+                self.release_unused_slot(&candidate.execution, lease_id, slot).await;
                 return Ok(Try::Lost);
             }
         };
@@ -257,7 +280,7 @@ impl Engine {
                 if matches!(conflict.why, ConflictReason::TooLate(_)) {
                     tracing::warn!(execution = %candidate.execution.id, "a claim came too late for its slot");
                 }
-                self.release_unused_slot(&candidate.execution, lease_id, slot);
+                self.release_unused_slot(&candidate.execution, lease_id, slot).await;
                 Ok(Try::Lost)
             }
             Err(error) => Err(error),
@@ -302,6 +325,8 @@ impl FlowAdmits {
 
 enum Try {
     Taken(Taken),
+    /// Somebody else takes it out of its queue.
+    Aside,
     Parked,
     Lost,
 }
@@ -310,7 +335,7 @@ impl Try {
     fn into_taken(self) -> Option<Taken> {
         match self {
             Try::Taken(taken) => Some(taken),
-            Try::Parked | Try::Lost => None,
+            Try::Aside | Try::Parked | Try::Lost => None,
         }
     }
 }
@@ -352,6 +377,9 @@ impl Command for TakeCandidate<'_> {
         let mut effects = Effects::default();
         if let Some(grant_ttl_ms) = self.ask.grant_ttl_ms {
             let grant = execution.grant(self.lease_id, &self.ask.worker_id, grant_ttl_ms, tx.now)?;
+            if let Some(granted) = execution.grant.as_mut() {
+                granted.slot = self.slot;
+            }
             tx.save_execution(&execution, effects);
             return Ok(Taken::Grant(grant));
         }

@@ -333,6 +333,20 @@ impl Ready {
         self.closed_gates.get(&(namespace.to_owned(), gate.to_owned())).copied()
     }
 
+    /// The lanes of a namespace in which there may be work.
+    pub(crate) fn lanes(&self, namespace: &str) -> Vec<String> {
+        self.by_lane.keys().filter(|(of, _)| of == namespace).map(|(_, lane)| lane.clone()).collect()
+    }
+
+    /// Whether somebody in this process waits for work like this.
+    pub(crate) fn is_awaited(&self, execution: &Execution) -> bool {
+        self.waiters.values().any(|waiter| {
+            waiter.criteria.namespace == execution.namespace
+                && waiter.criteria.lanes.contains(&execution.lane)
+                && waiter.criteria.capabilities.contains_all(&execution.capabilities)
+        })
+    }
+
     /// Somebody waits for work.
     pub(crate) fn wait(&mut self, criteria: Criteria) -> (u64, Arc<Notify>) {
         let number = self.next_waiter;

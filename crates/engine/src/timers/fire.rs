@@ -31,7 +31,13 @@ impl Engine {
             (kind::SERVER, Due::Lease) => {
                 self.transact(partition, command, &ExpireRegistration::<Server>::new(key, score)).await
             }
-            _ => self.fire_other(partition, key, due, score).await,
+            (kind::BUDGET, _) => self.fire_budget(partition, key, score).await,
+            (kind::SLOT, _) => self.fire_slot(partition, key, score).await,
+            // A newer version wrote it, and knows what to do with it.
+            _ => {
+                tracing::warn!(%partition, ?key, "a timer of a kind that this version does not know; left alone");
+                Ok(())
+            }
         }
     }
 }

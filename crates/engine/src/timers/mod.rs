@@ -7,6 +7,7 @@
 //! Cost: an idle partition costs one small read in a sweep's period, however many workers wait.
 
 mod fire;
+mod govern;
 mod registry;
 mod sweep;
 

@@ -1,0 +1,15 @@
+//! Disables a lane: nothing is claimed and nothing submitted.
+
+use ff_core::Result;
+use ff_core::lane::{LaneState, LaneView};
+use ff_core::op::DisableLane;
+use ff_core::op::disable_lane::Args;
+
+use crate::engine::{Caller, Engine, Handle};
+
+impl Handle<DisableLane> for Engine {
+    async fn handle(&self, caller: &Caller, args: Args) -> Result<LaneView> {
+        let state = Some(LaneState::Disabled);
+        self.set_lane(caller, args.namespace.as_deref(), &args.lane, state, args.reason.as_deref()).await
+    }
+}

@@ -1,0 +1,71 @@
+//! Documents that people name: one by its name, and pages of them in the order of their names.
+
+use ff_core::{Code, Error, Indexed, Key, Partition, Result, index, limits};
+use ff_store::{Answer, Query, Scan};
+
+use crate::engine::Engine;
+
+/// Entries read at once from one partition.
+const CHUNK: usize = 1_000;
+
+impl Engine {
+    /// The document under a key, as the store has it now.
+    pub(crate) async fn find<D: Indexed>(&self, partition: Partition, key: Key) -> Result<Option<D>> {
+        let found = self.store().documents(partition, vec![key]).await?;
+        found.into_iter().next().flatten().map(|stored| D::decode(&stored.body)).transpose()
+    }
+
+    /// The documents of one kind in a namespace whose names come after the cursor, by name. An index orders names by
+    /// their first bytes only, so everything from there on is read; there are not many of these.
+    pub(crate) async fn named_after<D: Indexed>(
+        &self,
+        partitions: Vec<Partition>,
+        namespace: &str,
+        cursor: Option<&str>,
+        name: fn(&D) -> &str,
+    ) -> Result<Vec<D>> {
+        let from = cursor.map_or(i64::MIN, index::name_score);
+        let reads = partitions.into_iter().map(|partition| async move {
+            let mut found = Vec::new();
+            let mut after = None;
+            loop {
+                let scan = Scan::first(index::listing(D::KIND, namespace), CHUNK).with_documents();
+                let scan = Scan { min: from, after: after.take(), ..scan };
+                let page = self.read(partition, vec![Query::Scan(scan)]).await?;
+                let page = page.into_only(Answer::into_scan).map_err(Error::from)?;
+                let full = page.entries.len() == CHUNK;
+                after = page.entries.last().map(|entry| (entry.score, entry.member.clone()));
+                for stored in page.entries.into_iter().filter_map(|entry| entry.document) {
+                    match D::decode(&stored.body) {
+                        Ok(document) => found.push(document),
+                        Err(error) => {
+                            self.metrics().undecodable();
+                            tracing::error!(key = ?stored.key, %error, "a document cannot be read; left out of a list");
+                        }
+                    }
+                }
+                if !full {
+                    return Ok::<_, Error>(found);
+                }
+            }
+        });
+        let mut all: Vec<D> = futures_util::future::try_join_all(reads).await?.into_iter().flatten().collect();
+        all.retain(|document| cursor.is_none_or(|cursor| name(document) > cursor));
+        all.sort_by(|a, b| name(a).cmp(name(b)));
+        Ok(all)
+    }
+}
+
+/// Cuts a list off at a page; the cursor is the last name on it.
+pub(crate) fn page<T>(mut all: Vec<T>, limit: Option<usize>, name: impl Fn(&T) -> &str) -> (Vec<T>, Option<String>) {
+    let limit = limit.unwrap_or(limits::PAGE_DEFAULT);
+    let more = all.len() > limit;
+    all.truncate(limit);
+    let cursor = all.last().filter(|_| more).map(|last| name(last).to_owned());
+    (all, cursor)
+}
+
+/// The refusal of a name that nobody has.
+pub(crate) fn no_such(code: Code, name: &str) -> Error {
+    Error::of(code).with("name", name)
+}

@@ -1,0 +1,270 @@
+//! What a closed gate keeps out, and what an opened one lets in.
+//!
+//! A refusal parks the one candidate that was examined and closes the gate in this process; the rest stay queued. The
+//! gate's document remembers in which partitions something is parked. Whoever opens the gate takes that memory in the
+//! same commit, looks there, and writes down again what it had to leave: work that is parked in between finds itself
+//! forgotten and says so anew, so no wake-up is lost. A recheck within 30 s covers a crash in the middle.
+
+use ff_core::budget::{Budget, HardAction};
+use ff_core::event::Effects;
+use ff_core::execution::Execution;
+use ff_core::gate::Parked;
+use ff_core::quota::QuotaPolicy;
+use ff_core::slot::Slot;
+use ff_core::{Code, ExecutionId, IndexName, Key, LeaseId, Partition, PartitionConfig, Result, index, limits};
+use ff_store::{Answer, Query, Scan};
+
+use super::admission::{FreeSlots, Refusal, place_of};
+use crate::engine::{Caller, Engine};
+use crate::transaction::{Command, Tx};
+
+/// Executions unparked by one commit.
+const UNPARK_CHUNK: usize = 64;
+
+/// A gate that has opened: where something waits for it, and how much of it can run.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Opened {
+    pub(crate) places: Vec<Partition>,
+    pub(crate) count: u64,
+}
+
+impl Opened {
+    /// Takes over the memory of a gate that admits this many.
+    pub(crate) fn take(parked: &mut Parked, count: u64, config: &PartitionConfig) -> Self {
+        if count == 0 || parked.is_empty() {
+            return Self::default();
+        }
+        let places = parked.places(config);
+        parked.clear();
+        Self { places, count }
+    }
+}
+
+impl Engine {
+    /// Takes a refused execution out of its queue and closes its gate for a while.
+    pub(crate) async fn park(&self, execution: &Execution, refusal: Refusal) -> Result<()> {
+        let now = self.now();
+        let latest = now + limits::BLOCKED_RECHECK_MS;
+        let until = refusal.until.unwrap_or(latest);
+        let parted = self
+            .change(&Caller::system(), &execution.id, None, |execution, moment| match refusal.action {
+                HardAction::Block => execution.park(&refusal.gate, &refusal.detail, until, moment.now),
+                HardAction::Fail => {
+                    execution.fail_at_admission(&refusal.detail, "budget_exhausted", moment.now, moment.effects)
+                }
+                HardAction::Suspend if execution.is_eligible() => execution.hold(&refusal.detail, moment.now),
+                HardAction::Suspend => Err(ff_core::Error::of(Code::ExecutionNotEligible)),
+            })
+            .await;
+        match parted {
+            // Somebody else claimed, changed or removed it: it is not ours to park.
+            Err(error) if matches!(error.code, Code::ExecutionNotEligible | Code::ExecutionNotFound) => return Ok(()),
+            other => other?,
+        }
+        if refusal.action != HardAction::Block {
+            return Ok(());
+        }
+        let closed_until = if refusal.gate.starts_with("b:") { until.min(latest) } else { until };
+        self.scheduler().ready().close_gate(&execution.namespace, &execution.gate(), closed_until);
+        let opened = self.note_parked(&execution.namespace, &refusal.gate, execution.id.partition()).await?;
+        self.release_parked(&execution.namespace, &refusal.gate, opened).await;
+        Ok(())
+    }
+
+    /// Writes down that something is parked in a partition, and looks at the gate once more.
+    async fn note_parked(&self, namespace: &str, gate: &str, partition: Partition) -> Result<Opened> {
+        let Some((home, key)) = place_of(self, namespace, gate) else { return Ok(Opened::default()) };
+        let _turn = self.locks().take(home, key.clone()).await;
+        let index = index::blocked(namespace, gate);
+        let command = self.fresh_command();
+        if gate.starts_with("b:") {
+            self.transact(home, command, &NoteParked::<Budget>::new(key, index, vec![partition])).await
+        } else {
+            self.transact(home, command, &NoteParked::<QuotaPolicy>::new(key, index, vec![partition])).await
+        }
+    }
+
+    /// Lets in what waits for a gate, best first and no more than can run. What is left is written down again.
+    pub(crate) async fn release_parked(&self, namespace: &str, gate: &str, opened: Opened) {
+        if opened.places.is_empty() {
+            return;
+        }
+        self.scheduler().ready().open_gates(namespace, gate);
+        let index = index::blocked(namespace, gate);
+        let mut places = opened.places;
+        let mut left = opened.count;
+        while left > 0 && !places.is_empty() {
+            let limit = usize::try_from(left).unwrap_or(UNPARK_CHUNK).min(UNPARK_CHUNK);
+            let reads = places.iter().map(|place| {
+                let scan = Scan::first(index.clone(), limit + 1);
+                async move { (*place, self.read(*place, vec![Query::Scan(scan)]).await) }
+            });
+            let mut waiting = Vec::new();
+            let mut unread = Vec::new();
+            for (place, answer) in futures_util::future::join_all(reads).await {
+                match answer.map(|answers| answers.into_only(Answer::into_scan)) {
+                    Ok(Ok(page)) => waiting.extend(page.entries.into_iter().map(|e| (e.score, e.member, place))),
+                    _ => unread.push(place),
+                }
+            }
+            waiting.sort();
+            let chosen: Vec<_> = waiting.iter().take(limit).cloned().collect();
+            left -= chosen.len() as u64;
+            for place in &places {
+                let keys: Vec<Key> =
+                    chosen.iter().filter(|(_, _, of)| of == place).map(|(_, key, _)| key.clone()).collect();
+                if keys.is_empty() {
+                    continue;
+                }
+                let verb = Unpark { gate, keys };
+                if let Err(error) = self.transact(*place, self.fresh_command(), &verb).await {
+                    tracing::warn!(%place, %error, "parked work could not be woken; it is looked at again in 30 s");
+                    unread.push(*place);
+                }
+            }
+            places.retain(|place| {
+                !unread.contains(place) && waiting.iter().skip(chosen.len()).any(|(_, _, of)| of == place)
+            });
+            if !unread.is_empty() || (left == 0 && !places.is_empty()) {
+                unread.extend(places.iter().filter(|_| left == 0).copied());
+                self.remember_left(namespace, gate, unread).await;
+            }
+        }
+    }
+
+    async fn remember_left(&self, namespace: &str, gate: &str, places: Vec<Partition>) {
+        let Some((home, key)) = place_of(self, namespace, gate) else { return };
+        let index = index::blocked(namespace, gate);
+        let command = self.fresh_command();
+        let noted = if gate.starts_with("b:") {
+            self.transact(home, command, &NoteParked::<Budget>::left(key, index, places)).await
+        } else {
+            self.transact(home, command, &NoteParked::<QuotaPolicy>::left(key, index, places)).await
+        };
+        if let Err(error) = noted {
+            tracing::warn!(gate, %error, "parked work was forgotten; it is looked at again in 30 s");
+        }
+    }
+
+    /// Another engine, or this one, opened a gate.
+    pub(crate) fn gate_opened(&self, index: &IndexName) {
+        let Some([namespace, gate]) = index.parts().and_then(|parts| <[&[u8]; 2]>::try_from(parts).ok()) else {
+            return;
+        };
+        if let (Ok(namespace), Ok(gate)) = (std::str::from_utf8(namespace), std::str::from_utf8(gate)) {
+            self.scheduler().ready().open_gates(namespace, gate);
+        }
+    }
+
+    /// Frees slots of a quota and lets in what waited for them.
+    pub(crate) async fn free_slots(
+        &self,
+        namespace: &str,
+        quota: &str,
+        execution: &ExecutionId,
+        leases: &[LeaseId],
+    ) -> Result<()> {
+        let partition = self.partitions().quota_partition(namespace, quota);
+        let gate = format!("q:{quota}");
+        let index = index::blocked(namespace, &gate);
+        let slots = leases.iter().map(|lease| Slot::key_of(execution, lease)).collect();
+        let verb = FreeSlots { policy: QuotaPolicy::key_of(namespace, quota), slots, index: &index };
+        let turn = self.locks().take(partition, verb.policy.clone()).await;
+        let opened = self.transact(partition, self.fresh_command(), &verb).await?;
+        drop(turn);
+        self.release_parked(namespace, &gate, opened).await;
+        Ok(())
+    }
+}
+
+/// What can refuse work and remembers where it is parked.
+pub(crate) trait Gate: ff_core::Indexed {
+    /// Where something is parked.
+    fn parked(&mut self) -> &mut Parked;
+    /// How many can run now.
+    fn room(&self, now: i64) -> u64;
+}
+
+impl Gate for Budget {
+    fn parked(&mut self) -> &mut Parked {
+        &mut self.parked_in
+    }
+    fn room(&self, _: i64) -> u64 {
+        self.release_count()
+    }
+}
+
+impl Gate for QuotaPolicy {
+    fn parked(&mut self) -> &mut Parked {
+        &mut self.parked_in
+    }
+    fn room(&self, now: i64) -> u64 {
+        self.release_count(now)
+    }
+}
+
+/// Adds partitions to a gate's memory. If the gate is open by now, the memory is taken instead.
+struct NoteParked<G> {
+    key: Key,
+    index: IndexName,
+    places: Vec<Partition>,
+    /// The gate is known to be open; what is left waits for the next time.
+    left: bool,
+    gate: std::marker::PhantomData<fn() -> G>,
+}
+
+impl<G> NoteParked<G> {
+    fn new(key: Key, index: IndexName, places: Vec<Partition>) -> Self {
+        Self { key, index, places, left: false, gate: std::marker::PhantomData }
+    }
+
+    fn left(key: Key, index: IndexName, places: Vec<Partition>) -> Self {
+        Self { left: true, ..Self::new(key, index, places) }
+    }
+}
+
+impl<G: Gate + Send> Command for NoteParked<G> {
+    type Outcome = Opened;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<Opened> {
+        // A gate that does not exist has no memory; its creation looks everywhere.
+        let Some(loaded) = tx.load::<G>(self.key.clone()).await? else { return Ok(Opened::default()) };
+        let mut gate = loaded.document;
+        let mut news = false;
+        for place in &self.places {
+            news |= gate.parked().add(place.number);
+        }
+        let room = gate.room(tx.now);
+        if !self.left && room > 0 {
+            let opened = Opened::take(gate.parked(), room, tx.engine.partitions());
+            tx.hint(crate::hint::Item::Gate(self.index.clone()));
+            tx.save(&gate);
+            return Ok(opened);
+        }
+        if news {
+            tx.save(&gate);
+        }
+        Ok(Opened::default())
+    }
+}
+
+/// Puts parked executions back into their queues.
+struct Unpark<'a> {
+    gate: &'a str,
+    keys: Vec<Key>,
+}
+
+impl Command for Unpark<'_> {
+    type Outcome = ();
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<()> {
+        for loaded in tx.load_many::<Execution>(self.keys.clone()).await?.into_iter().flatten() {
+            let mut execution = loaded.document;
+            if execution.parked_on == self.gate {
+                execution.unpark(tx.now);
+                tx.save_execution(&execution, Effects::default());
+            }
+        }
+        Ok(())
+    }
+}

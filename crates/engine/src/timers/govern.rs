@@ -1,0 +1,93 @@
+//! The timers of budgets and slots: usage returns to nothing, and slots whose claims never came are freed.
+
+use ff_core::budget::Budget;
+use ff_core::execution::Execution;
+use ff_core::index::{self, Due};
+use ff_core::slot::{Slot, SlotFate};
+use ff_core::{Document, Key, Partition, Result};
+
+use super::fire::repair_due;
+use crate::engine::Engine;
+use crate::hint::Item;
+use crate::scheduler::parking::Opened;
+use crate::transaction::{Command, Tx};
+
+impl Engine {
+    /// A budget's interval is over.
+    pub(super) async fn fire_budget(&self, partition: Partition, key: Key, score: i64) -> Result<()> {
+        let turn = self.locks().take(partition, key.clone()).await;
+        let reset = self.transact(partition, self.fresh_command(), &ResetWhenDue { key, score }).await?;
+        drop(turn);
+        if let Some((namespace, name, opened)) = reset {
+            self.release_parked(&namespace, &format!("b:{name}"), opened).await;
+        }
+        Ok(())
+    }
+
+    /// A slot whose claim was not seen: kept if the claim came about, freed if it no longer can.
+    pub(super) async fn fire_slot(&self, partition: Partition, key: Key, score: i64) -> Result<()> {
+        let orphan = self.transact(partition, self.fresh_command(), &JudgeSlot { key, score }).await?;
+        match orphan {
+            Some(slot) => self.free_slots(&slot.namespace, &slot.quota, &slot.execution, &[slot.lease]).await,
+            None => Ok(()),
+        }
+    }
+}
+
+struct ResetWhenDue {
+    key: Key,
+    score: i64,
+}
+
+impl Command for ResetWhenDue {
+    type Outcome = Option<(String, String, Opened)>;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<Self::Outcome> {
+        let Some(loaded) = tx.load::<Budget>(self.key.clone()).await? else {
+            tx.remove_stray(&self.key, Due::Timer.entry(&self.key, self.score));
+            return Ok(None);
+        };
+        let mut budget = loaded.document;
+        if !budget.reset_if_due(tx.now) {
+            let next = (budget.next_reset_at != 0).then_some(budget.next_reset_at);
+            repair_due(tx, &self.key, next, self.score);
+            return Ok(None);
+        }
+        let count = budget.release_count();
+        let opened = Opened::take(&mut budget.parked_in, count, tx.engine.partitions());
+        let (namespace, name) = (budget.namespace.clone(), budget.name.clone());
+        tx.hint(Item::Gate(index::blocked(&namespace, &format!("b:{name}"))));
+        tx.save(&budget);
+        Ok(Some((namespace, name, opened)))
+    }
+}
+
+struct JudgeSlot {
+    key: Key,
+    score: i64,
+}
+
+impl Command for JudgeSlot {
+    type Outcome = Option<Slot>;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<Option<Slot>> {
+        let Some(loaded) = tx.load::<Slot>(self.key.clone()).await? else {
+            tx.remove_stray(&self.key, Due::Timer.entry(&self.key, self.score));
+            return Ok(None);
+        };
+        let mut slot = loaded.document;
+        let home = slot.execution.partition();
+        let found = tx.engine.store().documents(home, vec![Execution::key_of(&slot.execution)]).await?;
+        let execution = found.into_iter().next().flatten().map(|stored| Execution::decode(&stored.body)).transpose()?;
+        let held = execution.filter(|execution| execution.uses_slot(&slot.lease)).map(|_| slot.lease);
+        match slot.fate(held.as_ref(), tx.now) {
+            SlotFate::Wait => repair_due(tx, &self.key, Some(slot.orphaned_at()), self.score),
+            SlotFate::Confirm => {
+                slot.confirm();
+                tx.save(&slot);
+            }
+            SlotFate::Free => return Ok(Some(slot)),
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,167 @@
+//! Reports of usage to budgets. Reports to one budget that arrive while a commit is under way share the next one: each
+//! keeps its own answer and its own dedup record, all in the commit that changes the budget.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+
+use ff_core::budget::Budget;
+use ff_core::usage::{ReportUsageResult, UsageRecord};
+use ff_core::{Code, Error, Result, index};
+use tokio::sync::oneshot;
+
+use crate::engine::Engine;
+use crate::hint::Item;
+use crate::scheduler::parking::Opened;
+use crate::transaction::{Command, Tx};
+
+/// Reports that share one commit.
+const REPORTS_PER_COMMIT: usize = 128;
+
+type BudgetName = (String, String);
+type Answer = Result<Option<ReportUsageResult>>;
+
+/// What was spent.
+#[derive(Debug, Clone)]
+pub(crate) struct Report {
+    pub(crate) usage: BTreeMap<String, i64>,
+    /// Empty for none.
+    pub(crate) dedup_key: String,
+    /// Charge only the dimensions that the budget has, and nothing if it has none of them.
+    pub(crate) only_known: bool,
+}
+
+struct Waiting {
+    report: Report,
+    answer: oneshot::Sender<Answer>,
+}
+
+/// Reports on their way, by budget. A budget is in the map while somebody commits for it.
+#[derive(Default)]
+pub(crate) struct Reports(Mutex<BTreeMap<BudgetName, Vec<Waiting>>>);
+
+impl Reports {
+    /// Queues a report; says whether its sender must see to the queue.
+    fn queue(&self, budget: &BudgetName, waiting: Waiting) -> bool {
+        let mut reports = self.0.lock().expect("no holder of this lock panics");
+        let first = !reports.contains_key(budget);
+        reports.entry(budget.clone()).or_default().push(waiting);
+        first
+    }
+
+    /// The next reports to commit; with none left the queue is closed.
+    fn take(&self, budget: &BudgetName) -> Vec<Waiting> {
+        let mut reports = self.0.lock().expect("no holder of this lock panics");
+        let Some(queue) = reports.get_mut(budget) else { return Vec::new() };
+        let count = queue.len().min(REPORTS_PER_COMMIT);
+        let taken: Vec<Waiting> = queue.drain(..count).collect();
+        if taken.is_empty() {
+            reports.remove(budget);
+        }
+        taken
+    }
+}
+
+impl Engine {
+    /// Charges a budget. `None`: the report names no dimension of the budget and did not insist.
+    pub(crate) async fn charge(&self, namespace: &str, name: &str, report: Report) -> Answer {
+        let budget = (namespace.to_owned(), name.to_owned());
+        let (answer, answered) = oneshot::channel();
+        if self.reports().queue(&budget, Waiting { report, answer }) {
+            // In a task of its own, so that a caller that goes away takes nobody else's report with it.
+            let engine = self.clone();
+            self.spawn_short(async move { engine.commit_reports(budget).await });
+        }
+        answered.await.unwrap_or_else(|_| Err(Error::of(Code::ShuttingDown)))
+    }
+
+    async fn commit_reports(&self, budget: BudgetName) {
+        let partition = self.partitions().budget_partition(&budget.0, &budget.1);
+        loop {
+            let waiting = self.reports().take(&budget);
+            if waiting.is_empty() {
+                return;
+            }
+            let (reports, senders): (Vec<Report>, Vec<_>) =
+                waiting.into_iter().map(|one| (one.report, one.answer)).unzip();
+            let verb = ReportAll { budget: &budget, reports: &reports };
+            let turn = self.locks().take(partition, Budget::key_of(&budget.0, &budget.1)).await;
+            let outcome = self.transact(partition, self.fresh_command(), &verb).await;
+            drop(turn);
+            match outcome {
+                Ok((answers, opened)) => {
+                    for (sender, answer) in senders.into_iter().zip(answers) {
+                        // Whoever no longer waits was counted all the same.
+                        let _ = sender.send(answer);
+                    }
+                    self.release_parked(&budget.0, &format!("b:{}", budget.1), opened).await;
+                }
+                Err(error) => {
+                    for sender in senders {
+                        let _ = sender.send(Err(error.clone()));
+                    }
+                }
+            }
+        }
+    }
+}
+
+struct ReportAll<'a> {
+    budget: &'a BudgetName,
+    reports: &'a [Report],
+}
+
+impl Command for ReportAll<'_> {
+    type Outcome = (Vec<Answer>, Opened);
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<Self::Outcome> {
+        let (namespace, name) = self.budget;
+        let key = Budget::key_of(namespace, name);
+        let Some(loaded) = tx.load::<Budget>(key.clone()).await? else {
+            let missing = Error::of(Code::BudgetNotFound).with("budget", name);
+            let answers = self.reports.iter().map(|_| Err(missing.clone())).collect();
+            return Ok((answers, Opened::default()));
+        };
+        let mut budget = loaded.document;
+        let before = budget.clone();
+        let keyed: BTreeSet<&str> =
+            self.reports.iter().map(|report| report.dedup_key.as_str()).filter(|key| !key.is_empty()).collect();
+        let records = keyed.iter().map(|dedup_key| UsageRecord::key_of(&key, dedup_key)).collect();
+        let found = tx.load_many::<UsageRecord>(records).await?;
+        let mut counted: BTreeSet<&str> =
+            keyed.into_iter().zip(found).filter(|(_, record)| record.is_some()).map(|(key, _)| key).collect();
+        let mut answers = Vec::with_capacity(self.reports.len());
+        for report in self.reports {
+            if counted.contains(report.dedup_key.as_str()) {
+                answers.push(Ok(Some(ReportUsageResult::AlreadyApplied)));
+                continue;
+            }
+            let mut usage = report.usage.clone();
+            if report.only_known {
+                usage.retain(|dimension, _| budget.definition.dimensions.contains_key(dimension));
+                if usage.is_empty() {
+                    answers.push(Ok(None));
+                    continue;
+                }
+            }
+            let answer = budget.report(&usage, tx.now);
+            if let Ok(answer) = &answer
+                && !report.dedup_key.is_empty()
+                && let Some(record) = UsageRecord::of(&budget, &report.dedup_key, answer, tx.now)
+            {
+                tx.create_until(&record, record.expires_at(tx.engine.options().dedup_window_ms));
+                counted.insert(&report.dedup_key);
+            }
+            answers.push(answer.map(Some));
+        }
+        let mut opened = Opened::default();
+        if budget.opened_since(&before) {
+            let count = budget.release_count();
+            opened = Opened::take(&mut budget.parked_in, count, tx.engine.partitions());
+            tx.hint(Item::Gate(index::blocked(namespace, &format!("b:{name}"))));
+        }
+        if budget != before {
+            tx.save(&budget);
+        }
+        Ok((answers, opened))
+    }
+}

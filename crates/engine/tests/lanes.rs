@@ -1,0 +1,83 @@
+//! Lanes: what they let through, and that everybody learns of it.
+
+mod support;
+
+use ff_core::lane::LaneState;
+use ff_core::op::{
+    Complete, ConfigureLane, CreateExecution, DisableLane, DrainLane, GetExecution, ListLanes, PauseLane, ResumeLane,
+};
+use ff_core::{BlockingReason, Code, EligibilityState, PublicState};
+use ff_engine::Options;
+use serde_json::json;
+use support::Harness;
+
+#[tokio::test(start_paused = true)]
+async fn a_paused_lane_lets_running_work_finish_and_starts_nothing_until_it_is_resumed() {
+    let h = Harness::start().await;
+    h.submit(json!({})).await;
+    let running = h.claim().await.unwrap();
+    let next = h.submit(json!({})).await;
+    h.must::<PauseLane>(json!({ "lane": "default", "reason": "deploy" })).await;
+    assert!(h.claim_with(json!({ "wait_ms": 2_000 })).await.is_none());
+    let view = h.must::<GetExecution>(json!({ "execution_id": next })).await;
+    assert_eq!(view.state.eligibility_state, EligibilityState::BlockedByLaneState);
+    assert_eq!(view.public_state, PublicState::Waiting);
+    h.must::<Complete>(json!({ "execution_id": running.execution_id, "fence": running.fence })).await;
+    let began = h.engine.now();
+    let (task, _) = tokio::join!(h.claim(), async {
+        h.pass(3_000).await;
+        h.must::<ResumeLane>(json!({ "lane": "default" })).await
+    });
+    assert_eq!(task.unwrap().execution_id, next);
+    assert!(h.engine.now() - began < 3_100, "whoever waits is woken");
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disabled_lane_refuses_submissions_and_a_draining_one_is_worked_off() {
+    let h = Harness::start().await;
+    let id = h.submit(json!({ "lane": "old" })).await;
+    h.must::<DrainLane>(json!({ "lane": "old" })).await;
+    assert_eq!(h.refused::<CreateExecution>(json!({ "kind": "t", "lane": "old" })).await, Code::LaneDisabled);
+    assert_eq!(h.claim_with(json!({ "lanes": ["old"] })).await.unwrap().execution_id, id);
+    h.must::<DisableLane>(json!({ "lane": "old" })).await;
+    assert_eq!(h.refused::<CreateExecution>(json!({ "kind": "t", "lane": "old" })).await, Code::LaneDisabled);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn lanes_in_use_and_configured_ones_are_listed_by_name() {
+    let h = Harness::start().await;
+    h.submit(json!({ "lane": "b" })).await;
+    h.must::<ConfigureLane>(json!({ "lane": "a", "state": "paused" })).await;
+    h.must::<ConfigureLane>(json!({ "lane": "c" })).await;
+    let lanes = h.must::<ListLanes>(json!({})).await.items;
+    let shown: Vec<_> = lanes.iter().map(|lane| (lane.name.as_str(), lane.state)).collect();
+    assert_eq!(shown, [("a", LaneState::Paused), ("b", LaneState::Active), ("c", LaneState::Active)]);
+    let page = h.must::<ListLanes>(json!({ "limit": 1, "cursor": "a" })).await;
+    assert_eq!((page.items[0].name.as_str(), page.next_cursor.as_deref()), ("b", Some("b")));
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_closed_list_has_no_other_lanes() {
+    let h = Harness::with(Options { lanes: Some(vec!["only".into()]), ..Options::default() }).await;
+    assert_eq!(h.refused::<CreateExecution>(json!({ "kind": "t", "lane": "x" })).await, Code::LaneNotFound);
+    assert_eq!(h.refused::<PauseLane>(json!({ "lane": "x" })).await, Code::LaneNotFound);
+    assert_eq!(h.must::<ListLanes>(json!({})).await.items[0].name, "only");
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_can_run_is_shown_as_such_and_is_in_nobodys_way() {
+    let h = Harness::start().await;
+    let gpu = h.submit(json!({ "required_capabilities": ["gpu"], "priority": 100 })).await;
+    let plain = h.submit(json!({})).await;
+    assert_eq!(h.claim().await.unwrap().execution_id, plain);
+    let view = h.must::<GetExecution>(json!({ "execution_id": gpu })).await;
+    assert_eq!(view.state.eligibility_state, EligibilityState::BlockedByRoute);
+    assert_eq!(view.state.blocking_reason, BlockingReason::WaitingForCapableWorker);
+    let capable = h.claim_with(json!({ "capabilities": ["gpu", "x"], "wait_ms": 0 })).await.unwrap();
+    assert_eq!(capable.execution_id, gpu);
+    h.finish().await;
+}

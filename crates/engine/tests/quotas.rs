@@ -1,0 +1,172 @@
+//! Quotas: how many start within a window, how many run at once.
+
+mod support;
+
+use ff_core::op::{Complete, CreateQuota, Delay, Fail, GetExecution, GetQuota, ListQuotas};
+use ff_core::{Code, PublicState};
+use serde_json::{Value, json};
+use support::{Harness, START};
+
+async fn claim_now(h: &Harness) -> Option<ff_core::op::view::Task> {
+    h.claim_with(json!({ "wait_ms": 0 })).await
+}
+
+async fn in_use(h: &Harness) -> u32 {
+    h.must::<GetQuota>(json!({ "name": "q" })).await.in_use
+}
+
+async fn submit(h: &Harness, more: Value) -> ff_core::ExecutionId {
+    let mut args = json!({ "quota_policy_id": "q" });
+    args.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    h.submit(args).await
+}
+
+fn slots(h: &Harness) -> usize {
+    h.store.inspect(|contents| {
+        let slot = |key: &ff_core::Key| key.kind() == ff_core::index::kind::SLOT;
+        contents.partitions().map(|(_, c)| c.documents().filter(|(key, _)| slot(key)).count()).sum()
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_third_start_within_the_window_waits_until_it_opens() {
+    let h = Harness::start().await;
+    h.must::<CreateQuota>(json!({ "name": "q", "window_seconds": 10, "max_requests": 2 })).await;
+    for _ in 0..3 {
+        submit(&h, json!({})).await;
+    }
+    let first = claim_now(&h).await.unwrap();
+    let second = claim_now(&h).await.unwrap();
+    assert!(claim_now(&h).await.is_none());
+    let opens_at = h.must::<GetQuota>(json!({ "name": "q" })).await.opens_at.unwrap();
+    let third = h.claim_with(json!({ "wait_ms": 20_000 })).await.unwrap();
+    assert!(third.execution_id != first.execution_id && third.execution_id != second.execution_id);
+    let now = h.engine.now();
+    assert!((opens_at..opens_at + 200).contains(&now), "opened at {}, ran at {}", opens_at - START, now - START);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_execution_is_shown_as_rate_limited() {
+    let h = Harness::start().await;
+    h.must::<CreateQuota>(json!({ "name": "q", "max_requests": 1 })).await;
+    submit(&h, json!({})).await;
+    claim_now(&h).await.unwrap();
+    let second = submit(&h, json!({})).await;
+    assert!(claim_now(&h).await.is_none());
+    let view = h.must::<GetExecution>(json!({ "execution_id": second })).await;
+    assert_eq!(view.public_state, PublicState::RateLimited);
+    assert!(view.blocking_detail.unwrap().contains("quota q"));
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_second_runs_the_moment_the_first_gives_up_its_slot() {
+    for how in ["complete", "fail", "delay", "lose"] {
+        let h = Harness::start().await;
+        h.must::<CreateQuota>(json!({ "name": "q", "max_concurrent": 1 })).await;
+        let policy = json!({ "retry": { "max_retries": 0 } });
+        let first = submit(&h, json!({ "policy": policy, "priority": 1 })).await;
+        let task = h.claim_with(json!({ "lease_ttl_ms": 2000 })).await.unwrap();
+        let second = submit(&h, json!({ "priority": 2 })).await;
+        let began = h.engine.now();
+        let (taken, ()) = tokio::join!(h.claim(), async {
+            h.pass(1_000).await;
+            assert_eq!(h.state(&second).await, PublicState::RateLimited, "{how}");
+            let call = json!({ "execution_id": first, "fence": task.fence });
+            match how {
+                "complete" => drop(h.must::<Complete>(call).await),
+                "fail" => {
+                    drop(h.must::<Fail>(json!({ "execution_id": first, "fence": task.fence, "reason": "x" })).await)
+                }
+                "delay" => {
+                    let delay = json!({ "execution_id": first, "fence": task.fence, "delay_ms": 60_000 });
+                    drop(h.must::<Delay>(delay).await);
+                }
+                _ => {}
+            }
+        });
+        let taken = taken.unwrap();
+        assert_eq!(taken.execution_id, second, "{how}");
+        let waited = h.engine.now() - began;
+        assert!(waited <= 2_100, "{how}: it ran after {waited} ms");
+        h.must::<Complete>(json!({ "execution_id": second, "fence": taken.fence })).await;
+        h.pass(10).await;
+        assert_eq!((in_use(&h).await, slots(&h)), (0, 0), "{how}");
+        h.finish().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn racing_claimers_never_pass_the_limit_and_no_slot_leaks() {
+    let h = Harness::start().await;
+    h.must::<CreateQuota>(json!({ "name": "q", "max_concurrent": 5 })).await;
+    for _ in 0..60 {
+        submit(&h, json!({})).await;
+    }
+    let running = std::sync::atomic::AtomicUsize::new(0);
+    let order = std::sync::atomic::Ordering::SeqCst;
+    let worker = |number: usize| {
+        let (h, running) = (&h, &running);
+        async move {
+            let mut done = 0;
+            while let Some(task) = h.claim_with(json!({ "instance_id": format!("w-{number}"), "wait_ms": 5_000 })).await
+            {
+                let now = running.fetch_add(1, order) + 1;
+                assert!(now <= 5, "{now} run at once");
+                h.pass(50).await;
+                running.fetch_sub(1, order);
+                h.must::<Complete>(json!({ "execution_id": task.execution_id, "fence": task.fence })).await;
+                done += 1;
+            }
+            done
+        }
+    };
+    let done: usize = futures_util::future::join_all((0..64).map(worker)).await.into_iter().sum();
+    assert_eq!(done, 60);
+    h.pass(20).await;
+    assert_eq!((in_use(&h).await, slots(&h)), (0, 0));
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_slot_of_a_live_lease_is_kept_past_the_age_of_orphans() {
+    let h = Harness::start().await;
+    h.must::<CreateQuota>(json!({ "name": "q", "max_concurrent": 1 })).await;
+    let id = submit(&h, json!({})).await;
+    let task = claim_now(&h).await.unwrap();
+    h.pass(11_000).await;
+    assert_eq!((in_use(&h).await, slots(&h)), (1, 1));
+    h.must::<Complete>(json!({ "execution_id": id, "fence": task.fence })).await;
+    h.pass(10).await;
+    assert_eq!((in_use(&h).await, slots(&h)), (0, 0));
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_lapses_gives_its_slot_back() {
+    let h = Harness::start().await;
+    h.must::<CreateQuota>(json!({ "name": "q", "max_concurrent": 1 })).await;
+    submit(&h, json!({})).await;
+    let ask = json!({ "instance_id": "w-1", "lanes": ["default"], "mode": "grant", "grant_ttl_ms": 20_000 });
+    assert_eq!(h.must::<ff_core::op::Claim>(ask).await.grants.len(), 1);
+    h.pass(15_000).await;
+    assert_eq!(in_use(&h).await, 1, "an outstanding grant keeps its slot");
+    h.pass(5_100).await;
+    assert_eq!((in_use(&h).await, slots(&h)), (0, 0));
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quota_that_does_not_exist_parks_until_it_does() {
+    let h = Harness::start().await;
+    let id = submit(&h, json!({})).await;
+    assert!(claim_now(&h).await.is_none());
+    assert_eq!(h.state(&id).await, PublicState::RateLimited);
+    h.must::<CreateQuota>(json!({ "name": "q" })).await;
+    assert_eq!(claim_now(&h).await.unwrap().execution_id, id);
+    assert_eq!((in_use(&h).await, slots(&h)), (0, 0), "without a limit nothing is recorded");
+    assert_eq!(h.must::<ListQuotas>(json!({})).await.items.len(), 1);
+    assert_eq!(h.refused::<CreateQuota>(json!({ "name": "q", "max_requests": 1 })).await, Code::DefinitionConflict);
+    h.finish().await;
+}
