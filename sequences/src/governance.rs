@@ -1,0 +1,162 @@
+//! Budgets, quotas, capabilities, priorities, holds and lanes: who runs when.
+
+use ff_core::Code;
+use serde_json::{Value, json};
+
+use crate::world::{World, merged, text};
+
+pub(crate) async fn s15_an_exhausted_budget_blocks_until_it_opens(w: World) {
+    w.must("create_budget", json!({ "name": "team", "dimensions": { "tokens": { "hard": 100 } } })).await;
+    let report = async |amount: i64, key: &str| {
+        w.must("report_budget_usage", json!({ "name": "team", "usage": { "tokens": amount }, "dedup_key": key })).await
+    };
+    assert_eq!(report(60, "a").await["outcome"], "ok");
+    assert_eq!(report(60, "a").await["outcome"], "already_applied", "the same key twice counts once");
+    assert_eq!(report(40, "b").await["outcome"], "ok");
+    let breach = report(1, "c").await;
+    assert_eq!((breach["outcome"].as_str(), breach["current"].as_i64(), breach["limit"].as_i64()),
+               (Some("hard_breach"), Some(100), Some(100)));
+    assert_eq!(w.must("get_budget", json!({ "name": "team" })).await["usage"]["tokens"], 100);
+    let id = w.submit(json!({ "budget_ids": ["team"] })).await;
+    w.nothing_to_claim().await;
+    w.becomes(&id, "rate_limited").await;
+    let explained = w.must("explain_execution", json!({ "execution_id": id })).await;
+    assert!(explained["reasons"][0]["message"].as_str().is_some_and(|message| message.contains("team")), "{explained}");
+    w.must("reset_budget", json!({ "name": "team" })).await;
+    let task = w.claim().await;
+    w.complete(&id, &task["fence"], json!(1)).await;
+    assert_eq!(report(99, "d").await["outcome"], "ok");
+    assert_eq!(report(50, "e").await["outcome"], "hard_breach");
+    let blocked = w.submit(json!({ "budget_ids": ["team"] })).await;
+    w.nothing_to_claim().await;
+    w.becomes(&blocked, "rate_limited").await;
+    w.must("set_budget_limits", json!({ "name": "team", "dimensions": { "tokens": { "hard": 1_000 } } })).await;
+    let task = w.claim().await;
+    assert_eq!(task["execution_id"], json!(blocked), "a raised limit lets it run");
+    w.complete(&blocked, &task["fence"], json!(1)).await;
+}
+
+pub(crate) async fn s16_a_quota_holds_its_window_and_its_slots(w: World) {
+    w.must("create_quota", json!({ "name": "rate", "window_seconds": 1, "max_requests": 2 })).await;
+    for _ in 0..3 {
+        w.submit(json!({ "quota_policy_id": "rate" })).await;
+    }
+    for _ in 0..2 {
+        let task = w.claim().await;
+        w.complete(&text(&task["execution_id"]), &task["fence"], json!(1)).await;
+    }
+    w.nothing_to_claim().await;
+    let limited = w.must("list_executions", json!({ "state": "rate_limited" })).await;
+    assert_eq!(limited["items"].as_array().map(Vec::len), Some(1), "{limited}");
+    let third = text(&limited["items"][0]["execution_id"]);
+    let explained = w.must("explain_execution", json!({ "execution_id": third })).await;
+    assert!(explained["next_change_at"].is_i64(), "the time it opens is known: {explained}");
+    let task = w.claim().await;
+    assert_eq!(task["execution_id"], json!(third), "it runs by itself once the window has moved on");
+    w.complete(&third, &task["fence"], json!(1)).await;
+
+    w.must("create_quota", json!({ "name": "one", "max_concurrent": 1 })).await;
+    for ending in ["complete", "fail", "suspend", "revoke"] {
+        let first = w.submit(json!({ "quota_policy_id": "one" })).await;
+        let task = w.claim().await;
+        let second = w.submit(json!({ "quota_policy_id": "one" })).await;
+        w.nothing_to_claim().await;
+        let held = json!({ "execution_id": first, "fence": task["fence"] });
+        match ending {
+            "complete" => drop(w.must("complete", held).await),
+            "fail" => drop(w.must("fail", merged(held, json!({ "reason": "broke", "retry_after_ms": 600_000 }))).await),
+            "suspend" => {
+                let suspend = json!({ "reason": "signal", "condition": { "any": [] } });
+                drop(w.must("suspend", merged(held, suspend)).await);
+            }
+            _ => {
+                w.must("hold_execution", json!({ "execution_id": first })).await;
+                drop(w.must("revoke_lease", json!({ "execution_id": first })).await);
+            }
+        }
+        let next = w.claim().await;
+        assert_eq!(next["execution_id"], json!(second), "the slot comes back after {ending}");
+        w.complete(&second, &next["fence"], json!(1)).await;
+    }
+}
+
+pub(crate) async fn s17_a_requirement_waits_for_its_worker_and_blocks_nobody(w: World) {
+    let gpu = w.submit(json!({ "required_capabilities": ["gpu"], "priority": 100 })).await;
+    let plain = w.submit(json!({})).await;
+    let task = w.claim().await;
+    assert_eq!(task["execution_id"], json!(plain), "what nobody here can run stands in nobody's way");
+    w.complete(&plain, &task["fence"], json!(1)).await;
+    w.is(&gpu, "waiting").await;
+    assert_eq!(w.get(&gpu).await["state"]["eligibility_state"], "blocked_by_route");
+    let explained = w.must("explain_execution", json!({ "execution_id": gpu })).await;
+    assert!(explained.to_string().contains("gpu"), "{explained}");
+    let capable = w.claim_with(json!({ "capabilities": ["gpu", "ssd"] })).await.expect("a capable worker takes it");
+    w.complete(&gpu, &capable["fence"], json!(1)).await;
+}
+
+pub(crate) async fn s24_priority_then_age_decides(w: World) {
+    let mut ids = Vec::new();
+    for priority in [0, 0, 10, 5] {
+        ids.push(w.submit(json!({ "priority": priority })).await);
+    }
+    w.must("change_priority", json!({ "execution_id": ids[1], "priority": 7 })).await;
+    for expected in [2, 1, 3, 0] {
+        let task = w.claim().await;
+        assert_eq!(task["execution_id"], json!(ids[expected]));
+        w.complete(&ids[expected], &task["fence"], json!(1)).await;
+    }
+    w.refused("change_priority", json!({ "execution_id": ids[0], "priority": 1 }), Code::ExecutionTerminal).await;
+}
+
+pub(crate) async fn s26_it_runs_when_nothing_holds_it(w: World) {
+    let (resumed, fence) = w.in_hand(json!({})).await;
+    let suspend = json!({ "execution_id": resumed, "fence": fence, "reason": "signal", "condition": { "any": [] } });
+    let suspended = w.must("suspend", suspend).await;
+    let signal = json!({ "execution_id": resumed, "waitpoint_id": suspended["waitpoint_id"],
+        "token": suspended["token"], "name": "go", "resume_delay_ms": 300 });
+    w.must("deliver_signal", signal).await;
+    w.is(&resumed, "delayed").await;
+    assert_eq!(w.get(&resumed).await["state"]["blocking_reason"], "waiting_for_resume_delay");
+    w.must("hold_execution", json!({ "execution_id": resumed })).await;
+    let waited = async || w.get(&resumed).await["held_by"] == json!(["blocked_by_operator"]);
+    w.until("the delay is over", waited).await;
+    w.nothing_to_claim().await;
+    w.must("release_execution", json!({ "execution_id": resumed })).await;
+    let task = w.claim().await;
+    assert_eq!((task["execution_id"].as_str(), task["claim_kind"].as_str()), (Some(resumed.as_str()), Some("resumed")));
+    w.complete(&resumed, &task["fence"], json!(1)).await;
+
+    let later = json!({ "kind": "test", "delay_until": 4_000_000_000_000i64 });
+    let nodes = json!([{ "name": "a", "request": { "kind": "test" } }, { "name": "b", "request": later }]);
+    let flow = w.must("create_flow", json!({ "nodes": nodes, "edges": [{ "from": "a", "to": "b" }] })).await;
+    let (a, b) = (text(&flow["executions"]["a"]), text(&flow["executions"]["b"]));
+    w.is(&b, "waiting_children").await;
+    let task = w.claim().await;
+    w.complete(&a, &task["fence"], json!(1)).await;
+    w.becomes(&b, "delayed").await;
+    w.nothing_to_claim().await;
+    w.must("cancel_execution", json!({ "execution_id": b })).await;
+}
+
+pub(crate) async fn s27_a_lane_is_paused_resumed_and_disabled(w: World) {
+    let (running, fence) = w.in_hand(json!({})).await;
+    let lane = json!({ "lane": "default" });
+    w.must("pause_lane", merged(lane.clone(), json!({ "reason": "maintenance" }))).await;
+    let waiting = w.submit(json!({})).await;
+    // A pause holds everywhere within a second of its answer.
+    w.until("the pause holds", async || w.claim_with(json!({ "wait_ms": 0 })).await.is_none()).await;
+    assert_eq!(w.get(&waiting).await["state"]["eligibility_state"], "blocked_by_lane_state");
+    w.complete(&running, &fence, json!("running work goes on")).await;
+    let claim = w.claim_with(json!({ "wait_ms": 10_000 }));
+    let (task, _) = tokio::join!(claim, w.must("resume_lane", lane.clone()));
+    let task: Value = task.expect("a resumed lane gives out its work");
+    assert_eq!(task["execution_id"], json!(waiting));
+    w.complete(&waiting, &task["fence"], json!(1)).await;
+    w.must("disable_lane", lane.clone()).await;
+    let refused = async || {
+        let answer = w.call("create_execution", json!({ "kind": "test" })).await;
+        answer.is_err_and(|error| error.code == Code::LaneDisabled)
+    };
+    w.until("submissions are refused", refused).await;
+    w.must("resume_lane", lane).await;
+}

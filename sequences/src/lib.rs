@@ -1,0 +1,99 @@
+//! What every operation means, as sequences of calls with their answers.
+//!
+//! The sequences speak JSON to an [`Api`], so that the same thirty run in process and over HTTP, on every store.
+//! Each works in a namespace of its own; all thirty may run at once on one deployment.
+
+mod flows;
+mod governance;
+mod leases;
+mod lifecycle;
+mod suspension;
+mod world;
+
+pub use world::{Api, InProcess, World};
+
+use ff_engine::env::BoxFuture;
+
+/// One sequence.
+#[derive(Clone, Copy)]
+pub struct Sequence {
+    /// What it shows.
+    pub name: &'static str,
+    /// Runs it; panics where an answer differs.
+    pub run: fn(World) -> BoxFuture<'static, ()>,
+}
+
+macro_rules! sequences {
+    ($($module:ident :: $name:ident),* $(,)?) => {
+        /// Every sequence, in the order of the contract.
+        pub const SEQUENCES: &[Sequence] = &[
+            $( Sequence { name: stringify!($name), run: |world| Box::pin($module::$name(world)) }, )*
+        ];
+
+        /// Declares one test for each sequence: `ff_sequences::tests!(open())`, where `open()` answers with an `Api`
+        /// and something to keep alive.
+        #[macro_export]
+        macro_rules! tests {
+            ($open:expr) => {
+                $(
+                    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                    async fn $name() {
+                        let (api, _alive) = $open.await;
+                        $crate::run(stringify!($name), api).await;
+                    }
+                )*
+            };
+        }
+    };
+}
+
+sequences! {
+    lifecycle::s01_a_task_is_created_claimed_renewed_and_completed,
+    lifecycle::s02_a_failure_is_retried_once_and_then_final,
+    leases::s03_a_lost_lease_is_reclaimed_and_too_many_fail,
+    leases::s04_an_old_holder_is_refused_everywhere,
+    leases::s05_a_repeated_call_has_one_effect,
+    suspension::s06_a_signal_resumes_the_same_attempt,
+    suspension::s07_conditions_count_what_they_say,
+    suspension::s08_a_signal_key_counts_once,
+    suspension::s09_buffered_signals_satisfy_a_suspension_at_once,
+    suspension::s10_each_timeout_behaviour_does_its_own,
+    flows::s11_a_join_waits_for_all_and_a_failure_skips,
+    flows::s12_a_quorum_lets_run_or_cancels_and_can_be_impossible,
+    flows::s13_results_are_passed_and_parents_come_back,
+    flows::s14_cancelling_a_flow_ends_every_member,
+    governance::s15_an_exhausted_budget_blocks_until_it_opens,
+    governance::s16_a_quota_holds_its_window_and_its_slots,
+    governance::s17_a_requirement_waits_for_its_worker_and_blocks_nobody,
+    lifecycle::s18_deadlines_and_attempt_timeouts,
+    lifecycle::s19_every_end_can_be_replayed,
+    suspension::s20_a_rotated_secret_verifies_for_its_grace,
+    lifecycle::s21_a_stream_is_appended_read_tailed_and_closed,
+    leases::s22_a_revoked_lease_is_told_to_its_holder,
+    lifecycle::s23_cancel_ends_every_state,
+    governance::s24_priority_then_age_decides,
+    lifecycle::s25_a_key_names_one_execution,
+    governance::s26_it_runs_when_nothing_holds_it,
+    governance::s27_a_lane_is_paused_resumed_and_disabled,
+    lifecycle::s28_retention_removes_everything,
+    leases::s29_a_grant_reserves_for_one_worker,
+    leases::s30_a_heartbeat_renews_each_lease_on_its_own,
+}
+
+static QUIET: tokio::sync::RwLock<()> = tokio::sync::RwLock::const_new(());
+
+/// Runs one sequence by name in a fresh namespace.
+pub async fn run(name: &str, api: std::sync::Arc<dyn Api>) {
+    let sequence = SEQUENCES.iter().find(|sequence| sequence.name == name).expect("the macro names only sequences");
+    // Rotating a secret with next to no grace is felt by everybody on the deployment.
+    let (mut alone, mut together) = (None, None);
+    if sequence.name.starts_with("s20") {
+        alone = Some(QUIET.write().await);
+    } else {
+        together = Some(QUIET.read().await);
+    }
+    let world = World::new(api, sequence.name);
+    let bounded = tokio::time::timeout(std::time::Duration::from_secs(60), (sequence.run)(world)).await;
+    assert!(bounded.is_ok(), "{name} did not end within a minute");
+    drop((alone.take(), together.take()));
+}

@@ -1,0 +1,184 @@
+//! What a sequence acts on: an API, a namespace, and short ways to say common things.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use ff_core::{Code, Error, Result};
+use ff_engine::env::BoxFuture;
+use ff_engine::{Caller, Engine};
+use serde_json::{Map, Value, json};
+
+/// A way to call operations by name, with arguments and answers as JSON.
+pub trait Api: Send + Sync + 'static {
+    /// Calls an operation.
+    fn call<'a>(&'a self, operation: &'a str, args: Value) -> BoxFuture<'a, Result<Value>>;
+}
+
+/// Calls an engine in this process.
+pub struct InProcess(pub Engine);
+
+impl Api for InProcess {
+    fn call<'a>(&'a self, operation: &'a str, args: Value) -> BoxFuture<'a, Result<Value>> {
+        macro_rules! dispatch {
+            ($($module:ident $name:ident;)*) => {
+                match operation {
+                    $( <ff_core::op::$name as ff_core::op::Operation>::NAME => Box::pin(async move {
+                        let args = serde_json::from_str(&args.to_string())
+                            .map_err(|error| Error::new(Code::Invalid, error.to_string()))?;
+                        let outcome = self.0.call::<ff_core::op::$name>(&Caller::system(), args).await?;
+                        serde_json::to_value(outcome).map_err(|error| Error::new(Code::Internal, error.to_string()))
+                    }), )*
+                    unknown => panic!("there is no operation {unknown}"),
+                }
+            };
+        }
+        ff_core::operations!(dispatch)
+    }
+}
+
+/// A namespace of its own on some deployment.
+#[derive(Clone)]
+pub struct World {
+    api: Arc<dyn Api>,
+    /// The namespace; part of every name a sequence makes.
+    pub namespace: String,
+}
+
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
+impl World {
+    pub(crate) fn new(api: Arc<dyn Api>, name: &str) -> Self {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let short = name.split('_').next().unwrap_or(name);
+        Self { api, namespace: format!("{short}-{}-{number}", std::process::id()) }
+    }
+
+    /// Calls an operation; the namespace is added where the operation takes one.
+    pub(crate) async fn call(&self, operation: &str, mut args: Value) -> Result<Value> {
+        const NAMESPACED: &[&str] = &[
+            "create_execution", "claim", "claim_from_grant", "claim_from_reclaim_grant", "return_grant", "create_flow",
+            "create_budget", "get_budget", "set_budget_limits", "report_budget_usage", "reset_budget", "create_quota",
+            "get_quota", "pause_lane", "resume_lane", "drain_lane", "disable_lane", "configure_lane", "list_executions",
+            "register_worker", "heartbeat_worker", "deregister_worker", "list_workers", "list_events", "list_lanes",
+        ];
+        if NAMESPACED.contains(&operation) {
+            object(&mut args).entry("namespace").or_insert_with(|| json!(self.namespace));
+        }
+        self.api.call(operation, args).await
+    }
+
+    /// A call that must succeed.
+    pub(crate) async fn must(&self, operation: &str, args: Value) -> Value {
+        match self.call(operation, args.clone()).await {
+            Ok(answer) => answer,
+            Err(error) => panic!("{operation} {args}: {error:?}"),
+        }
+    }
+
+    /// A call that must be refused with this code; answers with the details.
+    pub(crate) async fn refused(&self, operation: &str, args: Value, code: Code) -> Map<String, Value> {
+        match self.call(operation, args.clone()).await {
+            Ok(answer) => panic!("{operation} {args} must be refused with {code}, but answered {answer}"),
+            Err(error) => {
+                assert_eq!(error.code, code, "{operation} {args}: {error:?}");
+                error.details
+            }
+        }
+    }
+
+    /// Submits an execution of kind `test`; answers with its id.
+    pub(crate) async fn submit(&self, more: Value) -> String {
+        let answer = self.must("create_execution", merged(json!({ "kind": "test" }), more)).await;
+        text(&answer["execution_id"])
+    }
+
+    /// Claims one task, waiting for it; panics when there is none.
+    pub(crate) async fn claim(&self) -> Value {
+        self.claim_with(json!({})).await.unwrap_or_else(|| panic!("{}: nothing was claimable", self.namespace))
+    }
+
+    /// Claims one task with more arguments; `None` when nothing was claimable for the wait.
+    pub(crate) async fn claim_with(&self, more: Value) -> Option<Value> {
+        let args = json!({ "instance_id": "w-1", "lanes": ["default"], "wait_ms": 10_000 });
+        self.must("claim", merged(args, more)).await["tasks"].as_array_mut().and_then(Vec::pop)
+    }
+
+    /// Nothing can be claimed now.
+    pub(crate) async fn nothing_to_claim(&self) {
+        let task = self.claim_with(json!({ "wait_ms": 0 })).await;
+        assert!(task.is_none(), "claimed {task:?}");
+    }
+
+    /// Submits and claims: an execution in hand.
+    pub(crate) async fn in_hand(&self, more: Value) -> (String, Value) {
+        let id = self.submit(more).await;
+        let task = self.claim().await;
+        assert_eq!(task["execution_id"], json!(id));
+        (id, task["fence"].clone())
+    }
+
+    /// Completes with a JSON result.
+    pub(crate) async fn complete(&self, id: &str, fence: &Value, result: Value) -> Value {
+        self.must("complete", json!({ "execution_id": id, "fence": fence, "result": result })).await
+    }
+
+    /// Fails in a way that is not retried.
+    pub(crate) async fn fail_for_good(&self, task: &Value) {
+        let args = json!({ "execution_id": task["execution_id"], "fence": task["fence"], "reason": "broke" });
+        let answer = self.must("fail", args).await;
+        assert_eq!(answer["outcome"], "terminal_failed", "{answer}");
+    }
+
+    /// Everything `get` shows.
+    pub(crate) async fn get(&self, id: &str) -> Value {
+        self.must("get_execution", json!({ "execution_id": id })).await
+    }
+
+    /// The public state.
+    pub(crate) async fn state(&self, id: &str) -> String {
+        text(&self.must("get_state", json!({ "execution_id": id })).await["public_state"])
+    }
+
+    /// The state is this now.
+    pub(crate) async fn is(&self, id: &str, state: &str) {
+        assert_eq!(self.state(id).await, state, "{id}");
+    }
+
+    /// The state becomes this: the engine acts on its own, so the sequence looks until it has.
+    pub(crate) async fn becomes(&self, id: &str, state: &str) {
+        self.until(&format!("{id} is {state}"), async || self.state(id).await == state).await;
+    }
+
+    /// Looks again and again until something holds; gives up after fifteen seconds. The only place that waits by time.
+    pub(crate) async fn until(&self, what: &str, mut holds: impl AsyncFnMut() -> bool) {
+        for _ in 0..1_500 {
+            if holds().await {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("{}: gave up waiting until {what}", self.namespace);
+    }
+}
+
+/// A policy without retries.
+pub(crate) fn no_retries() -> Value {
+    json!({ "policy": { "retry": { "max_retries": 0 } } })
+}
+
+/// One object with the fields of both.
+pub(crate) fn merged(mut base: Value, more: Value) -> Value {
+    let more = more.as_object().expect("a sequence merges objects").clone();
+    object(&mut base).extend(more);
+    base
+}
+
+/// The text of a JSON string.
+pub(crate) fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_else(|| panic!("{value} is not a text")).to_owned()
+}
+
+fn object(value: &mut Value) -> &mut Map<String, Value> {
+    value.as_object_mut().expect("arguments are objects")
+}
