@@ -12,7 +12,8 @@ mod world;
 
 pub use world::{Api, InProcess, World};
 
-use ff_engine::env::BoxFuture;
+use std::future::Future;
+use std::pin::Pin;
 
 /// One sequence.
 #[derive(Clone, Copy)]
@@ -20,7 +21,7 @@ pub struct Sequence {
     /// What it shows.
     pub name: &'static str,
     /// Runs it; panics where an answer differs.
-    pub run: fn(World) -> BoxFuture<'static, ()>,
+    pub run: fn(World) -> Pin<Box<dyn Future<Output = ()>>>,
 }
 
 macro_rules! sequences {
