@@ -143,7 +143,8 @@ pub(crate) async fn s14_cancelling_a_flow_ends_every_member(w: World) {
     let held_lease = w.claim().await;
     let suspended = w.submit(member(json!({}))).await;
     let task = w.claim().await;
-    let suspend = json!({ "execution_id": suspended, "fence": task["fence"], "reason": "signal", "condition": { "any": [] } });
+    let suspend =
+        json!({ "execution_id": suspended, "fence": task["fence"], "reason": "signal", "condition": { "any": [] } });
     w.must("suspend", suspend).await;
     let delayed = w.submit(member(json!({ "delay_until": 4_000_000_000_000i64 }))).await;
     let waiting = w.submit(member(json!({}))).await;

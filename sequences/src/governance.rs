@@ -14,8 +14,10 @@ pub(crate) async fn s15_an_exhausted_budget_blocks_until_it_opens(w: World) {
     assert_eq!(report(60, "a").await["outcome"], "already_applied", "the same key twice counts once");
     assert_eq!(report(40, "b").await["outcome"], "ok");
     let breach = report(1, "c").await;
-    assert_eq!((breach["outcome"].as_str(), breach["current"].as_i64(), breach["limit"].as_i64()),
-               (Some("hard_breach"), Some(100), Some(100)));
+    assert_eq!(
+        (breach["outcome"].as_str(), breach["current"].as_i64(), breach["limit"].as_i64()),
+        (Some("hard_breach"), Some(100), Some(100))
+    );
     assert_eq!(w.must("get_budget", json!({ "name": "team" })).await["usage"]["tokens"], 100);
     let id = w.submit(json!({ "budget_ids": ["team"] })).await;
     w.nothing_to_claim().await;

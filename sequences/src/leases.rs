@@ -73,8 +73,11 @@ pub(crate) async fn s05_a_repeated_call_has_one_effect(w: World) {
     let complete = json!({ "execution_id": id, "fence": fence, "result": 1 });
     let first = w.must("complete", complete.clone()).await;
     assert_eq!(w.must("complete", complete).await, first);
-    let other = merged(json!({ "execution_id": id }), json!({ "fence": { "attempt": 0, "epoch": 1,
-        "lease_id": "00000000-0000-7000-8000-000000000001" } }));
+    let other = merged(
+        json!({ "execution_id": id }),
+        json!({ "fence": { "attempt": 0, "epoch": 1,
+        "lease_id": "00000000-0000-7000-8000-000000000001" } }),
+    );
     w.refused("complete", other, Code::ExecutionNotActive).await;
 
     let (id, fence) = w.in_hand(json!({})).await;
@@ -94,8 +97,10 @@ pub(crate) async fn s05_a_repeated_call_has_one_effect(w: World) {
     let suspend = json!({ "execution_id": id, "fence": fence, "reason": "signal", "condition": condition, "idempotency_key": "s" });
     let first = w.must("suspend", suspend.clone()).await;
     let again = w.must("suspend", suspend).await;
-    assert_eq!((&again["suspension_id"], &again["waitpoint_id"], &again["token"]),
-               (&first["suspension_id"], &first["waitpoint_id"], &first["token"]));
+    assert_eq!(
+        (&again["suspension_id"], &again["waitpoint_id"], &again["token"]),
+        (&first["suspension_id"], &first["waitpoint_id"], &first["token"])
+    );
     let signal = json!({ "execution_id": id, "waitpoint_id": first["waitpoint_id"], "token": first["token"],
         "name": "go", "idempotency_key": "g" });
     assert_eq!(w.must("deliver_signal", signal.clone()).await["outcome"], "triggered_resume");
@@ -107,7 +112,8 @@ pub(crate) async fn s05_a_repeated_call_has_one_effect(w: World) {
     let again = w.must("claim", merged(claim, json!({ "retry": true }))).await;
     assert_eq!(again["tasks"][0]["fence"], first["tasks"][0]["fence"], "{again}");
     let fence = &first["tasks"][0]["fence"];
-    let append = json!({ "execution_id": id, "fence": fence, "first_sequence": 1, "frames": [{ "type": "t", "payload": "a" }] });
+    let append =
+        json!({ "execution_id": id, "fence": fence, "first_sequence": 1, "frames": [{ "type": "t", "payload": "a" }] });
     let one = w.must("append_frames", append.clone()).await;
     assert_eq!(w.must("append_frames", append).await, one);
     let stream = w.must("read_stream", json!({ "execution_id": id, "attempt": 0 })).await;
@@ -116,7 +122,8 @@ pub(crate) async fn s05_a_repeated_call_has_one_effect(w: World) {
 }
 
 pub(crate) async fn s22_a_revoked_lease_is_told_to_its_holder(w: World) {
-    w.must("register_worker", json!({ "instance_id": "w-1", "worker_id": "w", "lanes": ["default"], "nonce": "n" })).await;
+    w.must("register_worker", json!({ "instance_id": "w-1", "worker_id": "w", "lanes": ["default"], "nonce": "n" }))
+        .await;
     let (id, fence) = w.in_hand(json!({})).await;
     let revoked = w.must("revoke_lease", json!({ "execution_id": id })).await;
     assert_eq!((revoked["outcome"].as_str(), &revoked["lease_id"]), (Some("revoked"), &fence["lease_id"]));
@@ -125,7 +132,10 @@ pub(crate) async fn s22_a_revoked_lease_is_told_to_its_holder(w: World) {
     w.refused("complete", json!({ "execution_id": id, "fence": fence }), Code::LeaseRevoked).await;
     let beat = json!({ "instance_id": "w-1", "nonce": "n", "leases": [{ "execution_id": id, "fence": fence }] });
     let beat = w.must("heartbeat_worker", beat).await;
-    assert_eq!((beat["leases"][0]["outcome"].as_str(), beat["leases"][0]["reason"].as_str()), (Some("lost"), Some("revoked")));
+    assert_eq!(
+        (beat["leases"][0]["outcome"].as_str(), beat["leases"][0]["reason"].as_str()),
+        (Some("lost"), Some("revoked"))
+    );
     assert_eq!(w.must("revoke_lease", json!({ "execution_id": id })).await["outcome"], "already_revoked");
     let task = w.claim().await;
     assert_eq!(task["claim_kind"], "reclaim");
@@ -162,7 +172,8 @@ pub(crate) async fn s29_a_grant_reserves_for_one_worker(w: World) {
 }
 
 pub(crate) async fn s30_a_heartbeat_renews_each_lease_on_its_own(w: World) {
-    w.must("register_worker", json!({ "instance_id": "w-1", "worker_id": "w", "lanes": ["default"], "nonce": "n" })).await;
+    w.must("register_worker", json!({ "instance_id": "w-1", "worker_id": "w", "lanes": ["default"], "nonce": "n" }))
+        .await;
     let mut leases = Vec::new();
     for _ in 0..20 {
         let (id, fence) = short_lease(&w, json!({})).await;

@@ -132,14 +132,18 @@ pub(crate) async fn s23_cancel_ends_every_state(w: World) {
     w.must("hold_execution", json!({ "execution_id": held })).await;
     let (active, fence) = w.in_hand(json!({})).await;
     let (suspended, other) = w.in_hand(json!({})).await;
-    let suspend = json!({ "execution_id": suspended, "fence": other, "reason": "approval", "condition": { "any": [] } });
+    let suspend =
+        json!({ "execution_id": suspended, "fence": other, "reason": "approval", "condition": { "any": [] } });
     w.must("suspend", suspend).await;
     for id in [&waiting, &delayed, &held, &active, &suspended] {
         let answer = w.must("cancel_execution", json!({ "execution_id": id, "reason": "enough" })).await;
         assert_eq!(answer["outcome"], "cancelled", "{answer}");
         w.is(id, "cancelled").await;
         let again = w.must("cancel_execution", json!({ "execution_id": id })).await;
-        assert_eq!((again["outcome"].as_str(), again["public_state"].as_str()), (Some("already_terminal"), Some("cancelled")));
+        assert_eq!(
+            (again["outcome"].as_str(), again["public_state"].as_str()),
+            (Some("already_terminal"), Some("cancelled"))
+        );
     }
     w.refused("complete", json!({ "execution_id": active, "fence": fence }), Code::LeaseRevoked).await;
     w.nothing_to_claim().await;

@@ -95,7 +95,8 @@ pub(crate) async fn s10_each_timeout_behaviour_does_its_own(w: World) {
         ("escalate", "suspended"),
     ] {
         let (id, fence) = w.in_hand(json!({})).await;
-        let condition = json!({ "condition": { "any": [{ "name": "go" }] }, "timeout_ms": 50, "timeout_behavior": behavior });
+        let condition =
+            json!({ "condition": { "any": [{ "name": "go" }] }, "timeout_ms": 50, "timeout_behavior": behavior });
         let suspended = suspend(&w, &id, &fence, condition).await;
         match behavior {
             "escalate" => {

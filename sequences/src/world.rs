@@ -57,10 +57,31 @@ impl World {
     /// Calls an operation; the namespace is added where the operation takes one.
     pub(crate) async fn call(&self, operation: &str, mut args: Value) -> Result<Value> {
         const NAMESPACED: &[&str] = &[
-            "create_execution", "claim", "claim_from_grant", "claim_from_reclaim_grant", "return_grant", "create_flow",
-            "create_budget", "get_budget", "set_budget_limits", "report_budget_usage", "reset_budget", "create_quota",
-            "get_quota", "pause_lane", "resume_lane", "drain_lane", "disable_lane", "configure_lane", "list_executions",
-            "register_worker", "heartbeat_worker", "deregister_worker", "list_workers", "list_events", "list_lanes",
+            "create_execution",
+            "claim",
+            "claim_from_grant",
+            "claim_from_reclaim_grant",
+            "return_grant",
+            "create_flow",
+            "create_budget",
+            "get_budget",
+            "set_budget_limits",
+            "report_budget_usage",
+            "reset_budget",
+            "create_quota",
+            "get_quota",
+            "pause_lane",
+            "resume_lane",
+            "drain_lane",
+            "disable_lane",
+            "configure_lane",
+            "list_executions",
+            "register_worker",
+            "heartbeat_worker",
+            "deregister_worker",
+            "list_workers",
+            "list_events",
+            "list_lanes",
         ];
         if NAMESPACED.contains(&operation) {
             object(&mut args).entry("namespace").or_insert_with(|| json!(self.namespace));
