@@ -9,8 +9,7 @@ use ff_core::lease::ClaimKind;
 use ff_core::op::create_flow::Outcome as Created;
 use ff_core::op::view::Task;
 use ff_core::op::{
-    AddExecutionToFlow, ApplyDependencyToChild, CancelFlow, Complete, CreateExecution, CreateFlow, Fail, GetExecution,
-    GetFlow, GetFlowGraph, ListFlows, ListUpstreams, ReplayExecution, StageDependencyEdge, WaitChildren,
+    CancelFlow, Complete, CreateExecution, CreateFlow, Fail, GetExecution, GetFlow, ListUpstreams, WaitChildren,
 };
 use ff_core::{BlockingReason, Code, EdgeRole, EdgeState, ExecutionId, FlowId, PublicState};
 use serde_json::{Value, json};

@@ -46,7 +46,7 @@ impl Command for Verb<'_> {
         let unsatisfied_count = unsatisfied(&child.join);
         tx.save(&edge);
         tx.save_execution(&child, effects);
-        cancel_siblings(tx, &child).await?;
+        cancel_siblings(tx, &child, &[]).await?;
         Ok(Outcome::Applied { unsatisfied_count })
     }
 }

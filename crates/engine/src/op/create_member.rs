@@ -93,7 +93,8 @@ impl Command for CreateMember<'_> {
         save_flow(tx, &flow);
         write_new(tx, &child, self.submission.blob.clone());
         tx.apply(&child.id, effects);
-        cancel_siblings(tx, &child).await?;
+        let upstreams: Vec<_> = self.args.dependencies.iter().map(|dependency| dependency.upstream).collect();
+        cancel_siblings(tx, &child, &upstreams).await?;
         let public_state = child.public_state();
         Ok(Outcome { execution_id: child.id, duplicate: false, flow_id: Some(flow.id), public_state })
     }

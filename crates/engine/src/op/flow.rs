@@ -226,13 +226,15 @@ pub(crate) fn connect(
 }
 
 /// Cancels what a child's decided join no longer needs, as much as one commit may hold. What is left over goes when
-/// the next of them ends.
-pub(crate) async fn cancel_siblings(tx: &mut Tx<'_>, child: &Execution) -> Result<()> {
+/// the next of them ends. `fresh` are upstreams whose edges this very commit makes.
+pub(crate) async fn cancel_siblings(tx: &mut Tx<'_>, child: &Execution, fresh: &[ExecutionId]) -> Result<()> {
     if !wants_siblings_cancelled(child) {
         return Ok(());
     }
     let reason = sibling_reason(child);
-    for id in open_upstreams(tx, child, limits::RESOLVE_CHUNK).await? {
+    let mut siblings = open_upstreams(tx, child, limits::RESOLVE_CHUNK).await?;
+    siblings.extend_from_slice(fresh);
+    for id in siblings.into_iter().take(limits::RESOLVE_CHUNK) {
         let Some(mut sibling) = tx.find_execution(&id).await? else { continue };
         let mut effects = Effects::default();
         if cancel_member(tx, &mut sibling, reason, &mut effects).await? {

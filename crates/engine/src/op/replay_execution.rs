@@ -51,7 +51,7 @@ impl Command for Verb<'_> {
             }
         }
         tx.save_execution(&execution, effects);
-        cancel_siblings(tx, &execution).await?;
+        cancel_siblings(tx, &execution, &[]).await?;
         Ok(answer(&execution))
     }
 }

@@ -49,6 +49,42 @@ impl Engine {
     }
 }
 
+impl Engine {
+    /// Does to one member, found in a queue, what the cancellation of its flow will do to all.
+    pub(crate) async fn stop_with_flow(&self, member: &Execution) -> Result<()> {
+        self.transact(member.id.partition(), self.fresh_command(), &TellOne { member }).await
+    }
+}
+
+struct TellOne<'a> {
+    member: &'a Execution,
+}
+
+impl Command for TellOne<'_> {
+    type Outcome = ();
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<()> {
+        let Some(mut member) = tx.find_execution(&self.member.id).await? else { return Ok(()) };
+        let Some(id) = member.flow.filter(|_| member.is_eligible()) else { return Ok(()) };
+        let key = Flow::key_of(&id);
+        let flow = tx.load::<Flow>(key.clone()).await?.map(|loaded| loaded.document);
+        tx.pin(&key);
+        match flow {
+            Some(Flow { cancellation: Some(cancellation), .. }) => {
+                tell(tx, member, &cancellation).await?;
+            }
+            Some(flow) if flow.admits_claims() => {}
+            // A trace of damage: without a flow that goes on it must not run, nor stand in the way of others.
+            _ => {
+                if member.pause_with_flow("its flow is gone or has ended", tx.now) {
+                    tx.save_execution(&member, Effects::default());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
 enum Told {
     /// The flow's cancellation is complete.
     Finished,

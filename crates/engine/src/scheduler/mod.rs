@@ -238,9 +238,9 @@ impl Engine {
             Some(flow) => match self.flow_admits(flow, &candidate.execution).await {
                 Ok(Some(admitted)) => Some(admitted),
                 Ok(None) => {
-                    // Its flow was cancelled and will see to it; until then it is nobody's.
+                    // Its flow was cancelled. It leaves the queue here and now, or it would be found again and again.
                     self.release_unused_slot(&candidate.execution, lease_id, slot).await;
-                    self.resolve_soon(flow.partition(), Flow::key_of(flow));
+                    self.stop_with_flow(&candidate.execution).await?;
                     return Ok(Try::Aside);
                 }
                 Err(error) => {

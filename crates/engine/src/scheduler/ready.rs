@@ -179,6 +179,11 @@ impl Ready {
             let lane = &criteria.lanes[(first_lane + turn) % lanes];
             while picked.len() < count {
                 let Some((id, unfetched)) = self.best_queue(criteria, lane) else { break };
+                if unfetched && fetch.is_empty() && !picked.is_empty() {
+                    // Everything picked is at least as good as what is yet to be read. To read first would only bring
+                    // the same head again when more is wanted than one read returns.
+                    return Pick::Candidates(picked);
+                }
                 if unfetched {
                     fetch.push(id.clone());
                     if let Some(queue) = self.queues.get_mut(&id) {
