@@ -5,7 +5,8 @@ use ff_core::op::Claim;
 use ff_core::op::claim::{Args, ClaimMode, Outcome};
 use ff_core::op::view::Task;
 use ff_core::worker::Worker;
-use ff_core::{LeaseId, Result, ResumeSignal, SignalId, limits};
+use ff_core::{Code, Error, LeaseId, Result, ResumeSignal, SignalId, limits};
+use futures_util::future::{Either, select};
 use tokio::sync::oneshot;
 
 use super::payload::Which;
@@ -50,6 +51,7 @@ impl Engine {
             ttl_ms: args.lease_ttl_ms.unwrap_or(limits::LEASE_TTL_DEFAULT_MS),
             wait_ms: args.wait_ms.unwrap_or(0),
             grant_ttl_ms,
+            gone: Default::default(),
         }
     }
 
@@ -59,27 +61,27 @@ impl Engine {
         let (mut reply, answer) = oneshot::channel();
         let engine = self.clone();
         self.spawn_short(async move {
-            let work = Box::pin(engine.take_work(&ask));
-            let closed = Box::pin(reply.closed());
-            let taken = match futures_util::future::select(work, closed).await {
-                futures_util::future::Either::Left((taken, _)) => taken,
-                futures_util::future::Either::Right(((), work)) => {
-                    // The caller has gone. What is under way is finished, so that nothing is taken unseen.
-                    engine.scheduler().ready().wake_all();
-                    drop(work);
-                    return;
+            let taken = match select(Box::pin(engine.take_work(&ask)), Box::pin(reply.closed())).await {
+                Either::Left((taken, _)) => taken,
+                Either::Right(((), work)) => {
+                    // A commit that is under way may take something; it is awaited, so that nothing is taken unseen.
+                    ask.gone.say();
+                    work.await
                 }
             };
-            let undelivered = match reply.send(taken) {
-                Ok(()) => return,
-                Err(undelivered) => undelivered,
+            let outcome = match &taken {
+                Ok(taken) => engine.tasks(taken.clone()).await,
+                Err(error) => Err(error.clone()),
             };
-            if let Ok(undelivered) = undelivered {
-                engine.give_back(undelivered).await;
+            let failed = outcome.is_err();
+            let undelivered = reply.send(outcome).is_err();
+            if let Ok(taken) = taken
+                && (failed || undelivered)
+            {
+                engine.give_back(taken).await;
             }
         });
-        let taken = answer.await.map_err(|_| ff_core::Error::of(ff_core::Code::ShuttingDown))??;
-        self.tasks(taken).await
+        answer.await.map_err(|_| Error::of(Code::ShuttingDown))?
     }
 
     /// Hands back what nobody received: the same attempt, nothing counted.

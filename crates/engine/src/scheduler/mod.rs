@@ -9,7 +9,8 @@ pub(crate) mod parking;
 pub(crate) mod ready;
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use ff_core::event::Effects;
 use ff_core::execution::{Claim, ClaimedAttempt, Execution};
@@ -17,6 +18,8 @@ use ff_core::flow::Flow;
 use ff_core::lease::ClaimGrant;
 use ff_core::{Document, Key, LeaseId, Result};
 use ff_store::{ConflictReason, Query, Scan, Version};
+use futures_util::future::select;
+use tokio::sync::Notify;
 
 use self::admission::{Admission, BudgetsRead};
 use self::ready::{Candidate, Criteria, Pick, QueueId, Ready};
@@ -30,6 +33,9 @@ const FETCH_LIMIT: usize = 64;
 const LOOK_AGAIN_MS: i64 = 30_000;
 /// Work whose budgets or quota cannot be read is passed over for this long.
 const UNREADABLE_MS: i64 = 1_000;
+
+/// Members of a cancelled flow are left to their flow for this long before they are looked at again.
+const ASIDE_MS: i64 = 1_000;
 
 /// The scheduler's memory.
 #[derive(Default)]
@@ -74,6 +80,26 @@ pub(crate) struct Ask {
     pub(crate) wait_ms: i64,
     /// Grants of this length instead of leases.
     pub(crate) grant_ttl_ms: Option<i64>,
+    /// The caller has gone: what is under way is finished, and nothing more is waited for.
+    pub(crate) gone: Arc<Gone>,
+}
+
+/// Says that a caller no longer waits for its answer.
+#[derive(Debug, Default)]
+pub(crate) struct Gone {
+    said: AtomicBool,
+    wake: Notify,
+}
+
+impl Gone {
+    pub(crate) fn say(&self) {
+        self.said.store(true, Ordering::SeqCst);
+        self.wake.notify_one();
+    }
+
+    fn is_said(&self) -> bool {
+        self.said.load(Ordering::SeqCst)
+    }
 }
 
 /// What was taken.
@@ -96,22 +122,24 @@ impl Engine {
                 return Ok(taken);
             }
             let left = deadline - self.env().now_ms();
-            if left <= 0 {
+            if left <= 0 || ask.gone.is_said() {
                 return Ok(Vec::new());
             }
             self.scheduler().ready().wait_again(waiting.number);
             let gate = self.scheduler().ready().next_gate_opening().map(|until| (until - self.now()).max(1));
             let patience = left.min(gate.unwrap_or(LOOK_AGAIN_MS)).min(LOOK_AGAIN_MS);
-            env::within(self.env_handle(), patience, wake.notified()).await;
+            let woken = select(Box::pin(wake.notified()), Box::pin(ask.gone.wake.notified()));
+            env::within(self.env_handle(), patience, woken).await;
         }
     }
 
     /// Takes what is there now.
     async fn take_ready(&self, ask: &Ask) -> Result<Vec<Taken>> {
         let criteria = self.open_lanes(&ask.criteria).await?;
-        let first_lane = self.scheduler().turn.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let first_lane = self.scheduler().turn.fetch_add(1, Ordering::Relaxed);
         let mut free = ask.lease_ids.clone();
         let mut taken = Vec::new();
+        let mut failed = None;
         let mut budgets = BudgetsRead::default();
         while !free.is_empty() {
             let pick = self.scheduler().ready().pick(&criteria, first_lane, free.len(), self.now());
@@ -128,9 +156,15 @@ impl Engine {
                             // Known not to have been applied: the id may name another lease.
                             Ok(None) => free.push(lease_id),
                             // Unknown: the caller repeats with the same ids and finds out.
-                            Err(error) if taken.is_empty() => return Err(error),
-                            Err(error) => tracing::warn!(%error, "a claim's outcome is unknown"),
+                            Err(error) => failed = Some(error),
                         }
+                    }
+                    if let Some(error) = failed.take() {
+                        if taken.is_empty() {
+                            return Err(error);
+                        }
+                        tracing::warn!(%error, "the outcome of one of several claims is unknown");
+                        break;
                     }
                 }
             }
@@ -153,7 +187,8 @@ impl Engine {
     /// Reads the heads of queues, all at once. A partition that cannot be read is passed over this round.
     async fn fetch(&self, queues: Vec<QueueId>) {
         let reads = queues.into_iter().map(|id| async move {
-            let scan = Scan::first(id.index.clone(), FETCH_LIMIT).with_documents();
+            let mut scan = Scan::first(id.index.clone(), FETCH_LIMIT).with_documents();
+            scan.after = self.scheduler().ready().read_after(&id);
             (self.read(id.partition, vec![Query::Scan(scan)]).await, id)
         });
         for (answer, id) in futures_util::future::join_all(reads).await {
@@ -172,6 +207,7 @@ impl Engine {
                 }
             };
             let complete = page.entries.len() < FETCH_LIMIT;
+            let last = page.entries.last().map(|entry| (entry.score, entry.member.clone()));
             let mut head = Vec::with_capacity(page.entries.len());
             for entry in page.entries {
                 let Some(stored) = entry.document else { continue };
@@ -188,7 +224,7 @@ impl Engine {
                     }
                 }
             }
-            self.scheduler().ready().fetched(&id, head, complete);
+            self.scheduler().ready().fetched(&id, head, last, complete);
         }
     }
 
@@ -203,7 +239,8 @@ impl Engine {
             let result = self.try_candidate(ask, &candidate, lease_id, budgets).await;
             let mut ready = self.scheduler().ready();
             match &result {
-                Ok(Try::Taken(_) | Try::Aside) => ready.settled(&candidate),
+                Ok(Try::Taken(_)) => ready.settled(&candidate),
+                Ok(Try::Aside) => ready.put_aside(&candidate, self.now() + ASIDE_MS),
                 // What was parked may be back in its queue by now.
                 Ok(Try::Parked | Try::Lost) | Err(_) => ready.lost(&candidate),
             }

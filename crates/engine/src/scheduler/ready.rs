@@ -68,6 +68,8 @@ struct Queue {
     fetching: bool,
     /// The best score announced since that read began, which it may not have seen.
     missed: Option<i64>,
+    /// The head holds only what cannot be taken now: the next read begins behind it.
+    read_after: Option<(i64, Key)>,
 }
 
 impl Queue {
@@ -128,6 +130,8 @@ pub(crate) struct Ready {
     by_lane: BTreeMap<(String, String), BTreeSet<QueueId>>,
     /// Candidates handed out and not yet settled; a fetch must not hand them out again.
     in_flight: BTreeSet<(Partition, Key)>,
+    /// Members of cancelled flows, which their flow is about to take out of the queue; left alone until then.
+    aside: BTreeMap<(Partition, Key), i64>,
     /// Gates that refused, until when.
     closed_gates: BTreeMap<(String, String), i64>,
     waiters: BTreeMap<u64, Waiter>,
@@ -163,7 +167,14 @@ impl Ready {
         if !self.queues.contains_key(id) {
             let name = QueueName::parse(&id.index)?;
             self.by_lane.entry((name.namespace.clone(), name.lane.clone())).or_default().insert(id.clone());
-            let queue = Queue { name, buffer: BTreeMap::new(), unfetched: None, fetching: false, missed: None };
+            let queue = Queue {
+                name,
+                buffer: BTreeMap::new(),
+                unfetched: None,
+                fetching: false,
+                missed: None,
+                read_after: None,
+            };
             self.queues.insert(id.clone(), queue);
         }
         self.queues.get_mut(id)
@@ -172,6 +183,7 @@ impl Ready {
     /// The best work for a claimer, or what must be read to find it. `first_lane` begins the turn among the lanes.
     pub(crate) fn pick(&mut self, criteria: &Criteria, first_lane: usize, count: usize, now: i64) -> Pick {
         self.closed_gates.retain(|_, until| *until > now);
+        self.aside.retain(|_, until| *until > now);
         let mut picked = Vec::new();
         let mut fetch = Vec::new();
         let lanes = criteria.lanes.len();
@@ -234,20 +246,26 @@ impl Ready {
         best.map(|(_, id, must_fetch)| (id.clone(), must_fetch))
     }
 
-    /// A read of a queue's head has come back: `complete` when it was the whole queue.
-    pub(crate) fn fetched(&mut self, id: &QueueId, head: Vec<Candidate>, complete: bool) {
+    /// Where the next read of a queue begins; `None` for its head.
+    pub(crate) fn read_after(&self, id: &QueueId) -> Option<(i64, Key)> {
+        self.queues.get(id).and_then(|queue| queue.read_after.clone())
+    }
+
+    /// A read of a queue has come back: what it found, the last entry it saw, and whether that was the whole queue.
+    pub(crate) fn fetched(&mut self, id: &QueueId, found: Vec<Candidate>, last: Option<(i64, Key)>, complete: bool) {
         let Some(queue) = self.queues.get_mut(id) else { return };
         queue.fetching = false;
         queue.buffer.clear();
-        let last = head.last().map(|candidate| candidate.execution.queue_score());
-        for candidate in head {
-            let key = Execution::key_of(&candidate.execution.id);
-            if !self.in_flight.contains(&(id.partition, key.clone())) {
-                queue.buffer.insert((candidate.execution.queue_score(), key), candidate);
+        for candidate in found {
+            let place = (id.partition, Execution::key_of(&candidate.execution.id));
+            if !self.in_flight.contains(&place) && !self.aside.contains_key(&place) {
+                queue.buffer.insert((candidate.execution.queue_score(), place.1), candidate);
             }
         }
-        queue.unfetched = if complete { None } else { last };
+        queue.unfetched = if complete { None } else { last.as_ref().map(|(score, _)| *score) };
+        queue.read_after = if complete || !queue.buffer.is_empty() { None } else { last };
         if let Some(missed) = queue.missed.take() {
+            queue.read_after = None;
             queue.note(missed);
         }
         if queue.best().is_some() {
@@ -271,6 +289,14 @@ impl Ready {
         self.in_flight.remove(&(candidate.queue.partition, Execution::key_of(&candidate.execution.id)));
         self.forget_if_empty(&candidate.queue);
         self.wake_for(&candidate.queue);
+    }
+
+    /// A candidate that somebody else will take out of its queue.
+    pub(crate) fn put_aside(&mut self, candidate: &Candidate, until: i64) {
+        let place = (candidate.queue.partition, Execution::key_of(&candidate.execution.id));
+        self.in_flight.remove(&place);
+        self.aside.insert(place, until);
+        self.forget_if_empty(&candidate.queue);
     }
 
     /// A candidate lost to a conflict: what the store has of it now is unknown, so the queue is read again.
