@@ -174,7 +174,8 @@ pub(crate) async fn throughput(arguments: &Arguments) -> Result<()> {
     if let (Some(before), Some(after)) = (before, after) {
         let calls = after.calls - before.calls;
         figures["function_calls_per_task"] = json!((calls as f64 / tasks as f64 * 100.0).round() / 100.0);
-        figures["server_us_per_task"] = json!(((after.microseconds - before.microseconds) as f64 / tasks as f64).round());
+        figures["server_us_per_task"] =
+            json!(((after.microseconds - before.microseconds) as f64 / tasks as f64).round());
     }
     arguments.print("throughput", figures);
     engine.close().await;
@@ -203,7 +204,10 @@ pub(crate) async fn wake(arguments: &Arguments) -> Result<()> {
             complete(&engine, &task).await?;
         }
     }
-    arguments.print("wake", json!({ "submits": 200, "p50_ms": latencies.percentile_ms(50), "p99_ms": latencies.percentile_ms(99) }));
+    arguments.print(
+        "wake",
+        json!({ "submits": 200, "p50_ms": latencies.percentile_ms(50), "p99_ms": latencies.percentile_ms(99) }),
+    );
     engine.close().await;
     Ok(())
 }

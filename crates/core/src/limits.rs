@@ -201,7 +201,7 @@ pub const WAITPOINT_SECRETS_MAX: usize = 64;
 pub const FORGOTTEN_KIDS_MAX: usize = 10_000;
 
 /// Operations in one commit.
-pub const COMMIT_OPERATIONS_MAX: usize = 5_000;
+pub const COMMIT_OPERATIONS_MAX: usize = 50_000;
 /// Bytes in one commit.
 pub const COMMIT_MAX_BYTES: usize = 32 * 1024 * 1024;
 /// Bytes of a document key, an index member or a log name.

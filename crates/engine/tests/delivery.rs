@@ -46,3 +46,23 @@ async fn members_of_a_cancelled_flow_at_the_head_of_a_queue_block_nobody() {
     }
     h.finish().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_largest_graph_fits_one_call() {
+    let h = Harness::start().await;
+    let nodes: Vec<_> =
+        (0..1_000).map(|number| json!({ "name": format!("n{number}"), "request": { "kind": "test" } })).collect();
+    // Five edges from each node to the ones after it, as far as there are any.
+    let mut edges = Vec::new();
+    for from in 0..1_000 {
+        for to in from + 1..(from + 6).min(1_000) {
+            edges.push(json!({ "from": format!("n{from}"), "to": format!("n{to}") }));
+        }
+    }
+    let flow = h.must::<CreateFlow>(json!({ "nodes": nodes, "edges": edges })).await;
+    let ff_core::op::create_flow::Outcome::Created { executions, .. } = flow else { panic!("{flow:?}") };
+    assert_eq!(executions.len(), 1_000);
+    let task = h.claim().await.unwrap();
+    assert_eq!(task.node.as_deref(), Some("n0"));
+    h.finish().await;
+}
