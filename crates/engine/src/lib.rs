@@ -11,6 +11,7 @@ mod clock;
 mod cursor;
 mod engine;
 pub mod env;
+mod follow;
 mod hint;
 mod locks;
 mod logs;
@@ -29,5 +30,6 @@ mod transaction;
 mod usage;
 
 pub use engine::{Caller, Engine, Handle, Options};
+pub use follow::{Seen, Sight};
 pub use metrics::{BUCKETS_US, Histogram, Metrics};
 pub use reconcile::Reconciled;

@@ -336,10 +336,10 @@ impl<'e> Tx<'e> {
         self.apply(&execution.id, effects);
         self.executions.retain(|kept| kept.id != execution.id);
         self.executions.push(execution.clone());
-        // The end of an attempt closes its stream, and every tail of it wakes.
+        // The end of an attempt closes its stream, and every tail of it wakes; viewers also learn of a pause.
+        let paused = execution.state.attempt_state == ff_core::AttemptState::AttemptInterrupted;
         if let Some(attempt) = &execution.attempt
-            && attempt.ended_at != 0
-            && attempt.ended_at == execution.updated_at
+            && (paused || (attempt.ended_at != 0 && attempt.ended_at == execution.updated_at))
         {
             self.items.push(Item::Log(logs::frames(&execution.id, attempt.index)));
         }

@@ -1,6 +1,7 @@
 //! Who is calling, and from where.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use ff_core::{Code, Error, Result, Role};
 use ff_engine::Caller;
@@ -8,10 +9,14 @@ use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::{Response, Uri};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
+use tokio::time::Instant;
 
 use crate::app::App;
 use crate::config::Config;
 use crate::http::answer::{self, Body};
+
+/// A revocation holds everywhere within a second.
+const CONFIRMED_FOR: Duration = Duration::from_millis(500);
 
 /// A configured token. Only its digest is kept, so that no dump or log can show it.
 #[derive(Clone, PartialEq, Eq)]
@@ -37,7 +42,11 @@ impl std::fmt::Debug for TokenDigest {
 /// The caller behind a request. Without configured tokens (which only a loopback address allows) everybody on this
 /// machine is an administrator; a token that is sent all the same must be a good one.
 pub(crate) async fn authenticate(app: &App, headers: &HeaderMap) -> Result<Caller> {
-    let Some(bearer) = bearer(headers)? else {
+    identify(app, bearer(headers)?).await
+}
+
+async fn identify(app: &App, bearer: Option<&str>) -> Result<Caller> {
+    let Some(bearer) = bearer else {
         return if app.config.open() { Ok(local()) } else { Err(Error::of(Code::Unauthenticated)) };
     };
     let digest = TokenDigest::of(bearer);
@@ -47,6 +56,31 @@ pub(crate) async fn authenticate(app: &App, headers: &HeaderMap) -> Result<Calle
         return Ok(Caller { name: "api_token".into(), namespace: None, role: Role::Admin });
     }
     app.engine.authenticate(bearer).await
+}
+
+/// What a long-lived answer was asked with. A token that is revoked meanwhile must not see what comes later.
+pub(crate) struct Credential {
+    bearer: Option<String>,
+    confirmed: Instant,
+}
+
+impl Credential {
+    /// The credential of a request that was let in just now.
+    pub(crate) fn of(headers: &HeaderMap) -> Result<Self> {
+        Ok(Self { bearer: bearer(headers)?.map(str::to_owned), confirmed: Instant::now() })
+    }
+
+    /// Whether it must be looked at again.
+    pub(crate) fn is_stale(&self) -> bool {
+        self.confirmed.elapsed() >= CONFIRMED_FOR
+    }
+
+    /// Refuses it when it is no longer good.
+    pub(crate) async fn renew(&mut self, app: &App) -> Result<()> {
+        identify(app, self.bearer.as_deref()).await?;
+        self.confirmed = Instant::now();
+        Ok(())
+    }
 }
 
 fn local() -> Caller {

@@ -38,6 +38,8 @@ fn text(app: &App) -> String {
     page.family("flowfabric_open_streams", "gauge", "Places taken in the pools of open calls.");
     page.sample("flowfabric_open_streams", &[("pool", "stream_ops")], app.pools.stream_ops.taken() as u64);
     page.sample("flowfabric_open_streams", &[("pool", "sse")], app.pools.sse.taken() as u64);
+    page.family("flowfabric_stream_feeds", "gauge", "Executions whose streams are being viewed.");
+    page.sample("flowfabric_stream_feeds", &[], app.feeds.count() as u64);
     page.text
 }
 

@@ -78,7 +78,8 @@ where
             return Err(Error::of(Code::MethodNotAllowed).with("allowed", ["GET"]));
         }
         let caller = auth::authenticate(app, request.headers()).await?;
-        return sse::execution(app, caller, &execution_id, request.headers()).await;
+        let credential = auth::Credential::of(request.headers())?;
+        return sse::execution(app, caller, credential, &execution_id, request.headers()).await;
     }
     let Found { route, parameters } = Routes::all().find(request.method(), request.uri().path())?;
     let caller = auth::authenticate(app, request.headers()).await?;
@@ -89,7 +90,8 @@ where
     let text = arguments::merge(&route.shape, route.info.name, request)?;
     let accepts = |wanted: &str| accepts(&parts.headers, wanted);
     if route.info.name == sse::EVENTS && accepts(sse::EVENT_STREAM) {
-        return sse::events(app, route, caller, &text, &parts.headers);
+        let credential = auth::Credential::of(&parts.headers)?;
+        return sse::events(app, route, caller, credential, &text, &parts.headers).await;
     }
     (route.call)(app.clone(), route, caller, Asked { text, json_only: accepts("application/json") }).await
 }

@@ -9,7 +9,10 @@ macro_rules! mounted {
             get_execution GetExecution;
             get_state GetState;
             get_result GetResult;
+            list_executions ListExecutions;
             wait_execution WaitExecution;
+            list_attempts ListAttempts;
+            list_execution_events ListExecutionEvents;
             list_upstreams ListUpstreams;
             change_priority ChangePriority;
             set_tags SetTags;
@@ -24,6 +27,7 @@ macro_rules! mounted {
             delay Delay;
             wait_children WaitChildren;
             progress Progress;
+            append_frames AppendFrames;
             renew_leases RenewLeases;
             suspend Suspend;
             create_pending_waitpoint CreatePendingWaitpoint;
@@ -32,6 +36,9 @@ macro_rules! mounted {
             get_waitpoint_token GetWaitpointToken;
             close_waitpoint CloseWaitpoint;
             list_resume_signals ListResumeSignals;
+            read_stream ReadStream;
+            tail_stream TailStream;
+            read_summary ReadSummary;
             register_worker RegisterWorker;
             heartbeat_worker HeartbeatWorker;
             deregister_worker DeregisterWorker;
@@ -48,6 +55,7 @@ macro_rules! mounted {
             stage_dependency_edge StageDependencyEdge;
             apply_dependency_to_child ApplyDependencyToChild;
             cancel_flow CancelFlow;
+            list_events ListEvents;
             rotate_waitpoint_secret RotateWaitpointSecret;
             list_audit ListAudit;
             create_token CreateToken;

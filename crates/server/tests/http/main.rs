@@ -3,4 +3,5 @@
 mod metrics;
 mod refusals;
 mod slice;
+mod stream;
 mod support;

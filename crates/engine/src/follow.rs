@@ -1,0 +1,109 @@
+//! What a viewer of an execution's stream sees next, across its attempts. It costs the store nothing while nothing
+//! happens.
+
+use ff_core::execution::Execution;
+use ff_core::state::{AttemptState, BlockingReason, PublicState};
+use ff_core::stream::{FrameId, StreamFrame};
+use ff_core::{AttemptIndex, ExecutionId, Result};
+use ff_store::LogStart;
+
+use crate::engine::{Caller, Engine};
+use crate::{env, logs};
+
+/// What a viewer has seen already.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// The last frame; `n-0` when the viewer knows of attempt n and none of its frames.
+    pub after: FrameId,
+    /// That the attempt is paused.
+    pub paused: bool,
+}
+
+/// What comes next.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Sight {
+    /// Frames of the attempt the viewer is at.
+    Frames(Vec<StreamFrame>),
+    /// Another attempt has begun; what the one before it wrote is void.
+    Attempt(AttemptIndex),
+    /// The holder let go of the attempt, which will go on.
+    Paused {
+        /// The attempt.
+        attempt: AttemptIndex,
+        /// What it waits for.
+        reason: BlockingReason,
+        /// The same, for people.
+        detail: String,
+    },
+    /// The execution has ended, and everything was seen.
+    End(PublicState),
+    /// The time is up.
+    Nothing,
+}
+
+impl Engine {
+    /// The next thing a viewer sees, waiting for it if there is nothing yet.
+    pub async fn follow(
+        &self,
+        caller: &Caller,
+        id: &ExecutionId,
+        seen: Seen,
+        count: usize,
+        wait_ms: i64,
+    ) -> Result<Sight> {
+        self.check_id(id)?;
+        let deadline = self.env().now_ms() + wait_ms;
+        let at = seen.after.attempt;
+        let mut whole = self.listen_to(id.partition(), Execution::key_of(id));
+        let mut present = self.listen_to(id.partition(), logs::frames(id, at));
+        let mut next = self.listen_to(id.partition(), logs::frames(id, at.next()));
+        loop {
+            self.refuse_if_closing()?;
+            // The execution first: what was written before its end is in the log by then.
+            let (execution, _) = self.visible_execution(caller, id).await?;
+            let page = self.read_frames(&execution, at, seen.after.sequence, count).await?;
+            if !page.frames.is_empty() {
+                return Ok(Sight::Frames(page.frames));
+            }
+            if let Some(sight) = beside_frames(&execution, seen) {
+                return Ok(sight);
+            }
+            let left = deadline - self.env().now_ms();
+            if left <= 0 {
+                return Ok(Sight::Nothing);
+            }
+            let changes = futures_util::future::select_all([
+                Box::pin(whole.changed()) as env::BoxFuture<'_, ()>,
+                Box::pin(present.changed()),
+                Box::pin(next.changed()),
+            ]);
+            env::within(self.env_handle(), left, changes).await;
+        }
+    }
+
+    /// The last frame of the current attempt; `n-0` while it has none.
+    pub async fn stream_end(&self, id: &ExecutionId) -> Result<FrameId> {
+        let (execution, _) = self.visible_execution(&Caller::system(), id).await?;
+        let attempt = execution.attempt.as_ref().map_or(AttemptIndex(0), |attempt| attempt.index);
+        let page = self.store().log(id.partition(), logs::frames(id, attempt), LogStart::Before(u64::MAX), 1).await?;
+        Ok(FrameId { attempt, sequence: page.next.saturating_sub(1) })
+    }
+}
+
+/// What there is to see when the viewer has every frame of the attempt it is at.
+fn beside_frames(execution: &Execution, seen: Seen) -> Option<Sight> {
+    let at = seen.after.attempt;
+    let current = execution.attempt.as_ref();
+    if current.is_some_and(|current| current.index > at) {
+        return Some(Sight::Attempt(at.next()));
+    }
+    if execution.is_terminal() {
+        return Some(Sight::End(execution.public_state()));
+    }
+    let paused = execution.state.attempt_state == AttemptState::AttemptInterrupted;
+    (paused && !seen.paused).then(|| Sight::Paused {
+        attempt: at,
+        reason: execution.state.blocking_reason,
+        detail: execution.blocking_detail.clone(),
+    })
+}

@@ -1,0 +1,118 @@
+//! Streams and events while they grow, over SSE.
+//!
+//! A viewer first reads what it has missed from the store, then joins the feed of its execution, which reads once for
+//! all viewers. An event a viewer has seen already is passed over by its position; a viewer that falls behind reads
+//! from the store again. So there is neither a gap nor a duplicate, however often it reconnects.
+
+mod events;
+mod feed;
+mod viewer;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use ff_core::stream::FrameId;
+use ff_core::{Code, Error, ExecutionId, Result};
+use ff_engine::{Caller, Seen};
+use futures_util::Stream;
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::Frame;
+use hyper::{HeaderMap, Response, StatusCode};
+
+use crate::app::App;
+use crate::auth::Credential;
+use crate::http::answer::{self, Body};
+use crate::http::arguments;
+
+pub(crate) use events::events;
+pub(crate) use feed::Feeds;
+
+/// The operation that can answer with a stream of events.
+pub(crate) const EVENTS: &str = "list_events";
+/// The content type of SSE.
+pub(crate) const EVENT_STREAM: &str = "text/event-stream";
+/// A viewer hears something at least this often.
+const PING: Duration = Duration::from_secs(15);
+
+/// The execution whose stream a path names.
+pub(crate) fn stream_path(path: &str) -> Result<Option<String>> {
+    let id = path.strip_prefix("/v1/executions/").and_then(|rest| rest.strip_suffix("/stream"));
+    id.filter(|id| !id.is_empty() && !id.contains('/')).map(arguments::decode).transpose()
+}
+
+/// Shows the stream of an execution.
+pub(crate) async fn execution(
+    app: &Arc<App>,
+    caller: Caller,
+    credential: Credential,
+    execution_id: &str,
+    headers: &HeaderMap,
+) -> Result<Response<Body>> {
+    let id: ExecutionId = execution_id.parse()?;
+    let after = match last_event_id(headers)? {
+        Some(last) => last.parse().map_err(|_| Error::invalid("Last-Event-ID", "must be an id of this stream"))?,
+        None => FrameId::START,
+    };
+    let place = app.pools.sse.enter()?;
+    let seen = Seen { after, paused: false };
+    // A refusal belongs into the status of the answer, so the first look comes before its head.
+    let first = app.engine.follow(&caller, &id, seen, viewer::PAGE, 0).await?;
+    let viewer = viewer::Viewer::new(app.clone(), caller, credential, id, seen, first, place);
+    Ok(respond(viewer.stream()))
+}
+
+fn last_event_id(headers: &HeaderMap) -> Result<Option<&str>> {
+    let Some(value) = headers.get("last-event-id") else { return Ok(None) };
+    let text = value.to_str().map_err(|_| Error::invalid("Last-Event-ID", "must be visible ASCII"))?;
+    Ok(Some(text).filter(|text| !text.is_empty()))
+}
+
+fn respond(events: impl Stream<Item = Bytes> + Send + 'static) -> Response<Body> {
+    use futures_util::StreamExt;
+    let frames = events.map(|event| Ok(Frame::data(event)));
+    let mut response = Response::new(StreamBody::new(frames).boxed_unsync());
+    *response.status_mut() = StatusCode::OK;
+    answer::set(&mut response, hyper::header::CONTENT_TYPE, EVENT_STREAM);
+    // Proxies that buffer would hold events back.
+    answer::set(&mut response, hyper::header::HeaderName::from_static("x-accel-buffering"), "no");
+    response
+}
+
+/// One event as it stands on the wire. JSON texts have no line breaks, so the data is one line.
+fn event(name: &str, id: Option<&str>, data: &impl serde::Serialize) -> Result<Bytes> {
+    let data = serde_json::to_string(data)
+        .map_err(|error| Error::new(Code::Internal, format!("an event cannot be written: {error}")))?;
+    let id = id.map(|id| format!("id: {id}\n")).unwrap_or_default();
+    Ok(Bytes::from(format!("event: {name}\n{id}data: {data}\n\n")))
+}
+
+fn ping() -> Bytes {
+    Bytes::from_static(b"event: ping\ndata: {}\n\n")
+}
+
+/// The last words of a stream that cannot go on; the viewer comes back with what it has seen.
+fn trouble(error: &Error) -> Option<Bytes> {
+    match error.code {
+        Code::ShuttingDown => None,
+        _ => event("error", None, &serde_json::json!({ "code": error.code, "detail": error.detail })).ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_stream_of_an_execution_is_one() {
+        assert_eq!(stream_path("/v1/executions/a/stream").unwrap().as_deref(), Some("a"));
+        assert_eq!(stream_path("/v1/executions/a/attempts/0/stream").unwrap(), None);
+        assert_eq!(stream_path("/v1/executions//stream").unwrap(), None);
+    }
+
+    #[test]
+    fn an_event_is_one_line_of_data() {
+        let bytes = event("frame", Some("0-1"), &serde_json::json!({ "text": "a\nb" })).unwrap();
+        assert_eq!(&bytes[..], b"event: frame\nid: 0-1\ndata: {\"text\":\"a\\nb\"}\n\n");
+    }
+}

@@ -1,0 +1,155 @@
+//! One viewer of an execution's stream.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use ff_core::{ExecutionId, Result};
+use ff_engine::{Caller, Seen, Sight};
+use futures_util::Stream;
+use tokio::sync::{OwnedSemaphorePermit, broadcast};
+use tokio::time::Instant;
+
+use super::feed::{Shown, render};
+use super::{PING, ping, trouble};
+use crate::app::App;
+use crate::auth::Credential;
+
+/// Frames that are read at once.
+pub(super) const PAGE: usize = 100;
+
+/// Where a viewer is, and what it waits for.
+pub(super) struct Viewer {
+    app: Arc<App>,
+    caller: Caller,
+    credential: Credential,
+    id: ExecutionId,
+    seen: Seen,
+    /// What is rendered and not yet sent.
+    waiting: VecDeque<Bytes>,
+    feed: Option<broadcast::Receiver<Arc<Shown>>>,
+    /// Everything up to the joining of the feed was read from the store.
+    caught_up: bool,
+    ended: bool,
+    ping_at: Instant,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Viewer {
+    pub(super) fn new(
+        app: Arc<App>,
+        caller: Caller,
+        credential: Credential,
+        id: ExecutionId,
+        seen: Seen,
+        first: Sight,
+        place: OwnedSemaphorePermit,
+    ) -> Self {
+        let mut viewer = Self {
+            app,
+            caller,
+            credential,
+            id,
+            seen,
+            waiting: VecDeque::new(),
+            feed: None,
+            caught_up: false,
+            ended: false,
+            ping_at: Instant::now() + PING,
+            _place: place,
+        };
+        if let Err(error) = viewer.take(first) {
+            viewer.fail(&error);
+        }
+        viewer
+    }
+
+    /// The events, as they come.
+    pub(super) fn stream(self) -> impl Stream<Item = Bytes> + Send {
+        futures_util::stream::unfold(self, |mut viewer| async move {
+            let event = viewer.next().await?;
+            Some((event, viewer))
+        })
+    }
+
+    async fn next(&mut self) -> Option<Bytes> {
+        let app = self.app.clone();
+        loop {
+            // What a revoked token may not see any more is not sent, however long ago the stream was opened.
+            if self.credential.is_stale() && self.credential.renew(&app).await.is_err() {
+                return None;
+            }
+            if let Some(event) = self.waiting.pop_front() {
+                self.ping_at = Instant::now() + PING;
+                return Some(event);
+            }
+            if self.ended {
+                return None;
+            }
+            let ping_at = self.ping_at;
+            let stepped = tokio::select! {
+                biased;
+                () = app.stopped() => return None,
+                stepped = self.step() => stepped,
+                () = tokio::time::sleep_until(ping_at) => {
+                    self.ping_at = Instant::now() + PING;
+                    return Some(ping());
+                }
+            };
+            if let Err(error) = stepped {
+                self.fail(&error);
+            }
+        }
+    }
+
+    /// Reads from the store until there is nothing more, then listens to the feed. Safe to cancel.
+    async fn step(&mut self) -> Result<()> {
+        if let (Some(feed), true) = (self.feed.as_mut(), self.caught_up) {
+            match feed.recv().await {
+                Ok(shown) => self.see(&shown),
+                Err(broadcast::error::RecvError::Lagged(_)) => self.caught_up = false,
+                Err(broadcast::error::RecvError::Closed) => self.feed = None,
+            }
+            return Ok(());
+        }
+        if self.feed.is_none() {
+            self.caught_up = false;
+            // Not where this viewer is, which is what a client says: the feed is for everybody.
+            let end = self.app.engine.stream_end(&self.id).await?;
+            self.feed = Some(self.app.feeds.join(&self.app.engine, self.id, end));
+        }
+        let sight = self.app.engine.follow(&self.caller, &self.id, self.seen, PAGE, 0).await?;
+        self.caught_up = sight == Sight::Nothing;
+        self.take(sight)
+    }
+
+    fn take(&mut self, sight: Sight) -> Result<()> {
+        for shown in render(sight, self.seen)? {
+            self.see(&shown);
+        }
+        Ok(())
+    }
+
+    /// Sends what was not seen yet.
+    fn see(&mut self, shown: &Shown) {
+        let news = if shown.last {
+            // A viewer that has not seen everything before the end reads it, and then the end, from the store.
+            self.caught_up &= shown.seen.after == self.seen.after;
+            shown.seen.after == self.seen.after
+        } else if shown.pause {
+            !self.seen.paused && shown.seen.after == self.seen.after
+        } else {
+            shown.seen.after > self.seen.after
+        };
+        if news {
+            self.seen = shown.seen;
+            self.ended |= shown.last;
+            self.waiting.push_back(shown.text.clone());
+        }
+    }
+
+    fn fail(&mut self, error: &ff_core::Error) {
+        self.ended = true;
+        self.waiting.extend(trouble(error));
+    }
+}
