@@ -2,7 +2,6 @@
 
 pub(crate) mod answer;
 pub(crate) mod arguments;
-mod mounted;
 pub(crate) mod route;
 pub(crate) mod shape;
 

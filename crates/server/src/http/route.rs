@@ -12,7 +12,6 @@ use hyper::{Method, Response};
 
 use super::answer::{self, Body};
 use super::arguments;
-use super::mounted::mounted;
 use super::shape::Shape;
 use crate::app::App;
 
@@ -137,7 +136,7 @@ impl Routes {
     /// All of them; the table never changes, so the process has one.
     pub(crate) fn all() -> &'static Self {
         static ROUTES: LazyLock<Routes> = LazyLock::new(|| {
-            let mut routes = mounted!(mount);
+            let mut routes = ff_core::operations!(mount);
             routes.sort_by(|one, other| one.segments.cmp(&other.segments));
             Routes(routes)
         });
