@@ -156,10 +156,15 @@ impl Execution {
     pub fn release(&mut self, now: i64) -> Result<()> {
         self.refuse_terminal()?;
         self.touch(now);
-        self.holds.clear(Hold::Operator);
-        if self.holds.is_empty() {
-            self.blocking_detail.clear();
+        if self.holds.has(Hold::Operator) && self.state.lifecycle_phase == LifecyclePhase::Runnable {
+            // The detail was the operator's. What a gate said before is gone with it; which gate it was is known.
+            self.blocking_detail = match self.parked_on.split_once(':') {
+                Some(("b", name)) => format!("budget {name}"),
+                Some(("q", name)) => format!("quota {name}"),
+                _ => String::new(),
+            };
         }
+        self.holds.clear(Hold::Operator);
         self.settle();
         Ok(())
     }
@@ -185,7 +190,9 @@ impl Execution {
         self.holds.clear(Hold::Budget);
         self.holds.clear(Hold::Quota);
         self.parked_on.clear();
-        self.blocking_detail.clear();
+        if !self.holds.has(Hold::Operator) {
+            self.blocking_detail.clear();
+        }
         self.recheck_at = 0;
         self.settle();
     }

@@ -50,13 +50,14 @@ impl Engine {
         if let Some(lane) = self.closed_lane(execution).await? {
             reasons.push(lane_closed(&lane));
         }
-        for name in &execution.budgets {
-            reasons.extend(self.budget_in_the_way(execution, name).await?);
-        }
-        if let Some(name) = &execution.quota {
-            reasons.extend(self.quota_in_the_way(execution, name).await?);
-        }
+        // What is granted was admitted, and the slot that fills its quota may be its own.
         if execution.grant.is_none() {
+            for name in &execution.budgets {
+                reasons.extend(self.budget_in_the_way(execution, name).await?);
+            }
+            if let Some(name) = &execution.quota {
+                reasons.extend(self.quota_in_the_way(execution, name).await?);
+            }
             reasons.extend(self.worker_missing(execution).await?);
         }
         if reasons.is_empty() {
@@ -223,15 +224,15 @@ fn suspended(execution: &Execution) -> Reason {
 }
 
 fn held(execution: &Execution) -> Reason {
-    let code = match execution.state.blocking_reason {
-        BlockingReason::PausedByFlowCancel => ReasonCode::FlowCancelled,
-        _ => ReasonCode::HeldByOperator,
+    let (code, what) = match execution.state.blocking_reason {
+        BlockingReason::PausedByFlowCancel => (ReasonCode::FlowCancelled, "its flow is cancelled"),
+        _ => (ReasonCode::HeldByOperator, "held by an operator"),
     };
     let why = match execution.blocking_detail.as_str() {
         "" => String::new(),
         detail => format!(": {detail}"),
     };
-    reason(code, format!("held by an operator{why}"))
+    reason(code, format!("{what}{why}"))
 }
 
 fn waiting_for_time(execution: &Execution) -> Reason {

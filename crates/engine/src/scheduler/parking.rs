@@ -109,7 +109,7 @@ impl Engine {
             }
             waiting.sort();
             let chosen: Vec<_> = waiting.iter().take(limit).cloned().collect();
-            left -= chosen.len() as u64;
+            let mut unparked = Unparked::default();
             for place in &places {
                 let keys: Vec<Key> =
                     chosen.iter().filter(|(_, _, of)| of == place).map(|(_, key, _)| key.clone()).collect();
@@ -117,11 +117,17 @@ impl Engine {
                     continue;
                 }
                 let verb = Unpark { gate, keys };
-                if let Err(error) = self.transact(*place, self.fresh_command(), &verb).await {
-                    tracing::warn!(%place, %error, "parked work could not be woken; it is looked at again in 30 s");
-                    unread.push(*place);
+                match self.transact(*place, self.fresh_command(), &verb).await {
+                    Ok(here) => unparked.add(&here),
+                    Err(error) => {
+                        tracing::warn!(%place, %error, "parked work could not be woken; it is looked at again in 30 s");
+                        unread.push(*place);
+                    }
                 }
             }
+            // What something else holds as well uses no room. A round that moved nothing counts in full, so that
+            // entries without documents cannot keep this going.
+            left -= if unparked.all == 0 { chosen.len() as u64 } else { unparked.eligible };
             places.retain(|place| {
                 !unread.contains(place) && waiting.iter().skip(chosen.len()).any(|(_, _, of)| of == place)
             });
@@ -254,17 +260,34 @@ struct Unpark<'a> {
     keys: Vec<Key>,
 }
 
-impl Command for Unpark<'_> {
-    type Outcome = ();
+/// How many were unparked, and how many of them nothing else holds.
+#[derive(Debug, Clone, Copy, Default)]
+struct Unparked {
+    all: u64,
+    eligible: u64,
+}
 
-    async fn run(&self, tx: &mut Tx<'_>) -> Result<()> {
+impl Unparked {
+    fn add(&mut self, other: &Self) {
+        self.all += other.all;
+        self.eligible += other.eligible;
+    }
+}
+
+impl Command for Unpark<'_> {
+    type Outcome = Unparked;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<Unparked> {
+        let mut unparked = Unparked::default();
         for loaded in tx.load_many::<Execution>(self.keys.clone()).await?.into_iter().flatten() {
             let mut execution = loaded.document;
             if execution.parked_on == self.gate {
                 execution.unpark(tx.now);
+                unparked.all += 1;
+                unparked.eligible += u64::from(execution.is_eligible());
                 tx.save_execution(&execution, Effects::default());
             }
         }
-        Ok(())
+        Ok(unparked)
     }
 }

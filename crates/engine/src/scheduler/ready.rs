@@ -359,11 +359,6 @@ impl Ready {
         self.closed_gates.values().min().copied()
     }
 
-    /// Until when a gate is closed, for explanations.
-    pub(crate) fn gate_closed_until(&self, namespace: &str, gate: &str) -> Option<i64> {
-        self.closed_gates.get(&(namespace.to_owned(), gate.to_owned())).copied()
-    }
-
     /// The lanes of a namespace in which there may be work.
     pub(crate) fn lanes(&self, namespace: &str) -> Vec<String> {
         self.by_lane.keys().filter(|(of, _)| of == namespace).map(|(_, lane)| lane.clone()).collect()

@@ -2,17 +2,47 @@
 //! next timer whenever nothing else can happen, so a test of a day's retention takes no time and never sleeps.
 #![expect(dead_code, reason = "each test binary uses a part of it")]
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use ff_core::op::Operation;
 use ff_core::{Code, ExecutionId, PublicState, Result, documents};
 use ff_engine::env::TokioEnv;
 use ff_engine::{Caller, Engine, Handle, Options};
-use ff_store::memory::MemoryStore;
+use ff_store::memory::{Call, Faults, MemoryStore, Plan};
 use serde_json::{Value, json};
 
 /// The store's time at the start of every test.
 pub const START: i64 = 1_800_000_000_000;
+
+/// Virtual time as the store's clock tells it.
+fn clock() -> Arc<dyn Fn() -> i64 + Send + Sync> {
+    let began = tokio::time::Instant::now();
+    Arc::new(move || START + i64::try_from(began.elapsed().as_millis()).expect("tests are short"))
+}
+
+/// What goes wrong in the store, as the test says from moment to moment.
+#[derive(Default)]
+pub struct Trouble(Mutex<Option<Rule>>);
+
+type Rule = Box<dyn FnMut(Call<'_>) -> Plan + Send>;
+
+impl Trouble {
+    /// From now on this decides.
+    pub fn begin(&self, rule: impl FnMut(Call<'_>) -> Plan + Send + 'static) {
+        *self.0.lock().unwrap() = Some(Box::new(rule));
+    }
+
+    /// From now on everything is well.
+    pub fn end(&self) {
+        *self.0.lock().unwrap() = None;
+    }
+}
+
+impl Faults for Trouble {
+    fn plan(&self, call: Call<'_>) -> Plan {
+        self.0.lock().unwrap().as_mut().map_or_else(Plan::default, |rule| rule(call))
+    }
+}
 
 /// An engine and the store behind it.
 pub struct Harness {
@@ -29,11 +59,27 @@ impl Harness {
 
     /// A fresh deployment.
     pub async fn with(options: Options) -> Self {
-        let began = tokio::time::Instant::now();
-        let clock = move || START + i64::try_from(began.elapsed().as_millis()).expect("tests are short");
-        let store = Arc::new(MemoryStore::with_clock(Arc::new(clock)));
+        Self::on(MemoryStore::with_clock(clock()), options).await
+    }
+
+    /// A fresh deployment on a store in which things go wrong when the test says so.
+    pub async fn with_trouble(options: Options) -> (Self, Arc<Trouble>) {
+        let trouble = Arc::new(Trouble::default());
+        let store = MemoryStore::with_clock(clock()).with_faults(trouble.clone());
+        (Self::on(store, options).await, trouble)
+    }
+
+    async fn on(store: MemoryStore, options: Options) -> Self {
+        let store = Arc::new(store);
         let engine = Engine::start(store.clone(), Arc::new(TokioEnv::current()), options).await.expect("it starts");
         Self { engine, store, caller: Caller::system() }
+    }
+
+    /// Another engine on the same store.
+    pub async fn second(&self) -> Self {
+        let env = Arc::new(TokioEnv::current());
+        let engine = Engine::start(self.store.clone(), env, Options::default()).await.expect("it starts");
+        Self { engine, store: self.store.clone(), caller: Caller::system() }
     }
 
     /// Calls an operation with arguments as a client would write them.
