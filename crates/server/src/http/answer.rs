@@ -11,14 +11,14 @@ use hyper::{Response, StatusCode};
 use serde::Serialize;
 
 /// What every response carries.
-pub type Body = http_body_util::combinators::UnsyncBoxBody<Bytes, Infallible>;
+pub(crate) type Body = http_body_util::combinators::UnsyncBoxBody<Bytes, Infallible>;
 
 /// The content type of refusals.
-pub const PROBLEM: &str = "application/problem+json";
+pub(crate) const PROBLEM: &str = "application/problem+json";
 
 /// A refusal as it stands in a response.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
-pub struct Problem<'a> {
+pub(crate) struct Problem<'a> {
     /// Where the code is explained, relative to the documentation.
     #[serde(rename = "type")]
     kind: String,

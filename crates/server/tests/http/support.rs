@@ -31,7 +31,6 @@ pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
 /// A server that runs.
 pub(crate) struct Running {
     pub(crate) address: SocketAddr,
-    pub(crate) engine: ff_engine::Engine,
     stop: oneshot::Sender<()>,
     ended: JoinHandle<()>,
 }
@@ -56,12 +55,12 @@ impl Running {
     pub(crate) async fn start_on(settings: Settings, store: Arc<dyn Store>) -> Self {
         let config = Config::resolve(settings, Settings::default()).unwrap();
         let server = within(Server::start_on(config, store)).await.unwrap();
-        let (address, engine) = (server.address(), server.engine().clone());
+        let address = server.address();
         let (stop, stopped) = oneshot::channel();
         let ended = tokio::spawn(server.run(async {
             let _ = stopped.await;
         }));
-        Self { address, engine, stop, ended }
+        Self { address, stop, ended }
     }
 
     /// Stops it and waits for its end.
