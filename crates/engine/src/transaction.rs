@@ -13,7 +13,7 @@ use ff_core::index::{self, Due};
 use ff_core::lease::LeaseFence;
 use ff_core::planted::{Bug, planted};
 use ff_core::waitpoint::Waitpoint;
-use ff_core::{Code, CommandId, Entry, Error, Indexed, Key, LeaseEpoch, LeaseId, Mint, Partition, Result, limits};
+use ff_core::{Code, CommandId, Entry, Error, Indexed, Key, LeaseEpoch, LeaseId, Partition, Result, limits};
 use ff_store::{
     Append, Batch, BlobChange, Conflict, ConflictReason, EntryChange, Fence, Guard, Hint, LeaseChange, Outcome, Put,
     Query, Scan, ScanPage, StoreError, StoredDocument, Trim, Version,
@@ -22,8 +22,8 @@ use ff_store::{
 use crate::cache::Cached;
 use crate::engine::Engine;
 use crate::hint::{Item, Message};
+use crate::logs;
 use crate::scheduler::ready::{Candidate, QueueId};
-use crate::{env, logs};
 
 /// How often a command runs again before it gives up with `contention`.
 const ATTEMPTS_MAX: u32 = 24;
@@ -104,11 +104,6 @@ impl<'e> Tx<'e> {
     /// Whether an earlier try met a conflict: what was assumed without a read must be read now.
     pub(crate) fn is_repeat(&self) -> bool {
         self.repeat
-    }
-
-    /// Time and random bits for a fresh id. The same try mints different ids each time it asks.
-    pub(crate) fn mint(&self) -> Mint {
-        env::mint(self.engine.env(), self.now)
     }
 
     /// Thirty-two random bits.

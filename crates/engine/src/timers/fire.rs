@@ -6,7 +6,7 @@ use ff_core::index::{Due, kind};
 use ff_core::planted::{Bug, planted};
 use ff_core::waitpoint::Waitpoint;
 use ff_core::worker::{Server, Worker};
-use ff_core::{Code, Error, ExecutionId, Indexed, Key, Partition, Result};
+use ff_core::{Code, Error, Indexed, Key, Partition, Result};
 
 use super::registry::ExpireRegistration;
 use crate::engine::Engine;
@@ -137,9 +137,4 @@ pub(crate) fn repair_due(tx: &mut Tx<'_>, key: &Key, next: Option<i64>, score: i
         Some(at) => tx.set_stray(key, Due::Timer.entry(key, at)),
         None => tx.remove_stray(key, Due::Timer.entry(key, score)),
     }
-}
-
-/// The id of an execution by its key and partition.
-pub(crate) fn execution_id(partition: Partition, key: &Key) -> Option<ExecutionId> {
-    key.uuid().map(|uuid| ExecutionId { partition: partition.number, uuid })
 }

@@ -1,14 +1,12 @@
 //! Subscriptions over all partitions.
 
-mod support;
-
 use std::collections::BTreeSet;
 
+use crate::support::Harness;
 use ff_core::op::{Complete, ListEvents};
 use ff_core::{Code, PartitionConfig};
 use ff_engine::Options;
 use serde_json::{Value, json};
-use support::Harness;
 
 async fn many_partitions() -> Harness {
     let partitions = PartitionConfig { flow: 4, budget: 1, quota: 1 };

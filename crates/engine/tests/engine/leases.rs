@@ -1,7 +1,6 @@
 //! Leases and the registry of those who hold them.
 
-mod support;
-
+use crate::support::{Harness, START};
 use ff_core::lease::ClaimKind;
 use ff_core::op::parts::{LeaseLoss, RenewalOutcome};
 use ff_core::op::{
@@ -11,7 +10,6 @@ use ff_core::op::{
 use ff_core::{Code, PartitionConfig, PublicState};
 use ff_engine::Options;
 use serde_json::{Value, json};
-use support::{Harness, START};
 
 fn worker(nonce: &str) -> Value {
     json!({ "instance_id": "w-1", "worker_id": "w", "lanes": ["default"], "capacity": 2, "nonce": nonce })

@@ -1,10 +1,9 @@
 //! Wide and random graphs, and resolvers that stop between two commits.
 
-mod support;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::support::Harness;
 use ff_core::flow::FlowState;
 use ff_core::op::create_flow::Outcome as Created;
 use ff_core::op::{
@@ -14,7 +13,6 @@ use ff_core::{ExecutionId, FlowId, PublicState};
 use ff_engine::env::TokioEnv;
 use ff_engine::{Engine, Options};
 use serde_json::{Value, json};
-use support::Harness;
 
 fn node(name: &str) -> Value {
     json!({ "name": name, "request": { "kind": "test", "policy": { "retry": { "max_retries": 0 } } } })

@@ -1,6 +1,5 @@
 //! An engine on the memory store under virtual time: in a test with `start_paused = true` time moves by itself to the
 //! next timer whenever nothing else can happen, so a test of a day's retention takes no time and never sleeps.
-#![expect(dead_code, reason = "each test binary uses a part of it")]
 
 use std::sync::{Arc, Mutex};
 
@@ -12,7 +11,7 @@ use ff_store::memory::{Call, Faults, MemoryStore, Plan};
 use serde_json::{Value, json};
 
 /// The store's time at the start of every test.
-pub const START: i64 = 1_800_000_000_000;
+pub(crate) const START: i64 = 1_800_000_000_000;
 
 /// Virtual time as the store's clock tells it.
 fn clock() -> Arc<dyn Fn() -> i64 + Send + Sync> {
@@ -22,18 +21,18 @@ fn clock() -> Arc<dyn Fn() -> i64 + Send + Sync> {
 
 /// What goes wrong in the store, as the test says from moment to moment.
 #[derive(Default)]
-pub struct Trouble(Mutex<Option<Rule>>);
+pub(crate) struct Trouble(Mutex<Option<Rule>>);
 
 type Rule = Box<dyn FnMut(Call<'_>) -> Plan + Send>;
 
 impl Trouble {
     /// From now on this decides.
-    pub fn begin(&self, rule: impl FnMut(Call<'_>) -> Plan + Send + 'static) {
+    pub(crate) fn begin(&self, rule: impl FnMut(Call<'_>) -> Plan + Send + 'static) {
         *self.0.lock().unwrap() = Some(Box::new(rule));
     }
 
     /// From now on everything is well.
-    pub fn end(&self) {
+    pub(crate) fn end(&self) {
         *self.0.lock().unwrap() = None;
     }
 }
@@ -45,25 +44,25 @@ impl Faults for Trouble {
 }
 
 /// An engine and the store behind it.
-pub struct Harness {
-    pub engine: Engine,
-    pub store: Arc<MemoryStore>,
-    pub caller: Caller,
+pub(crate) struct Harness {
+    pub(crate) engine: Engine,
+    pub(crate) store: Arc<MemoryStore>,
+    pub(crate) caller: Caller,
 }
 
 impl Harness {
     /// A fresh deployment with default options.
-    pub async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         Self::with(Options::default()).await
     }
 
     /// A fresh deployment.
-    pub async fn with(options: Options) -> Self {
+    pub(crate) async fn with(options: Options) -> Self {
         Self::on(MemoryStore::with_clock(clock()), options).await
     }
 
     /// A fresh deployment on a store in which things go wrong when the test says so.
-    pub async fn with_trouble(options: Options) -> (Self, Arc<Trouble>) {
+    pub(crate) async fn with_trouble(options: Options) -> (Self, Arc<Trouble>) {
         let trouble = Arc::new(Trouble::default());
         let store = MemoryStore::with_clock(clock()).with_faults(trouble.clone());
         (Self::on(store, options).await, trouble)
@@ -76,14 +75,14 @@ impl Harness {
     }
 
     /// Another engine on the same store.
-    pub async fn second(&self) -> Self {
+    pub(crate) async fn second(&self) -> Self {
         let env = Arc::new(TokioEnv::current());
         let engine = Engine::start(self.store.clone(), env, Options::default()).await.expect("it starts");
         Self { engine, store: self.store.clone(), caller: Caller::system() }
     }
 
     /// Calls an operation with arguments as a client would write them.
-    pub async fn call<O: Operation>(&self, args: Value) -> Result<O::Outcome>
+    pub(crate) async fn call<O: Operation>(&self, args: Value) -> Result<O::Outcome>
     where
         Engine: Handle<O>,
     {
@@ -92,7 +91,7 @@ impl Harness {
     }
 
     /// Calls an operation that must succeed.
-    pub async fn must<O: Operation>(&self, args: Value) -> O::Outcome
+    pub(crate) async fn must<O: Operation>(&self, args: Value) -> O::Outcome
     where
         Engine: Handle<O>,
     {
@@ -103,7 +102,7 @@ impl Harness {
     }
 
     /// Calls an operation that must be refused.
-    pub async fn refused<O: Operation>(&self, args: Value) -> Code
+    pub(crate) async fn refused<O: Operation>(&self, args: Value) -> Code
     where
         Engine: Handle<O>,
     {
@@ -114,36 +113,37 @@ impl Harness {
     }
 
     /// Submits an execution of kind `test`, with more arguments.
-    pub async fn submit(&self, more: Value) -> ExecutionId {
+    pub(crate) async fn submit(&self, more: Value) -> ExecutionId {
         let mut args = json!({ "kind": "test" });
         args.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
         self.must::<ff_core::op::CreateExecution>(args).await.execution_id
     }
 
     /// Claims one task of the default lane, waiting up to ten seconds for it.
-    pub async fn claim(&self) -> Option<ff_core::op::view::Task> {
+    pub(crate) async fn claim(&self) -> Option<ff_core::op::view::Task> {
         self.claim_with(json!({})).await
     }
 
     /// Claims one task, with more arguments.
-    pub async fn claim_with(&self, more: Value) -> Option<ff_core::op::view::Task> {
+    pub(crate) async fn claim_with(&self, more: Value) -> Option<ff_core::op::view::Task> {
         let mut args = json!({ "instance_id": "w-1", "lanes": ["default"], "wait_ms": 10_000 });
         args.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
         self.must::<ff_core::op::Claim>(args).await.tasks.pop()
     }
 
     /// The public state of an execution.
-    pub async fn state(&self, id: &ExecutionId) -> PublicState {
+    pub(crate) async fn state(&self, id: &ExecutionId) -> PublicState {
         self.must::<ff_core::op::GetState>(json!({ "execution_id": id })).await.public_state
     }
 
     /// Lets virtual time pass.
-    pub async fn pass(&self, ms: u64) {
+    pub(crate) async fn pass(&self, ms: u64) {
+        #[expect(clippy::disallowed_methods, reason = "this is how a test moves virtual time")]
         tokio::time::sleep(std::time::Duration::from_millis(ms)).await;
     }
 
     /// Every document is legal, and the indexes hold exactly the entries that the documents justify.
-    pub fn check(&self) {
+    pub(crate) fn check(&self) {
         let now = self.store.now();
         self.store.inspect(|contents| {
             for (partition, contents) in contents.partitions() {
@@ -168,7 +168,7 @@ impl Harness {
     }
 
     /// Checks everything and stops.
-    pub async fn finish(self) {
+    pub(crate) async fn finish(self) {
         self.check();
         self.engine.close().await;
     }

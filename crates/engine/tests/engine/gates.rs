@@ -1,10 +1,9 @@
 //! Gates, budgets and quotas alike, where things go wrong or come together: how many an opened gate lets in, what a
 //! crashed claim leaves behind, what cannot be read, and what another engine opened.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{Harness, START};
 use ff_core::op::view::Task;
 use ff_core::op::{
     Complete, CreateBudget, CreateQuota, GetExecution, GetQuota, HoldExecution, ReleaseExecution, ReportBudgetUsage,
@@ -14,7 +13,6 @@ use ff_core::{EligibilityState, ExecutionId, Family, PartitionConfig, PublicStat
 use ff_engine::Options;
 use ff_store::memory::{Call, Fault, Plan};
 use serde_json::{Value, json};
-use support::{Harness, START};
 
 fn single() -> Options {
     Options { partitions: Some(PartitionConfig::SINGLE), ..Options::default() }

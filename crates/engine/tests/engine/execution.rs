@@ -1,12 +1,10 @@
 //! Executions from submission to their end.
 
-mod support;
-
+use crate::support::Harness;
 use ff_core::lease::ClaimKind;
 use ff_core::op::{Complete, CreateExecution, Delay, Fail, GetExecution, GetResult, WaitExecution};
 use ff_core::{Code, OwnershipState, PublicState};
 use serde_json::json;
-use support::Harness;
 
 #[tokio::test(start_paused = true)]
 async fn a_task_is_submitted_claimed_and_completed() {

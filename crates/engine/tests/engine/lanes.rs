@@ -1,7 +1,6 @@
 //! Lanes: what they let through, and that everybody learns of it.
 
-mod support;
-
+use crate::support::Harness;
 use ff_core::lane::LaneState;
 use ff_core::op::{
     Complete, ConfigureLane, CreateExecution, DisableLane, DrainLane, GetExecution, ListLanes, PauseLane, ResumeLane,
@@ -9,7 +8,6 @@ use ff_core::op::{
 use ff_core::{BlockingReason, Code, EligibilityState, PublicState};
 use ff_engine::Options;
 use serde_json::json;
-use support::Harness;
 
 #[tokio::test(start_paused = true)]
 async fn a_paused_lane_lets_running_work_finish_and_starts_nothing_until_it_is_resumed() {

@@ -1,7 +1,6 @@
 //! Building flows step by step, repeating requests, replaying members, and the end of a flow's retention.
 
-mod support;
-
+use crate::support::Harness;
 use ff_core::flow::FlowState;
 use ff_core::op::add_execution_to_flow::Outcome as Member;
 use ff_core::op::apply_dependency_to_child::Outcome as Apply;
@@ -14,7 +13,6 @@ use ff_core::op::{
 use ff_core::{Code, EdgeId, EdgeState, ExecutionId, FlowId, PartitionConfig, PublicState};
 use ff_engine::Options;
 use serde_json::{Value, json};
-use support::Harness;
 
 async fn empty_flow(h: &Harness) -> FlowId {
     match h.must::<CreateFlow>(json!({ "kind": "test" })).await {

@@ -1,11 +1,9 @@
 //! What the reconciler finds and repairs.
 
-mod support;
-
+use crate::support::Harness;
 use ff_core::{Document, Indexed, Key, Partition, index};
 use ff_store::{Batch, EntryChange, Guard, Store};
 use serde_json::json;
-use support::Harness;
 
 /// Damages an index behind the engine's back, under the version of a document.
 async fn damage(h: &Harness, key: &Key, change: EntryChange) {

@@ -1,7 +1,6 @@
 //! Why an execution is not running: the first reason is the right one, and without it the next one shows or it runs.
 
-mod support;
-
+use crate::support::{Harness, START};
 use ff_core::op::create_flow::Outcome as Created;
 use ff_core::op::explain_execution::ReasonCode::{BudgetExhausted, LaneNotActive, NoWorker, QuotaFull};
 use ff_core::op::explain_execution::{Explanation, Reason, ReasonCode};
@@ -13,7 +12,6 @@ use ff_core::op::{
 };
 use ff_core::{ExecutionId, PublicState};
 use serde_json::{Value, json};
-use support::{Harness, START};
 
 async fn explain(h: &Harness, id: &ExecutionId) -> Explanation {
     h.must::<ExplainExecution>(json!({ "execution_id": id })).await

@@ -1,10 +1,9 @@
 //! Suspension: waitpoints, signals, tokens of waitpoints, timeouts, operators.
 
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::support::{Harness, START};
 use ff_core::lease::ClaimKind;
 use ff_core::op::suspend::Outcome as Suspended;
 use ff_core::op::view::Task;
@@ -19,7 +18,6 @@ use ff_engine::env::TokioEnv;
 use ff_engine::{Caller, Engine, Options};
 use ff_store::memory::{Call, Fault, Faults, MemoryStore, Plan};
 use serde_json::{Value, json};
-use support::{Harness, START};
 
 /// A suspension whose answer was `suspended`.
 struct Waiting {

@@ -1,9 +1,8 @@
 //! Flows: graphs, joins, children, cancellation, replay and retention.
 
-mod support;
-
 use std::collections::BTreeMap;
 
+use crate::support::Harness;
 use ff_core::flow::{CancelFlowPolicy, CancelFlowResult, FlowState};
 use ff_core::lease::ClaimKind;
 use ff_core::op::create_flow::Outcome as Created;
@@ -13,7 +12,6 @@ use ff_core::op::{
 };
 use ff_core::{BlockingReason, Code, EdgeRole, EdgeState, ExecutionId, FlowId, PublicState};
 use serde_json::{Value, json};
-use support::Harness;
 
 /// A flow made of named nodes and edges, `"a>c"`.
 struct Graph {
@@ -228,7 +226,7 @@ async fn a_parent_comes_back_when_its_children_have_ended_also_in_failure() {
 async fn cancelling_a_flow_ends_members_in_every_state_and_nothing_starts() {
     let h = Harness::start().await;
     let mut request = graph_request(&["a", "b", "c", "d"], &["a>d"], &json!({}));
-    request["nodes"][2]["request"]["delay_until"] = json!(support::START + 60_000);
+    request["nodes"][2]["request"]["delay_until"] = json!(crate::support::START + 60_000);
     let g = create(&h, request).await;
     h.claim().await.unwrap();
     let cancel = json!({ "flow_id": g.flow, "wait": true, "reason": "enough" });

@@ -1,16 +1,14 @@
 //! API tokens, the secrets behind waitpoint tokens, and the audit log.
 
-mod support;
-
 use std::sync::Arc;
 
+use crate::support::Harness;
 use ff_core::op::{CreateToken, GetState, ListAudit, ListTokens, ResumeExecution, RevokeToken, RotateWaitpointSecret};
 use ff_core::{Code, Document, Indexed, Partition, Role, WaitpointSecrets};
 use ff_engine::env::TokioEnv;
 use ff_engine::{Caller, Engine, Options};
 use ff_store::{Batch, Fence, Guard, Outcome, Put, Store};
 use serde_json::{Value, json};
-use support::Harness;
 
 async fn create(h: &Harness, args: Value) -> String {
     h.must::<CreateToken>(args).await.secret.0

@@ -1,13 +1,11 @@
 //! What an attempt writes while it runs, and who watches.
 
-mod support;
-
+use crate::support::Harness;
 use ff_core::op::append_frames::Args as AppendArgs;
 use ff_core::op::view::Task;
 use ff_core::op::{AppendFrames, Claim, Complete, Delay, Fail, ReadStream, ReadSummary, TailStream};
 use ff_core::{Code, ExecutionId};
 use serde_json::{Value, json};
-use support::Harness;
 
 async fn running(h: &Harness) -> (ExecutionId, Task) {
     let id = h.submit(json!({})).await;

@@ -1,15 +1,13 @@
 //! Lists of executions and of what they went through.
 
-mod support;
-
 use std::collections::BTreeSet;
 
+use crate::support::Harness;
 use ff_core::lease::{AttemptKind, AttemptOutcome, LeaseEnd};
 use ff_core::op::{Complete, Fail, ListAttempts, ListExecutionEvents, ListExecutions, SetTags};
 use ff_core::{Code, ExecutionId, PartitionConfig};
 use ff_engine::Options;
 use serde_json::{Value, json};
-use support::Harness;
 
 async fn many_partitions() -> Harness {
     let partitions = PartitionConfig { flow: 4, budget: 1, quota: 1 };

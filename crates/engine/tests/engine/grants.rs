@@ -1,7 +1,6 @@
 //! The two-step form: a grant first, the lease later.
 
-mod support;
-
+use crate::support::Harness;
 use ff_core::lease::{ClaimGrant, ClaimKind, GrantKind};
 use ff_core::op::{
     Claim, ClaimFromGrant, ClaimFromReclaimGrant, Complete, Delay, HoldExecution, RegisterWorker, ReleaseExecution,
@@ -9,7 +8,6 @@ use ff_core::op::{
 };
 use ff_core::{Code, PublicState};
 use serde_json::{Value, json};
-use support::Harness;
 
 async fn grant(h: &Harness, instance: &str) -> Option<ClaimGrant> {
     let args = json!({ "instance_id": instance, "lanes": ["default"], "mode": "grant", "capabilities": ["gpu"] });

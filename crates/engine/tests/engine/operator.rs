@@ -1,7 +1,6 @@
 //! What operators and submitters do to executions: cancel, hold, reorder, revoke, submit many at once.
 
-mod support;
-
+use crate::support::Harness;
 use ff_core::lease::ClaimKind;
 use ff_core::op::create_executions::CreateResult;
 use ff_core::op::{
@@ -11,7 +10,6 @@ use ff_core::op::{
 use ff_core::{Code, PartitionConfig, PublicState};
 use ff_engine::Options;
 use serde_json::json;
-use support::Harness;
 
 #[tokio::test(start_paused = true)]
 async fn cancel_ends_an_execution_in_every_state_and_reports_the_outcome_of_an_ended_one() {

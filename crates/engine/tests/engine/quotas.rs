@@ -1,11 +1,9 @@
 //! Quotas: how many start within a window, how many run at once.
 
-mod support;
-
+use crate::support::{Harness, START};
 use ff_core::op::{Complete, CreateQuota, Delay, Fail, GetExecution, GetQuota, ListQuotas};
 use ff_core::{Code, PublicState};
 use serde_json::{Value, json};
-use support::{Harness, START};
 
 async fn claim_now(h: &Harness) -> Option<ff_core::op::view::Task> {
     h.claim_with(json!({ "wait_ms": 0 })).await
@@ -75,13 +73,17 @@ async fn the_second_runs_the_moment_the_first_gives_up_its_slot() {
             assert_eq!(h.state(&second).await, PublicState::RateLimited, "{how}");
             let call = json!({ "execution_id": first, "fence": task.fence });
             match how {
-                "complete" => drop(h.must::<Complete>(call).await),
+                "complete" => {
+                    h.must::<Complete>(call).await;
+                }
                 "fail" => {
-                    drop(h.must::<Fail>(json!({ "execution_id": first, "fence": task.fence, "reason": "x" })).await)
+                    h.must::<Fail>(json!({ "execution_id": first, "fence": task.fence, "reason": "x" })).await;
                 }
                 "delay" => {
                     let delay = json!({ "execution_id": first, "fence": task.fence, "delay_ms": 60_000 });
-                    drop(h.must::<Delay>(delay).await);
+                    {
+                        h.must::<Delay>(delay).await;
+                    };
                 }
                 _ => {}
             }

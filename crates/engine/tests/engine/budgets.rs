@@ -1,7 +1,6 @@
 //! Budgets: what they count, what they keep out, and what they let in again.
 
-mod support;
-
+use crate::support::{Harness, START};
 use ff_core::op::{
     Complete, CreateBudget, ExplainExecution, GetBudget, GetExecution, ListBudgets, ReportBudgetUsage, ReportUsage,
     ResetBudget, SetBudgetLimits,
@@ -10,7 +9,6 @@ use ff_core::usage::ReportUsageResult;
 use ff_core::{Code, EligibilityState, PublicState};
 use ff_engine::{Caller, Options};
 use serde_json::json;
-use support::{Harness, START};
 
 async fn tokens(h: &Harness, name: &str, hard: i64) {
     h.must::<CreateBudget>(json!({ "name": name, "dimensions": { "tokens": { "hard": hard } } })).await;

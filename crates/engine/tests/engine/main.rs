@@ -1,0 +1,22 @@
+//! The engine on the memory store under virtual time, in one test binary.
+
+mod budgets;
+mod delivery;
+mod events;
+mod execution;
+mod explain;
+mod flow_edges;
+mod flow_storms;
+mod flows;
+mod gates;
+mod grants;
+mod lanes;
+mod leases;
+mod lists;
+mod operator;
+mod quotas;
+mod reconcile;
+mod streams;
+mod support;
+mod suspend;
+mod tokens;
