@@ -14,7 +14,6 @@ async fn a_claim_whose_caller_went_away_takes_nothing() {
         let args = json!({ "instance_id": "gone", "lanes": ["default"], "wait_ms": 10_000 });
         let claim = h.call::<Claim>(args);
         // The caller's patience ends while the claim waits.
-        #[expect(clippy::disallowed_methods, reason = "the patience of a caller, in virtual time")]
         let left = tokio::time::timeout(Duration::from_millis(wait_ms), claim).await;
         assert!(left.is_err(), "there was nothing to claim");
         let id = h.submit(json!({})).await;

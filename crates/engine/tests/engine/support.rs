@@ -138,7 +138,6 @@ impl Harness {
 
     /// Lets virtual time pass.
     pub(crate) async fn pass(&self, ms: u64) {
-        #[expect(clippy::disallowed_methods, reason = "this is how a test moves virtual time")]
         tokio::time::sleep(std::time::Duration::from_millis(ms)).await;
     }
 
