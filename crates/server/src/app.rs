@@ -11,6 +11,7 @@ use hyper::StatusCode;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::config::Config;
+use crate::queues::Queues;
 use crate::sse::Feeds;
 
 /// The server behind every connection.
@@ -19,6 +20,7 @@ pub(crate) struct App {
     pub(crate) config: Config,
     pub(crate) pools: Pools,
     pub(crate) feeds: Feeds,
+    pub(crate) queues: Queues,
     pub(crate) counters: Counters,
     /// Becomes true when the server begins to stop.
     pub(crate) stop: watch::Receiver<bool>,
@@ -27,7 +29,8 @@ pub(crate) struct App {
 impl App {
     pub(crate) fn new(engine: Engine, config: Config, stop: watch::Receiver<bool>) -> Arc<Self> {
         let pools = Pools::new(config.stream_ops_max, config.sse_max);
-        Arc::new(Self { engine, config, pools, feeds: Feeds::default(), counters: Counters::default(), stop })
+        let (feeds, queues, counters) = (Feeds::default(), Queues::default(), Counters::default());
+        Arc::new(Self { engine, config, pools, feeds, queues, counters, stop })
     }
 
     /// Whether the server is on its way out.

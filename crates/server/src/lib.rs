@@ -12,6 +12,7 @@ mod http;
 mod metrics;
 pub mod openapi;
 mod patience;
+mod queues;
 mod serve;
 mod sse;
 

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use ff_core::Result;
 use ff_engine::Metrics;
@@ -10,12 +11,35 @@ use hyper::{Response, StatusCode};
 use crate::app::App;
 use crate::http::answer::{self, Body};
 
+/// A scrape does not wait longer than this for the store.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// Answers a scrape.
 pub(crate) async fn response(app: &App) -> Result<Response<Body>> {
-    Ok(answer::whole(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", text(app)))
+    let mut page = page(app);
+    queues(&mut page, app).await;
+    Ok(answer::whole(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", page.text))
 }
 
-fn text(app: &App) -> String {
+/// What waits in each lane. A store that does not answer is said, and takes nothing else away from the page.
+async fn queues(page: &mut Page, app: &App) {
+    let depths = tokio::time::timeout(PATIENCE, app.queues.depths(&app.engine)).await;
+    let answered = matches!(depths, Ok(Ok(_)));
+    page.family("flowfabric_store_up", "gauge", "Whether the store answers.");
+    page.sample("flowfabric_store_up", &[], u64::from(answered));
+    let Ok(Ok(depths)) = depths else { return };
+    page.family("flowfabric_queue_depth", "gauge", "Executions that may be claimed, by lane.");
+    for ((namespace, lane), depth) in &depths {
+        page.sample("flowfabric_queue_depth", &[("namespace", namespace), ("lane", lane)], depth.waiting);
+    }
+    page.family("flowfabric_queue_oldest_seconds", "gauge", "How long the next in line has waited, by lane.");
+    for ((namespace, lane), depth) in &depths {
+        let labels = [("namespace", namespace.as_str()), ("lane", lane.as_str())];
+        page.text_sample("flowfabric_queue_oldest_seconds", &labels, &seconds(depth.oldest_ms.saturating_mul(1_000)));
+    }
+}
+
+fn page(app: &App) -> Page {
     let mut page = Page::default();
     let metrics = app.engine.metrics();
     let info = app.engine.store().info();
@@ -40,7 +64,7 @@ fn text(app: &App) -> String {
     page.sample("flowfabric_open_streams", &[("pool", "sse")], app.pools.sse.taken() as u64);
     page.family("flowfabric_stream_feeds", "gauge", "Executions whose streams are being viewed.");
     page.sample("flowfabric_stream_feeds", &[], app.feeds.count() as u64);
-    page.text
+    page
 }
 
 fn counters(page: &mut Page, metrics: &Metrics) {
@@ -76,7 +100,7 @@ fn histograms(page: &mut Page, metrics: &Metrics) {
             let bound = if *bound == u64::MAX { "+Inf".to_owned() } else { seconds(*bound) };
             page.sample(&bucket, &[("le", &bound)], total);
         }
-        let _ = writeln!(page.text, "{name}_sum {}", seconds(sum_us));
+        page.text_sample(&format!("{name}_sum"), &[], &seconds(sum_us));
         page.sample(&format!("{name}_count"), &[], total);
     }
 }
@@ -99,6 +123,10 @@ impl Page {
     }
 
     fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: u64) {
+        self.text_sample(name, labels, &value.to_string());
+    }
+
+    fn text_sample(&mut self, name: &str, labels: &[(&str, &str)], value: &str) {
         self.text.push_str(name);
         if !labels.is_empty() {
             let pairs: Vec<String> =

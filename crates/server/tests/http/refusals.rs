@@ -127,9 +127,12 @@ async fn only_the_right_token_opens() {
         assert_eq!(server.client().get(path).await.status, 200, "{path}");
     }
     let admin = server.client_with(crate::support::ADMIN);
+    admin.post("/v1/executions", &json!({ "kind": "k", "lane": "slow" })).await.ok();
     let metrics = admin.get("/metrics").await;
     assert_eq!(metrics.status, 200);
-    crate::metrics::check(std::str::from_utf8(&metrics.body).unwrap());
+    let page = std::str::from_utf8(&metrics.body).unwrap();
+    crate::metrics::check(page);
+    assert!(page.contains("flowfabric_queue_depth{namespace=\"default\",lane=\"slow\"} 1\n"), "{page}");
     assert_eq!(admin.get("/v1/workers").await.status, 200);
     server.stop().await;
 }
