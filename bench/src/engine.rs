@@ -5,7 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use ff_core::op::{self, Claim, Complete, CreateExecution};
+use ff_core::budget::Limits;
+use ff_core::op::create_flow::{GraphEdge, NodeRequest};
+use ff_core::op::{
+    self, Claim, Complete, CreateBudget, CreateExecution, CreateFlow, GetFlow, ReportBudgetUsage, ResetBudget,
+};
+use ff_core::{Family, index, limits};
 use ff_engine::env::TokioEnv;
 use ff_engine::{Caller, Engine, Options};
 use serde_json::json;
@@ -100,13 +105,27 @@ async fn complete(engine: &Engine, task: &op::view::Task) -> Result<()> {
 
 /// Submits this many tasks, many at once; each is its own commit.
 async fn submit(engine: &Engine, tasks: usize, submitters: usize) -> Result<()> {
+    submit_each(engine, tasks, submitters, |_| submission()).await
+}
+
+/// Submits tasks by their number, many at once; each is its own commit.
+async fn submit_each(
+    engine: &Engine,
+    tasks: usize,
+    submitters: usize,
+    task: impl Fn(usize) -> op::create_execution::Args + Copy + Send + 'static,
+) -> Result<()> {
     let next = Arc::new(AtomicUsize::new(0));
     let mut submitting = tokio::task::JoinSet::new();
     for _ in 0..submitters {
         let (engine, next) = (engine.clone(), next.clone());
         submitting.spawn(async move {
-            while next.fetch_add(1, Ordering::Relaxed) < tasks {
-                engine.call::<CreateExecution>(&Caller::system(), submission()).await?;
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                if number >= tasks {
+                    break;
+                }
+                engine.call::<CreateExecution>(&Caller::system(), task(number)).await?;
             }
             Ok::<(), ff_core::Error>(())
         });
@@ -266,4 +285,111 @@ pub(crate) async fn growth(arguments: &Arguments) -> Result<()> {
     }
     arguments.print("growth", json!({ "ratio": (rates[1] / rates[0] * 100.0).round() / 100.0 }));
     Ok(())
+}
+
+/// Combinations of budgets in the way. One refusal closes the gate for a whole combination, so this many are examined.
+const COMBINATIONS: usize = 64;
+/// What the reset makes room for.
+const ROOM: u32 = 10;
+
+/// Many behind a budget that is used up, in front of one that may run: when that one is claimed, and how many the
+/// reset lets in.
+pub(crate) async fn blocked(arguments: &Arguments) -> Result<()> {
+    let (engine, _opened) = arguments.start().await?;
+    let system = Caller::system();
+    let room = i64::from(ROOM);
+    let budget = |name: String, hard: i64| op::create_budget::Args {
+        name,
+        dimensions: [("tokens".to_owned(), Limits { hard, ..Default::default() })].into(),
+        ..Default::default()
+    };
+    engine.call::<CreateBudget>(&system, budget("spent".into(), room)).await?;
+    for number in 0..COMBINATIONS {
+        engine.call::<CreateBudget>(&system, budget(format!("wide-{number}"), 0)).await?;
+    }
+    let usage = op::report_budget_usage::Args {
+        name: "spent".into(),
+        namespace: None,
+        usage: [("tokens".to_owned(), room)].into(),
+        dedup_key: None,
+        execution_id: None,
+        fence: None,
+    };
+    engine.call::<ReportBudgetUsage>(&system, usage).await?;
+    eprintln!("queueing {} behind a budget that is used up", arguments.tasks);
+    submit_each(&engine, arguments.tasks, arguments.submitters, |number| op::create_execution::Args {
+        priority: Some(10),
+        budget_ids: vec!["spent".into(), format!("wide-{}", number % COMBINATIONS)],
+        ..submission()
+    })
+    .await?;
+    let free = engine.call::<CreateExecution>(&system, submission()).await?.execution_id;
+    let began = Instant::now();
+    let claimed = engine.call::<Claim>(&system, claim_args(0, 30_000)).await?;
+    let until_claimed = began.elapsed();
+    let first = claimed.tasks.first().map(|task| task.execution_id);
+    if first != Some(free) {
+        return Err(format!("claimed {first:?} instead of the one that may run").into());
+    }
+    let parked = count_parked(&engine, "b:spent").await?;
+    let reset = op::reset_budget::Args { name: "spent".into(), namespace: None, command_id: None };
+    let began = Instant::now();
+    engine.call::<ResetBudget>(&system, reset).await?;
+    let reset = began.elapsed();
+    let left = count_parked(&engine, "b:spent").await?;
+    arguments.print(
+        "blocked",
+        json!({ "blocked": arguments.tasks, "budget_combinations": COMBINATIONS,
+            "claimed_after_ms": milliseconds(until_claimed), "parked": parked,
+            "reset_with_room_for": ROOM, "reset_ms": milliseconds(reset), "unparked": parked - left }),
+    );
+    engine.close().await;
+    Ok(())
+}
+
+/// How many executions a gate keeps out of their queues.
+async fn count_parked(engine: &Engine, gate: &str) -> Result<u64> {
+    let mut parked = 0;
+    for partition in engine.partitions().all().filter(|partition| partition.family == Family::Flow) {
+        parked += engine.store().count(partition, index::blocked("default", gate), i64::MIN, i64::MAX).await?;
+    }
+    Ok(parked)
+}
+
+/// A flow of one, then many, then one: from its creation to its end.
+pub(crate) async fn fan(arguments: &Arguments) -> Result<()> {
+    let (engine, _opened) = arguments.start().await?;
+    let system = Caller::system();
+    // The largest graph that one call may carry has room for this many between the first and the last.
+    let width = arguments.tasks.min(limits::GRAPH_NODES_MAX - 2);
+    let node = |name: String| NodeRequest { name, request: submission(), join: None };
+    let edge = |from: String, to: String| GraphEdge { from, to, ..Default::default() };
+    let middle = || (0..width).map(|number| format!("middle-{number}"));
+    let graph = op::create_flow::Args {
+        kind: Some("bench".into()),
+        nodes: ["first".to_owned(), "last".to_owned()].into_iter().chain(middle()).map(node).collect(),
+        edges: middle().flat_map(|name| [edge("first".into(), name.clone()), edge(name, "last".into())]).collect(),
+        ..Default::default()
+    };
+    let commits = || engine.metrics().commits.snapshot().0.iter().sum::<u64>();
+    let before = commits();
+    let began = Instant::now();
+    let (op::create_flow::Outcome::Created { flow_id, .. } | op::create_flow::Outcome::AlreadyExists { flow_id, .. }) =
+        engine.call::<CreateFlow>(&system, graph).await?;
+    let (created, create_commits) = (began.elapsed(), commits() - before);
+    drain(&engine, width + 2, arguments.workers).await?;
+    let total = began.elapsed();
+    let ended = engine.call::<GetFlow>(&system, op::get_flow::Args { flow_id }).await?.state;
+    arguments.print(
+        "fan",
+        json!({ "width": width, "workers": arguments.workers, "create_ms": milliseconds(created),
+            "create_commits": create_commits, "total_ms": milliseconds(total), "commits": commits() - before,
+            "members_per_s": per_second(width + 2, total), "flow": ended }),
+    );
+    engine.close().await;
+    Ok(())
+}
+
+fn milliseconds(took: Duration) -> f64 {
+    (took.as_secs_f64() * 10_000.0).round() / 10.0
 }

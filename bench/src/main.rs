@@ -33,6 +33,10 @@ enum Scenario {
     Idle(engine::Arguments),
     /// Claims per second with few and with many (`--tasks`) queued
     Growth(engine::Arguments),
+    /// How many (`--tasks`) behind a budget that is used up delay the one that may run
+    Blocked(engine::Arguments),
+    /// A flow of one, then many (`--tasks`, as far as one graph may be large), then one
+    Fan(engine::Arguments),
 }
 
 async fn run(scenario: &Scenario) -> Result<()> {
@@ -42,6 +46,8 @@ async fn run(scenario: &Scenario) -> Result<()> {
         Scenario::Wake(arguments) => engine::wake(arguments).await,
         Scenario::Idle(arguments) => engine::idle(arguments).await,
         Scenario::Growth(arguments) => engine::growth(arguments).await,
+        Scenario::Blocked(arguments) => engine::blocked(arguments).await,
+        Scenario::Fan(arguments) => engine::fan(arguments).await,
     }
 }
 
