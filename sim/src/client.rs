@@ -1,56 +1,175 @@
-//! A client: submits work of every kind, and asks about it.
+//! A client: submits work of every kind, alone, in batches and in graphs, and asks about it.
 
 use std::sync::Arc;
 
-use ff_core::op::{CreateExecution, GetExecution};
+use ff_core::op::{
+    AddExecutionToFlow, ApplyDependencyToChild, CreateExecution, CreateExecutions, CreateFlow, GetExecution, GetFlow,
+    StageDependencyEdge, create_flow, stage_dependency_edge,
+};
+use ff_core::{ExecutionId, FlowId};
 use serde_json::{Value, json};
 
+use crate::checker::KEY_TAG;
+use crate::desk::put;
 use crate::worker::LANES;
 use crate::world::World;
 
 /// Submits until the weather is calm.
 pub(crate) async fn run(world: Arc<World>) {
-    let mut known = Vec::new();
     while world.stormy() {
         let pause = world.between(0, 400);
         world.wait(pause).await;
-        if world.chance(750) || known.is_empty() {
-            known.extend(submit(&world).await);
-        } else {
-            let id = world.pick(&known);
-            let _ = world.insist::<GetExecution>(&json!({ "execution_id": id })).await;
+        match world.between(0, 99) {
+            0..=54 => submit(&world).await,
+            55..=64 => submit_many(&world).await,
+            65..=79 => submit_graph(&world).await,
+            80..=89 => grow_graph(&world).await,
+            _ => ask(&world).await,
         }
     }
 }
 
-async fn submit(world: &Arc<World>) -> Option<ff_core::ExecutionId> {
+async fn ask(world: &Arc<World>) {
+    let (executions, flows) = {
+        let desk = world.desk();
+        (desk.executions.clone(), desk.flows.clone())
+    };
+    if !executions.is_empty() {
+        let id = world.pick(&executions);
+        drop(world.insist::<GetExecution>(&json!({ "execution_id": id })).await);
+    }
+    if !flows.is_empty() {
+        let id = world.pick(&flows);
+        drop(world.insist::<GetFlow>(&json!({ "flow_id": id })).await);
+    }
+}
+
+async fn submit(world: &Arc<World>) {
+    let mut args = request(world);
+    if world.chance(500) {
+        args["execution_id"] = json!(world.mint_execution());
+    } else {
+        let key = format!("key-{}", world.executor.entropy());
+        args["tags"] = json!({ KEY_TAG: key });
+        args["idempotency_key"] = json!(key);
+    }
+    let generation = world.checker().generation;
+    if let Some(Ok(outcome)) = world.insist::<CreateExecution>(&args).await {
+        acknowledge(world, generation, [outcome.execution_id]);
+    }
+}
+
+async fn submit_many(world: &Arc<World>) {
+    let mut executions = Vec::new();
+    for _ in 0..world.between(1, 5) {
+        let mut args = request(world);
+        args["execution_id"] = json!(world.mint_execution());
+        executions.push(args);
+    }
+    let ids: Vec<ExecutionId> =
+        executions.iter().filter_map(|args| serde_json::from_value(args["execution_id"].clone()).ok()).collect();
+    if let Some(Ok(_)) = world.insist::<CreateExecutions>(&json!({ "executions": executions })).await {
+        // Each of them has an answer of its own, and some may be refusals.
+        for id in ids {
+            put(&mut world.desk().executions, id);
+        }
+    }
+}
+
+/// A random graph: edges lead from earlier to later nodes, so there is no cycle.
+async fn submit_graph(world: &Arc<World>) {
+    let count = world.between(1, 6);
+    let mut nodes = Vec::new();
+    let mut edges = Vec::new();
+    for to in 0..count {
+        let mut node = json!({ "name": format!("n{to}"), "request": request(world) });
+        if world.chance(300) {
+            let on_satisfied = world.pick(&["cancel_remaining", "let_run"]);
+            node["join"] = match world.between(0, 1) {
+                0 => json!({ "any_of": { "on_satisfied": on_satisfied } }),
+                _ => json!({ "quorum": { "k": world.between(1, 2), "on_satisfied": on_satisfied } }),
+            };
+        }
+        nodes.push(node);
+        for from in 0..to {
+            if world.chance(400) {
+                edges.push(json!({ "from": format!("n{from}"), "to": format!("n{to}") }));
+            }
+        }
+    }
+    let flow = FlowId::mint(&world.profile.partitions, &world.mint());
+    let args = json!({ "flow_id": flow, "nodes": nodes, "edges": edges });
+    let generation = world.checker().generation;
+    if let Some(Ok(outcome)) = world.insist::<CreateFlow>(&args).await {
+        let (create_flow::Outcome::Created { executions, .. } | create_flow::Outcome::AlreadyExists { executions, .. }) =
+            outcome;
+        acknowledge(world, generation, executions.into_values());
+        put(&mut world.desk().flows, flow);
+    }
+}
+
+/// Adds a member and an edge to a flow, step by step.
+async fn grow_graph(world: &Arc<World>) {
+    let flows = world.desk().flows.clone();
+    if flows.is_empty() {
+        return;
+    }
+    let flow = world.pick(&flows);
+    let id = ExecutionId::for_flow(&flow, &world.mint());
+    let mut args = request(world);
+    args["execution_id"] = json!(id);
+    let by_hand = world.chance(300);
+    if by_hand {
+        // Not before it has its edges; a member that started takes none.
+        args["delay_until"] = json!(world.store.now() + 2_000);
+    } else {
+        args["flow_id"] = json!(flow);
+    }
+    let generation = world.checker().generation;
+    let Some(Ok(outcome)) = world.insist::<CreateExecution>(&args).await else { return };
+    acknowledge(world, generation, [outcome.execution_id]);
+    if by_hand {
+        drop(world.insist::<AddExecutionToFlow>(&json!({ "flow_id": flow, "execution_id": id })).await);
+    }
+    let siblings: Vec<ExecutionId> =
+        world.desk().executions.iter().filter(|other| other.partition == flow.partition).copied().collect();
+    if siblings.is_empty() {
+        return;
+    }
+    let upstream = world.pick(&siblings);
+    let args = json!({ "flow_id": flow, "upstream": upstream, "downstream": id });
+    if let Some(Ok(stage_dependency_edge::Outcome::Staged { edge_id, .. })) =
+        world.insist::<StageDependencyEdge>(&args).await
+    {
+        drop(world.insist::<ApplyDependencyToChild>(&json!({ "flow_id": flow, "edge_id": edge_id })).await);
+    }
+}
+
+fn acknowledge(world: &World, generation: u64, ids: impl IntoIterator<Item = ExecutionId>) {
+    for id in ids {
+        let mut checker = world.checker();
+        if checker.generation == generation {
+            checker.acknowledged_create(id);
+        }
+        put(&mut world.desk().executions, id);
+    }
+}
+
+/// What every submission has.
+pub(crate) fn request(world: &World) -> Value {
     let mut args = json!({
         "kind": "simulated",
         "lane": world.pick(&LANES),
         "priority": world.between(0, 3),
         "policy": policy(world),
     });
-    match world.between(0, 3) {
-        0 | 1 => args["execution_id"] = json!(world.mint_execution()),
-        _ => args["idempotency_key"] = json!(format!("key-{}", world.executor.entropy())),
-    }
     if world.chance(200) {
         args["delay_until"] = json!(world.store.now() + world.between(0, 8_000));
     }
     if world.chance(150) {
         args["required_capabilities"] = json!(["gpu"]);
     }
-    if world.chance(300) {
-        let color = world.pick(&["red", "blue"]);
-        args["tags"] = json!({ "color": color });
-    }
-    let generation = world.checker().generation;
-    let outcome = world.insist::<CreateExecution>(&args).await?.ok()?;
-    let mut checker = world.checker();
-    if checker.generation == generation {
-        checker.acknowledged_create(outcome.execution_id);
-    }
-    Some(outcome.execution_id)
+    args
 }
 
 fn policy(world: &World) -> Value {

@@ -1,4 +1,4 @@
-//! The invariants by name. The first twelve are those of the design; two more are rules it states elsewhere.
+//! The invariants by name. The first twelve are those of the design; the others are rules it states elsewhere.
 
 macro_rules! invariants {
     ($( $(#[doc = $doc:literal])* $variant:ident $name:literal, )*) => {
@@ -43,6 +43,8 @@ invariants! {
     IndexesAgree "indexes_agree",
     /// What was acknowledged is there.
     AcknowledgedSurvives "acknowledged_survives",
+    /// A command that is repeated with its identity has one effect.
+    OneEffect "one_effect",
     /// Nothing that waits for an instant happens before it, by the store's clock.
     TimersKeepTime "timers_keep_time",
     /// Every stored document is in a legal state, and no code panics.

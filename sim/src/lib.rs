@@ -6,13 +6,16 @@
 
 mod checker;
 mod client;
+mod desk;
 mod executor;
 mod history;
 pub mod invariant;
+mod operator;
 pub mod planted;
 mod profile;
 mod random;
 pub mod run;
+mod signaller;
 mod store;
 mod trouble;
 mod worker;

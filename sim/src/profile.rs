@@ -51,7 +51,7 @@ impl Profile {
             (often(2_000, 20_000, 700), often(5_000, 30_000, 400), often(5_000, 30_000, 250));
         let zombies = often(20, 200, 800);
         Self {
-            servers: 2 + random.below(2),
+            servers: 1 + random.below(3),
             workers: 2 + random.below(4),
             clients: 2 + random.below(2),
             partitions: PartitionConfig { flow, budget: gates, quota: gates },

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::executor::Step;
 use crate::invariant::{Invariant, Violation};
 use crate::world::World;
-use crate::{client, trouble, worker};
+use crate::{client, operator, signaller, trouble, worker};
 
 /// Steps between two checks of everything.
 const CHECK_EVERYTHING: u64 = 1_000;
@@ -76,6 +76,8 @@ fn storm_and_calm(world: &Arc<World>, storm: u64, steps: &std::cell::Cell<u64>) 
     for _ in 0..world.profile.clients {
         trouble::spawn(world, client::run(Arc::clone(world)));
     }
+    trouble::spawn(world, operator::run(Arc::clone(world)));
+    trouble::spawn(world, signaller::run(Arc::clone(world)));
     while steps.get() < storm {
         if !step(world, steps) {
             return;

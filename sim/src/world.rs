@@ -12,6 +12,7 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 
 use crate::checker::{Before, Checker, Commit, Facts, touched};
+use crate::desk::Desk;
 use crate::executor::{Executor, Owner};
 use crate::history::History;
 use crate::profile::Profile;
@@ -58,6 +59,7 @@ pub(crate) struct World {
     checker: Mutex<Checker>,
     history: Mutex<History>,
     random: Mutex<Random>,
+    desk: Mutex<Desk>,
     stormy: AtomicBool,
 }
 
@@ -82,6 +84,7 @@ impl World {
             checker: Mutex::default(),
             history: Mutex::new(History::new(keep_history)),
             random: Mutex::new(random),
+            desk: Mutex::default(),
             stormy: AtomicBool::new(true),
         })
     }
@@ -104,6 +107,11 @@ impl World {
     /// Random numbers of the workload and the weather.
     pub(crate) fn random(&self) -> MutexGuard<'_, Random> {
         self.random.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the actors tell each other.
+    pub(crate) fn desk(&self) -> MutexGuard<'_, Desk> {
+        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether trouble is still made.

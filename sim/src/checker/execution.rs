@@ -71,6 +71,7 @@ impl Checker {
                 self.check_terminal(&change);
                 self.check_attempts(&change);
                 self.check_suspension(&change);
+                self.facts.grants.extend(document.grant.as_ref().map(|grant| (document.id, grant.id)));
             }
         }
         self.facts.executions.insert(place, Seen { document, lease_until: raw.lease_until });
@@ -79,6 +80,11 @@ impl Checker {
     fn execution_created(&mut self, document: &Execution) {
         let fresh = document.attempt.is_none() && document.epoch.0 == 0 && document.lease.is_none();
         self.expect(fresh, Invariant::AttemptsNumbered, || format!("{} was created with a past", document.id));
+        let Some(key) = document.tags.get(KEY_TAG) else { return };
+        let first = *self.facts.keys.entry(key.clone()).or_insert(document.id);
+        self.expect(first == document.id, Invariant::OneEffect, || {
+            format!("{first} and {} were both submitted as {key}", document.id)
+        });
     }
 
     fn execution_removed(&mut self, at: i64, before: Option<&Seen>) {
@@ -118,6 +124,18 @@ impl Checker {
     fn lease_began(&mut self, change: &Change<'_>) {
         let Some(lease) = &change.after.lease else { return };
         let id = change.id;
+        self.expect(change.before.holds.is_empty(), Invariant::AdmissionHolds, || {
+            format!("{id} was claimed while {:?} held it back", change.before.holds.strongest())
+        });
+        self.check_start(change.before);
+        let granted = change.before.grant.as_ref().map(|grant| grant.id);
+        let from_grant = self.facts.grants.contains(&(id, lease.id));
+        self.expect(!from_grant || granted == Some(lease.id), Invariant::OneLiveLease, || {
+            format!("{id}: grant {} was used again", lease.id)
+        });
+        self.expect(granted.is_none_or(|granted| granted == lease.id), Invariant::OneLiveLease, || {
+            format!("{id} was claimed although it is granted to somebody else")
+        });
         self.expect(lease.epoch == change.before.epoch.next(), Invariant::OneLiveLease, || {
             format!("{id}: epoch {} follows {}", lease.epoch, change.before.epoch)
         });
@@ -260,6 +278,7 @@ impl Checker {
             self.expect(after.is_none(), Invariant::SuspensionEndsOnce, || {
                 format!("{id}: suspension {ended} was replaced")
             });
+            self.check_resume_signals(change.after);
             let first = self.facts.ended_suspensions.insert(ended);
             self.expect(first, Invariant::SuspensionEndsOnce, || format!("{id}: suspension {ended} ended twice"));
         }
@@ -269,6 +288,9 @@ impl Checker {
         }
     }
 }
+
+/// The tag that carries a submission's idempotency key.
+pub(crate) const KEY_TAG: &str = "submission";
 
 /// What a worker writes as the result under a lease, so that the checkers know whose it is.
 pub(crate) fn result_of(lease: &str) -> String {

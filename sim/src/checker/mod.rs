@@ -3,10 +3,14 @@
 //! they forget exactly as much as the store did.
 
 mod execution;
+mod flows;
 mod indexes;
+mod signals;
+mod streams;
 mod whole;
 
-pub(crate) use execution::result_of;
+pub(crate) use execution::{KEY_TAG, result_of};
+pub(crate) use signals::FORGED;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
@@ -15,7 +19,7 @@ use ff_core::encoding::Document;
 use ff_core::execution::Execution;
 use ff_core::index::kind;
 use ff_core::lease::{LeaseEnd, LeaseFence};
-use ff_core::{ExecutionId, Key, LeaseId, Partition, documents};
+use ff_core::{Edge, ExecutionId, Flow, FlowId, Key, LeaseId, Partition, SignalId, WaitpointId, documents};
 use ff_store::memory::{Contents, PartitionContents, RawDocument};
 use ff_store::{Batch, Version};
 
@@ -55,6 +59,20 @@ pub(crate) struct Facts {
     pub submitted: BTreeSet<ExecutionId>,
     /// Until when a holder was told that its lease holds.
     pub promised: BTreeMap<(ExecutionId, FenceKey), i64>,
+    /// Every flow there is.
+    pub flows: BTreeMap<FlowId, Flow>,
+    /// Every edge there is.
+    pub edges: BTreeMap<Place, Edge>,
+    /// The signal accepted for a waitpoint and a key.
+    pub signals: BTreeMap<(WaitpointId, String), SignalId>,
+    /// Every signal that was accepted.
+    pub accepted: BTreeSet<SignalId>,
+    /// How many frames each log has got.
+    pub frames: BTreeMap<Place, u64>,
+    /// The execution submitted under a key.
+    pub keys: BTreeMap<String, ExecutionId>,
+    /// Grants that were issued.
+    pub grants: BTreeSet<(ExecutionId, LeaseId)>,
 }
 
 /// Everything the checkers remember.
@@ -125,11 +143,17 @@ impl Checker {
             {
                 self.violate(Invariant::LegalStates, format!("{key:?}: {error}"));
             }
-            if key.kind() == kind::EXECUTION {
-                self.execution_changed(commit, &key, after);
+            match key.kind() {
+                kind::EXECUTION => self.execution_changed(commit, &key, after),
+                kind::EDGE => self.edge_changed(commit, &key, after),
+                kind::FLOW => self.flow_changed(commit.partition, &key, after),
+                kind::SIGNAL => self.signal_changed(&key, after),
+                _ => {}
             }
         }
         self.check_set_entries(commit);
+        self.check_joins(commit);
+        self.check_appends(commit);
     }
 
     /// A version is the name of one content. If it named two, a cached version would let an old document overwrite a

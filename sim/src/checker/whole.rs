@@ -55,6 +55,7 @@ impl Checker {
         if let Some(detail) = stuck {
             self.violate(Invariant::NothingLost, detail);
         }
+        self.check_flows_at_rest();
         let (_, marks) = self.unfinished(contents);
         self.expect(marks == 0, Invariant::NothingLost, || format!("{marks} marks were never resolved"));
     }

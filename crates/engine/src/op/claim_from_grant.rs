@@ -112,7 +112,9 @@ impl Command for TakeGranted<'_> {
         if let Some(flow) = &execution.flow {
             let key = Flow::key_of(flow);
             let flow = tx.load::<Flow>(key.clone()).await?.ok_or_else(|| Error::of(Code::FlowNotFound))?;
-            if !flow.document.admits_claims() {
+            let flow = flow.document;
+            let admits = if execution.has_started() { flow.admits_continuations() } else { flow.admits_claims() };
+            if !admits {
                 return Err(Error::of(Code::FlowAlreadyTerminal));
             }
             tx.pin(&key);

@@ -1,0 +1,30 @@
+//! What the actors of a run tell each other outside of the system: ids and tokens, as people pass them on.
+
+use ff_core::{ExecutionId, FlowId, WaitpointId};
+
+/// A waitpoint that somebody may signal.
+#[derive(Debug, Clone)]
+pub(crate) struct OpenWaitpoint {
+    pub(crate) execution: ExecutionId,
+    pub(crate) waitpoint: WaitpointId,
+    pub(crate) token: String,
+}
+
+/// The most recent of everything.
+#[derive(Debug, Default)]
+pub(crate) struct Desk {
+    pub(crate) executions: Vec<ExecutionId>,
+    pub(crate) flows: Vec<FlowId>,
+    pub(crate) waitpoints: Vec<OpenWaitpoint>,
+}
+
+/// How far back the actors remember: what is hot gets into more trouble.
+const KEPT: usize = 40;
+
+/// Puts something on top and forgets what is at the bottom.
+pub(crate) fn put<T>(pile: &mut Vec<T>, thing: T) {
+    pile.push(thing);
+    if pile.len() > KEPT {
+        pile.remove(0);
+    }
+}

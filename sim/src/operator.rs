@@ -1,0 +1,94 @@
+//! An operator: cancels, holds, reorders, revokes, replays and resumes, at random while the storm lasts, and afterwards
+//! lets go of everything that was held.
+
+use std::sync::Arc;
+
+use ff_core::execution::Hold;
+use ff_core::op::{
+    CancelExecution, CancelFlow, ChangePriority, HoldExecution, ReleaseExecution, ReplayExecution, ResumeExecution,
+    RevokeLease, SetTags,
+};
+use ff_core::{AttemptState, CommandId, LifecyclePhase};
+use serde_json::json;
+
+use crate::world::World;
+
+/// Acts until the world ends.
+pub(crate) async fn run(world: Arc<World>) {
+    while world.stormy() {
+        let pause = world.between(0, 600);
+        world.wait(pause).await;
+        act(&world).await;
+    }
+    loop {
+        let_go(&world).await;
+        world.wait(1_000).await;
+    }
+}
+
+async fn act(world: &Arc<World>) {
+    let (executions, flows) = {
+        let desk = world.desk();
+        (desk.executions.clone(), desk.flows.clone())
+    };
+    if executions.is_empty() {
+        return;
+    }
+    let id = world.pick(&executions);
+    let command = CommandId::mint(&world.mint());
+    match world.between(0, 99) {
+        0..=14 => drop(world.insist::<CancelExecution>(&json!({ "execution_id": id, "reason": "no more" })).await),
+        15..=29 => {
+            let priority = world.between(0, 9);
+            drop(world.insist::<ChangePriority>(&json!({ "execution_id": id, "priority": priority })).await);
+        }
+        30..=39 => {
+            let color = world.pick(&["red", "blue", "green"]);
+            drop(world.insist::<SetTags>(&json!({ "execution_id": id, "tags": { "color": color } })).await);
+        }
+        40..=49 => drop(world.insist::<HoldExecution>(&json!({ "execution_id": id, "reason": "wait" })).await),
+        50..=59 => drop(world.insist::<ReleaseExecution>(&json!({ "execution_id": id })).await),
+        60..=69 => drop(world.insist::<RevokeLease>(&json!({ "execution_id": id, "command_id": command })).await),
+        70..=81 => drop(world.insist::<ReplayExecution>(&json!({ "execution_id": id, "command_id": command })).await),
+        82..=91 => drop(world.insist::<ResumeExecution>(&json!({ "execution_id": id, "command_id": command })).await),
+        _ if flows.is_empty() => {}
+        _ => {
+            let policy = world.pick(&["cancel_all", "cancel_pending", "flow_only"]);
+            let flow = world.pick(&flows);
+            let args = json!({ "flow_id": flow, "policy": policy, "reason": "over", "wait": world.chance(500) });
+            drop(world.insist::<CancelFlow>(&args).await);
+        }
+    }
+}
+
+/// Releases what is held and resumes what is suspended, and cancels what waits for something that will not come: members
+/// that the cancellation of their flow left alone, and replayed ones whose upstreams nobody replays.
+async fn let_go(world: &Arc<World>) {
+    let open: Vec<_> = {
+        let checker = world.checker();
+        let open = checker.facts.executions.values().filter(|seen| !seen.document.is_terminal());
+        open.map(|seen| {
+            let document = &seen.document;
+            let held = document.holds.has(Hold::Operator);
+            let suspended = document.state.lifecycle_phase == LifecyclePhase::Suspended;
+            let flow = document.flow.and_then(|flow| checker.facts.flows.get(&flow));
+            let replayed = document.state.attempt_state == AttemptState::PendingReplayAttempt;
+            let hopeless = replayed && document.holds.has(Hold::Dependencies);
+            let stranded = hopeless || flow.is_some_and(|flow| flow.cancellation.is_some());
+            (document.id, held, suspended, stranded)
+        })
+        .collect()
+    };
+    for (id, held, suspended, stranded) in open {
+        let args = json!({ "execution_id": id });
+        if held {
+            drop(world.insist::<ReleaseExecution>(&args).await);
+        }
+        if suspended {
+            drop(world.insist::<ResumeExecution>(&args).await);
+        }
+        if stranded {
+            drop(world.insist::<CancelExecution>(&args).await);
+        }
+    }
+}
