@@ -391,4 +391,6 @@ pub enum CancelFlowResult {
 }
 
 #[cfg(test)]
+mod lives;
+#[cfg(test)]
 mod tests;
