@@ -79,7 +79,8 @@ async fn read_partition(engine: &Engine, partition: Partition) -> Result<Depths>
     let mut answers = answers.answers.into_iter();
     for queue in &queues {
         let (Some(count), Some(head)) = (answers.next(), answers.next()) else { break };
-        let (Some(lane), Some(waiting), Some(head)) = (lane_of(queue), Answer::into_count(count), Answer::into_scan(head))
+        let (Some(lane), Some(waiting), Some(head)) =
+            (lane_of(queue), Answer::into_count(count), Answer::into_scan(head))
         else {
             continue;
         };
