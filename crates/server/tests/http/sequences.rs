@@ -91,3 +91,19 @@ mod sqlite {
 
     ff_sequences::tests!(open());
 }
+
+/// One Valkey for all, and a server for each sequence: thirty servers side by side.
+mod valkey {
+    use std::sync::OnceLock;
+
+    use super::*;
+
+    static SERVER: OnceLock<ff_testkit::valkey::Server> = OnceLock::new();
+
+    async fn open() -> (Arc<dyn Api>, Running) {
+        let url = SERVER.get_or_init(ff_testkit::valkey::Server::start).url();
+        serve(Arc::new(ff_store_valkey::ValkeyStore::open(&url).await.unwrap())).await
+    }
+
+    ff_sequences::tests!(open());
+}
