@@ -1,6 +1,9 @@
 //! Opens whichever store an address names, so that the server and programs that embed the engine agree on what an
 //! address means: `memory://`, `sqlite://./flowfabric.db`, `valkey://host`, `valkeys://host`, `postgres://host/db`.
 
+#[cfg(feature = "postgres")]
+mod describe;
+
 use std::sync::Arc;
 
 use ff_store::memory::MemoryStore;
@@ -28,7 +31,7 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>> {
         }
         #[cfg(feature = "postgres")]
         "postgres" | "postgresql" => {
-            let options = ff_store_postgres::Options::parse(url)?;
+            let options = ff_store_postgres::Options::parse(url)?.describe(describe::describe);
             Ok(Arc::new(ff_store_postgres::PostgresStore::open(options).await?))
         }
         other => Err(StoreError::Config(format!(

@@ -1,0 +1,62 @@
+//! What people may query beside a document: a pure function of its bytes, never read back by the engine.
+
+use ff_core::execution::Execution;
+use ff_core::flow::Flow;
+use ff_core::index::kind;
+use ff_core::{Document, Key};
+use ff_store_postgres::Columns;
+
+/// The columns of executions and flows; other documents have none.
+pub(crate) fn describe(key: &Key, body: &[u8]) -> Option<Columns> {
+    match key.kind() {
+        kind::EXECUTION => Execution::decode(body).ok().map(|execution| execution_columns(&execution)),
+        kind::FLOW => Flow::decode(body).ok().map(|flow| flow_columns(&flow)),
+        _ => None,
+    }
+}
+
+fn execution_columns(execution: &Execution) -> Columns {
+    Columns {
+        namespace: Some(execution.namespace.clone()),
+        lane: Some(execution.lane.clone()),
+        kind: Some(execution.kind.clone()),
+        state: Some(execution.public_state().as_str().to_owned()),
+        flow: execution.flow.map(|flow| flow.to_string()),
+        priority: i32::try_from(execution.priority).ok(),
+        created_at: Some(execution.created_at),
+        updated_at: Some(execution.updated_at),
+        view: serde_json::to_string(execution).ok(),
+    }
+}
+
+fn flow_columns(flow: &Flow) -> Columns {
+    Columns {
+        namespace: Some(flow.namespace.clone()),
+        kind: Some(flow.kind.clone()),
+        state: flow.ended.as_ref().map(|end| end.state.as_str().to_owned()),
+        created_at: Some(flow.created_at),
+        view: serde_json::to_string(flow).ok(),
+        ..Columns::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ff_core::Indexed;
+
+    use super::*;
+
+    #[test]
+    fn an_execution_shows_what_people_ask_for_and_other_documents_nothing() {
+        let execution =
+            Execution { namespace: "team".into(), kind: "render".into(), priority: 7, ..Default::default() };
+        let columns = describe(&execution.key(), &execution.encode()).expect("it is an execution");
+        assert_eq!((columns.namespace.as_deref(), columns.lane.as_deref()), (Some("team"), Some("default")));
+        assert_eq!((columns.kind.as_deref(), columns.state.as_deref()), (Some("render"), Some("waiting")));
+        assert_eq!(columns.priority, Some(7));
+        let view: serde_json::Value = serde_json::from_str(&columns.view.expect("a view")).expect("JSON");
+        assert_eq!(view["state"]["eligibility_state"], "eligible_now");
+        assert_eq!(describe(&Key::new(kind::LANE, &[b"x"]), b"anything"), None);
+        assert_eq!(describe(&execution.key(), b"garbage"), None, "what cannot be read has no columns");
+    }
+}
