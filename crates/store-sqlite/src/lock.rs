@@ -3,8 +3,14 @@
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Read, Seek, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use ff_store::{Result, StoreError};
+
+/// A process that was just stopped, or a child it is starting at that moment, may hold the lock a little longer than
+/// the store was open: the lock goes when the last copy of its file does.
+const PATIENCE: u32 = 20;
+const PAUSE: Duration = Duration::from_millis(25);
 
 /// Held as long as the store is open; the operating system lets go of it when the process dies, however it dies.
 #[derive(Debug)]
@@ -23,11 +29,18 @@ impl FileLock {
             .truncate(false)
             .open(&path)
             .map_err(|why| cannot_create(&path, &why))?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(StoreError::Locked(holder(database, &mut file))),
-            Err(TryLockError::Error(why)) => {
-                return Err(StoreError::Config(format!("{} cannot be locked: {why}", path.display())));
+        let mut patience = PATIENCE;
+        loop {
+            match file.try_lock() {
+                Ok(()) => break,
+                Err(TryLockError::WouldBlock) if patience > 0 => {
+                    patience -= 1;
+                    std::thread::sleep(PAUSE);
+                }
+                Err(TryLockError::WouldBlock) => return Err(StoreError::Locked(holder(database, &mut file))),
+                Err(TryLockError::Error(why)) => {
+                    return Err(StoreError::Config(format!("{} cannot be locked: {why}", path.display())));
+                }
             }
         }
         // The number is for people who find the lock taken; a lock without it works as well.

@@ -24,7 +24,7 @@ fn command() -> CommandId {
 #[tokio::test]
 async fn a_commit_the_replica_did_not_confirm_is_unknown() {
     let pair = Replicated::start();
-    let store = open(&format!("{}?tier=replicated&request_timeout_ms=500", pair.primary.url())).await;
+    let store = open(&format!("{}?tier=replicated&request_timeout_ms=3000", pair.primary.url())).await;
     let (first, second) = (new_key(), new_key());
     assert!(store.commit(HERE, vec![creation(&first, command())]).await.is_ok());
     pair.replica.freeze();
@@ -38,7 +38,7 @@ async fn a_commit_the_replica_did_not_confirm_is_unknown() {
 #[tokio::test]
 async fn an_answer_decided_by_reading_is_confirmed_too() {
     let pair = Replicated::start();
-    let store = open(&format!("{}?tier=replicated&request_timeout_ms=500", pair.primary.url())).await;
+    let store = open(&format!("{}?tier=replicated&request_timeout_ms=3000", pair.primary.url())).await;
     let key = new_key();
     assert!(store.commit(HERE, vec![creation(&key, command())]).await.is_ok());
     let conflict = store.commit(HERE, vec![creation(&key, command())]).await;
