@@ -221,14 +221,18 @@ impl Ready {
         }
     }
 
+    fn is_closed(&self, name: &QueueName) -> bool {
+        // Most work has no gate, and this is asked for every queue at every pick.
+        !name.gate.is_empty() && self.closed_gates.contains_key(&(name.namespace.clone(), name.gate.clone()))
+    }
+
     /// The queue of a lane with the best head that this claimer can take, and whether that head is yet to be read.
     fn best_queue(&self, criteria: &Criteria, lane: &str) -> Option<(QueueId, bool)> {
         let ids = self.by_lane.get(&(criteria.namespace.clone(), lane.to_owned()))?;
         let mut best: Option<(i64, &QueueId, bool)> = None;
         for id in ids {
             let Some(queue) = self.queues.get(id) else { continue };
-            let gate = (queue.name.namespace.clone(), queue.name.gate.clone());
-            if !criteria.capabilities.contains_all(&queue.name.route) || self.closed_gates.contains_key(&gate) {
+            if !criteria.capabilities.contains_all(&queue.name.route) || self.is_closed(&queue.name) {
                 continue;
             }
             let buffered = queue.buffer.keys().next().map(|(score, _)| *score);
