@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::checker::KEY_TAG;
 use crate::desk::put;
+use crate::gates::{BUDGETS, QUOTAS};
 use crate::worker::LANES;
 use crate::world::World;
 
@@ -53,9 +54,12 @@ async fn submit(world: &Arc<World>) {
         args["tags"] = json!({ KEY_TAG: key });
         args["idempotency_key"] = json!(key);
     }
-    let generation = world.checker().generation;
-    if let Some(Ok(outcome)) = world.insist::<CreateExecution>(&args).await {
-        acknowledge(world, generation, [outcome.execution_id]);
+    // Some callers send everything twice.
+    for _ in 0..world.between(1, 2) {
+        let generation = world.checker().generation;
+        if let Some(Ok(outcome)) = world.insist::<CreateExecution>(&args).await {
+            acknowledge(world, generation, [outcome.execution_id]);
+        }
     }
 }
 
@@ -165,6 +169,12 @@ pub(crate) fn request(world: &World) -> Value {
     });
     if world.chance(200) {
         args["delay_until"] = json!(world.store.now() + world.between(0, 8_000));
+    }
+    if world.chance(200) {
+        args["budget_ids"] = json!([world.pick(&BUDGETS)]);
+    }
+    if world.chance(250) {
+        args["quota_policy_id"] = json!(world.pick(&QUOTAS));
     }
     if world.chance(150) {
         args["required_capabilities"] = json!(["gpu"]);

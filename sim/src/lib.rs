@@ -8,6 +8,7 @@ mod checker;
 mod client;
 mod desk;
 mod executor;
+mod gates;
 mod history;
 pub mod invariant;
 mod operator;

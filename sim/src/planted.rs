@@ -17,14 +17,19 @@ pub struct Caught {
     pub by: Option<(u64, Violation)>,
 }
 
-/// Runs seeds with a bug until one catches it. `None`: this build has no bugs to switch on.
+/// Runs seeds with a bug until one catches it. A seed that fails without the bug proves nothing and is passed over.
+/// `None`: this build has no bugs to switch on.
 pub fn catch(bug: Bug, seeds: u64, steps: u64) -> Option<Caught> {
     if !select(Some(bug)) {
         return None;
     }
     let by = (0..seeds).find_map(|seed| {
-        let report = run(&Setup { seed, steps, keep_history: false }, Path::new("target/sim"));
-        report.violation.map(|violation| (seed, violation))
+        let setup = Setup { seed, steps, keep_history: false };
+        select(Some(bug));
+        let violation = run(&setup, Path::new("target/sim")).violation?;
+        select(None);
+        let sound = run(&setup, Path::new("target/sim")).violation.is_none();
+        sound.then_some((seed, violation))
     });
     select(None);
     Some(Caught { bug, by })

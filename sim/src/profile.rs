@@ -67,6 +67,11 @@ impl Profile {
         }
     }
 
+    /// The longest that a claim can be on its way: retries where calls are quick, everything that is slow otherwise.
+    pub(crate) fn admission_lag_ms(&self) -> i64 {
+        if self.slow == 0 && self.lossy == 0 && self.jump_ms == 0 { 3_000 } else { 12_000 }
+    }
+
     /// What happens to the next call.
     pub(crate) fn weather(&self, random: &mut Random) -> Weather {
         let mut weather = Weather::default();

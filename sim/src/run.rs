@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::executor::Step;
 use crate::invariant::{Invariant, Violation};
 use crate::world::World;
-use crate::{client, operator, signaller, trouble, worker};
+use crate::{client, gates, operator, signaller, trouble, worker};
 
 /// Steps between two checks of everything.
 const CHECK_EVERYTHING: u64 = 1_000;
@@ -78,6 +78,7 @@ fn storm_and_calm(world: &Arc<World>, storm: u64, steps: &std::cell::Cell<u64>) 
     }
     trouble::spawn(world, operator::run(Arc::clone(world)));
     trouble::spawn(world, signaller::run(Arc::clone(world)));
+    trouble::spawn(world, gates::run(Arc::clone(world)));
     while steps.get() < storm {
         if !step(world, steps) {
             return;

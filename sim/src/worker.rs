@@ -16,6 +16,8 @@ use serde_json::{Value, json};
 use crate::checker::result_of;
 use crate::client::request;
 use crate::desk::{OpenWaitpoint, put};
+use crate::gates;
+use crate::trouble;
 use crate::world::{Reply, World};
 
 /// The lanes work is submitted to.
@@ -125,16 +127,18 @@ async fn use_grant(world: &Arc<World>, instance: &str, grant: &ClaimGrant) {
 }
 
 /// What a holder shows with every call.
-struct Holder<'a> {
-    world: &'a Arc<World>,
-    instance: &'a str,
+#[derive(Clone)]
+struct Holder {
+    world: Arc<World>,
+    instance: String,
     id: ExecutionId,
     fence: LeaseFence,
 }
 
 /// Does something with a task.
 async fn work(world: &Arc<World>, instance: &str, task: &Task) {
-    let holder = Holder { world, instance, id: task.execution_id, fence: task.fence };
+    let (world, instance) = (Arc::clone(world), instance.to_owned());
+    let holder = Holder { world: Arc::clone(&world), instance, id: task.execution_id, fence: task.fence };
     if !world.stormy() {
         return holder.end(0).await;
     }
@@ -147,6 +151,7 @@ async fn work(world: &Arc<World>, instance: &str, task: &Task) {
             3..=5 => next_frame = holder.stream(next_frame).await,
             6 => drop(world.insist::<Progress>(&holder.args(json!({ "pct": 50, "message": "half" }))).await),
             7 => holder.spawn_child().await,
+            8 => gates::report(&world, Some((holder.id, holder.fence))).await,
             _ => {}
         }
     }
@@ -163,7 +168,7 @@ async fn work(world: &Arc<World>, instance: &str, task: &Task) {
     holder.end(way).await;
 }
 
-impl Holder<'_> {
+impl Holder {
     fn args(&self, more: Value) -> Value {
         let mut args = json!({ "execution_id": self.id, "fence": self.fence });
         if let (Some(args), Value::Object(more)) = (args.as_object_mut(), more) {
@@ -173,7 +178,7 @@ impl Holder<'_> {
     }
 
     async fn renew(&self) {
-        let world = self.world;
+        let world = &self.world;
         let leases = json!([self.args(json!({}))]);
         let generation = world.checker().generation;
         let results = if world.chance(500) {
@@ -195,7 +200,7 @@ impl Holder<'_> {
 
     /// Appends a few frames; the one with number n says n.
     async fn stream(&self, first: u64) -> u64 {
-        let world = self.world;
+        let world = &self.world;
         let count = u64::try_from(world.between(1, 3)).unwrap_or(1);
         let frames: Vec<Value> =
             (first..first + count).map(|number| json!({ "type": "text", "payload": number })).collect();
@@ -214,7 +219,7 @@ impl Holder<'_> {
     }
 
     async fn spawn_child(&self) {
-        let world = self.world;
+        let world = &self.world;
         let mut args = request(world);
         let id = ExecutionId::in_partition(self.id.partition(), &world.mint());
         args["execution_id"] = json!(id);
@@ -230,7 +235,7 @@ impl Holder<'_> {
 
     /// Suspends, on a fresh waitpoint or on one that was announced before.
     async fn suspend(&self) -> Option<LeaseEnd> {
-        let world = self.world;
+        let world = &self.world;
         let mut more =
             json!({ "reason": "signal", "condition": condition(world), "timeout_ms": world.between(500, 20_000) });
         more["timeout_behavior"] = json!(world.pick(&["fail", "cancel", "expire", "auto_resume", "escalate"]));
@@ -259,7 +264,7 @@ impl Holder<'_> {
 
     /// Ends the task, or lets go of it, one way in a hundred.
     async fn end(&self, way: i64) {
-        let (world, id) = (self.world, self.id);
+        let (world, id) = (&self.world, self.id);
         let generation = world.checker().generation;
         let told = match way {
             0..=44 => self.complete().await,
@@ -288,14 +293,19 @@ impl Holder<'_> {
         };
         let Some(end) = told else { return };
         self.acknowledge(generation, end);
-        // A holder that forgot that it let go.
-        if end != LeaseEnd::Completed && world.stormy() && world.chance(150) {
-            let pause = world.between(0, 6_000);
-            world.wait(pause).await;
-            let generation = world.checker().generation;
-            if let Some(end) = self.complete().await {
-                self.acknowledge(generation, end);
-            }
+        // A holder that forgot that it let go, while its worker takes other work.
+        if end != LeaseEnd::Completed && world.stormy() && world.chance(400) {
+            let confused = self.clone();
+            trouble::spawn(world, async move { confused.act_again().await });
+        }
+    }
+
+    async fn act_again(&self) {
+        let pause = self.world.between(0, 6_000);
+        self.world.wait(pause).await;
+        let generation = self.world.checker().generation;
+        if let Some(end) = self.complete().await {
+            self.acknowledge(generation, end);
         }
     }
 

@@ -69,6 +69,7 @@ impl World {
         let mut random = Random::new(seed);
         let executor = Executor::new(&mut random);
         let profile = Profile::new(&mut random);
+        let admission_lag_ms = profile.admission_lag_ms();
         let jumped_ms = Arc::new(AtomicI64::new(0));
         let (time, jumped) = (executor.clone(), Arc::clone(&jumped_ms));
         let clock = move || START + time.now_ms() + jumped.load(Ordering::Relaxed);
@@ -81,7 +82,7 @@ impl World {
             profile,
             jumped_ms,
             servers: Mutex::default(),
-            checker: Mutex::default(),
+            checker: Mutex::new(Checker::new(admission_lag_ms)),
             history: Mutex::new(History::new(keep_history)),
             random: Mutex::new(random),
             desk: Mutex::default(),

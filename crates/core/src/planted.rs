@@ -42,6 +42,16 @@ bugs! {
     EdgeResolvedTwice "edge_resolved_twice" "An edge that was resolved counts again.",
     ChildStartsEarly "child_starts_early" "The first upstream that succeeds lets its child start.",
     CancelledFlowStarts "cancelled_flow_starts" "Members of a cancelled flow are still handed out.",
+    BudgetNotChecked "budget_not_checked" "A claim does not look whether its budget is used up.",
+    QuotaSlotLeaked "quota_slot_leaked" "Concurrency slots are not given back.",
+    LoserFreesSlot "loser_frees_slot" "Whoever gives back a slot makes room, whether it held one or not.",
+    UsageDedupIgnored "usage_dedup_ignored" "A usage report counts again under the same key.",
+    SignalCountedTwice "signal_counted_twice" "A signal is accepted again under the same key.",
+    TokenNotChecked "token_not_checked" "A waitpoint's token is not verified.",
+    FrameAfterClose "frame_after_close" "Frames are appended by whoever once held the attempt.",
+    SuspensionReused "suspension_reused" "The suspensions of an execution share one identity.",
+    GrantUsedTwice "grant_used_twice" "A grant that was used is taken again.",
+    MarksNotSwept "marks_not_swept" "After a crash nobody takes up what was left to do.",
     DedupNotWritten "dedup_not_written" "A submission's idempotency key is not remembered.",
 }
 

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
 use ff_core::budget::Budget;
+use ff_core::planted::{Bug, planted};
 use ff_core::usage::{ReportUsageResult, UsageRecord};
 use ff_core::{Code, Error, Result, index};
 use tokio::sync::oneshot;
@@ -131,7 +132,7 @@ impl Command for ReportAll<'_> {
             keyed.into_iter().zip(found).filter(|(_, record)| record.is_some()).map(|(key, _)| key).collect();
         let mut answers = Vec::with_capacity(self.reports.len());
         for report in self.reports {
-            if counted.contains(report.dedup_key.as_str()) {
+            if counted.contains(report.dedup_key.as_str()) && !planted(Bug::UsageDedupIgnored) {
                 answers.push(Ok(Some(ReportUsageResult::AlreadyApplied)));
                 continue;
             }

@@ -3,7 +3,7 @@
 use ff_core::encoding::Document;
 use ff_core::execution::{Execution, Hold};
 use ff_core::lease::{AttemptKind, LeaseEnd, LeaseFence};
-use ff_core::{AttemptState, ExecutionId, Key, LifecyclePhase, TerminalOutcome};
+use ff_core::{AttemptIndex, AttemptState, ExecutionId, Key, LifecyclePhase, TerminalOutcome};
 use ff_store::memory::RawDocument;
 
 use super::{Checker, Commit, Seen, fence_key};
@@ -128,6 +128,7 @@ impl Checker {
             format!("{id} was claimed while {:?} held it back", change.before.holds.strongest())
         });
         self.check_start(change.before);
+        self.check_admission(change.after, change.at);
         let granted = change.before.grant.as_ref().map(|grant| grant.id);
         let from_grant = self.facts.grants.contains(&(id, lease.id));
         self.expect(!from_grant || granted == Some(lease.id), Invariant::OneLiveLease, || {
@@ -230,7 +231,12 @@ impl Checker {
 
     fn check_attempts(&mut self, change: &Change<'_>) {
         let (id, before, after) = (change.id, change.before, change.after);
-        let next = before.next_attempt_index();
+        // Worked out here, not asked of the code under test.
+        let next = match &before.attempt {
+            None => AttemptIndex(0),
+            Some(attempt) if attempt.ended_at == 0 => attempt.index,
+            Some(attempt) => AttemptIndex(attempt.index.0 + 1),
+        };
         if change.claimed() {
             let index = after.attempt.as_ref().map(|attempt| attempt.index);
             self.expect(index == Some(next), Invariant::AttemptsNumbered, || {

@@ -4,12 +4,14 @@
 
 mod execution;
 mod flows;
+mod gates;
 mod indexes;
 mod signals;
 mod streams;
 mod whole;
 
 pub(crate) use execution::{KEY_TAG, result_of};
+pub(crate) use gates::TOKENS;
 pub(crate) use signals::FORGED;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +21,9 @@ use ff_core::encoding::Document;
 use ff_core::execution::Execution;
 use ff_core::index::kind;
 use ff_core::lease::{LeaseEnd, LeaseFence};
-use ff_core::{Edge, ExecutionId, Flow, FlowId, Key, LeaseId, Partition, SignalId, WaitpointId, documents};
+use ff_core::{
+    Edge, ExecutionId, Flow, FlowId, Key, LeaseId, Partition, QuotaDefinition, SignalId, WaitpointId, documents,
+};
 use ff_store::memory::{Contents, PartitionContents, RawDocument};
 use ff_store::{Batch, Version};
 
@@ -73,6 +77,14 @@ pub(crate) struct Facts {
     pub keys: BTreeMap<String, ExecutionId>,
     /// Grants that were issued.
     pub grants: BTreeSet<(ExecutionId, LeaseId)>,
+    /// Reports that were counted.
+    pub charged: BTreeSet<Key>,
+    /// Since when each budget is used up.
+    pub exhausted: BTreeMap<String, i64>,
+    /// The quotas there are.
+    pub quotas: BTreeMap<String, QuotaDefinition>,
+    /// What each quota admitted.
+    pub admitted: BTreeMap<String, gates::Admitted>,
 }
 
 /// Everything the checkers remember.
@@ -86,6 +98,10 @@ pub(crate) struct Checker {
     fences: BTreeMap<(ExecutionId, u64, LeaseId), String>,
     /// What each version of a document was. Never forgotten: a version names one content.
     versions: BTreeMap<(Partition, Key, Version), u64>,
+    /// A claim may land this much later than its budgets were read.
+    admission_lag_ms: i64,
+    /// What callers reported, by the record it is to leave.
+    reports: BTreeMap<Key, i64>,
     violation: Option<Violation>,
 }
 
@@ -115,6 +131,11 @@ pub(crate) fn touched(batch: &Batch) -> BTreeSet<Key> {
 }
 
 impl Checker {
+    /// Checkers of an empty store, where a claim may land this much later than its budgets were read.
+    pub(crate) fn new(admission_lag_ms: i64) -> Self {
+        Self { admission_lag_ms, ..Self::default() }
+    }
+
     /// The first violation.
     pub(crate) fn violation(&self) -> Option<&Violation> {
         self.violation.as_ref()
@@ -148,6 +169,8 @@ impl Checker {
                 kind::EDGE => self.edge_changed(commit, &key, after),
                 kind::FLOW => self.flow_changed(commit.partition, &key, after),
                 kind::SIGNAL => self.signal_changed(&key, after),
+                kind::BUDGET => self.budget_changed(commit, &key, after),
+                kind::QUOTA => self.quota_changed(commit, after),
                 _ => {}
             }
         }

@@ -183,6 +183,7 @@ impl Execution {
                     return Err(Error::of(Code::ClaimGrantExpired).with("expires_at", grant.expires_at));
                 }
             }
+            None if planted(Bug::GrantUsedTwice) => {}
             _ => return Err(Error::of(Code::InvalidClaimGrant)),
         }
         let grant = self.grant.take();

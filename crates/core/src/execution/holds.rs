@@ -199,7 +199,8 @@ impl Execution {
 
     /// Whether it may be claimed or granted now.
     pub fn is_eligible(&self) -> bool {
-        self.state.lifecycle_phase == LifecyclePhase::Runnable && self.holds.is_empty() && self.grant.is_none()
+        let free = self.holds.is_empty() || planted(Bug::HoldsIgnored);
+        self.state.lifecycle_phase == LifecyclePhase::Runnable && free && self.grant.is_none()
     }
 
     /// Whether any attempt was ever started.

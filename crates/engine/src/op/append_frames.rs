@@ -4,6 +4,7 @@ use bytes::Bytes;
 use ff_core::execution::Execution;
 use ff_core::op::AppendFrames;
 use ff_core::op::append_frames::{Args, FrameRequest, Outcome};
+use ff_core::planted::{Bug, planted};
 use ff_core::stream::{Frame, FrameMode};
 use ff_core::{Code, Document, Error, Indexed, Result, Summary};
 use ff_store::{Answer, Append, LogStart, Query};
@@ -32,7 +33,9 @@ impl Command for Verb<'_> {
     async fn run(&self, tx: &mut Tx<'_>) -> Result<Outcome> {
         let args = self.args;
         let execution = load_visible(tx, self.caller, &args.execution_id).await?;
-        execution.check_fence(&args.fence).map_err(closed)?;
+        if !planted(Bug::FrameAfterClose) {
+            execution.check_fence(&args.fence).map_err(closed)?;
+        }
         let source = execution.lease.as_ref().map(|lease| lease.instance_id.as_str()).unwrap_or_default();
         let frames = args.frames.iter().map(|frame| read_frame(frame, source)).collect::<Result<Vec<_>>>()?;
         let mut written = Written { count: 0, next: args.first_sequence };
@@ -44,7 +47,11 @@ impl Command for Verb<'_> {
         let count = last_sequence.max(written.next - 1);
         let fresh = frames.get(written.count..).unwrap_or_default();
         if !fresh.is_empty() {
-            tx.require_holder(&execution.key(), &args.fence);
+            if planted(Bug::FrameAfterClose) {
+                tx.pin(&execution.key());
+            } else {
+                tx.require_holder(&execution.key(), &args.fence);
+            }
             self.merge_summary(tx, &execution, fresh, written.next).await?;
             tx.append(Append {
                 log: logs::frames(&execution.id, args.fence.attempt),

@@ -5,6 +5,7 @@ use ff_core::event::Effects;
 use ff_core::execution::Execution;
 use ff_core::op::DeliverSignal;
 use ff_core::op::deliver_signal::{Args, Outcome};
+use ff_core::planted::{Bug, planted};
 use ff_core::waitpoint::{Waitpoint, WaitpointState};
 use ff_core::{
     Blob, Code, Error, Indexed, Key, NewSignal, Result, Signal, SignalEffect, SignalId, SignalOutcome, SignalRecord,
@@ -67,6 +68,7 @@ impl Authority<'_> {
     /// Verifies a token, at the same cost whether or not the waitpoint exists.
     fn check(&self, waitpoint: Option<&Waitpoint>, now: i64) -> Result<()> {
         match self {
+            Authority::Token(..) if planted(Bug::TokenNotChecked) => Ok(()),
             Authority::Token(token, secrets) => {
                 let subject = waitpoint.map(TokenSubject::from);
                 secrets.verify(token, subject.as_ref(), now)
@@ -102,7 +104,7 @@ impl Command for Verb<'_> {
         let execution = found.execution.ok_or_else(|| not_found(&self.args.execution_id))?;
         check_visible(self.caller, &execution)?;
         let waitpoint = waitpoint.ok_or_else(|| Error::of(Code::WaitpointNotFound).with("waitpoint_id", id))?;
-        if let Some(record) = found.record {
+        if let Some(record) = found.record.filter(|_| !planted(Bug::SignalCountedTwice)) {
             return Ok(record.repeated());
         }
         if let Some(existing) = found.signal {

@@ -8,6 +8,7 @@ use ff_core::idempotency::AnswerRecord;
 use ff_core::op::Suspend;
 use ff_core::op::suspend::{Args, Outcome};
 use ff_core::payload::Payload;
+use ff_core::planted::{Bug, planted};
 use ff_core::suspension::NewSuspension;
 use ff_core::waitpoint::{CloseReason, NewWaitpoint, Waitpoint};
 use ff_core::{Code, Error, Indexed, Key, Result, SignalId, SuspensionId, WaitpointId, limits};
@@ -34,7 +35,11 @@ impl Handle<Suspend> for Engine {
         let verb = Verb {
             caller,
             args: &args,
-            suspension_id: SuspensionId::mint(&mint()),
+            suspension_id: if planted(Bug::SuspensionReused) {
+                SuspensionId(args.execution_id.uuid)
+            } else {
+                SuspensionId::mint(&mint())
+            },
             fresh: WaitpointId::in_partition(partition, &mint()),
             continuation,
             blob,

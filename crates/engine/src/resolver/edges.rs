@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ff_core::event::Effects;
 use ff_core::execution::Execution;
 use ff_core::flow::Flow;
+use ff_core::planted::{Bug, planted};
 use ff_core::{Edge, EdgeState, Key, Result, index, limits};
 use ff_store::{Answer, Query, Scan, ScanPage, StoredDocument};
 
@@ -202,7 +203,7 @@ impl Round {
             tracing::error!(edge = %edge.id, "an edge leads to an execution that is not there");
             return Ok(true);
         };
-        if edge.state == EdgeState::Pending {
+        if edge.state == EdgeState::Pending || planted(Bug::EdgeResolvedTwice) {
             if self.budget == 0 {
                 return Ok(false);
             }

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ff_core::budget::{Budget, HardAction};
 use ff_core::execution::Execution;
 use ff_core::lease::ClaimKind;
+use ff_core::planted::{Bug, planted};
 use ff_core::quota::{QuotaDecision, QuotaPolicy, QuotaRequest};
 use ff_core::slot::Slot;
 use ff_core::{Document, Indexed, LeaseId, Partition, Result, limits};
@@ -155,7 +156,7 @@ pub(crate) fn budget_refusal(name: &str, budget: Option<&Budget>) -> Option<Refu
     let Some(budget) = budget else {
         return Some(Refusal::waits(gate, format!("the budget {name} does not exist"), None));
     };
-    let refusal = budget.admit().err()?;
+    let refusal = budget.admit().err().filter(|_| !planted(Bug::BudgetNotChecked))?;
     let (dimension, current, limit) = (&refusal.dimension, refusal.current, refusal.limit);
     let detail = format!("budget {name}: {dimension} {current}/{limit}");
     Some(Refusal { gate, detail, until: refusal.next_reset_at, action: budget.definition.on_hard })
@@ -237,14 +238,19 @@ impl Command for FreeSlots<'_> {
         let policy = tx.load::<QuotaPolicy>(self.policy.clone()).await?;
         let found = tx.load_many::<Slot>(self.slots.clone()).await?;
         let held: Vec<_> = found.into_iter().flatten().map(|slot| slot.document.key()).collect();
+        if planted(Bug::QuotaSlotLeaked) {
+            return Ok(super::parking::Opened::default());
+        }
         for key in &held {
             tx.delete(key);
         }
-        let Some(mut policy) = policy.map(|policy| policy.document).filter(|_| !held.is_empty()) else {
+        let anyway = planted(Bug::LoserFreesSlot);
+        let Some(mut policy) = policy.map(|policy| policy.document).filter(|_| anyway || !held.is_empty()) else {
             return Ok(super::parking::Opened::default());
         };
         let mut made_room = false;
-        for _ in &held {
+        let freed = if anyway { self.slots.len() } else { held.len() };
+        for _ in 0..freed {
             made_room |= policy.release(tx.now);
         }
         let mut opened = super::parking::Opened::default();

@@ -1,0 +1,121 @@
+//! `usage_once` and `admission_holds`: what is charged was reported and not charged before, and nothing starts on a
+//! budget that has long been used up, over a quota's cap, or more often than its window allows.
+
+use ff_core::encoding::Document;
+use ff_core::execution::Execution;
+use ff_core::index::kind;
+use ff_core::lease::ClaimKind;
+use ff_core::partition::digest16;
+use ff_core::{Budget, Key, LifecyclePhase, QuotaPolicy};
+use ff_store::memory::RawDocument;
+
+use super::{Checker, Commit};
+use crate::invariant::Invariant;
+
+/// What a quota admitted and when, by the digest of execution and attempt that it keeps.
+pub(crate) type Admitted = std::collections::BTreeMap<[u8; 16], i64>;
+
+impl Checker {
+    /// A budget was written: it grew by exactly what the records written with it were reported for.
+    pub(super) fn budget_changed(&mut self, commit: Commit<'_>, key: &Key, after: Option<&RawDocument>) {
+        let Some(budget) = after.and_then(|raw| Budget::decode(&raw.body).ok()) else { return };
+        let name = budget.name.clone();
+        let before = commit.before.get(key).and_then(|raw| Budget::decode(&raw.body).ok()).unwrap_or_default();
+        let records = commit.batch.puts.iter().filter(|put| put.key.kind() == kind::RECORD);
+        let fresh: Vec<Key> =
+            records.filter(|put| !commit.before.contains_key(&put.key)).map(|put| put.key.clone()).collect();
+        let reported: i64 = fresh.iter().filter_map(|record| self.reports.get(record)).sum();
+        // A budget that was reset in this commit counts from zero.
+        let reset = before.next_reset_at != budget.next_reset_at || budget.usage.is_empty();
+        let base = if reset { 0 } else { before.used(TOKENS) };
+        let grown = budget.used(TOKENS) - base;
+        self.expect(grown == reported || (reset && grown == 0), Invariant::UsageOnce, || {
+            format!("budget {name} grew by {grown} where {reported} was reported")
+        });
+        for record in fresh {
+            let first = self.facts.charged.insert(record.clone());
+            self.expect(first, Invariant::UsageOnce, || format!("budget {name} was charged twice for {record:?}"));
+        }
+        let closed = budget.admit().is_err();
+        let since = self.facts.exhausted.entry(name).or_insert(i64::MAX);
+        *since = if closed { (*since).min(commit.at) } else { i64::MAX };
+    }
+
+    /// A quota was written: what it admitted now and within its window before is no more than it may.
+    pub(super) fn quota_changed(&mut self, commit: Commit<'_>, after: Option<&RawDocument>) {
+        let Some(quota) = after.and_then(|raw| QuotaPolicy::decode(&raw.body).ok()) else { return };
+        self.facts.quotas.insert(quota.name.clone(), quota.definition.clone());
+        if quota.definition.max_requests == 0 {
+            return;
+        }
+        let admitted = self.facts.admitted.entry(quota.name.clone()).or_default();
+        for digest in quota.recent.chunks_exact(16) {
+            // The document dates an admission by the latest time it knows.
+            let digest: [u8; 16] = digest.try_into().unwrap_or_default();
+            admitted.entry(digest).or_insert(quota.updated_at.min(commit.at));
+        }
+        let window = i64::from(quota.definition.window_seconds) * 1_000;
+        let recent = admitted.values().filter(|at| **at > quota.updated_at - window).count();
+        let may = usize::try_from(quota.definition.max_requests).unwrap_or(usize::MAX);
+        self.expect(recent <= may, Invariant::AdmissionHolds, || {
+            format!("quota {} admitted {recent} within its window at {}, {may} may", quota.name, quota.updated_at)
+        });
+    }
+
+    /// An execution was claimed.
+    pub(super) fn check_admission(&mut self, document: &Execution, at: i64) {
+        let id = document.id;
+        for budget in &document.budgets {
+            let since = self.facts.exhausted.get(budget).copied().unwrap_or(i64::MAX);
+            let late = since.saturating_add(self.admission_lag_ms) < at;
+            self.expect(!late, Invariant::AdmissionHolds, || {
+                format!("{id} started at {at} on budget {budget}, which was used up at {since}")
+            });
+        }
+        let Some(quota) = document.quota.clone() else { return };
+        let Some(definition) = self.facts.quotas.get(&quota).cloned() else { return };
+        self.check_cap(&quota, usize::try_from(definition.max_concurrent).unwrap_or(usize::MAX), document);
+        let resumed = document.lease.as_ref().is_some_and(|lease| lease.kind == ClaimKind::Resumed);
+        if definition.max_requests == 0 || resumed || self.generation > 0 {
+            return;
+        }
+        let attempt = document.attempt.as_ref().map_or(0, |attempt| attempt.index.0);
+        let digest = digest16(&[id.uuid.as_bytes(), &attempt.to_be_bytes()]);
+        let admitted = self.facts.admitted.get(&quota).is_some_and(|admitted| admitted.contains_key(&digest));
+        self.expect(admitted, Invariant::AdmissionHolds, || {
+            format!("{id} attempt {attempt} started without the admission of quota {quota}")
+        });
+    }
+
+    /// A slot and its execution live in two partitions; a failover between the two commits may forget one of them, so
+    /// the cap is exact only in a deployment that never forgot.
+    fn check_cap(&mut self, quota: &str, cap: usize, claimed: &Execution) {
+        if cap == 0 || self.generation > 0 {
+            return;
+        }
+        let others = self.facts.executions.values().filter(|seen| {
+            let document = &seen.document;
+            let active = document.state.lifecycle_phase == LifecyclePhase::Active;
+            active && document.quota.as_deref() == Some(quota) && document.id != claimed.id
+        });
+        let others: Vec<_> = others.map(|seen| (seen.document.id, seen.lease_until)).collect();
+        let running = others.len() + 1;
+        self.expect(running <= cap, Invariant::AdmissionHolds, || {
+            format!("quota {quota}: {running} run at once, {cap} may: {} beside {others:?}", claimed.id)
+        });
+    }
+
+    /// Somebody is about to report usage under this record.
+    pub(crate) fn will_report(&mut self, record: Key, amount: i64) {
+        self.reports.insert(record, amount);
+    }
+
+    /// A caller was told that its report was counted.
+    pub(crate) fn acknowledged_report(&mut self, record: &Key) {
+        let known = self.facts.charged.contains(record);
+        self.expect(known, Invariant::UsageOnce, || format!("{record:?} was acknowledged and never counted"));
+    }
+}
+
+/// The one dimension that simulated budgets have.
+pub(crate) const TOKENS: &str = "tokens";

@@ -1,0 +1,110 @@
+//! Budgets, quotas and lanes of a run: who makes them, charges them, closes and opens them.
+
+use std::sync::Arc;
+
+use ff_core::op::{
+    CreateBudget, CreateQuota, GetBudget, GetQuota, PauseLane, ReportBudgetUsage, ResetBudget, ResumeLane,
+    SetBudgetLimits,
+};
+use ff_core::usage::{ReportUsageResult, UsageRecord};
+use ff_core::{Budget, CommandId, ExecutionId, Key, lease::LeaseFence};
+use serde_json::{Value, json};
+
+use crate::checker::TOKENS;
+use crate::worker::LANES;
+use crate::world::World;
+
+/// The budgets that submissions are charged to.
+pub(crate) const BUDGETS: [&str; 3] = ["small", "large", "dry"];
+/// The quotas that submissions run under.
+pub(crate) const QUOTAS: [&str; 2] = ["slots", "rate"];
+
+/// Defines everything, then closes and opens things while the storm lasts, and afterwards keeps them open.
+pub(crate) async fn run(world: Arc<World>) {
+    define(&world).await;
+    while world.stormy() {
+        let pause = world.between(0, 1_500);
+        world.wait(pause).await;
+        act(&world).await;
+    }
+    loop {
+        for lane in LANES {
+            drop(world.insist::<ResumeLane>(&json!({ "lane": lane })).await);
+        }
+        for name in BUDGETS {
+            drop(world.insist::<ResetBudget>(&json!({ "name": name })).await);
+        }
+        world.wait(5_000).await;
+    }
+}
+
+async fn define(world: &Arc<World>) {
+    for (name, hard) in BUDGETS.into_iter().zip([12, 400, 1]) {
+        let dimensions = json!({ TOKENS: { "hard": hard, "soft": hard / 2 } });
+        loop {
+            let defined = world.insist::<CreateBudget>(&json!({ "name": name, "dimensions": dimensions })).await;
+            if matches!(defined, Some(Ok(_))) {
+                break;
+            }
+        }
+    }
+    let (record, args) = new_report(world, "dry", 1);
+    world.checker().will_report(record, 1);
+    drop(world.insist::<ReportBudgetUsage>(&args).await);
+    for (name, definition) in
+        QUOTAS.into_iter().zip([json!({ "max_concurrent": 2 }), json!({ "window_seconds": 20, "max_requests": 4 })])
+    {
+        let mut args = definition;
+        args["name"] = json!(name);
+        while !matches!(world.insist::<CreateQuota>(&args).await, Some(Ok(_))) {}
+    }
+}
+
+async fn act(world: &Arc<World>) {
+    // The dry one stays used up while the storm lasts.
+    let name = world.pick(&BUDGETS[..2]);
+    match world.between(0, 9) {
+        0 => {
+            let command = CommandId::mint(&world.mint());
+            drop(world.insist::<ResetBudget>(&json!({ "name": name, "command_id": command })).await);
+        }
+        1 => {
+            let hard = world.between(8, 40);
+            let args = json!({ "name": name, "dimensions": { TOKENS: { "hard": hard, "soft": 4 } } });
+            drop(world.insist::<SetBudgetLimits>(&args).await);
+        }
+        2 => drop(world.insist::<GetBudget>(&json!({ "name": name })).await),
+        3 => drop(world.insist::<GetQuota>(&json!({ "name": world.pick(&QUOTAS) })).await),
+        4 => drop(world.insist::<PauseLane>(&json!({ "lane": world.pick(&LANES), "reason": "a look" })).await),
+        5 | 6 => drop(world.insist::<ResumeLane>(&json!({ "lane": world.pick(&LANES) })).await),
+        _ => report(world, None).await,
+    }
+}
+
+/// A report under a key of its own, and the record it will leave.
+fn new_report(world: &World, name: &str, amount: i64) -> (Key, Value) {
+    let dedup_key = format!("usage-{}", world.executor.entropy());
+    let record = UsageRecord::key_of(&Budget::key_of("default", name), &dedup_key);
+    (record, json!({ "name": name, "usage": { TOKENS: amount }, "dedup_key": dedup_key }))
+}
+
+/// Charges a budget, and sometimes charges it again under the same key.
+pub(crate) async fn report(world: &Arc<World>, holder: Option<(ExecutionId, LeaseFence)>) {
+    let name = world.pick(&BUDGETS);
+    let amount = if name == "dry" { 1 } else { world.between(1, 5) };
+    let (record, mut args) = new_report(world, name, amount);
+    world.checker().will_report(record.clone(), amount);
+    if let (Some((id, fence)), Value::Object(args)) = (holder, &mut args) {
+        args.insert("execution_id".into(), json!(id));
+        args.insert("fence".into(), json!(fence));
+    }
+    for _ in 0..world.between(1, 2) {
+        let generation = world.checker().generation;
+        let answer = world.insist::<ReportBudgetUsage>(&args).await;
+        let counted = matches!(answer, Some(Ok(ref answer)) if !matches!(answer, ReportUsageResult::HardBreach { .. }));
+        let mut checker = world.checker();
+        if counted && checker.generation == generation {
+            checker.acknowledged_report(&record);
+        }
+    }
+}
