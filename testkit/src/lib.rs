@@ -2,5 +2,6 @@
 //!
 //! A missing server program is a failure with a message that says how to get it, never a silent skip.
 
+mod port;
 pub mod postgres;
 pub mod valkey;

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Write;
-use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
 use std::os::unix::fs::{MetadataExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
+
+use crate::port::free_port;
 
 /// Where distributions put the programs of the server, besides the search path.
 const PLACES: [&str; 4] = ["/usr/lib/postgresql", "/usr/pgsql", "/opt/homebrew/opt", "/usr/local/opt"];
@@ -262,11 +264,6 @@ pub fn programs() -> Option<PathBuf> {
     }
     let newest = found.into_iter().max().map(|(_, directory)| directory);
     newest.or_else(|| std::env::split_paths(&std::env::var_os("PATH")?).find(|directory| complete(directory)))
-}
-
-fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has free ports");
-    listener.local_addr().expect("a bound socket has an address").port()
 }
 
 /// Whom to run the server as; `None` when we are nobody special ourselves.

@@ -10,11 +10,12 @@ pub use client::{Client, Value};
 pub use cluster::Cluster;
 
 use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
+
+use crate::port::free_port;
 
 /// Everything a server should do by itself happens within this time, or the test fails.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -144,7 +145,9 @@ impl Server {
     /// Starts the process again, on the same port and data.
     pub fn restart(&mut self) {
         self.process = None;
-        assert!(self.try_start(), "valkey-server did not start again on port {}", self.port);
+        let started = self.try_start();
+        let log = self.folder.join("valkey.log");
+        assert!(started, "no start on port {}: {}", self.port, std::fs::read_to_string(log).unwrap_or_default());
     }
 
     /// Makes a replica a primary.
@@ -250,8 +253,10 @@ fn require_program() {
 }
 
 fn process_exists(pid: &str) -> bool {
-    // A process that ended but was not waited for yet has no memory map any more.
-    std::fs::read_to_string(format!("/proc/{pid}/maps")).is_ok_and(|maps| !maps.is_empty())
+    // The state follows the name in parentheses; a process that ended but was not waited for yet is a zombie.
+    let Ok(status) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
+    let state = status.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
+    !matches!(state, None | Some('Z' | 'X'))
 }
 
 fn new_folder() -> PathBuf {
@@ -260,20 +265,4 @@ fn new_folder() -> PathBuf {
     let folder = std::env::temp_dir().join(format!("flowfabric-valkey-{}-{number}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("the temporary folder can be written");
     folder
-}
-
-/// A free port below the range that outgoing connections take theirs from.
-pub(crate) fn free_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    const FIRST: u16 = 18_000;
-    const COUNT: u16 = 14_000;
-    let offset = u16::try_from(std::process::id().wrapping_mul(191) % u32::from(COUNT)).unwrap_or(0);
-    for _ in 0..COUNT {
-        let step = NEXT.fetch_add(1, Ordering::Relaxed);
-        let port = FIRST + (offset.wrapping_add(step)) % COUNT;
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
-    panic!("no port between {FIRST} and {} is free", FIRST + COUNT);
 }

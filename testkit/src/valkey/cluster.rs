@@ -70,6 +70,14 @@ impl Cluster {
         self.nodes.len() - 1
     }
 
+    /// Adds a replica of the server at a position, and waits until it follows.
+    pub fn add_replica(&mut self, of: usize) {
+        let number = self.add_node();
+        let primary = self.id(of);
+        self.nodes[number].command(&format!("CLUSTER REPLICATE {primary}"));
+        self.nodes[number].wait_until_following();
+    }
+
     /// The position of the server that has a slot now, as a living server sees it.
     pub fn owner(&self, slot: u16) -> usize {
         let answer = self.living().command("CLUSTER SLOTS").into_array();
@@ -102,7 +110,7 @@ impl Cluster {
         for node in [to, from] {
             self.nodes[node].command(&format!("CLUSTER SETSLOT {slot} NODE {to_id}"));
         }
-        for node in self.nodes.iter().filter(|node| node.process.is_some()) {
+        for node in self.running() {
             // Replicas learn it from their primaries.
             let _ = node.client().try_command(&[
                 b"CLUSTER",
@@ -117,11 +125,15 @@ impl Cluster {
     /// Waits until every living server sees all slots served.
     pub fn wait_until_whole(&self) {
         let whole = |node: &Server| node.command("CLUSTER INFO").into_text().contains("cluster_state:ok");
-        wait_until("the cluster is whole", || self.nodes.iter().filter(|node| node.process.is_some()).all(whole));
+        wait_until("the cluster is whole", || self.running().all(whole));
+    }
+
+    fn running(&self) -> impl Iterator<Item = &Server> {
+        self.nodes.iter().filter(|node| node.process.is_some())
     }
 
     fn living(&self) -> &Server {
-        self.nodes.iter().find(|node| node.process.is_some()).expect("a server lives")
+        self.running().next().expect("a server lives")
     }
 
     fn id(&self, number: usize) -> String {
@@ -129,7 +141,7 @@ impl Cluster {
     }
 
     fn introduce(&self, node: &Server) {
-        let first = &self.nodes[0];
+        let first = self.living();
         let bus = first.info("tcp_port").map(|_| first.command("CONFIG GET cluster-port").into_array());
         let bus = bus.and_then(|pair| pair.into_iter().nth(1)).expect("the server has a bus port").into_text();
         node.command(&format!("CLUSTER MEET 127.0.0.1 {} {bus}", first.port()));
@@ -138,7 +150,7 @@ impl Cluster {
     fn wait_until_known(&self, count: usize) {
         let known = format!("cluster_known_nodes:{count}\r");
         let knows = |node: &Server| node.command("CLUSTER INFO").into_text().contains(&known);
-        wait_until("all servers know each other", || self.nodes.iter().all(knows));
+        wait_until("all servers know each other", || self.running().all(knows));
     }
 }
 
