@@ -13,6 +13,7 @@ mod gates;
 mod grants;
 mod lanes;
 mod leases;
+mod limits;
 mod lists;
 mod operator;
 mod quotas;

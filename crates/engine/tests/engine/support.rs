@@ -141,6 +141,16 @@ impl Harness {
         tokio::time::sleep(std::time::Duration::from_millis(ms)).await;
     }
 
+    /// Every document's bytes, to see that nothing changed.
+    pub(crate) fn documents(&self) -> Vec<(String, Vec<u8>)> {
+        self.store.inspect(|contents| {
+            let all = contents.partitions().flat_map(|(partition, contents)| {
+                contents.documents().map(move |(key, raw)| (format!("{partition} {key:?}"), raw.body.to_vec()))
+            });
+            all.collect()
+        })
+    }
+
     /// Every document is legal, and the indexes hold exactly the entries that the documents justify.
     pub(crate) fn check(&self) {
         let now = self.store.now();

@@ -77,16 +77,6 @@ fn effect(outcome: &SignalOutcome) -> SignalEffect {
     }
 }
 
-/// Every document's bytes, to see that nothing changed.
-fn documents(h: &Harness) -> Vec<(String, Vec<u8>)> {
-    h.store.inspect(|contents| {
-        let all = contents.partitions().flat_map(|(partition, contents)| {
-            contents.documents().map(move |(key, raw)| (format!("{partition} {key:?}"), raw.body.to_vec()))
-        });
-        all.collect()
-    })
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_signal_resumes_the_same_attempt_with_its_bytes() {
     let h = Harness::start().await;
@@ -394,7 +384,7 @@ async fn a_lost_reply_changes_neither_answer_nor_effect() {
 async fn a_wrong_token_changes_nothing_and_tells_nothing() {
     let h = Harness::start().await;
     let (one, two) = (suspended(&h, json!({})).await, suspended(&h, json!({})).await);
-    let before = documents(&h);
+    let before = h.documents();
     let flipped = format!("{}{}", &one.token[..one.token.len() - 1], if one.token.ends_with('0') { "1" } else { "0" });
     let absent = format!("{}{}", &one.waitpoint[..one.waitpoint.len() - 12], "000000000000");
     for wrong in [
@@ -412,7 +402,7 @@ async fn a_wrong_token_changes_nothing_and_tells_nothing() {
         let signal = merged(one.signal("approve", json!({})), wrong.clone());
         assert_eq!(h.refused::<DeliverSignal>(signal).await, Code::InvalidToken, "{wrong}");
     }
-    assert_eq!(documents(&h), before);
+    assert_eq!(h.documents(), before);
     // The token of a closed waitpoint still proves who asks, and only then is it said that it is closed.
     h.must::<DeliverSignal>(one.signal("approve", json!({}))).await;
     assert_eq!(h.refused::<DeliverSignal>(one.signal("approve", json!({}))).await, Code::WaitpointClosed);
@@ -495,14 +485,14 @@ async fn waitpoints_and_signals_hold_at_their_limits_and_not_one_past() {
     });
     h.must::<DeliverSignal>(signal.clone()).await;
     h.must::<DeliverSignal>(merged(signal.clone(), json!({ "idempotency_key": "k" }))).await;
-    let before = documents(&h);
+    let before = h.documents();
     assert_eq!(h.refused::<DeliverSignal>(signal.clone()).await, Code::SignalLimitExceeded);
     let timeout = merged(signal.clone(), json!({ "name": "__timeout__" }));
     assert_eq!(h.refused::<DeliverSignal>(timeout).await, Code::Invalid);
     let payload = "x".repeat(limits::SIGNAL_PAYLOAD_MAX_BYTES - 1);
     let large = merged(signal.clone(), json!({ "payload": payload }));
     assert_eq!(h.refused::<DeliverSignal>(large).await, Code::PayloadTooLarge);
-    assert_eq!(documents(&h), before);
+    assert_eq!(h.documents(), before);
     let repeat = merged(signal, json!({ "idempotency_key": "k" }));
     assert!(matches!(h.must::<DeliverSignal>(repeat).await, SignalOutcome::Duplicate { .. }));
     h.finish().await;
@@ -532,11 +522,11 @@ async fn an_old_holder_cannot_suspend_or_open_waitpoints() {
     h.pass(1_001).await;
     assert_eq!(h.refused::<Suspend>(suspend_args(&old, json!({}))).await, Code::LeaseExpired);
     h.claim().await.unwrap();
-    let before = documents(&h);
+    let before = h.documents();
     assert_eq!(h.refused::<Suspend>(suspend_args(&old, json!({}))).await, Code::StaleLease);
     let open = json!({ "execution_id": old.execution_id, "fence": old.fence });
     assert_eq!(h.refused::<CreatePendingWaitpoint>(open).await, Code::StaleLease);
-    assert_eq!(documents(&h), before);
+    assert_eq!(h.documents(), before);
     h.finish().await;
 }
 
