@@ -1,42 +1,15 @@
 //! Drains a lane: what is there is worked off, nothing new is taken.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
-use crate::error::Result;
 use crate::lane::LaneView;
 use crate::op::operation;
-use crate::op::parts;
-use crate::text;
+
+/// What the call says.
+pub use crate::op::parts::LaneChange as Args;
 
 operation! {
     /// Drains a lane: what is there is worked off, nothing new is taken.
     DrainLane "drain_lane" Post "/v1/lanes/{lane}/drain" Operator administrative validated
 }
 
-/// What the call says.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[schemars(rename = "DrainLaneArgs")]
-pub struct Args {
-    /// The lane.
-    pub lane: String,
-    /// Where it belongs; the caller's default when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub namespace: Option<String>,
-    /// Why.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-}
-
 /// The answer.
 pub type Outcome = LaneView;
-
-impl Args {
-    /// Refuses bad names and reasons that are too long.
-    pub fn validate(&self) -> Result<()> {
-        text::name("lane", &self.lane)?;
-        parts::optional(self.namespace.as_deref(), "namespace", text::name)?;
-        parts::optional(self.reason.as_deref(), "reason", text::text)
-    }
-}

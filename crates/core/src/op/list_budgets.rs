@@ -4,10 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::budget::BudgetStatus;
-use crate::error::Result;
 use crate::op::operation;
-use crate::op::parts;
-use crate::text;
 
 operation! {
     /// Lists budgets by name.
@@ -15,20 +12,7 @@ operation! {
 }
 
 /// What the call says.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[schemars(rename = "ListBudgetsArgs")]
-pub struct Args {
-    /// Their namespace; the caller's default when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub namespace: Option<String>,
-    /// Where the last page ended.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cursor: Option<String>,
-    /// How many; 100 when absent, at most 1,000.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub limit: Option<usize>,
-}
+pub use crate::op::parts::NamespacePage as Args;
 
 /// The answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -39,12 +23,4 @@ pub struct Outcome {
     /// Where the next page begins, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
-}
-
-impl Args {
-    /// Refuses bad names and pages that are too large.
-    pub fn validate(&self) -> Result<()> {
-        parts::optional(self.namespace.as_deref(), "namespace", text::name)?;
-        parts::page(self.limit)
-    }
 }

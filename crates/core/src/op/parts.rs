@@ -321,3 +321,49 @@ mod tests {
         assert_eq!(format!("{:?}", Secret("hunter2".into())), "Secret(7 bytes)");
     }
 }
+
+/// A lane whose state changes, and why.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LaneChange {
+    /// The lane.
+    pub lane: String,
+    /// Where it belongs; the caller's default when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+impl LaneChange {
+    /// Refuses bad names and reasons that are too long.
+    pub fn validate(&self) -> Result<()> {
+        text::name("lane", &self.lane)?;
+        optional(self.namespace.as_deref(), "namespace", text::name)?;
+        optional(self.reason.as_deref(), "reason", text::text)
+    }
+}
+
+/// A page of what a namespace has.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NamespacePage {
+    /// The namespace; the caller's default when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Where the last page ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
+    /// How many; 100 when absent, at most 1,000.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<usize>,
+}
+
+impl NamespacePage {
+    /// Refuses bad names and pages that are too large.
+    pub fn validate(&self) -> Result<()> {
+        optional(self.namespace.as_deref(), "namespace", text::name)?;
+        page(self.limit)
+    }
+}
