@@ -1,5 +1,6 @@
 //! Installs the servers that tests start for themselves, where they are missing.
 
+mod apt;
 mod postgres;
 mod valkey;
 

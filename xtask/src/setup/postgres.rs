@@ -1,9 +1,9 @@
 //! PostgreSQL: the programs alone are needed, because tests make clusters of their own.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+
+use super::apt;
 
 /// Where distributions put the programs of the server, besides the search path.
 const PLACES: [&str; 4] = ["/usr/lib/postgresql", "/usr/pgsql", "/opt/homebrew/opt", "/usr/local/opt"];
@@ -15,12 +15,13 @@ pub(crate) fn install_missing() -> Result<(), String> {
     }
     let by_hand =
         "install PostgreSQL 13 or later (the package postgresql), with initdb and postgres in the search path";
-    if !may_install() {
-        return Err(by_hand.into());
-    }
+    let say_how = |why: String| format!("PostgreSQL is missing and {why}; {by_hand}");
+    apt::check().map_err(&say_how)?;
+    eprintln!("installing PostgreSQL");
     // The package would start a cluster that nobody asked for.
-    keep_from_starting().map_err(|why| format!("{by_hand}: {why}"))?;
-    apt(&["update"]).and_then(|()| apt(&["install", "--no-install-recommends", "postgresql"]))?;
+    keep_from_starting().map_err(|why| say_how(why.to_string()))?;
+    apt::get(&["update"]).map_err(&say_how)?;
+    apt::get(&["install", "--no-install-recommends", "postgresql"]).map_err(&say_how)?;
     if present() { Ok(()) } else { Err(by_hand.into()) }
 }
 
@@ -32,11 +33,6 @@ fn present() -> bool {
         || std::env::split_paths(&path).any(|directory| complete(&directory))
 }
 
-/// Root on a system with apt. A process's own directory belongs to the user it runs as.
-fn may_install() -> bool {
-    fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0) && Path::new("/usr/bin/apt-get").exists()
-}
-
 fn keep_from_starting() -> std::io::Result<()> {
     let directory = Path::new("/etc/postgresql-common");
     let settings = directory.join("createcluster.conf");
@@ -45,18 +41,4 @@ fn keep_from_starting() -> std::io::Result<()> {
     }
     fs::create_dir_all(directory)?;
     fs::write(settings, "create_main_cluster = false\n")
-}
-
-fn apt(arguments: &[&str]) -> Result<(), String> {
-    let output = Command::new("apt-get")
-        .args(["-qq", "-y", "-o", "Dpkg::Options::=--force-confold"])
-        .args(arguments)
-        .env("DEBIAN_FRONTEND", "noninteractive")
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|error| format!("cannot run apt-get: {error}"))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    Err(format!("apt-get {} failed: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim()))
 }

@@ -4,8 +4,10 @@
 //! machine uses is used for this too.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::PathBuf;
+use std::process::Command;
+
+use super::apt;
 
 const PROGRAM: &str = "valkey-server";
 const SOURCES: &str = "/etc/apt/sources.list.d/flowfabric-backports";
@@ -14,23 +16,18 @@ const BY_HAND: &str = "install Valkey 8.0 or later, so that `valkey-server` and 
 
 /// Installs `valkey-server` when it is missing.
 pub(crate) fn install_missing() -> Result<(), String> {
-    if in_path(PROGRAM) {
+    if apt::in_path(PROGRAM) {
         return Ok(());
     }
     let by_hand = |why: String| format!("{PROGRAM} is missing and {why}; {BY_HAND}");
-    if !in_path("apt-get") {
-        return Err(by_hand("this is not a Debian system".into()));
-    }
-    if !is_root() {
-        return Err(by_hand("only root can install it".into()));
-    }
+    apt::check().map_err(&by_hand)?;
     eprintln!("installing {PROGRAM}");
     if !has_candidate() {
         add_backports().map_err(&by_hand)?;
-        apt_get(&["update"]).map_err(&by_hand)?;
+        apt::get(&["update"]).map_err(&by_hand)?;
     }
-    apt_get(&["install", "--yes", "--no-install-recommends", PROGRAM]).map_err(&by_hand)?;
-    if in_path(PROGRAM) { Ok(()) } else { Err(by_hand("its package did not bring it".into())) }
+    apt::get(&["install", "--no-install-recommends", PROGRAM]).map_err(&by_hand)?;
+    if apt::in_path(PROGRAM) { Ok(()) } else { Err(by_hand("its package did not bring it".into())) }
 }
 
 /// Writes the machine's Debian entry once more, with the backports suite.
@@ -95,35 +92,6 @@ fn backports_line(text: &str, codename: &str) -> Option<String> {
 
 fn has_candidate() -> bool {
     Command::new("apt-cache").args(["madison", PROGRAM]).output().is_ok_and(|output| !output.stdout.is_empty())
-}
-
-fn apt_get(arguments: &[&str]) -> Result<(), String> {
-    // A run level of 1 keeps the package from starting a server of its own: tests start theirs.
-    let output = Command::new("apt-get")
-        .arg("--quiet")
-        .args(arguments)
-        .envs([("DEBIAN_FRONTEND", "noninteractive"), ("RUNLEVEL", "1")])
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|why| format!("apt-get cannot be run: {why}"))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    Err(format!("`apt-get {}` failed: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim()))
-}
-
-fn is_root() -> bool {
-    let id = Command::new("id").arg("-u").output();
-    id.is_ok_and(|output| output.stdout.trim_ascii() == b"0")
-}
-
-fn in_path(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]).any(|folder: PathBuf| is_file(&folder, program))
-}
-
-fn is_file(folder: &Path, program: &str) -> bool {
-    folder.join(program).is_file()
 }
 
 #[cfg(test)]
