@@ -1,6 +1,6 @@
 //! What every operation means, as sequences of calls with their answers.
 //!
-//! The sequences speak JSON to an [`Api`], so that the same thirty run in process and over HTTP, on every store.
+//! The sequences speak JSON through a client, so that the same thirty run in process and over HTTP, on every store.
 //! Each works in a namespace of its own; all thirty may run at once on one deployment.
 
 mod flows;
@@ -10,7 +10,7 @@ mod lifecycle;
 mod suspension;
 mod world;
 
-pub use world::{Api, InProcess, World};
+pub use world::World;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -31,16 +31,16 @@ macro_rules! sequences {
             $( Sequence { name: stringify!($name), run: |world| Box::pin($module::$name(world)) }, )*
         ];
 
-        /// Declares one test for each sequence: `ff_sequences::tests!(open())`, where `open()` answers with an `Api`
-        /// and something to keep alive.
+        /// Declares one test for each sequence: `ff_sequences::tests!(open())`, where `open()` answers with a
+        /// client and something to keep alive.
         #[macro_export]
         macro_rules! tests {
             ($open:expr) => {
                 $(
                     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                     async fn $name() {
-                        let (api, _alive) = $open.await;
-                        $crate::run(stringify!($name), api).await;
+                        let (client, _alive) = $open.await;
+                        $crate::run(stringify!($name), &client).await;
                     }
                 )*
             };
@@ -84,7 +84,7 @@ sequences! {
 static QUIET: tokio::sync::RwLock<()> = tokio::sync::RwLock::const_new(());
 
 /// Runs one sequence by name in a fresh namespace.
-pub async fn run(name: &str, api: std::sync::Arc<dyn Api>) {
+pub async fn run(name: &str, client: &flowfabric::Client) {
     let sequence = SEQUENCES.iter().find(|sequence| sequence.name == name).expect("the macro names only sequences");
     // Rotating a secret with next to no grace is felt by everybody on the deployment.
     let (mut alone, mut together) = (None, None);
@@ -93,7 +93,7 @@ pub async fn run(name: &str, api: std::sync::Arc<dyn Api>) {
     } else {
         together = Some(QUIET.read().await);
     }
-    let world = World::new(api, sequence.name);
+    let world = World::new(client, sequence.name);
     let bounded = tokio::time::timeout(std::time::Duration::from_secs(60), (sequence.run)(world)).await;
     assert!(bounded.is_ok(), "{name} did not end within a minute");
     drop((alone.take(), together.take()));

@@ -1,46 +1,16 @@
-//! What a sequence acts on: an API, a namespace, and short ways to say common things.
+//! What a sequence acts on: a client, a namespace, and short ways to say common things.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use ff_core::{Code, Error, Result};
-use ff_engine::env::BoxFuture;
-use ff_engine::{Caller, Engine};
+use ff_core::{Code, Result};
+use flowfabric::{Client, SdkError};
 use serde_json::{Map, Value, json};
-
-/// A way to call operations by name, with arguments and answers as JSON.
-pub trait Api: Send + Sync + 'static {
-    /// Calls an operation.
-    fn call<'a>(&'a self, operation: &'a str, args: Value) -> BoxFuture<'a, Result<Value>>;
-}
-
-/// Calls an engine in this process.
-pub struct InProcess(pub Engine);
-
-impl Api for InProcess {
-    fn call<'a>(&'a self, operation: &'a str, args: Value) -> BoxFuture<'a, Result<Value>> {
-        macro_rules! dispatch {
-            ($($module:ident $name:ident;)*) => {
-                match operation {
-                    $( <ff_core::op::$name as ff_core::op::Operation>::NAME => Box::pin(async move {
-                        let args = serde_json::from_str(&args.to_string())
-                            .map_err(|error| Error::new(Code::Invalid, error.to_string()))?;
-                        let outcome = self.0.call::<ff_core::op::$name>(&Caller::system(), args).await?;
-                        serde_json::to_value(outcome).map_err(|error| Error::new(Code::Internal, error.to_string()))
-                    }), )*
-                    unknown => panic!("there is no operation {unknown}"),
-                }
-            };
-        }
-        ff_core::operations!(dispatch)
-    }
-}
 
 /// A namespace of its own on some deployment.
 #[derive(Clone)]
 pub struct World {
-    api: Arc<dyn Api>,
+    client: Client,
     /// The namespace; part of every name a sequence makes.
     pub namespace: String,
 }
@@ -48,45 +18,20 @@ pub struct World {
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
 impl World {
-    pub(crate) fn new(api: Arc<dyn Api>, name: &str) -> Self {
+    pub(crate) fn new(client: &Client, name: &str) -> Self {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let short = name.split('_').next().unwrap_or(name);
-        Self { api, namespace: format!("{short}-{}-{number}", std::process::id()) }
+        let namespace = format!("{short}-{}-{number}", std::process::id());
+        Self { client: client.in_namespace(&namespace), namespace }
     }
 
-    /// Calls an operation; the namespace is added where the operation takes one.
-    pub(crate) async fn call(&self, operation: &str, mut args: Value) -> Result<Value> {
-        const NAMESPACED: &[&str] = &[
-            "create_execution",
-            "claim",
-            "claim_from_grant",
-            "claim_from_reclaim_grant",
-            "return_grant",
-            "create_flow",
-            "create_budget",
-            "get_budget",
-            "set_budget_limits",
-            "report_budget_usage",
-            "reset_budget",
-            "create_quota",
-            "get_quota",
-            "pause_lane",
-            "resume_lane",
-            "drain_lane",
-            "disable_lane",
-            "configure_lane",
-            "list_executions",
-            "register_worker",
-            "heartbeat_worker",
-            "deregister_worker",
-            "list_workers",
-            "list_events",
-            "list_lanes",
-        ];
-        if NAMESPACED.contains(&operation) {
-            object(&mut args).entry("namespace").or_insert_with(|| json!(self.namespace));
+    /// Calls an operation; the namespace is added where the operation takes one and names none.
+    pub(crate) async fn call(&self, operation: &str, args: Value) -> Result<Value> {
+        match self.client.call_json(operation, args).await {
+            Ok(answer) => Ok(answer),
+            Err(SdkError::Refused(error)) => Err(error),
+            Err(failure) => panic!("{operation}: {failure}"),
         }
-        self.api.call(operation, args).await
     }
 
     /// A call that must succeed.

@@ -14,6 +14,7 @@ use crate::limits;
 
 pub mod parts;
 pub mod view;
+pub mod wire;
 
 pub mod add_execution_to_flow;
 pub mod append_frames;
@@ -42,6 +43,7 @@ pub mod drain_lane;
 pub mod explain_execution;
 pub mod fail;
 pub mod get_budget;
+pub mod get_deployment;
 pub mod get_execution;
 pub mod get_flow;
 pub mod get_flow_graph;
@@ -307,6 +309,7 @@ macro_rules! operations {
             drain_lane DrainLane;
             disable_lane DisableLane;
             list_events ListEvents;
+            get_deployment GetDeployment;
             rotate_waitpoint_secret RotateWaitpointSecret;
             list_audit ListAudit;
             create_token CreateToken;

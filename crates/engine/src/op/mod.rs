@@ -27,6 +27,7 @@ mod drain_lane;
 mod explain_execution;
 mod fail;
 mod get_budget;
+mod get_deployment;
 mod get_execution;
 mod get_flow;
 mod get_flow_graph;

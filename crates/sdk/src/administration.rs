@@ -1,0 +1,168 @@
+//! What a client does beside single executions: lists, flows, budgets, quotas, lanes, workers, tokens.
+
+use std::collections::BTreeMap;
+
+use ff_core::budget::Limits;
+use ff_core::op::create_executions::CreateResult;
+use ff_core::op::view::{ExecutionSummary, FlowView, GraphView};
+use ff_core::op::{
+    CancelFlow, ConfigureLane, CreateBudget, CreateExecutions, CreateFlow, CreateQuota, CreateToken, GetBudget,
+    GetFlow, GetFlowGraph, GetQuota, ListExecutions, ListFlows, ListLanes, ListTokens, ListWorkers, ReportBudgetUsage,
+    ResetBudget, RevokeToken, SetBudgetLimits, cancel_flow, configure_lane, create_budget, create_execution,
+    create_executions, create_flow, create_quota, create_token, get_budget, get_flow, get_flow_graph, get_quota,
+    list_executions, list_flows, list_lanes, list_tokens, list_workers, report_budget_usage, reset_budget,
+    revoke_token, set_budget_limits,
+};
+use ff_core::{
+    ApiTokenInfo, BudgetStatus, CancelFlowPolicy, CancelFlowResult, FlowId, LaneState, LaneView, QuotaStatus,
+    ReportUsageResult, WorkerView,
+};
+
+use crate::client::Client;
+use crate::error::Result;
+
+/// Executions in bulk, and flows.
+impl Client {
+    /// Submits up to 1,000 executions at once; each has a result of its own. See
+    /// [`Submission::into_args`](crate::Submission::into_args).
+    pub async fn submit_all(&self, executions: Vec<create_execution::Args>) -> Result<Vec<CreateResult>> {
+        Ok(self.call::<CreateExecutions>(create_executions::Args { executions }).await?.results)
+    }
+
+    /// One page of executions, newest first.
+    pub async fn list(&self, filter: list_executions::Args) -> Result<list_executions::Outcome> {
+        self.call::<ListExecutions>(filter).await
+    }
+
+    /// All executions that fit, page by page.
+    pub async fn list_all(&self, mut filter: list_executions::Args) -> Result<Vec<ExecutionSummary>> {
+        let mut executions = Vec::new();
+        loop {
+            let page = self.list(filter.clone()).await?;
+            executions.extend(page.items);
+            match page.next_cursor {
+                Some(cursor) => filter.cursor = Some(cursor),
+                None => return Ok(executions),
+            }
+        }
+    }
+
+    /// Creates a flow, with its whole graph if it is known; see [`FlowBuilder`](crate::FlowBuilder).
+    pub async fn create_flow(&self, flow: create_flow::Args) -> Result<create_flow::Outcome> {
+        self.call::<CreateFlow>(flow).await
+    }
+
+    /// A flow with its counts.
+    pub async fn flow(&self, flow_id: FlowId) -> Result<FlowView> {
+        self.call::<GetFlow>(get_flow::Args { flow_id }).await
+    }
+
+    /// A flow with its nodes and edges.
+    pub async fn flow_graph(&self, flow_id: FlowId) -> Result<GraphView> {
+        self.call::<GetFlowGraph>(get_flow_graph::Args { flow_id }).await
+    }
+
+    /// One page of flows.
+    pub async fn list_flows(&self, filter: list_flows::Args) -> Result<list_flows::Outcome> {
+        self.call::<ListFlows>(filter).await
+    }
+
+    /// Cancels a flow; with `wait`, answers when its members have followed.
+    pub async fn cancel_flow(
+        &self,
+        flow_id: FlowId,
+        policy: CancelFlowPolicy,
+        reason: impl Into<String>,
+        wait: bool,
+    ) -> Result<CancelFlowResult> {
+        let args = cancel_flow::Args { flow_id, policy: Some(policy), reason: Some(reason.into()), wait };
+        self.call::<CancelFlow>(args).await
+    }
+}
+
+/// Budgets and quotas.
+impl Client {
+    /// Creates a budget; the same definition again is no error.
+    pub async fn create_budget(&self, budget: create_budget::Args) -> Result<create_budget::Outcome> {
+        self.call::<CreateBudget>(budget).await
+    }
+
+    /// What a budget has used, and what it may.
+    pub async fn budget(&self, name: &str) -> Result<BudgetStatus> {
+        self.call::<GetBudget>(get_budget::Args { name: name.to_owned(), namespace: None }).await
+    }
+
+    /// Changes the limits of a budget; what it blocked runs again where they were raised.
+    pub async fn set_budget_limits(&self, name: &str, dimensions: BTreeMap<String, Limits>) -> Result<BudgetStatus> {
+        let args = set_budget_limits::Args { name: name.to_owned(), namespace: None, dimensions };
+        self.call::<SetBudgetLimits>(args).await
+    }
+
+    /// Charges a budget directly, as an operator.
+    pub async fn report_budget_usage(&self, name: &str, usage: BTreeMap<String, i64>) -> Result<ReportUsageResult> {
+        let args = report_budget_usage::Args {
+            name: name.to_owned(),
+            namespace: None,
+            usage,
+            dedup_key: None,
+            execution_id: None,
+            fence: None,
+        };
+        self.call::<ReportBudgetUsage>(args).await
+    }
+
+    /// Sets the usage of a budget to nothing.
+    pub async fn reset_budget(&self, name: &str) -> Result<reset_budget::Outcome> {
+        let args = reset_budget::Args { name: name.to_owned(), namespace: None, command_id: None };
+        self.call::<ResetBudget>(args).await
+    }
+
+    /// Creates a quota; the same definition again is no error.
+    pub async fn create_quota(&self, quota: create_quota::Args) -> Result<create_quota::Outcome> {
+        self.call::<CreateQuota>(quota).await
+    }
+
+    /// How full a quota is.
+    pub async fn quota(&self, name: &str) -> Result<QuotaStatus> {
+        self.call::<GetQuota>(get_quota::Args { name: name.to_owned(), namespace: None }).await
+    }
+}
+
+/// Lanes, workers and tokens.
+impl Client {
+    /// The lanes there are; one page.
+    pub async fn lanes(&self) -> Result<Vec<LaneView>> {
+        Ok(self.call::<ListLanes>(list_lanes::Args::default()).await?.items)
+    }
+
+    /// Sets what a lane does: give out work, hold it back, drain, or take no submissions.
+    pub async fn set_lane(&self, lane: &str, state: LaneState, reason: impl Into<String>) -> Result<LaneView> {
+        let args = configure_lane::Args {
+            lane: lane.to_owned(),
+            namespace: None,
+            state: Some(state),
+            reason: Some(reason.into()),
+        };
+        self.call::<ConfigureLane>(args).await
+    }
+
+    /// The live workers; one page.
+    pub async fn workers(&self) -> Result<Vec<WorkerView>> {
+        Ok(self.call::<ListWorkers>(list_workers::Args::default()).await?.items)
+    }
+
+    /// Creates an API token; its secret is shown this once.
+    pub async fn create_token(&self, token: create_token::Args) -> Result<create_token::Outcome> {
+        self.call::<CreateToken>(token).await
+    }
+
+    /// The API tokens, without their secrets; one page.
+    pub async fn tokens(&self) -> Result<Vec<ApiTokenInfo>> {
+        Ok(self.call::<ListTokens>(list_tokens::Args::default()).await?.items)
+    }
+
+    /// Revokes an API token; answers whether there was one.
+    pub async fn revoke_token(&self, name: &str) -> Result<bool> {
+        Ok(self.call::<RevokeToken>(revoke_token::Args { name: name.to_owned() }).await?.changed)
+    }
+}

@@ -1,0 +1,204 @@
+//! The client: any operation of an engine, in this process or behind a server.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ff_core::op::get_deployment::{self, Outcome as Deployment};
+use ff_core::op::{GetDeployment, Operation};
+use ff_core::{Code, Error, ExecutionId, PartitionConfig};
+use ff_engine::{Engine, Handle};
+use serde_json::Value;
+
+use crate::connect::ClientBuilder;
+use crate::error::{Result, SdkError};
+use crate::events::Events;
+use crate::execution::Execution;
+use crate::retry::{Retries, RetryPolicy};
+use crate::submit::Submission;
+use crate::transport::{Connection, InProcess, Transport};
+use crate::{identity, namespace};
+
+/// A connection to a deployment. Clones share it.
+///
+/// Every call may be repeated after a lost answer or while the deployment cannot be reached, as [`RetryPolicy`]
+/// says; it carries its identity, so it takes effect once.
+///
+/// ```
+/// # async fn example() -> flowfabric::Result<()> {
+/// let client = flowfabric::Client::connect("memory://").await?;
+/// let execution = client.submit("greet").input(&"world").send().await?;
+/// println!("{} is {}", execution.id(), execution.get().await?.public_state);
+/// client.close().await;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Client {
+    inner: Arc<Inner>,
+    namespace: Option<Arc<str>>,
+}
+
+struct Inner {
+    connection: Connection,
+    retry: RetryPolicy,
+    deployment: Deployment,
+    tries: AtomicU64,
+}
+
+impl Client {
+    /// Connects to what an address names: `sqlite://./flowfabric.db`, `valkey://host`, `postgres://host/database` or
+    /// `memory://` for an engine in this process, `http://host:7171` or `https://...` for a server.
+    pub async fn connect(url: &str) -> Result<Self> {
+        Self::builder(url).connect().await
+    }
+
+    /// The same with a token, a namespace, or other settings.
+    pub fn builder(url: &str) -> ClientBuilder {
+        ClientBuilder::new(url)
+    }
+
+    /// A client of an engine that the program has started itself, and closes itself.
+    pub async fn connect_with(engine: Engine) -> Result<Self> {
+        Self::over(Connection::InProcess(InProcess::new(engine, false)), None, RetryPolicy::default()).await
+    }
+
+    pub(crate) async fn over(connection: Connection, namespace: Option<String>, retry: RetryPolicy) -> Result<Self> {
+        let mut retries = Retries::new(&retry);
+        // Whoever cannot be reached, or does not know the token, says so now and not with the first call.
+        let deployment = loop {
+            match connection.call::<GetDeployment>(get_deployment::Args {}).await {
+                Ok(deployment) => break deployment,
+                Err(failure) => retries.after(failure).await?,
+            }
+        };
+        let inner = Inner { connection, retry, deployment, tries: AtomicU64::new(0) };
+        Ok(Self { inner: Arc::new(inner), namespace: namespace.map(Arc::from) })
+    }
+
+    /// The same connection, with another namespace for calls that name none.
+    #[must_use]
+    pub fn in_namespace(&self, namespace: &str) -> Self {
+        Self { inner: self.inner.clone(), namespace: Some(Arc::from(namespace)) }
+    }
+
+    /// The namespace of calls that name none; `None` leaves it to the token, or to `default`.
+    pub fn namespace(&self) -> Option<&str> {
+        self.namespace.as_deref()
+    }
+
+    /// Calls any operation; its arguments and its answer are in the operation's module in [`op`](crate::op).
+    ///
+    /// ```
+    /// # async fn example(client: flowfabric::Client) -> flowfabric::Result<()> {
+    /// use flowfabric::op::{PauseLane, pause_lane};
+    /// let args = pause_lane::Args { lane: "gpu".into(), namespace: None, reason: Some("maintenance".into()) };
+    /// let lane = client.call::<PauseLane>(args).await?;
+    /// assert_eq!(lane.name, "gpu");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn call<O: Operation>(&self, mut args: O::Args) -> Result<O::Outcome>
+    where
+        Engine: Handle<O>,
+    {
+        if let Some(namespace) = &self.namespace {
+            namespace::fill_in(&mut args, namespace);
+        }
+        identity::identify(&mut args, self.partition_config());
+        let mut retries = Retries::new(&self.inner.retry);
+        loop {
+            self.inner.tries.fetch_add(1, Ordering::Relaxed);
+            match self.inner.connection.call::<O>(args.clone()).await {
+                Ok(outcome) => return Ok(outcome),
+                Err(failure) => retries.after(failure).await?,
+            }
+            identity::repeat(&mut args);
+        }
+    }
+
+    /// Calls an operation by its name, with arguments and answer in JSON.
+    pub async fn call_json(&self, operation: &str, args: Value) -> Result<Value> {
+        macro_rules! dispatch {
+            ($($module:ident $name:ident;)*) => {
+                match operation {
+                    $(
+                        <ff_core::op::$name as Operation>::NAME => {
+                            let outcome = self.call::<ff_core::op::$name>(read_json(&args)?).await?;
+                            serde_json::to_value(outcome).map_err(SdkError::payload("answer"))
+                        }
+                    )*
+                    unknown => Err(Error::new(Code::RouteNotFound, format!("there is no operation {unknown}")).into()),
+                }
+            };
+        }
+        Box::pin(async { ff_core::operations!(dispatch) }).await
+    }
+
+    /// Submits an execution of some kind: `client.submit("render").input(&request).send().await?`.
+    pub fn submit(&self, kind: impl Into<String>) -> Submission {
+        Submission::new(self.clone(), kind.into())
+    }
+
+    /// An execution that is there already.
+    pub fn execution(&self, id: ExecutionId) -> Execution {
+        Execution::new(self.clone(), id)
+    }
+
+    /// What happens in the deployment, from the oldest event there is, or from where an earlier subscription was.
+    pub fn events(&self) -> Events {
+        Events::new(self.clone())
+    }
+
+    /// What the deployment is.
+    pub fn deployment(&self) -> &Deployment {
+        &self.inner.deployment
+    }
+
+    /// How the deployment is partitioned.
+    pub fn partition_config(&self) -> &PartitionConfig {
+        &self.inner.deployment.partitions
+    }
+
+    /// The engine, if it runs in this process.
+    pub fn engine(&self) -> Option<&Engine> {
+        match &self.inner.connection {
+            Connection::InProcess(in_process) => Some(in_process.engine()),
+            Connection::Http(_) => None,
+        }
+    }
+
+    /// How many calls were made, repeats included. Over HTTP each is a round trip.
+    pub fn calls_made(&self) -> u64 {
+        self.inner.tries.load(Ordering::Relaxed)
+    }
+
+    /// Stops the engine that this client started in this process, for all clones. Other clients need no closing.
+    pub async fn close(&self) {
+        if let Connection::InProcess(in_process) = &self.inner.connection {
+            in_process.close().await;
+        }
+    }
+
+    pub(crate) fn connection(&self) -> &Connection {
+        &self.inner.connection
+    }
+
+    pub(crate) fn retry_policy(&self) -> &RetryPolicy {
+        &self.inner.retry
+    }
+}
+
+/// Arguments from JSON, as a server reads them: values that pass through keep the text they are written in.
+fn read_json<T: serde::de::DeserializeOwned>(args: &Value) -> Result<T> {
+    serde_json::from_str(&args.to_string()).map_err(|error| Error::new(Code::Invalid, error.to_string()).into())
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let way = match &self.inner.connection {
+            Connection::InProcess(_) => "in process",
+            Connection::Http(_) => "over HTTP",
+        };
+        f.debug_struct("Client").field("way", &way).field("namespace", &self.namespace).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,90 @@
+//! What can go wrong between a program and the engine.
+
+use ff_core::op::view::FailureView;
+use ff_core::{Code, Error, ExecutionId, PublicState};
+
+/// The result of everything in this crate.
+pub type Result<T, E = SdkError> = std::result::Result<T, E>;
+
+/// Why a call did not succeed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SdkError {
+    /// The engine refused; the code says why, and [`Code::advice`] what to do about it.
+    #[error(transparent)]
+    Refused(#[from] Error),
+    /// The worker runs as many tasks as it may. Nothing was claimed, and a grant is untouched.
+    #[error("the worker runs all of its {max_concurrent_tasks} tasks")]
+    WorkerAtCapacity {
+        /// How many it may run at once.
+        max_concurrent_tasks: usize,
+    },
+    /// What the program configured makes no sense.
+    #[error("{context}: {field} {message}")]
+    Config {
+        /// What was being set up.
+        context: &'static str,
+        /// The setting.
+        field: &'static str,
+        /// What is wrong with it.
+        message: String,
+    },
+    /// The server could not be reached, or its answers were lost, for as long as the retries lasted.
+    #[error("the server cannot be reached: {0}")]
+    Unreachable(String),
+    /// What the server answered is not what this version understands.
+    #[error("the server's answer cannot be read: {0}")]
+    Unreadable(String),
+    /// A value could not be turned into bytes, or bytes into a value.
+    #[error("{what}: {source}")]
+    Payload {
+        /// Which value.
+        what: &'static str,
+        /// Why.
+        source: serde_json::Error,
+    },
+    /// A result was asked for, but the execution ended without success.
+    #[error("execution {execution_id} is {public_state}{}", .failure.as_ref().map(|failure| format!(": {}", failure.reason)).unwrap_or_default())]
+    NotCompleted {
+        /// The execution.
+        execution_id: ExecutionId,
+        /// How it ended.
+        public_state: PublicState,
+        /// What went wrong, if something did.
+        failure: Option<Box<FailureView>>,
+    },
+}
+
+impl SdkError {
+    /// The engine's code, if the engine refused.
+    pub fn code(&self) -> Option<Code> {
+        match self {
+            SdkError::Refused(error) => Some(error.code),
+            SdkError::WorkerAtCapacity { .. } => Some(Code::WorkerAtCapacity),
+            _ => None,
+        }
+    }
+
+    /// Whether the lease behind a task is lost, so that its work is somebody else's by now.
+    pub fn is_lease_lost(&self) -> bool {
+        let lost = |code| {
+            matches!(
+                code,
+                Code::StaleLease
+                    | Code::LeaseExpired
+                    | Code::LeaseRevoked
+                    | Code::ExecutionNotActive
+                    | Code::ExecutionNotFound
+            )
+        };
+        self.code().is_some_and(lost)
+    }
+
+    pub(crate) fn config(context: &'static str, field: &'static str, message: impl Into<String>) -> Self {
+        SdkError::Config { context, field, message: message.into() }
+    }
+
+    pub(crate) fn payload(what: &'static str) -> impl FnOnce(serde_json::Error) -> Self {
+        move |source| SdkError::Payload { what, source }
+    }
+}

@@ -1,0 +1,64 @@
+//! FlowFabric for Rust programs.
+//!
+//! FlowFabric is a durable execution engine for long-running, interruptible, budget-governed work. A program submits
+//! executions with a [`Client`]. One address decides where the engine is: in this process on a store (`sqlite://`,
+//! `valkey://`, `postgres://`, `memory://`), or behind a server (`http://`, `https://`). Nothing else changes.
+//!
+//! ```
+//! # async fn example() -> flowfabric::Result<()> {
+//! let client = flowfabric::Client::connect("sqlite://./flowfabric.db").await?;
+//! let execution = client.submit("summarize").input(&"a long text").send().await?;
+//! let summary: String = execution.result().await?;
+//! # Ok(())
+//! # }
+//! ```
+
+mod administration;
+mod client;
+mod connect;
+mod error;
+mod events;
+mod execution;
+mod flow;
+mod identity;
+mod namespace;
+mod retry;
+mod signal;
+mod submit;
+mod tail;
+mod transport;
+
+pub use client::Client;
+pub use connect::ClientBuilder;
+pub use error::{Result, SdkError};
+pub use events::{Events, Happening};
+pub use execution::Execution;
+pub use flow::{CreatedFlow, FlowBuilder};
+pub use retry::RetryPolicy;
+pub use signal::Signaling;
+pub use submit::Submission;
+pub use tail::{StreamEvent, Tail};
+
+pub use ff_core::budget::Limits;
+pub use ff_core::event::{Event, EventKind, EventType};
+pub use ff_core::execution::FailOutcome;
+pub use ff_core::lease::{ClaimGrant, ClaimKind, LeaseFence};
+pub use ff_core::op;
+pub use ff_core::op::append_frames::{FrameRequest, Outcome as AppendFrameOutcome};
+pub use ff_core::op::get_deployment::Outcome as Deployment;
+pub use ff_core::op::parts::{Content, Secret};
+pub use ff_core::op::suspend::Outcome as SuspendOutcome;
+pub use ff_core::op::view::{
+    AttemptView, EventView, ExecutionSummary, ExecutionView, FlowView, GraphView, UpstreamView,
+};
+pub use ff_core::policy;
+pub use ff_core::policy::Policy;
+pub use ff_core::text::Tags;
+pub use ff_core::{
+    AnyOf, AttemptIndex, BlockingReason, BudgetStatus, CancelFlowPolicy, CancelFlowResult, CapabilitySet, Class, Code,
+    Condition, ConditionMatcher, CountCondition, Distinct, Error, ExecutionId, FlowId, FrameId, FrameMode, JoinPolicy,
+    JsonText, LaneState, LaneView, LeaseEpoch, LeaseId, OnSatisfied, PartitionConfig, PublicState, Quorum, QuotaStatus,
+    ReportUsageResult, ResumeSignal, Role, SignalEffect, SignalId, SignalOutcome, StreamFrame, StreamFrames,
+    SuspendReason, TimeoutBehavior, WaitpointId, WorkerView, limits,
+};
+pub use ff_engine::{Engine, Options as EngineOptions};

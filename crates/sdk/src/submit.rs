@@ -1,0 +1,163 @@
+//! A submission in the making.
+
+use bytes::Bytes;
+use ff_core::op::CreateExecution;
+use ff_core::op::create_execution::{Args, Dependency, ParentLink};
+use ff_core::policy::Policy;
+use ff_core::{Blob, CapabilitySet, ExecutionId, FlowId, JoinPolicy, JsonText};
+use serde::Serialize;
+
+use crate::client::Client;
+use crate::error::{Result, SdkError};
+use crate::execution::Execution;
+
+/// A submission, from [`Client::submit`]; nothing happens before [`send`](Submission::send).
+///
+/// ```
+/// # async fn example(client: flowfabric::Client) -> flowfabric::Result<()> {
+/// let execution = client
+///     .submit("transcode")
+///     .input(&serde_json::json!({ "video": "s3://in/42.mov" }))
+///     .lane("media")
+///     .priority(10)
+///     .tag("customer", "acme")
+///     .idempotency_key("video-42")
+///     .send()
+///     .await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+#[must_use = "nothing is submitted before `send`"]
+pub struct Submission {
+    client: Client,
+    args: Args,
+    /// The input could not be written; `send` says so.
+    broken: Option<SdkError>,
+}
+
+impl Submission {
+    pub(crate) fn new(client: Client, kind: String) -> Self {
+        Self { client, args: Args { kind, ..Args::default() }, broken: None }
+    }
+
+    /// What the worker gets, as JSON.
+    pub fn input(mut self, input: &(impl Serialize + ?Sized)) -> Self {
+        match serde_json::to_string(input) {
+            Ok(text) => self.args.input = Some(JsonText(text)),
+            Err(source) => self.broken = Some(SdkError::Payload { what: "input", source }),
+        }
+        self
+    }
+
+    /// What the worker gets, as bytes of some content type.
+    pub fn input_bytes(mut self, bytes: impl Into<Bytes>, content_type: impl Into<String>) -> Self {
+        self.args.input_base64 = Some(Blob(bytes.into()));
+        self.args.content_type = Some(content_type.into());
+        self
+    }
+
+    /// The lane it queues in.
+    pub fn lane(mut self, lane: impl Into<String>) -> Self {
+        self.args.lane = Some(lane.into());
+        self
+    }
+
+    /// Higher goes first.
+    pub fn priority(mut self, priority: i64) -> Self {
+        self.args.priority = Some(priority);
+        self
+    }
+
+    /// Adds a tag.
+    pub fn tag(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.args.tags.insert(key.into(), value.into());
+        self
+    }
+
+    /// Retries, timeouts and the rest.
+    pub fn policy(mut self, policy: Policy) -> Self {
+        self.args.policy = Some(policy);
+        self
+    }
+
+    /// The same key means the same execution, for a day.
+    pub fn idempotency_key(mut self, key: impl Into<String>) -> Self {
+        self.args.idempotency_key = Some(key.into());
+        self
+    }
+
+    /// Not before this instant, in milliseconds since the epoch.
+    pub fn delay_until(mut self, instant_ms: i64) -> Self {
+        self.args.delay_until = Some(instant_ms);
+        self
+    }
+
+    /// It expires at this instant, in milliseconds since the epoch.
+    pub fn deadline_at(mut self, instant_ms: i64) -> Self {
+        self.args.deadline_at = Some(instant_ms);
+        self
+    }
+
+    /// What a worker must be able to do.
+    pub fn require(mut self, capabilities: CapabilitySet) -> Self {
+        self.args.required_capabilities = capabilities;
+        self
+    }
+
+    /// Adds a budget it is charged to.
+    pub fn budget(mut self, name: impl Into<String>) -> Self {
+        self.args.budget_ids.push(name.into());
+        self
+    }
+
+    /// The quota it runs under.
+    pub fn quota(mut self, name: impl Into<String>) -> Self {
+        self.args.quota_policy_id = Some(name.into());
+        self
+    }
+
+    /// The flow it joins, and its name there.
+    pub fn in_flow(mut self, flow_id: FlowId, node: impl Into<String>) -> Self {
+        self.args.flow_id = Some(flow_id);
+        self.args.node = Some(node.into());
+        self
+    }
+
+    /// Adds something in the same flow that it waits for.
+    pub fn depends_on(mut self, upstream: ExecutionId) -> Self {
+        self.args.dependencies.push(Dependency { upstream, kind: None, data_ref: None });
+        self
+    }
+
+    /// When its dependencies let it run; all of them unless this says otherwise.
+    pub fn join(mut self, join: JoinPolicy) -> Self {
+        self.args.join = Some(join);
+        self
+    }
+
+    /// Makes it a child of a running execution, which may wait for it; see
+    /// [`Client::call`] with [`ParentLink`].
+    pub fn child_of(mut self, parent: ParentLink) -> Self {
+        self.args.parent = Some(parent);
+        self
+    }
+
+    /// Everything else there is to say.
+    pub fn with(mut self, change: impl FnOnce(&mut Args)) -> Self {
+        change(&mut self.args);
+        self
+    }
+
+    /// The arguments as they stand, for a batch or a flow's graph.
+    pub fn into_args(self) -> Result<Args> {
+        self.broken.map_or(Ok(self.args), Err)
+    }
+
+    /// Submits it.
+    pub async fn send(self) -> Result<Execution> {
+        let client = self.client.clone();
+        let created = client.call::<CreateExecution>(self.into_args()?).await?;
+        Ok(Execution::new(client, created.execution_id))
+    }
+}

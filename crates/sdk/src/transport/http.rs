@@ -1,0 +1,143 @@
+//! Calls to a server over HTTP.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use ff_core::op::wire::{self, WireRequest};
+use ff_core::op::{Claim, Operation, OperationInfo};
+use ff_core::stream::FrameId;
+use ff_core::{Error, ExecutionId};
+use ff_engine::{Engine, Handle};
+use http_body_util::{BodyExt, Full};
+use hyper::header::{self, HeaderValue};
+use hyper::{Method, Request, StatusCode, Uri};
+
+use super::connection::{Pool, unreachable};
+use super::{Failure, Follower, SseReader, Transport};
+use crate::error::SdkError;
+
+/// A server that is silent for this long, beyond the wait it was asked for, is not there.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// A server.
+pub(crate) struct Http {
+    pool: Pool,
+    /// Stands before every path: a server may live under one of its own.
+    base: String,
+    host: HeaderValue,
+    authorization: Option<HeaderValue>,
+}
+
+impl Http {
+    /// A server at an address. Nothing is sent yet.
+    pub(crate) fn new(url: &str, token: Option<&str>) -> Result<Self, SdkError> {
+        let wrong = |message: String| SdkError::config("connect", "url", message);
+        let uri: Uri = url.parse().map_err(|error| wrong(format!("cannot be read: {error}")))?;
+        let secure = uri.scheme_str() == Some("https");
+        let authority = uri.authority().ok_or_else(|| wrong("names no host".into()))?;
+        if authority.as_str().contains('@') {
+            return Err(wrong("must not hold a password; give the token by itself".into()));
+        }
+        let name = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+        let port = authority.port_u16().unwrap_or(if secure { 443 } else { 80 });
+        let host = HeaderValue::from_str(authority.as_str()).map_err(|error| wrong(error.to_string()))?;
+        let authorization = token.map(bearer).transpose()?;
+        let base = uri.path().trim_end_matches('/').to_owned();
+        Ok(Self { pool: Pool::new(name, port, secure)?, base, host, authorization })
+    }
+
+    fn request(&self, method: Method, target: &str, accept: &'static str) -> hyper::http::request::Builder {
+        let mut request = Request::builder().method(method).uri(format!("{}{target}", self.base));
+        request = request.header(header::HOST, &self.host).header(header::ACCEPT, accept);
+        if let Some(authorization) = &self.authorization {
+            request = request.header(header::AUTHORIZATION, authorization);
+        }
+        request
+    }
+
+    /// Sends a call and reads its whole answer.
+    async fn exchange(&self, call: WireRequest) -> Result<(StatusCode, Bytes), Failure> {
+        let method = Method::from_bytes(call.method.as_str().as_bytes()).map_err(unsendable)?;
+        let mut request = self.request(method, &call.target, "application/json");
+        if call.body.is_some() {
+            request = request.header(header::CONTENT_TYPE, "application/json");
+        }
+        let body = Full::new(call.body.map(Bytes::from).unwrap_or_default());
+        let request = request.body(body).map_err(unsendable)?;
+        let answered = async {
+            let (response, sender) = self.pool.send(request).await?;
+            let status = response.status();
+            let body = response.into_body().collect().await.map_err(|error| unreachable(&error))?.to_bytes();
+            self.pool.keep(sender);
+            Ok((status, body))
+        };
+        let patience = ANSWER_TIMEOUT + Duration::from_millis(call.wait_ms);
+        match tokio::time::timeout(patience, answered).await {
+            Ok(answer) => answer,
+            Err(_) => Err(Failure::Unreachable(format!("no answer within {} ms", patience.as_millis()))),
+        }
+    }
+}
+
+impl Transport for Http {
+    async fn call<O: Operation>(&self, args: O::Args) -> Result<O::Outcome, Failure>
+    where
+        Engine: Handle<O>,
+    {
+        let call = wire::write(&OperationInfo::of::<O>(), &args).map_err(Failure::Refused)?;
+        let (status, body) = self.exchange(call).await?;
+        match status {
+            StatusCode::OK => read(&body),
+            // The one answer without a body: a claim that found nothing.
+            StatusCode::NO_CONTENT if O::NAME == Claim::NAME => read(br#"{"tasks":[],"grants":[]}"#),
+            status => Err(refusal(status, &body)),
+        }
+    }
+
+    async fn follow(&self, id: ExecutionId, after: FrameId) -> Result<Follower, Failure> {
+        let mut request = self.request(Method::GET, &format!("/v1/executions/{id}/stream"), "text/event-stream");
+        if after != FrameId::START {
+            request = request.header("last-event-id", after.to_string());
+        }
+        let request = request.body(Full::default()).map_err(unsendable)?;
+        let opened = async {
+            let (response, sender) = self.pool.send(request).await?;
+            if response.status() == StatusCode::OK {
+                return Ok(Follower::Http(SseReader::new(response.into_body(), sender)));
+            }
+            let status = response.status();
+            let body = response.into_body().collect().await.map_err(|error| unreachable(&error))?.to_bytes();
+            Err(refusal(status, &body))
+        };
+        match tokio::time::timeout(ANSWER_TIMEOUT, opened).await {
+            Ok(opened) => opened,
+            Err(_) => Err(Failure::Unreachable("the stream does not begin".into())),
+        }
+    }
+}
+
+fn bearer(token: &str) -> Result<HeaderValue, SdkError> {
+    let mut value = HeaderValue::from_str(&format!("Bearer {token}"))
+        .map_err(|_| SdkError::config("connect", "token", "holds characters that no token has"))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+fn read<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T, Failure> {
+    serde_json::from_slice(body).map_err(|error| Failure::Unreadable(error.to_string()))
+}
+
+/// What a status that is no success means. Something in between may answer, too, in words of its own.
+fn refusal(status: StatusCode, body: &[u8]) -> Failure {
+    match serde_json::from_slice::<Error>(body) {
+        Ok(error) => Failure::Refused(error),
+        Err(_) if matches!(status.as_u16(), 429 | 502 | 503 | 504) => {
+            Failure::Unreachable(format!("the server is not available: status {status}"))
+        }
+        Err(_) => Failure::Unreadable(format!("status {status} without a reason this version knows")),
+    }
+}
+
+fn unsendable(error: impl std::fmt::Display) -> Failure {
+    Failure::Unreadable(format!("the request cannot be written: {error}"))
+}

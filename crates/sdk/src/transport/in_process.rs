@@ -1,0 +1,102 @@
+//! Calls to an engine in this process.
+
+use ff_core::op::Operation;
+use ff_core::stream::FrameId;
+use ff_core::{Code, Error, ExecutionId, limits};
+use ff_engine::{Caller, Engine, Handle, Seen, Sight};
+
+use super::{Failure, Follower, Transport};
+use crate::tail::StreamEvent;
+
+/// An engine and on whose behalf it is called.
+pub(crate) struct InProcess {
+    engine: Engine,
+    caller: Caller,
+    /// The engine was started for this client and ends with it.
+    owned: bool,
+}
+
+impl InProcess {
+    pub(crate) fn new(engine: Engine, owned: bool) -> Self {
+        Self { engine, caller: Caller::system(), owned }
+    }
+
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// Stops the engine if it is the client's own.
+    pub(crate) async fn close(&self) {
+        if self.owned {
+            close(&self.engine).await;
+        }
+    }
+}
+
+async fn close(engine: &Engine) {
+    engine.close().await;
+    engine.store().close().await;
+}
+
+impl Drop for InProcess {
+    /// The services hold the engine, so somebody must tell them to stop.
+    fn drop(&mut self) {
+        if let (true, Ok(runtime)) = (self.owned, tokio::runtime::Handle::try_current()) {
+            let engine = self.engine.clone();
+            runtime.spawn(async move { close(&engine).await });
+        }
+    }
+}
+
+impl Transport for InProcess {
+    async fn call<O: Operation>(&self, args: O::Args) -> Result<O::Outcome, Failure>
+    where
+        Engine: Handle<O>,
+    {
+        self.engine.call::<O>(&self.caller, args).await.map_err(refused)
+    }
+
+    async fn follow(&self, id: ExecutionId, after: FrameId) -> Result<Follower, Failure> {
+        let seen = Seen { after, paused: false };
+        Ok(Follower::InProcess(Viewer { engine: self.engine.clone(), caller: self.caller.clone(), id, seen }))
+    }
+}
+
+fn refused(error: Error) -> Failure {
+    if error.code == Code::ShuttingDown { Failure::Closed(error) } else { Failure::Refused(error) }
+}
+
+/// Frames that are read at once.
+const PAGE: usize = 100;
+
+/// A viewer of one stream.
+pub(crate) struct Viewer {
+    engine: Engine,
+    caller: Caller,
+    id: ExecutionId,
+    seen: Seen,
+}
+
+impl Viewer {
+    pub(super) async fn next(&mut self) -> Result<Vec<StreamEvent>, Failure> {
+        let follow = self.engine.follow(&self.caller, &self.id, self.seen, PAGE, limits::TAIL_WAIT_MAX_MS);
+        Ok(match follow.await.map_err(refused)? {
+            Sight::Frames(frames) => {
+                if let Some(last) = frames.last() {
+                    self.seen = Seen { after: last.id, paused: false };
+                }
+                frames.into_iter().map(StreamEvent::Frame).collect()
+            }
+            Sight::Attempt(attempt) => {
+                self.seen = Seen { after: FrameId { attempt, sequence: 0 }, paused: false };
+                vec![StreamEvent::Attempt { attempt }]
+            }
+            Sight::Paused { attempt, reason, detail } => {
+                self.seen.paused = true;
+                vec![StreamEvent::Paused { attempt, reason, detail }]
+            }
+            Sight::End(public_state) => vec![StreamEvent::End { public_state }],
+            Sight::Nothing => Vec::new(),
+        })
+    }
+}

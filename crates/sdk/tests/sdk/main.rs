@@ -1,0 +1,4 @@
+//! The SDK from the outside, in process and over HTTP.
+
+mod client;
+mod support;
