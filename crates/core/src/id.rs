@@ -248,6 +248,10 @@ plain_id!(
     LeaseId
 );
 plain_id!(
+    /// A concurrency slot, minted for each try of a claim: tries may share a lease id, never a slot.
+    SlotId
+);
+plain_id!(
     /// One accepted signal.
     SignalId
 );

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::document;
-use crate::id::{AttemptIndex, ExecutionId, LeaseEpoch, LeaseId, SuspensionId, WaitpointId};
+use crate::id::{AttemptIndex, ExecutionId, LeaseEpoch, LeaseId, SlotId, SuspensionId, WaitpointId};
 use crate::vocabulary;
 
 /// What a lease holder shows with every call. Attempt, id and epoch must all be those of the present lease.
@@ -195,8 +195,8 @@ document! {
         "w" worker_id: String,
         /// When it lapses.
         "x" expires_at: i64,
-        /// Whether it took a concurrency slot of the execution's quota, which its lease takes over.
-        "s" slot: bool,
+        /// The concurrency slot of the execution's quota that it took, and that its lease takes over.
+        "sl" slot: Option<SlotId>,
     }
 }
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::encoding::{Blob, Document};
 use crate::error::Result;
 use crate::gate::{Defined, Parked, definition_conflict};
-use crate::id::{AttemptIndex, ExecutionId, LeaseId};
+use crate::id::{AttemptIndex, ExecutionId, LeaseId, SlotId};
 use crate::index::{self, Indexed, kind};
 use crate::key::{Entry, Key};
 use crate::partition::digest16;
@@ -89,6 +89,8 @@ pub struct QuotaRequest {
     pub attempt: AttemptIndex,
     /// The lease it is claimed with.
     pub lease: LeaseId,
+    /// The slot it would take: one for each try.
+    pub slot: SlotId,
     /// Whether the attempt starts with this claim; a resumed one was counted when it did.
     pub starts: bool,
 }
@@ -166,7 +168,7 @@ impl QuotaPolicy {
     }
 
     /// Decides about a claim and records what it takes: its start, and the slot to be written in the same commit.
-    /// `held` is the slot that this very lease already has, if any. A refusal records nothing.
+    /// `held` is the slot that this very try already has, if any. A refusal records nothing.
     pub fn admit(&mut self, request: &QuotaRequest, held: Option<&Slot>, now: i64) -> (QuotaDecision, Option<Slot>) {
         if held.is_some() {
             return (QuotaDecision::AlreadyAdmitted, None);
@@ -188,6 +190,7 @@ impl QuotaPolicy {
             namespace: self.namespace.clone(),
             quota: self.name.clone(),
             execution: request.execution,
+            id: request.slot,
             lease: request.lease,
             taken_at: now,
             ..Default::default()

@@ -1,8 +1,9 @@
-//! Concurrency slots of quotas: one small document for each claim that counts, keyed by execution and lease, so that a
-//! claim that failed frees its own slot and nobody else's.
+//! Concurrency slots of quotas: one small document for each try of a claim that counts, with an id of its own. Two
+//! servers may try the same execution with the same lease id (its caller repeats a call at another server); each takes
+//! a slot, and the one that fails frees its own and nobody else's.
 
 use crate::encoding::Document;
-use crate::id::{ExecutionId, LeaseId};
+use crate::id::{ExecutionId, LeaseId, SlotId};
 use crate::index::{self, Due, Indexed, kind};
 use crate::key::{Entry, Key};
 use crate::{document, limits};
@@ -16,7 +17,9 @@ document! {
         "q" quota: String,
         /// The execution that was claimed.
         "x" execution: ExecutionId,
-        /// The lease it was claimed with.
+        /// The try that took it; an execution says by this id which slot it uses.
+        "i" id: SlotId,
+        /// The lease it was to be claimed with.
         "l" lease: LeaseId,
         /// When it was taken.
         "t" taken_at: i64,
@@ -31,7 +34,7 @@ impl Document for Slot {
 
 impl Indexed for Slot {
     fn key(&self) -> Key {
-        Self::key_of(&self.execution, &self.lease)
+        Self::key_of(&self.execution, &self.id)
     }
 
     fn index_entries(&self, _: i64) -> Vec<Entry> {
@@ -57,9 +60,9 @@ pub enum SlotFate {
 }
 
 impl Slot {
-    /// The key of the slot of a claim.
-    pub fn key_of(execution: &ExecutionId, lease: &LeaseId) -> Key {
-        Key::new(kind::SLOT, &[execution.uuid.as_bytes(), lease.as_bytes()])
+    /// The key of the slot of one try.
+    pub fn key_of(execution: &ExecutionId, id: &SlotId) -> Key {
+        Key::new(kind::SLOT, &[execution.uuid.as_bytes(), id.as_bytes()])
     }
 
     /// When a slot whose claim was never seen is looked at. The claim's commit may not be applied after this.
@@ -67,12 +70,12 @@ impl Slot {
         self.taken_at.saturating_add(limits::SLOT_ORPHAN_AGE_MS)
     }
 
-    /// Judges the slot by the lease that its execution holds now, if any.
-    pub fn fate(&self, held: Option<&LeaseId>, now: i64) -> SlotFate {
-        match held {
-            Some(lease) if *lease == self.lease => SlotFate::Confirm,
-            _ if !self.confirmed && now < self.orphaned_at() => SlotFate::Wait,
-            _ => SlotFate::Free,
+    /// Judges the slot by whether its execution uses it now.
+    pub fn fate(&self, in_use: bool, now: i64) -> SlotFate {
+        match in_use {
+            true => SlotFate::Confirm,
+            false if !self.confirmed && now < self.orphaned_at() => SlotFate::Wait,
+            false => SlotFate::Free,
         }
     }
 
@@ -94,7 +97,8 @@ mod tests {
             namespace: "team".into(),
             quota: "q".into(),
             execution: ExecutionId::in_partition(Partition::flow(3), &mint(1)),
-            lease: LeaseId::mint(&mint(2)),
+            id: SlotId::mint(&mint(2)),
+            lease: LeaseId::mint(&mint(3)),
             taken_at: 1_000,
             ..Default::default()
         }
@@ -114,19 +118,18 @@ mod tests {
     fn a_slot_is_freed_only_when_its_claim_can_no_longer_come() {
         let slot = slot();
         let age = limits::SLOT_ORPHAN_AGE_MS;
-        let other = LeaseId::mint(&Mint { now_ms: 1, random: [9; 10] });
-        assert_eq!(slot.fate(None, 1_000 + age - 1), SlotFate::Wait);
-        assert_eq!(slot.fate(Some(&other), 1_000 + age), SlotFate::Free);
-        assert_eq!(slot.fate(None, 1_000 + age), SlotFate::Free);
-        assert_eq!(slot.fate(Some(&slot.lease), 1_000 + 10 * age), SlotFate::Confirm);
+        assert_eq!(slot.fate(false, 1_000 + age - 1), SlotFate::Wait);
+        assert_eq!(slot.fate(false, 1_000 + age), SlotFate::Free);
+        assert_eq!(slot.fate(true, 1_000 + 10 * age), SlotFate::Confirm);
         let confirmed = Slot { confirmed: true, ..slot };
-        assert_eq!(confirmed.fate(Some(&other), 1_001), SlotFate::Free);
+        assert_eq!(confirmed.fate(false, 1_001), SlotFate::Free);
     }
 
     #[test]
-    fn two_claims_of_one_execution_have_slots_of_their_own() {
+    fn two_tries_with_one_lease_id_have_slots_of_their_own() {
         let slot = slot();
-        let other = LeaseId::mint(&Mint { now_ms: 1, random: [9; 10] });
-        assert_ne!(slot.key(), Slot::key_of(&slot.execution, &other));
+        let other = Slot { id: SlotId::mint(&Mint { now_ms: 1, random: [9; 10] }), ..slot.clone() };
+        assert_eq!(slot.lease, other.lease);
+        assert_ne!(slot.key(), other.key());
     }
 }

@@ -4,7 +4,7 @@ use super::{Execution, ResumedBy};
 use crate::error::{Code, Error, Result};
 use crate::event::{Effects, EventType};
 use crate::execution::Failure;
-use crate::id::{AttemptIndex, LeaseId};
+use crate::id::{AttemptIndex, LeaseId, SlotId};
 use crate::lease::{
     Attempt, AttemptKind, AttemptOutcome, ClaimGrant, ClaimKind, Grant, GrantKind, HistoryRecord, Lease, LeaseEnd,
     LeaseEnding, LeaseFence,
@@ -24,8 +24,8 @@ pub struct Claim {
     pub instance_id: String,
     /// How long the lease lasts without a renewal.
     pub ttl_ms: i64,
-    /// Whether the claim took a concurrency slot of the execution's quota.
-    pub slot: bool,
+    /// The concurrency slot of the execution's quota that the claim took.
+    pub slot: Option<SlotId>,
 }
 
 /// What was claimed.
@@ -94,7 +94,7 @@ impl Execution {
         if self.started_at == 0 {
             self.started_at = now;
         }
-        self.slot = claim.slot.then_some(claim.lease_id);
+        self.slot = claim.slot;
         self.state.lifecycle_phase = LifecyclePhase::Active;
         self.state.ownership_state = OwnershipState::Leased;
         self.state.eligibility_state = EligibilityState::NotApplicable;
@@ -187,7 +187,7 @@ impl Execution {
             _ => return Err(Error::of(Code::InvalidClaimGrant)),
         }
         let grant = self.grant.take();
-        let slot = claim.slot || grant.as_ref().is_some_and(|grant| grant.slot);
+        let slot = claim.slot.or(grant.as_ref().and_then(|grant| grant.slot));
         let claimed = self.claim(&Claim { slot, ..claim.clone() }, now, effects);
         if claimed.is_err() {
             self.grant = grant;
@@ -210,15 +210,13 @@ impl Execution {
 
     /// Forgets the grant; the slot it took is owed back.
     pub(crate) fn let_grant_go(&mut self) {
-        if let Some(grant) = self.grant.take().filter(|grant| grant.slot) {
-            self.owed_slots.push(grant.id);
-        }
+        self.owed_slots.extend(self.grant.take().and_then(|grant| grant.slot));
     }
 
-    /// Whether a lease or grant of this id has the execution now, so that its concurrency slot is in use.
-    pub fn uses_slot(&self, lease: &LeaseId) -> bool {
-        let granted = self.grant.as_ref().is_some_and(|grant| grant.slot && grant.id == *lease);
-        granted || self.slot.as_ref() == Some(lease)
+    /// Whether the present lease or grant came with this concurrency slot.
+    pub fn uses_slot(&self, slot: &SlotId) -> bool {
+        let granted = self.grant.as_ref().and_then(|grant| grant.slot);
+        granted.as_ref() == Some(slot) || self.slot.as_ref() == Some(slot)
     }
 
     /// Whether this fence is of a lease that somebody holds, or held not long ago.

@@ -25,7 +25,7 @@ use crate::document;
 use crate::encoding::{Blob, Document};
 use crate::error::{Code, Error, Result};
 use crate::event::{Effects, Event, EventType};
-use crate::id::{ExecutionId, FlowId, LeaseEpoch, LeaseId, SignalId};
+use crate::id::{ExecutionId, FlowId, LeaseEpoch, SignalId, SlotId};
 use crate::index::{self, kind};
 use crate::join::{ChildWait, Join};
 use crate::key::Key;
@@ -137,10 +137,10 @@ document! {
         "sg" signals: u32,
         /// Trace context of its submitter.
         "tc" trace_context: String,
-        /// The lease under which it holds a concurrency slot of its quota.
-        "sl" slot: Option<LeaseId>,
+        /// The concurrency slot of its quota that its lease uses.
+        "sl" slot: Option<SlotId>,
         /// Slots to be given back in the quota's partition.
-        "ms" owed_slots: Vec<LeaseId>,
+        "ms" owed_slots: Vec<SlotId>,
         /// Its end is still to be told to its downstreams and its flow.
         "mr" owes_resolution: bool,
         /// Why it was cancelled and by whom.

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::condition::{Condition, ConditionMatcher, SignalFact};
-use crate::id::{LeaseId, Mint, SuspensionId, WaitpointId};
+use crate::id::{LeaseId, Mint, SlotId, SuspensionId, WaitpointId};
 use crate::index::Indexed;
 use crate::lease::{AttemptKind, ClaimKind, LeaseEnd, LeaseFence};
 use crate::partition::Partition;
@@ -55,7 +55,7 @@ fn claim(number: u8) -> Claim {
         worker_id: "w".into(),
         instance_id: "w-1".into(),
         ttl_ms: 30_000,
-        slot: false,
+        slot: None,
     }
 }
 
@@ -520,17 +520,17 @@ proptest! {
 #[test]
 fn the_slot_of_a_grant_goes_to_its_lease_or_is_owed_back() {
     let mut effects = Effects::default();
-    let grant_id = LeaseId::mint(&mint(7));
+    let (grant_id, slot) = (LeaseId::mint(&mint(7)), SlotId::mint(&mint(8)));
     let granted = || {
         let mut execution = created();
         execution.grant(grant_id, "w", 5_000, NOW).unwrap();
-        execution.grant.as_mut().unwrap().slot = true;
+        execution.grant.as_mut().unwrap().slot = Some(slot);
         execution
     };
     let mut claimed = granted();
-    assert!(claimed.uses_slot(&grant_id));
+    assert!(claimed.uses_slot(&slot));
     claimed.claim_granted(&claim(7), NOW, &mut effects).unwrap();
-    assert_eq!((claimed.slot, claimed.owed_slots.len()), (Some(grant_id), 0));
+    assert_eq!((claimed.slot, claimed.owed_slots.len()), (Some(slot), 0));
     let mut lapsed = granted();
     lapsed.drop_grant(grant_id, NOW).unwrap();
     let mut held = granted();
@@ -539,8 +539,8 @@ fn the_slot_of_a_grant_goes_to_its_lease_or_is_owed_back() {
     cancelled.cancel(CancelSource::Operator, "", NOW, &mut effects).unwrap();
     for execution in [lapsed, held, cancelled] {
         execution.check().unwrap();
-        assert_eq!(execution.owed_slots, [grant_id]);
-        assert!(!execution.uses_slot(&grant_id));
+        assert_eq!(execution.owed_slots, [slot]);
+        assert!(!execution.uses_slot(&slot));
     }
 }
 

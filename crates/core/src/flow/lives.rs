@@ -79,7 +79,7 @@ impl Life {
                         worker_id: "w".into(),
                         instance_id: "w-1".into(),
                         ttl_ms: 30_000,
-                        slot: false,
+                        slot: None,
                     };
                     let ready = member.is_eligible();
                     assert_eq!(member.claim(&claim, now, effects).is_ok(), ready);

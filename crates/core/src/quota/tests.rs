@@ -26,7 +26,13 @@ fn execution(number: u32) -> ExecutionId {
 
 fn request(number: u32, starts: bool) -> QuotaRequest {
     let execution = execution(number);
-    QuotaRequest { execution, attempt: AttemptIndex(0), lease: LeaseId(execution.uuid), starts }
+    QuotaRequest {
+        execution,
+        attempt: AttemptIndex(0),
+        lease: LeaseId(execution.uuid),
+        slot: SlotId(execution.uuid),
+        starts,
+    }
 }
 
 fn start(quota: &mut QuotaPolicy, number: u32, now: i64) -> QuotaDecision {
@@ -131,7 +137,7 @@ fn a_lost_claim_that_comes_again_with_another_lease_is_not_counted_twice() {
     let mut quota = created(QuotaDefinition { max_requests: 1, max_concurrent: 1, ..Default::default() });
     quota.admit(&request(1, true), None, NOW);
     quota.release(NOW + 1);
-    let again = QuotaRequest { lease: LeaseId(execution(9).uuid), ..request(1, true) };
+    let again = QuotaRequest { slot: SlotId(execution(9).uuid), ..request(1, true) };
     let (decision, slot) = quota.admit(&again, None, NOW + 2);
     assert!(decision.admits() && slot.is_some());
     assert_eq!(quota.status(NOW + 2).started_in_window, 1);

@@ -43,7 +43,7 @@ impl Engine {
             worker_id: worker.as_ref().map_or_else(|| args.instance_id.clone(), |worker| worker.worker_id.clone()),
             instance_id: args.instance_id.clone(),
             ttl_ms: args.lease_ttl_ms.unwrap_or(limits::LEASE_TTL_DEFAULT_MS),
-            slot: false,
+            slot: None,
         };
         check_grant(&execution, &claim, self.now())?;
         if reclaim_only && execution.grant_kind() != GrantKind::Reclaim {

@@ -1,8 +1,13 @@
-//! The slots a quota says are taken, against the slots that are.
+//! The slots a quota says are taken, against the slots that are; and the slots that are, against the leases that use
+//! them. A store that forgot a claim after its slot was seen in use leaves a slot that no ending will ever give back.
 
+use std::collections::BTreeMap;
+
+use ff_core::execution::Execution;
 use ff_core::index::{self, kind};
 use ff_core::quota::QuotaPolicy;
-use ff_core::{Key, Partition, Result};
+use ff_core::slot::{Slot, SlotFate};
+use ff_core::{Document, Key, Partition, Result};
 use ff_store::Scan;
 
 use super::{PAGE, Reconciled};
@@ -20,6 +25,15 @@ impl Engine {
             };
             for entry in page.entries {
                 found.checked += 1;
+                let quota = entry.document.and_then(|stored| QuotaPolicy::decode(&stored.body).ok());
+                if let Some(quota) = quota.filter(|quota| quota.definition.max_concurrent != 0) {
+                    match self.free_leaked_slots(partition, &quota).await {
+                        Ok(freed) => found.repaired += freed,
+                        Err(error) => {
+                            tracing::warn!(%partition, quota = quota.name, %error, "the slots of a quota cannot be checked")
+                        }
+                    }
+                }
                 match self.transact(partition, self.fresh_command(), &Recount { key: &entry.member }).await {
                     Ok(repaired) => found.repaired += u64::from(repaired),
                     Err(error) => {
@@ -29,6 +43,37 @@ impl Engine {
             }
         }
         found
+    }
+
+    /// Frees the slots that were seen in use and that nothing uses any more. One whose claim may still come is its
+    /// timer's business.
+    async fn free_leaked_slots(&self, partition: Partition, quota: &QuotaPolicy) -> Result<u64> {
+        let mut freed = 0;
+        let mut scan = Scan::first(index::slots(&quota.namespace, &quota.name), PAGE).with_documents();
+        loop {
+            let page = self.store().scan(partition, scan.clone()).await?;
+            let Some(last) = page.entries.last() else { return Ok(freed) };
+            scan = scan.after(last.score, last.member.clone());
+            let mut homes: BTreeMap<Partition, Vec<Slot>> = BTreeMap::new();
+            for stored in page.entries.into_iter().filter_map(|entry| entry.document) {
+                let Ok(slot) = Slot::decode(&stored.body) else { continue };
+                if slot.confirmed {
+                    homes.entry(slot.execution.partition()).or_default().push(slot);
+                }
+            }
+            for (home, slots) in homes {
+                let keys = slots.iter().map(|slot| Execution::key_of(&slot.execution)).collect();
+                let executions = self.store().documents(home, keys).await?;
+                for (slot, stored) in slots.into_iter().zip(executions) {
+                    let execution = stored.map(|stored| Execution::decode(&stored.body)).transpose()?;
+                    let in_use = execution.is_some_and(|execution| execution.uses_slot(&slot.id));
+                    if slot.fate(in_use, self.now()) == SlotFate::Free {
+                        self.free_slots(&slot.namespace, &slot.quota, &slot.execution, &[slot.id]).await?;
+                        freed += 1;
+                    }
+                }
+            }
+        }
     }
 }
 

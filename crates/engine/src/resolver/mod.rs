@@ -14,7 +14,7 @@ use std::sync::Mutex;
 
 use ff_core::execution::Execution;
 use ff_core::index::kind;
-use ff_core::{Code, Error, Key, LeaseId, Partition, Result, limits};
+use ff_core::{Code, Error, Key, Partition, Result, SlotId, limits};
 
 use self::edges::{Position, Resolve, Resolved};
 use crate::engine::Engine;
@@ -206,7 +206,7 @@ type Work = BTreeMap<Key, Progress>;
 pub(crate) struct Progress {
     position: Option<Position>,
     /// Slots that were given back in the quota's partition and may be forgotten here.
-    released: Vec<LeaseId>,
+    released: Vec<SlotId>,
 }
 
 impl Progress {

@@ -11,10 +11,11 @@ use ff_core::lease::ClaimKind;
 use ff_core::planted::{Bug, planted};
 use ff_core::quota::{QuotaDecision, QuotaPolicy, QuotaRequest};
 use ff_core::slot::Slot;
-use ff_core::{Document, Indexed, LeaseId, Partition, Result, limits};
+use ff_core::{Document, Indexed, LeaseId, Partition, Result, SlotId, limits};
 
 use super::ready::Candidate;
 use crate::engine::Engine;
+use crate::env;
 use crate::transaction::{Command, Tx};
 
 /// A claim must land this much before its slot may be taken for an orphan.
@@ -24,7 +25,7 @@ const SLOT_MARGIN_MS: i64 = 1_000;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Admission {
     /// It may start; with a concurrency slot the claim must land before this instant.
-    Admitted { slot: bool, not_after: Option<i64> },
+    Admitted { slot: Option<SlotId>, not_after: Option<i64> },
     /// One of its gates is closed.
     Refused(Refusal),
     /// A gate cannot be read: it is passed over this round.
@@ -108,7 +109,7 @@ impl Engine {
             }
         }
         let Some(quota) = &execution.quota else {
-            return Admission::Admitted { slot: false, not_after: None };
+            return Admission::Admitted { slot: None, not_after: None };
         };
         let partition = self.partitions().quota_partition(&execution.namespace, quota);
         let key = QuotaPolicy::key_of(&execution.namespace, quota);
@@ -116,6 +117,7 @@ impl Engine {
             execution: execution.id,
             attempt: execution.next_attempt_index(),
             lease: lease_id,
+            slot: SlotId::mint(&env::mint(self.env(), self.now())),
             starts: execution.claim_kind() != ClaimKind::Resumed,
         };
         let _turn = self.locks().take(partition, key.clone()).await;
@@ -129,12 +131,10 @@ impl Engine {
         }
     }
 
-    /// A claim that took a slot did not come about: the slot of this very lease goes back, before its id is used again.
-    pub(crate) async fn release_unused_slot(&self, execution: &Execution, lease_id: LeaseId, slot: bool) {
-        if !slot {
-            return;
-        }
-        if let Err(error) = self.release_slots(execution, &[lease_id]).await {
+    /// A claim that took a slot did not come about: the slot of this very try goes back.
+    pub(crate) async fn release_unused_slot(&self, execution: &Execution, slot: Option<SlotId>) {
+        let Some(slot) = slot else { return };
+        if let Err(error) = self.release_slots(execution, &[slot]).await {
             tracing::warn!(%error, "an unused slot could not be given back; it is freed as an orphan");
         }
     }
@@ -144,9 +144,9 @@ impl Engine {
         self.release_slots(execution, &execution.owed_slots).await
     }
 
-    async fn release_slots(&self, execution: &Execution, leases: &[LeaseId]) -> Result<()> {
+    async fn release_slots(&self, execution: &Execution, slots: &[SlotId]) -> Result<()> {
         let Some(quota) = &execution.quota else { return Ok(()) };
-        self.free_slots(&execution.namespace, quota, &execution.id, leases).await
+        self.free_slots(&execution.namespace, quota, &execution.id, slots).await
     }
 }
 
@@ -181,7 +181,7 @@ impl Command for AdmitClaim<'_> {
         let mut policy = policy.document;
         let held = match policy.definition.max_concurrent {
             0 => None,
-            _ => tx.load::<Slot>(Slot::key_of(&self.request.execution, &self.request.lease)).await?,
+            _ => tx.load::<Slot>(Slot::key_of(&self.request.execution, &self.request.slot)).await?,
         };
         let held = held.map(|held| held.document);
         let before = policy.clone();
@@ -209,7 +209,7 @@ impl Command for AdmitClaim<'_> {
         }
         let slot = slot.or(held);
         let not_after = slot.as_ref().map(|slot| slot.taken_at + limits::SLOT_ORPHAN_AGE_MS - SLOT_MARGIN_MS);
-        Ok(Admission::Admitted { slot: slot.is_some(), not_after })
+        Ok(Admission::Admitted { slot: slot.map(|slot| slot.id), not_after })
     }
 }
 

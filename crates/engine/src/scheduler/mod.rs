@@ -16,7 +16,7 @@ use ff_core::event::Effects;
 use ff_core::execution::{Claim, ClaimedAttempt, Execution};
 use ff_core::flow::Flow;
 use ff_core::lease::ClaimGrant;
-use ff_core::{Document, Key, LeaseId, Result};
+use ff_core::{Document, Key, LeaseId, Result, SlotId};
 use ff_store::{ConflictReason, Query, Scan, Version};
 use futures_util::future::select;
 use tokio::sync::Notify;
@@ -276,12 +276,12 @@ impl Engine {
                 Ok(Some(admitted)) => Some(admitted),
                 Ok(None) => {
                     // Its flow was cancelled. It leaves the queue here and now, or it would be found again and again.
-                    self.release_unused_slot(&candidate.execution, lease_id, slot).await;
+                    self.release_unused_slot(&candidate.execution, slot).await;
                     self.stop_with_flow(&candidate.execution).await?;
                     return Ok(Try::Aside);
                 }
                 Err(error) => {
-                    self.release_unused_slot(&candidate.execution, lease_id, slot).await;
+                    self.release_unused_slot(&candidate.execution, slot).await;
                     return Err(error);
                 }
             },
@@ -299,7 +299,7 @@ impl Engine {
             // The transition itself says no: the candidate is out of date.
             Err(error) => {
                 tracing::debug!(%error, execution = %candidate.execution.id, "a candidate was out of date");
-                self.release_unused_slot(&candidate.execution, lease_id, slot).await;
+                self.release_unused_slot(&candidate.execution, slot).await;
                 return Ok(Try::Lost);
             }
         };
@@ -317,7 +317,7 @@ impl Engine {
                 if matches!(conflict.why, ConflictReason::TooLate(_)) {
                     tracing::warn!(execution = %candidate.execution.id, "a claim came too late for its slot");
                 }
-                self.release_unused_slot(&candidate.execution, lease_id, slot).await;
+                self.release_unused_slot(&candidate.execution, slot).await;
                 Ok(Try::Lost)
             }
             Err(error) => Err(error),
@@ -394,7 +394,7 @@ struct TakeCandidate<'a> {
     ask: &'a Ask,
     candidate: &'a Candidate,
     lease_id: LeaseId,
-    slot: bool,
+    slot: Option<SlotId>,
     not_after: Option<i64>,
     flow: Option<(Key, Version)>,
 }

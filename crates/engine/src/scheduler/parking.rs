@@ -11,7 +11,7 @@ use ff_core::execution::Execution;
 use ff_core::gate::Parked;
 use ff_core::quota::QuotaPolicy;
 use ff_core::slot::Slot;
-use ff_core::{Code, ExecutionId, IndexName, Key, LeaseId, Partition, PartitionConfig, Result, index, limits};
+use ff_core::{Code, ExecutionId, IndexName, Key, Partition, PartitionConfig, Result, SlotId, index, limits};
 use ff_store::{Answer, Query, Scan};
 
 use super::admission::{FreeSlots, Refusal, place_of};
@@ -168,12 +168,12 @@ impl Engine {
         namespace: &str,
         quota: &str,
         execution: &ExecutionId,
-        leases: &[LeaseId],
+        slots: &[SlotId],
     ) -> Result<()> {
         let partition = self.partitions().quota_partition(namespace, quota);
         let gate = format!("q:{quota}");
         let index = index::blocked(namespace, &gate);
-        let slots = leases.iter().map(|lease| Slot::key_of(execution, lease)).collect();
+        let slots = slots.iter().map(|slot| Slot::key_of(execution, slot)).collect();
         let verb = FreeSlots { policy: QuotaPolicy::key_of(namespace, quota), slots, index: &index };
         let turn = self.locks().take(partition, verb.policy.clone()).await;
         let opened = self.transact(partition, self.fresh_command(), &verb).await?;

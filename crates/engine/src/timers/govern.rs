@@ -28,7 +28,7 @@ impl Engine {
     pub(super) async fn fire_slot(&self, partition: Partition, key: Key, score: i64) -> Result<()> {
         let orphan = self.transact(partition, self.fresh_command(), &JudgeSlot { key, score }).await?;
         match orphan {
-            Some(slot) => self.free_slots(&slot.namespace, &slot.quota, &slot.execution, &[slot.lease]).await,
+            Some(slot) => self.free_slots(&slot.namespace, &slot.quota, &slot.execution, &[slot.id]).await,
             None => Ok(()),
         }
     }
@@ -79,8 +79,8 @@ impl Command for JudgeSlot {
         let home = slot.execution.partition();
         let found = tx.engine.store().documents(home, vec![Execution::key_of(&slot.execution)]).await?;
         let execution = found.into_iter().next().flatten().map(|stored| Execution::decode(&stored.body)).transpose()?;
-        let held = execution.filter(|execution| execution.uses_slot(&slot.lease)).map(|_| slot.lease);
-        match slot.fate(held.as_ref(), tx.now) {
+        let in_use = execution.is_some_and(|execution| execution.uses_slot(&slot.id));
+        match slot.fate(in_use, tx.now) {
             SlotFate::Wait => repair_due(tx, &self.key, Some(slot.orphaned_at()), self.score),
             SlotFate::Confirm => {
                 slot.confirm();

@@ -3,6 +3,8 @@
 use crate::support::{Harness, START};
 use ff_core::op::{Complete, CreateQuota, Delay, Fail, GetExecution, GetQuota, ListQuotas};
 use ff_core::{Code, PublicState};
+use ff_store::memory::{Call, Plan};
+use ff_store::{Batch, EntryChange, Guard, Put, Store};
 use serde_json::{Value, json};
 
 async fn claim_now(h: &Harness) -> Option<ff_core::op::view::Task> {
@@ -170,5 +172,74 @@ async fn a_quota_that_does_not_exist_parks_until_it_does() {
     assert_eq!((in_use(&h).await, slots(&h)), (0, 0), "without a limit nothing is recorded");
     assert_eq!(h.must::<ListQuotas>(json!({})).await.items.len(), 1);
     assert_eq!(h.refused::<CreateQuota>(json!({ "name": "q", "max_requests": 1 })).await, Code::DefinitionConflict);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_claimers_with_one_lease_id_never_free_each_others_slot() {
+    let (h, trouble) = Harness::with_trouble(ff_engine::Options::default()).await;
+    let other = h.second().await;
+    h.must::<CreateQuota>(json!({ "name": "q", "max_concurrent": 2 })).await;
+    submit(&h, json!({})).await;
+    h.pass(10).await;
+    // Both are admitted before either lease is written.
+    trouble.begin(|call| {
+        let claim = matches!(call, Call::Commit { partition, .. } if partition.family == ff_core::Family::Flow);
+        let pause = || Box::pin(tokio::time::sleep(std::time::Duration::from_millis(50))) as ff_store::memory::Pause;
+        Plan { before: claim.then(pause), ..Default::default() }
+    });
+    let lease = ff_core::LeaseId::mint(&ff_core::Mint { now_ms: START, random: [7; 10] });
+    let ask = json!({ "lease_ids": [lease], "wait_ms": 0, "retry": true });
+    let (first, second) = tokio::join!(h.claim_with(ask.clone()), other.claim_with(ask));
+    trouble.end();
+    let task = first.or(second).expect("one of them gets it");
+    assert_eq!((in_use(&h).await, slots(&h)), (1, 1), "the loser gave back its own slot");
+    h.pass(11_000).await;
+    assert_eq!((in_use(&h).await, slots(&h)), (1, 1), "the slot of a live lease is kept");
+    h.must::<Complete>(json!({ "execution_id": task.execution_id, "fence": task.fence })).await;
+    h.pass(10).await;
+    assert_eq!((in_use(&h).await, slots(&h)), (0, 0));
+    other.engine.close().await;
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slot_whose_claim_the_store_forgot_is_freed_by_the_reconciler() {
+    let h = Harness::with(ff_engine::Options { reconcile_ms: 0, ..Default::default() }).await;
+    h.must::<CreateQuota>(json!({ "name": "q", "max_concurrent": 1 })).await;
+    let first = submit(&h, json!({})).await;
+    let task = claim_now(&h).await.unwrap();
+    h.pass(11_000).await;
+    let quota = ff_core::Partition::quota(0);
+    let seen = h.store.inspect(|contents| {
+        let documents = contents.partition(quota).unwrap().documents();
+        documents.map(|(key, raw)| (key.clone(), raw.body.clone())).collect::<Vec<_>>()
+    });
+    assert_eq!((in_use(&h).await, seen.len()), (1, 2), "the slot was seen in use");
+    h.must::<Complete>(json!({ "execution_id": first, "fence": task.fence })).await;
+    h.pass(10).await;
+    // The quota and its slot as they would be if the store had lost the claim and its end on the other side.
+    let mut batch = Batch::new(ff_core::CommandId::default());
+    for (key, body) in seen {
+        let store: &dyn Store = h.store.as_ref();
+        let there = store.documents(quota, vec![key.clone()]).await.unwrap().pop().unwrap();
+        batch.guards.push(match there {
+            Some(stored) => Guard::Version(key.clone(), stored.version),
+            None => Guard::Absent(key.clone()),
+        });
+        for entry in ff_core::documents::index_entries(&key, &body, 0).unwrap().unwrap() {
+            let (index, member, score) = (entry.index, entry.member, entry.score);
+            batch.entries.push(EntryChange::Set { index, member, score });
+        }
+        batch.puts.push(Put { key, body, fence: Default::default(), expires_at: None });
+    }
+    let outcomes = (h.store.as_ref() as &dyn Store).commit(quota, vec![batch]).await.unwrap();
+    assert!(outcomes[0].clone().applied().is_some(), "{outcomes:?}");
+    let second = submit(&h, json!({})).await;
+    assert!(claim_now(&h).await.is_none(), "the quota is full");
+    let found = h.engine.reconcile(quota).await;
+    assert_eq!(found.repaired, 1, "{found:?}");
+    assert_eq!((in_use(&h).await, slots(&h)), (0, 0));
+    assert_eq!(claim_now(&h).await.map(|task| task.execution_id), Some(second));
     h.finish().await;
 }
