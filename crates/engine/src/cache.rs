@@ -60,12 +60,15 @@ impl Cache {
         }
     }
 
-    /// The same document, a later end of its lease.
-    pub(crate) fn renewed(&self, key: &Key, fence: Fence, lease_until: i64) {
-        if let Some((_, cached)) = self.contents().by_key.get_mut(key)
-            && cached.fence == fence
-        {
-            cached.lease_until = lease_until;
+    /// The same document, a later end of its lease. A renewal never moves the end back, and neither does its answer,
+    /// however late it comes. Answers the end as far as it is known.
+    pub(crate) fn renewed(&self, key: &Key, fence: Fence, lease_until: i64) -> i64 {
+        match self.contents().by_key.get_mut(key) {
+            Some((_, cached)) if cached.fence == fence => {
+                cached.lease_until = cached.lease_until.max(lease_until);
+                cached.lease_until
+            }
+            _ => lease_until,
         }
     }
 

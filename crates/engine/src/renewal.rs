@@ -109,9 +109,9 @@ impl Engine {
         for ((place, renewal, ttl_ms, key, fence), result) in sent.into_iter().zip(results) {
             match result {
                 Ok(at) => {
-                    self.cache().renewed(&key, fence, at + ttl_ms);
+                    let expires_at = self.cache().renewed(&key, fence, at + ttl_ms);
                     let (execution_id, lease_id) = (renewal.execution_id, renewal.fence.lease_id);
-                    let outcome = RenewalOutcome::Renewed { execution_id, lease_id, expires_at: at + ttl_ms };
+                    let outcome = RenewalOutcome::Renewed { execution_id, lease_id, expires_at };
                     outcomes.push((place, outcome));
                 }
                 Err(conflict) => refused.push((place, renewal, conflict)),

@@ -388,7 +388,7 @@ impl<'e> Tx<'e> {
         self.batch.guards.push(Guard::Live(key.clone()));
         let member = Due::Lease.member(key);
         self.batch.leases.push(LeaseChange { key: key.clone(), ttl_ms: Some(ttl_ms), index: index::due(), member });
-        // A shorter lease than before may end before anything that is known of.
+        // It may end before anything that is known of: this engine may never have seen the lease.
         if self.engine.announce_due(self.partition, self.now + ttl_ms) {
             self.items.push(Item::Due(self.now + ttl_ms));
         }
@@ -546,7 +546,13 @@ impl Engine {
     ) -> Result<C::Outcome> {
         let mut use_cache = true;
         let mut lease_was_over = false;
+        let mut command = command;
         for attempt in 0..ATTEMPTS_MAX {
+            // A version names one content. An earlier try may have been applied without our knowing, and was then
+            // overwritten or forgotten; this one writes something else, so it writes under another name.
+            if attempt > 0 {
+                command = self.fresh_command();
+            }
             let mut tx = Tx::new(self, partition, command, use_cache);
             tx.repeat = attempt > 0;
             let outcome = verb.run(&mut tx).await;

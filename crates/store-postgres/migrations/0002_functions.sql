@@ -28,7 +28,7 @@ CREATE FUNCTION ff_commit(
     put_created bigint[], put_updated bigint[], put_view text[],
     delete_batch integer[], delete_key bytea[],
     set_batch integer[], set_name bytea[], set_member bytea[], set_score bigint[],
-    set_relative boolean[],     -- the score counts from now
+    set_relative boolean[],     -- the score counts from now; NULL: and never goes back (the end of a renewed lease)
     remove_batch integer[], remove_name bytea[], remove_member bytea[],
     long_short bytea[], long_name bytea[],
     lease_batch integer[], lease_key bytea[], lease_ttl bigint[],
@@ -177,7 +177,13 @@ BEGIN
 
     IF cardinality(set_batch) > 0 THEN
         INSERT INTO entries AS e (partition, name, member, score)
-        SELECT this, s.name, s.member, CASE WHEN s.relative THEN now + s.score ELSE s.score END
+        SELECT this, s.name, s.member, CASE
+            WHEN s.relative THEN now + s.score
+            WHEN s.relative IS NULL THEN GREATEST(now + s.score, (
+                SELECT o.score FROM entries o
+                WHERE o.partition = this AND o.name = s.name AND o.member = s.member
+            ))
+            ELSE s.score END
         FROM unnest(set_batch, set_name, set_member, set_score, set_relative)
             AS s(batch, name, member, score, relative)
         WHERE refused IS NULL OR s.batch <> ALL (refused)
@@ -186,7 +192,8 @@ BEGIN
     END IF;
 
     IF cardinality(lease_batch) > 0 THEN
-        UPDATE documents d SET lease_until = l.until
+        -- Leases that came without a put are renewals, and a renewal never takes back what an earlier one promised.
+        UPDATE documents d SET lease_until = CASE l.until WHEN 0 THEN 0 ELSE GREATEST(d.lease_until, l.until) END
         FROM (
             SELECT o.ctid AS place, CASE WHEN l.ttl > 0 THEN now + l.ttl ELSE 0 END AS until
             FROM unnest(lease_batch, lease_key, lease_ttl) AS l(batch, key, ttl)

@@ -102,7 +102,7 @@ struct Sets<'a> {
     name: Vec<Bytes<'a>>,
     member: Vec<&'a [u8]>,
     score: Vec<i64>,
-    relative: Vec<bool>,
+    relative: Vec<Option<bool>>,
 }
 
 #[derive(Default)]
@@ -252,19 +252,23 @@ impl<'a> Call<'a> {
                 continue;
             }
             match entry {
-                EntryChange::Set { score, .. } => self.set(number, index, member, *score, false),
+                EntryChange::Set { score, .. } => self.set(number, index, member, *score, Some(false)),
                 EntryChange::Remove { .. } => self.remove(number, index, member),
             }
         }
+        let put: HashSet<&Key> = batch.puts.iter().map(|put| &put.key).collect();
         for lease in &batch.leases {
             match lease.ttl_ms {
-                Some(ttl) => self.set(number, &lease.index, &lease.member, ttl, true),
+                Some(ttl) => {
+                    let relative = put.contains(&lease.key).then_some(true);
+                    self.set(number, &lease.index, &lease.member, ttl, relative);
+                }
                 None => self.remove(number, &lease.index, &lease.member),
             }
         }
     }
 
-    fn set(&mut self, number: i32, index: &'a IndexName, member: &'a Key, score: i64, relative: bool) {
+    fn set(&mut self, number: i32, index: &'a IndexName, member: &'a Key, score: i64, relative: Option<bool>) {
         let name = names::stored(index);
         if names::is_long(&name) {
             self.long_short.push(name.clone());

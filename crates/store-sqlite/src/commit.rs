@@ -77,7 +77,8 @@ impl<'c> Commits<'c> {
             }
         }
         for change in &batch.leases {
-            self.lease(partition, change, now)?;
+            let put = batch.puts.iter().any(|put| put.key == change.key);
+            self.lease(partition, change, put, now)?;
         }
         let mut sequences = Vec::with_capacity(batch.appends.len());
         for append in &batch.appends {
@@ -146,8 +147,12 @@ impl<'c> Commits<'c> {
         Ok(())
     }
 
-    fn lease(&mut self, partition: i64, change: &LeaseChange, now: i64) -> rusqlite::Result<()> {
-        let until = change.ttl_ms.map_or(0, |ttl| now.saturating_add(ttl));
+    /// A renewal, which puts nothing, never moves the end of a lease back.
+    fn lease(&mut self, partition: i64, change: &LeaseChange, put: bool, now: i64) -> rusqlite::Result<()> {
+        let mut until = change.ttl_ms.map_or(0, |ttl| now.saturating_add(ttl));
+        if !put && until != 0 {
+            until = until.max(self.header(partition, &change.key, now)?.map_or(0, |header| header.lease_until));
+        }
         self.lease.execute((partition, change.key.as_bytes(), until))?;
         match change.ttl_ms {
             Some(_) => self.set_entry(partition, &change.index, &change.member, until),

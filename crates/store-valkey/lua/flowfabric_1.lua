@@ -229,18 +229,24 @@ local function apply_leases()
   for _ = 1, p[i] do
     local k, ttl, index, member = p[at], p[at + 1], p[at + 2], p[at + 3]
     at = at + 4
+    local ends = now + ttl
     -- Position 0: the put of this batch carried the instant already.
     if k > 0 then
       local h = header(k)
       if h then
-        local lease_until = ttl > 0 and pack('>I8', now + ttl) or NO_TIME
+        -- A renewal never takes back what an earlier one promised.
+        local known = unpack_struct('>I8', h, 41)
+        if known > ends then
+          ends = known
+        end
+        local lease_until = ttl > 0 and pack('>I8', ends) or NO_TIME
         call('SETRANGE', keys[k], 40, lease_until)
         headers[k] = nil
         wrote = true
       end
     end
     if ttl > 0 then
-      set_entry(index, member, format('%.0f', now + ttl))
+      set_entry(index, member, format('%.0f', ends))
     else
       remove_entry(index, member)
     end

@@ -89,6 +89,9 @@ pub struct LeaseChange {
     /// The document.
     pub key: Key,
     /// `Some(ttl)`: `lease_until = now + ttl`, by the store's time. `None`: no lease (0).
+    ///
+    /// A batch that puts the document as well decides: the lease ends exactly then. Without a put it is a renewal, and
+    /// a renewal never takes back what an earlier one promised: the lease ends at the later of the two instants.
     pub ttl_ms: Option<i64>,
     /// The entry whose score is `lease_until`; removed when there is no lease.
     pub index: IndexName,

@@ -38,6 +38,28 @@ async fn a_renewed_lease_outlives_its_first_end_and_one_not_renewed_does_not() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_shorter_renewal_that_comes_late_takes_nothing_back() {
+    let h = Harness::start().await;
+    let other = h.second().await;
+    let id = h.submit(json!({})).await;
+    let task = h.claim_with(json!({ "lease_ttl_ms": 1000 })).await.unwrap();
+    let renewal =
+        |ttl_ms: i64| json!({ "leases": [{ "execution_id": id, "fence": task.fence, "lease_ttl_ms": ttl_ms }] });
+    let results = h.must::<RenewLeases>(renewal(60_000)).await.results;
+    assert!(matches!(results[0], RenewalOutcome::Renewed { expires_at, .. } if expires_at == START + 60_000));
+    for server in [&other, &h] {
+        let results = server.must::<RenewLeases>(renewal(1_000)).await.results;
+        assert!(matches!(results[0], RenewalOutcome::Renewed { .. }), "{results:?}");
+    }
+    h.pass(59_000).await;
+    assert_eq!(h.state(&id).await, PublicState::Active, "it was promised for a minute");
+    h.pass(1_100).await;
+    assert_eq!(h.state(&id).await, PublicState::Waiting);
+    other.engine.close().await;
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_renewal_in_the_moment_of_expiry_holds_or_is_refused_and_never_both() {
     let h = Harness::start().await;
     let id = h.submit(json!({})).await;

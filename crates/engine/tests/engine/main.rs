@@ -22,3 +22,4 @@ mod streams;
 mod support;
 mod suspend;
 mod tokens;
+mod transactions;

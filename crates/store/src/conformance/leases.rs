@@ -24,12 +24,29 @@ pub(super) async fn a_lease_runs_from_the_time_of_the_commit(context: Context) {
 pub(super) async fn a_renewal_moves_the_lease_and_leaves_the_document(context: Context) {
     let (key, index) = (context.key("a"), context.index("due"));
     let created = context.create_leased(&key, &index, 60_000).await;
-    for ttl_ms in [120_000, 30_000] {
+    for ttl_ms in [120_000, 180_000] {
         let applied = context.apply(renewal(&key, created.fence, &index, ttl_ms)).await;
         let expected = StoredDocument { lease_until: applied.at + ttl_ms, ..created.clone() };
         assert_eq!(context.document(&key).await.as_ref(), Some(&expected));
         assert_eq!(context.entries(&index).await, [(expected.lease_until, key.clone())]);
     }
+}
+
+pub(super) async fn a_renewal_never_takes_back_what_was_promised(context: Context) {
+    let (key, index) = (context.key("a"), context.index("due"));
+    let created = context.create_leased(&key, &index, 60_000).await;
+    let promised = context.apply(renewal(&key, created.fence, &index, 120_000)).await.at + 120_000;
+    context.apply(renewal(&key, created.fence, &index, 30_000)).await;
+    let expected = StoredDocument { lease_until: promised, ..created.clone() };
+    assert_eq!(context.document(&key).await.as_ref(), Some(&expected));
+    assert_eq!(context.entries(&index).await, [(promised, key.clone())]);
+
+    // Whoever writes the document as well decides about its lease.
+    let mut shorter = batch().guard(Guard::Version(key.clone(), created.version)).put(&key, "shorter");
+    shorter.puts[0].fence = created.fence;
+    let ends = context.apply(shorter.lease(&key, &index, Some(30_000))).await.at + 30_000;
+    assert_eq!(context.document(&key).await.expect("the document is there").lease_until, ends);
+    assert_eq!(context.entries(&index).await, [(ends, key)]);
 }
 
 pub(super) async fn a_put_keeps_the_lease(context: Context) {

@@ -126,6 +126,7 @@ macro_rules! conformance_cases {
             leases {
                 a_lease_runs_from_the_time_of_the_commit
                 a_renewal_moves_the_lease_and_leaves_the_document
+                a_renewal_never_takes_back_what_was_promised
                 a_put_keeps_the_lease
                 a_cleared_lease_leaves_no_entry
                 a_delete_may_clear_the_lease_entry

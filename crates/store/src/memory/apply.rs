@@ -71,7 +71,8 @@ impl PartitionContents {
             }
         }
         for lease in &batch.leases {
-            self.change_lease(lease, now);
+            let put = batch.puts.iter().any(|put| put.key == lease.key);
+            self.change_lease(lease, put, now);
         }
         let sequences = batch
             .appends
@@ -98,9 +99,12 @@ impl PartitionContents {
         CommandId::mint(&Mint { now_ms: number + 1, random: [0; 10] })
     }
 
-    fn change_lease(&mut self, lease: &LeaseChange, now: i64) {
-        let until = lease.ttl_ms.map_or(0, |ttl| now.saturating_add(ttl));
+    fn change_lease(&mut self, lease: &LeaseChange, put: bool, now: i64) {
+        let mut until = lease.ttl_ms.map_or(0, |ttl| now.saturating_add(ttl));
         if let Some(document) = self.documents.get_mut(&lease.key) {
+            if !put && until != 0 {
+                until = until.max(document.lease_until);
+            }
             document.lease_until = until;
         }
         match lease.ttl_ms {
