@@ -26,7 +26,9 @@ mod retry;
 mod signal;
 mod submit;
 mod tail;
+mod task;
 mod transport;
+mod worker;
 
 pub use client::Client;
 pub use connect::ClientBuilder;
@@ -38,6 +40,11 @@ pub use retry::RetryPolicy;
 pub use signal::Signaling;
 pub use submit::Submission;
 pub use tail::{StreamEvent, Tail};
+pub use task::{
+    CancelOutcome, ClaimedTask, CompleteOutcome, DelayOutcome, Frame, FrameWriter, SuspendOutcome, SuspendRequest,
+    WaitChildrenOutcome,
+};
+pub use worker::{FlowFabricWorker, WorkerConfig};
 
 pub use ff_core::budget::Limits;
 pub use ff_core::event::{Event, EventKind, EventType};
@@ -46,12 +53,12 @@ pub use ff_core::lease::{ClaimGrant, ClaimKind, LeaseFence};
 pub use ff_core::op;
 pub use ff_core::op::append_frames::{FrameRequest, Outcome as AppendFrameOutcome};
 pub use ff_core::op::get_deployment::Outcome as Deployment;
-pub use ff_core::op::parts::{Content, Secret};
-pub use ff_core::op::suspend::Outcome as SuspendOutcome;
+pub use ff_core::op::parts::{Content, LeaseLoss, Secret};
 pub use ff_core::op::view::{
     AttemptView, EventView, ExecutionSummary, ExecutionView, FlowView, GraphView, UpstreamView,
 };
 pub use ff_core::policy;
+pub use ff_core::policy::FallbackTier;
 pub use ff_core::policy::Policy;
 pub use ff_core::text::Tags;
 pub use ff_core::{
@@ -62,3 +69,4 @@ pub use ff_core::{
     SuspendReason, TimeoutBehavior, WaitpointId, WorkerView, limits,
 };
 pub use ff_engine::{Engine, Options as EngineOptions};
+pub use tokio_util::sync::CancellationToken;

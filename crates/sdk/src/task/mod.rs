@@ -1,0 +1,335 @@
+//! A task in hand: what was claimed, and everything its holder may do with it.
+
+mod ending;
+mod frames;
+mod suspend;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use ff_core::lease::{ClaimKind, LeaseFence};
+use ff_core::op::create_execution::ParentLink;
+use ff_core::op::parts::{Content, LeaseLoss, RenewalOutcome};
+use ff_core::op::view::{Task, UpstreamView};
+use ff_core::op::{
+    CreatePendingWaitpoint, Progress, RenewLeases, ReportUsage, create_pending_waitpoint, progress, renew_leases,
+    report_usage,
+};
+use ff_core::policy::FallbackTier;
+use ff_core::text::Tags;
+use ff_core::{AttemptIndex, Code, ExecutionId, FlowId, LeaseEpoch, LeaseId, ReportUsageResult, ResumeSignal};
+use serde::de::DeserializeOwned;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+pub use ending::{CancelOutcome, CompleteOutcome, DelayOutcome, WaitChildrenOutcome};
+pub use frames::{Frame, FrameWriter};
+pub use suspend::{SuspendOutcome, SuspendRequest};
+
+use crate::error::{Result, SdkError};
+use crate::submit::Submission;
+use crate::worker::{Lease, Shared};
+
+/// A claimed task with its lease and its permit; only a [`FlowFabricWorker`](crate::FlowFabricWorker) makes one.
+///
+/// The lease is renewed in the background until the task ends or is dropped. Methods that end it consume it; their
+/// answer is the one true one, also when an earlier answer was lost. A task that is dropped without an ending is not
+/// renewed any more, and runs elsewhere when its lease has run out.
+#[derive(Debug)]
+pub struct ClaimedTask {
+    core: Arc<Core>,
+    /// Given back when the task is gone.
+    _permit: OwnedSemaphorePermit,
+    ended: bool,
+}
+
+/// What a task shares with the writers of its stream.
+pub(crate) struct Core {
+    shared: Arc<Shared>,
+    task: Task,
+    lease: Arc<Lease>,
+    /// The number of the next frame. Held while frames are appended: their order is that of their numbers.
+    next_frame: tokio::sync::Mutex<u64>,
+}
+
+impl std::fmt::Debug for Core {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Core").field("task", &self.task).field("lease", &self.lease).finish_non_exhaustive()
+    }
+}
+
+/// What was claimed.
+impl ClaimedTask {
+    pub(crate) fn new(shared: Arc<Shared>, task: Task, permit: OwnedSemaphorePermit) -> Self {
+        let ttl = Duration::from_millis(u64::try_from(task.lease_ttl_ms).unwrap_or(0));
+        let lease = Lease::new(task.execution_id, task.fence, ttl);
+        shared.leases.add(lease.clone());
+        let next_frame = tokio::sync::Mutex::new(task.next_frame_sequence);
+        Self { core: Arc::new(Core { shared, task, lease, next_frame }), _permit: permit, ended: false }
+    }
+
+    /// The execution.
+    pub fn execution_id(&self) -> ExecutionId {
+        self.core.task.execution_id
+    }
+
+    /// The attempt, from 0.
+    pub fn attempt_index(&self) -> AttemptIndex {
+        self.core.task.fence.attempt
+    }
+
+    /// The lease.
+    pub fn lease_id(&self) -> LeaseId {
+        self.core.task.fence.lease_id
+    }
+
+    /// Which lease of the execution it is.
+    pub fn lease_epoch(&self) -> LeaseEpoch {
+        self.core.task.fence.epoch
+    }
+
+    /// What is shown with every call about this task.
+    pub fn fence(&self) -> LeaseFence {
+        self.core.task.fence
+    }
+
+    /// What kind of work it is.
+    pub fn kind(&self) -> &str {
+        &self.core.task.kind
+    }
+
+    /// Its namespace.
+    pub fn namespace(&self) -> &str {
+        &self.core.task.namespace
+    }
+
+    /// Its lane.
+    pub fn lane(&self) -> &str {
+        &self.core.task.lane
+    }
+
+    /// Its tags.
+    pub fn tags(&self) -> &Tags {
+        &self.core.task.tags
+    }
+
+    /// The bytes that were submitted; none reads as no bytes.
+    pub fn input(&self) -> Bytes {
+        self.core.task.input.as_ref().map(|input| input.bytes.clone()).unwrap_or_default()
+    }
+
+    /// The same with their content type; `None` when nothing was submitted.
+    pub fn input_content(&self) -> Option<&Content> {
+        self.core.task.input.as_ref()
+    }
+
+    /// The input, read from JSON; none reads as null.
+    pub fn input_json<T: DeserializeOwned>(&self) -> Result<T> {
+        read("input", self.core.task.input.as_ref())
+    }
+
+    /// What the claim took up: a first attempt, a retry, a lost one, a replay, or an interrupted one that goes on.
+    pub fn claim_kind(&self) -> ClaimKind {
+        self.core.task.claim_kind
+    }
+
+    /// Retries so far.
+    pub fn retry_count(&self) -> u32 {
+        self.core.task.retry_count
+    }
+
+    /// The model to use in this attempt.
+    pub fn fallback_tier(&self) -> Option<&FallbackTier> {
+        self.core.task.fallback_tier.as_ref()
+    }
+
+    /// The signals that resumed it; empty when it was not a signal.
+    pub fn resume_signals(&self) -> &[ResumeSignal] {
+        &self.core.task.resume_signals
+    }
+
+    /// What its suspension handed over.
+    pub fn continuation(&self) -> Option<&Content> {
+        self.core.task.continuation.as_ref()
+    }
+
+    /// The same, read from JSON; `None` when it was not suspended with one.
+    pub fn continuation_json<T: DeserializeOwned>(&self) -> Result<Option<T>> {
+        self.core.task.continuation.as_ref().map(|content| read("continuation", Some(content))).transpose()
+    }
+
+    /// The flow it is in.
+    pub fn flow_id(&self) -> Option<FlowId> {
+        self.core.task.flow_id
+    }
+
+    /// Its name in the flow's graph.
+    pub fn node(&self) -> Option<&str> {
+        self.core.task.node.as_deref()
+    }
+
+    /// The submitter's trace.
+    pub fn trace_context(&self) -> Option<&str> {
+        self.core.task.trace_context.as_deref()
+    }
+
+    /// Everything that was claimed.
+    pub fn details(&self) -> &Task {
+        &self.core.task
+    }
+
+    /// What it depends on, with outcomes and results.
+    pub async fn upstreams(&self) -> Result<Vec<UpstreamView>> {
+        self.core.shared.client.execution(self.execution_id()).upstreams().await
+    }
+}
+
+/// The lease.
+impl ClaimedTask {
+    /// Fires when the lease is lost or the execution cancelled: the work is for nothing from then on.
+    pub fn cancellation(&self) -> &CancellationToken {
+        self.core.lease.lost()
+    }
+
+    /// Why the lease is lost, if it is known to be.
+    pub fn lease_loss(&self) -> Option<LeaseLoss> {
+        self.core.lease.loss()
+    }
+
+    /// Whether the lease is not known to be lost, and fewer than three renewals in a row have failed.
+    pub fn is_lease_healthy(&self) -> bool {
+        self.core.lease.is_healthy()
+    }
+
+    /// Renewals that have failed since the last success.
+    pub fn consecutive_renewal_failures(&self) -> u32 {
+        self.core.lease.failures()
+    }
+
+    /// Renews the lease now, beside what happens in the background.
+    pub async fn renew_lease(&self) -> Result<()> {
+        let asked_at = Instant::now();
+        let args = renew_leases::Args { leases: vec![self.core.lease.renewal()] };
+        let answer = self.core.shared.client.call::<RenewLeases>(args).await?;
+        for outcome in answer.results {
+            self.core.lease.note(&outcome, asked_at);
+            if let RenewalOutcome::Lost { error, .. } | RenewalOutcome::Failed { error, .. } = outcome {
+                return Err(error.into());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// While it runs.
+impl ClaimedTask {
+    /// Says how far the work is.
+    pub async fn update_progress(&self, pct: u8, message: impl Into<String>) -> Result<()> {
+        self.core.update_progress(pct, message.into()).await
+    }
+
+    /// Charges what was spent to the execution's budgets; each answers for itself, by name. With a key, the same
+    /// report counts once however often it is made.
+    pub async fn report_usage(
+        &self,
+        usage: impl IntoIterator<Item = (&str, i64)>,
+        dedup_key: Option<String>,
+    ) -> Result<BTreeMap<String, ReportUsageResult>> {
+        let usage = usage.into_iter().map(|(dimension, amount)| (dimension.to_owned(), amount)).collect();
+        self.core.report_usage(usage, dedup_key).await
+    }
+
+    /// Opens a waitpoint before suspending; signals sent meanwhile are kept for it.
+    pub async fn create_pending_waitpoint(
+        &self,
+        waitpoint_key: Option<String>,
+        expires_in: Option<Duration>,
+    ) -> Result<create_pending_waitpoint::Outcome> {
+        let args = create_pending_waitpoint::Args {
+            execution_id: self.execution_id(),
+            fence: self.fence(),
+            waitpoint_id: None,
+            waitpoint_key,
+            expires_in_ms: expires_in.map(|time| i64::try_from(time.as_millis()).unwrap_or(i64::MAX)),
+        };
+        self.core.call::<CreatePendingWaitpoint>(args).await
+    }
+
+    /// A child of this execution, in its flow or in a flow of its own; see
+    /// [`move_to_waiting_children`](ClaimedTask::move_to_waiting_children).
+    pub fn spawn_child(&self, kind: impl Into<String>) -> Submission {
+        self.core.spawn_child(kind.into())
+    }
+}
+
+impl Core {
+    /// A call under the lease. A refusal that says the lease is lost makes the token fire.
+    pub(crate) async fn call<O: ff_core::op::Operation>(&self, args: O::Args) -> Result<O::Outcome>
+    where
+        ff_engine::Engine: ff_engine::Handle<O>,
+    {
+        let answer = self.shared.client.call::<O>(args).await;
+        if let Err(error) = &answer
+            && error.is_lease_lost()
+        {
+            self.lease.lose(match error.code() {
+                Some(Code::LeaseExpired) => LeaseLoss::Expired,
+                Some(Code::LeaseRevoked) => LeaseLoss::Revoked,
+                Some(Code::ExecutionNotFound) => LeaseLoss::NotFound,
+                _ => LeaseLoss::Stale,
+            });
+        }
+        answer
+    }
+
+    pub(crate) async fn update_progress(&self, pct: u8, message: String) -> Result<()> {
+        let args = progress::Args {
+            execution_id: self.task.execution_id,
+            fence: self.task.fence,
+            pct: Some(pct),
+            message: Some(message).filter(|message| !message.is_empty()),
+        };
+        self.call::<Progress>(args).await.map(drop)
+    }
+
+    pub(crate) async fn report_usage(
+        &self,
+        usage: BTreeMap<String, i64>,
+        dedup_key: Option<String>,
+    ) -> Result<BTreeMap<String, ReportUsageResult>> {
+        let args = report_usage::Args {
+            execution_id: self.task.execution_id,
+            fence: self.task.fence,
+            usage,
+            budget: None,
+            dedup_key,
+        };
+        Ok(self.call::<ReportUsage>(args).await?.budgets)
+    }
+
+    pub(crate) fn spawn_child(&self, kind: String) -> Submission {
+        let parent =
+            ParentLink { execution_id: self.task.execution_id, fence: self.task.fence, kind: None, data_ref: None };
+        self.shared.client.submit(kind).child_of(parent)
+    }
+}
+
+pub(crate) fn read<T: DeserializeOwned>(what: &'static str, content: Option<&Content>) -> Result<T> {
+    let bytes: &[u8] = content.map_or(b"", |content| &content.bytes);
+    serde_json::from_slice(if bytes.is_empty() { b"null" } else { bytes }).map_err(SdkError::payload(what))
+}
+
+impl Drop for ClaimedTask {
+    fn drop(&mut self) {
+        self.core.shared.leases.remove(&self.core.task.fence.lease_id);
+        if !self.ended && self.core.lease.loss().is_none() {
+            tracing::warn!(
+                execution = %self.core.task.execution_id,
+                "a task was dropped without an ending; it runs elsewhere when its lease has run out"
+            );
+        }
+    }
+}

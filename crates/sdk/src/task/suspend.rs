@@ -1,0 +1,173 @@
+//! Suspending a task until signals, a timeout or an operator resume it.
+
+use std::time::Duration;
+
+use ff_core::op::parts::Secret;
+use ff_core::op::{Suspend, suspend};
+use ff_core::{
+    Condition, ConditionMatcher, JsonText, ResumeSignal, SuspendReason, SuspensionId, TimeoutBehavior, WaitpointId,
+};
+use serde::Serialize;
+
+use super::{ClaimedTask, Core};
+use crate::error::{Result, SdkError};
+
+/// What a task waits for.
+///
+/// ```
+/// use std::time::Duration;
+/// use flowfabric::{SuspendReason, SuspendRequest, TimeoutBehavior};
+/// let request = SuspendRequest::for_signal("approve", SuspendReason::Approval)
+///     .timeout(Duration::from_secs(3600), TimeoutBehavior::Fail);
+/// ```
+#[derive(Debug)]
+#[must_use = "a request does nothing by itself"]
+pub struct SuspendRequest {
+    condition: Condition,
+    reason: SuspendReason,
+    timeout: Option<(Duration, TimeoutBehavior)>,
+    continuation: Option<JsonText>,
+    waitpoint_ids: Vec<WaitpointId>,
+    waitpoint_key: Option<String>,
+    detail: Option<String>,
+    requested_by: Option<String>,
+    allow_operator_resume: Option<bool>,
+    broken: Option<SdkError>,
+}
+
+impl SuspendRequest {
+    /// Waits until a condition holds.
+    pub fn until(condition: Condition, reason: SuspendReason) -> Self {
+        Self {
+            condition,
+            reason,
+            timeout: None,
+            continuation: None,
+            waitpoint_ids: Vec::new(),
+            waitpoint_key: None,
+            detail: None,
+            requested_by: None,
+            allow_operator_resume: None,
+            broken: None,
+        }
+    }
+
+    /// Waits for one signal of this name.
+    pub fn for_signal(name: impl Into<String>, reason: SuspendReason) -> Self {
+        Self::until(Condition::Any(vec![ConditionMatcher::named(name)]), reason)
+    }
+
+    /// How long, and what happens then.
+    pub fn timeout(mut self, time: Duration, behavior: TimeoutBehavior) -> Self {
+        self.timeout = Some((time, behavior));
+        self
+    }
+
+    /// What the next claim gets back, as JSON.
+    pub fn continuation(mut self, continuation: &(impl Serialize + ?Sized)) -> Self {
+        match serde_json::to_string(continuation) {
+            Ok(text) => self.continuation = Some(JsonText(text)),
+            Err(source) => self.broken = Some(SdkError::Payload { what: "continuation", source }),
+        }
+        self
+    }
+
+    /// Waits on a pending waitpoint instead of a fresh one; may be said several times.
+    pub fn on_waitpoint(mut self, waitpoint_id: WaitpointId) -> Self {
+        self.waitpoint_ids.push(waitpoint_id);
+        self
+    }
+
+    /// The name of the fresh waitpoint.
+    pub fn waitpoint_key(mut self, key: impl Into<String>) -> Self {
+        self.waitpoint_key = Some(key.into());
+        self
+    }
+
+    /// What exactly is waited for, for people.
+    pub fn detail(mut self, detail: impl Into<String>) -> Self {
+        self.detail = Some(detail.into());
+        self
+    }
+
+    /// Who asked for it.
+    pub fn requested_by(mut self, who: impl Into<String>) -> Self {
+        self.requested_by = Some(who.into());
+        self
+    }
+
+    /// Whether an operator may resume it; yes unless switched off.
+    pub fn allow_operator_resume(mut self, allow: bool) -> Self {
+        self.allow_operator_resume = Some(allow);
+        self
+    }
+}
+
+/// What became of a suspension.
+#[derive(Debug)]
+pub enum SuspendOutcome {
+    /// The lease is released.
+    Suspended {
+        /// The suspension.
+        suspension_id: SuspensionId,
+        /// Where signals arrive.
+        waitpoint_id: WaitpointId,
+        /// The same by name.
+        waitpoint_key: String,
+        /// Who has it may signal.
+        token: Secret,
+        /// When it gives up.
+        timeout_at: Option<i64>,
+    },
+    /// Signals that had come before satisfy it: the task goes on, under the same lease.
+    AlreadySatisfied {
+        /// The task.
+        task: Box<ClaimedTask>,
+        /// The signals.
+        resume_signals: Vec<ResumeSignal>,
+    },
+}
+
+impl ClaimedTask {
+    /// Releases the lease until the condition holds; the same attempt continues then. Where the condition holds
+    /// already, the task comes back.
+    pub async fn suspend(mut self, request: SuspendRequest) -> Result<SuspendOutcome> {
+        let ended = self.core.suspend(request).await;
+        Ok(match self.end(ended)? {
+            suspend::Outcome::Suspended { suspension_id, waitpoint_id, waitpoint_key, token, timeout_at } => {
+                SuspendOutcome::Suspended { suspension_id, waitpoint_id, waitpoint_key, token, timeout_at }
+            }
+            suspend::Outcome::AlreadySatisfied { resume_signals, .. } => {
+                self.ended = false;
+                SuspendOutcome::AlreadySatisfied { task: Box::new(self), resume_signals }
+            }
+        })
+    }
+}
+
+impl Core {
+    pub(crate) async fn suspend(&self, request: SuspendRequest) -> Result<suspend::Outcome> {
+        if let Some(broken) = request.broken {
+            return Err(broken);
+        }
+        let timeout_ms = |(time, _): (Duration, _)| i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
+        let args = suspend::Args {
+            execution_id: self.task.execution_id,
+            fence: self.task.fence,
+            condition: request.condition,
+            reason: request.reason,
+            timeout_ms: request.timeout.map(timeout_ms),
+            timeout_behavior: request.timeout.map(|(_, behavior)| behavior),
+            continuation: request.continuation,
+            continuation_base64: None,
+            continuation_content_type: None,
+            requested_by: request.requested_by,
+            allow_operator_resume: request.allow_operator_resume,
+            waitpoint_ids: request.waitpoint_ids,
+            waitpoint_key: request.waitpoint_key,
+            detail: request.detail,
+            idempotency_key: None,
+        };
+        self.call::<Suspend>(args).await
+    }
+}

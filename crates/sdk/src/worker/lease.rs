@@ -1,0 +1,127 @@
+//! The leases a worker holds, and what it knows of each.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use ff_core::lease::LeaseFence;
+use ff_core::op::parts::{LeaseLoss, Renewal, RenewalOutcome};
+use ff_core::{ExecutionId, LeaseId, limits};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// What is known of one lease.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    pub(crate) execution_id: ExecutionId,
+    pub(crate) fence: LeaseFence,
+    ttl: Duration,
+    /// Fires when the lease is lost.
+    lost: CancellationToken,
+    loss: OnceLock<LeaseLoss>,
+    failures: AtomicU32,
+    /// When it runs out, as far as this process knows.
+    until: Mutex<Instant>,
+}
+
+impl Lease {
+    pub(crate) fn new(execution_id: ExecutionId, fence: LeaseFence, ttl: Duration) -> Arc<Self> {
+        Arc::new(Self {
+            execution_id,
+            fence,
+            ttl,
+            lost: CancellationToken::new(),
+            loss: OnceLock::new(),
+            failures: AtomicU32::new(0),
+            until: Mutex::new(Instant::now() + ttl),
+        })
+    }
+
+    pub(crate) fn renewal(&self) -> Renewal {
+        Renewal { execution_id: self.execution_id, fence: self.fence, lease_ttl_ms: None }
+    }
+
+    /// Takes note of a renewal that was asked for at some moment.
+    pub(crate) fn note(&self, outcome: &RenewalOutcome, asked_at: Instant) {
+        match outcome {
+            RenewalOutcome::Renewed { .. } => {
+                self.failures.store(0, Ordering::Relaxed);
+                *self.until.lock().expect("no holder of this lock panics") = asked_at + self.ttl;
+            }
+            RenewalOutcome::Lost { reason, .. } => self.lose(*reason),
+            RenewalOutcome::Failed { .. } => self.failed(),
+        }
+    }
+
+    /// Takes note of a renewal without an answer. A lease whose time is up meanwhile is lost.
+    pub(crate) fn failed(&self) {
+        self.failures.fetch_add(1, Ordering::Relaxed);
+        if *self.until.lock().expect("no holder of this lock panics") <= Instant::now() {
+            self.lose(LeaseLoss::Expired);
+        }
+    }
+
+    pub(crate) fn lose(&self, reason: LeaseLoss) {
+        if self.loss.set(reason).is_ok() {
+            tracing::warn!(execution = %self.execution_id, %reason, "a lease is lost");
+        }
+        self.lost.cancel();
+    }
+
+    pub(crate) fn loss(&self) -> Option<LeaseLoss> {
+        self.loss.get().copied()
+    }
+
+    pub(crate) fn lost(&self) -> &CancellationToken {
+        &self.lost
+    }
+
+    pub(crate) fn failures(&self) -> u32 {
+        self.failures.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_healthy(&self) -> bool {
+        self.loss().is_none() && self.failures() < limits::RENEWAL_FAILURES_MAX
+    }
+}
+
+/// All leases of a worker.
+#[derive(Debug, Default)]
+pub(crate) struct Leases {
+    held: Mutex<BTreeMap<LeaseId, Arc<Lease>>>,
+    /// Told whenever one is let go.
+    let_go: Notify,
+}
+
+impl Leases {
+    pub(crate) fn add(&self, lease: Arc<Lease>) {
+        self.held().insert(lease.fence.lease_id, lease);
+    }
+
+    pub(crate) fn remove(&self, lease_id: &LeaseId) {
+        self.held().remove(lease_id);
+        self.let_go.notify_waiters();
+    }
+
+    /// Those worth renewing.
+    pub(crate) fn all(&self) -> Vec<Arc<Lease>> {
+        self.held().values().filter(|lease| lease.loss().is_none()).cloned().collect()
+    }
+
+    /// Ends when none is held.
+    pub(crate) async fn none_left(&self) {
+        loop {
+            let let_go = self.let_go.notified();
+            if self.held().is_empty() {
+                return;
+            }
+            let_go.await;
+        }
+    }
+
+    fn held(&self) -> std::sync::MutexGuard<'_, BTreeMap<LeaseId, Arc<Lease>>> {
+        self.held.lock().expect("no holder of this lock panics")
+    }
+}
