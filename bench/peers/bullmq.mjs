@@ -1,7 +1,7 @@
 // BullMQ: a job queue on Valkey. Finishing a job and fetching the next is one script.
 
 import { FlowProducer, Queue, Worker } from 'bullmq';
-import { atOnce, CHAIN_LENGTH, CHAINS, CHAINS_AT_ONCE, countdown, idleCommands, measure, perSecond, SUBMITTERS, TASKS, version, WAKES, WORKERS } from './measure.mjs';
+import { atOnce, CHAIN_LENGTH, CHAINS, CHAINS_AT_ONCE, countdown, IDLE_SECONDS, idleCommands, measure, perSecond, SUBMITTERS, TASKS, version, WAKES, WORKERS } from './measure.mjs';
 
 process.env.PEER_VERSION = version('bullmq');
 const connection = { host: '127.0.0.1', port: Number(process.env.PEER_PORT) };
@@ -70,7 +70,7 @@ const covers = `a flow of ${CHAIN_LENGTH} jobs, each its parent's only child, fr
 await measure('chain', 'ms', `${covers}; one at a time`, async (repetition) => (await chains(CHAINS, 1, `chain-${repetition}`)).latencies);
 await measure('chains', 'flows/s', `${covers}; ${CHAINS_AT_ONCE} at once`, async (repetition) => (await chains(CHAINS_AT_ONCE, CHAINS_AT_ONCE, `chains-${repetition}`)).rate);
 
-await measure('idle', 'commands/s', `${WORKERS} idle workers, every command the server counts`, async (repetition) => {
+await measure('idle', 'commands/s', `${WORKERS} idle workers for ${IDLE_SECONDS} s, every command the server counts`, async (repetition) => {
   const all = await Promise.all(Array.from({ length: WORKERS }, () => started(`idle-${repetition}`, 1, async () => {})));
   const rate = await idleCommands();
   await Promise.all(all.map((working) => working.close()));

@@ -47,4 +47,4 @@ measure(version, "throughput", "tasks/s", f"{TASKS} empty tasks, {SUBMITTERS} th
 measure(version, "wake", "ms", f"from the call of delay to the start of the task, {pool}, all idle", wake)
 measure(version, "chain", "ms", f"{covers}; one at a time", lambda _: one_by_one(CHAINS, flow))
 measure(version, "chains", "flows/s", f"{covers}; {CHAINS_AT_ONCE} at once", flows)
-measure(version, "idle", "commands/s", f"{pool}, idle, every command the server counts", lambda _: idle_commands())
+measure(version, "idle", "commands/s", f"{pool}, idle for {IDLE_SECONDS} s, every command the server counts", lambda _: idle_commands())

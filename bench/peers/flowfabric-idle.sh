@@ -8,7 +8,7 @@ seconds=${PEER_IDLE_SECONDS:-10}
 case ",${PEER_SCENARIOS:-idle}," in *,idle,*) ;; *) exit 0 ;; esac
 
 commands() {
-    valkey-cli -p "$PEER_PORT" info commandstats | tr -d '\r' | sed -n '/^cmdstat_info:/d; s/^cmdstat_[^:]*:calls=\([0-9]*\),.*/\1/p' | paste -sd+ - | bc
+    valkey-cli -p "$PEER_PORT" info commandstats | awk -F '[=,]' '/^cmdstat_/ && !/^cmdstat_info:/ { sum += $2 } END { print sum + 0 }'
 }
 
 rates=""
@@ -26,8 +26,8 @@ for repetition in $(seq "${PEER_REPETITIONS:-1}"); do
     after=$(commands)
     kill -0 "$idling" 2>/dev/null || fail "our workers ended before the window did"
     wait "$idling" || fail "our workers failed"
-    rates="$rates $(echo "scale=2; ($after - $before) / $seconds" | bc)"
+    rates="$rates $(awk "BEGIN { printf \"%.2f\", ($after - $before) / $seconds }")"
 done
 middle=$(printf '%s\n' $rates | sort -n | sed -n "$(((${PEER_REPETITIONS:-1} + 1) / 2))p")
-printf '{"system":"%s","version":"","scenario":"idle","store":"Valkey","durability":"%s","repetitions":%s,"rate":%s,"rates":[%s],"unit":"commands/s","note":"%s idle workers, every command the server counts"}\n' \
-    "$system" "$PEER_DURABILITY" "${PEER_REPETITIONS:-1}" "$middle" "$(echo $rates | tr ' ' ',')" "${PEER_WORKERS:-16}"
+printf '{"system":"%s","version":"%s","scenario":"idle","store":"Valkey","durability":"%s","repetitions":%s,"rate":%s,"rates":[%s],"unit":"commands/s","note":"%s idle workers for %s s, every command the server counts"}\n' \
+    "$system" "${PEER_OUR_VERSION:-}" "$PEER_DURABILITY" "${PEER_REPETITIONS:-1}" "$middle" "$(echo $rates | tr ' ' ',')" "${PEER_WORKERS:-16}" "$seconds"

@@ -217,7 +217,8 @@ async fn main() -> Answer<()> {
                 eprintln!("apalis: idle, {shape}, {repetition} of {repetitions}");
                 values.push(idle(&format!("idle-{at}-{repetition}"), workers, poll).await?);
             }
-            let note = format!("{workers} idle workers, every command the server counts");
+            let seconds = number("PEER_IDLE_SECONDS", 10);
+            let note = format!("{workers} idle workers for {seconds} s, every command the server counts");
             print("idle", &format!(r#""variant":"{shape}","#), "commands/s", &note, &rates(values));
         }
     }

@@ -1,0 +1,250 @@
+//! What is run: our own scenarios on each store, and the scripts of `bench/peers`. Adding a system: its line in [`all`].
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+/// A run of one system may take this long, besides being installed.
+const RUN_MAX_S: u32 = 900;
+/// Installing may mean compiling.
+const PREPARE_MAX_S: u32 = 1_800;
+
+/// One line of the list of systems.
+pub(crate) struct System {
+    pub(crate) name: &'static str,
+    kind: Kind,
+}
+
+enum Kind {
+    /// Ours, in process, on a store with the meaning of an acknowledgement.
+    Ours { store: &'static str, sync: &'static str },
+    /// A script that prints lines.
+    Peer,
+}
+
+/// In the order in which they are run.
+pub(crate) fn all() -> Vec<System> {
+    let ours = |name, store, sync| System { name, kind: Kind::Ours { store, sync } };
+    let peer = |name| System { name, kind: Kind::Peer };
+    vec![
+        peer("limit"),
+        ours("flowfabric-valkey", "valkey", "async"),
+        peer("flowfabric-idle"),
+        peer("bullmq"),
+        peer("apalis"),
+        peer("celery"),
+        ours("flowfabric-sqlite", "sqlite", "full"),
+        peer("restate"),
+        ours("flowfabric-postgres", "postgres", "default"),
+        peer("graphile-worker"),
+        peer("pg-boss"),
+        peer("dbos"),
+    ]
+}
+
+/// How much work: the numbers of the scenarios, or few for a short run.
+pub(crate) struct Size {
+    tasks: u32,
+    wakes: u32,
+    chains: u32,
+    /// Long enough for what happens at most twice a minute.
+    idle_seconds: u32,
+    calls: u32,
+}
+
+impl Size {
+    pub(crate) fn full() -> Self {
+        Self { tasks: 10_000, wakes: 200, chains: 50, idle_seconds: 60, calls: 500_000 }
+    }
+
+    pub(crate) fn quick() -> Self {
+        Self { tasks: 1_000, wakes: 50, chains: 10, idle_seconds: 4, calls: 50_000 }
+    }
+}
+
+/// Where cargo puts what it builds.
+pub(crate) fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from)
+}
+
+fn program() -> PathBuf {
+    target().join("release/ff-bench")
+}
+
+/// Builds and installs everything first: compiling beside a measurement would spoil it.
+pub(crate) fn prepare(systems: &[System]) -> Result<(), String> {
+    eprintln!("building our own scenarios");
+    let mut build = Command::new("cargo");
+    build.args(["build", "--release", "--package", "ff-bench"]);
+    // What cargo told us about ourselves must not reach it again: some packages would be built anew for it.
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")) {
+            build.env_remove(name);
+        }
+    }
+    let built = build.status();
+    if !built.is_ok_and(|status| status.success()) {
+        return Err("ff-bench does not build".into());
+    }
+    for system in systems.iter().filter(|system| matches!(system.kind, Kind::Peer)) {
+        eprintln!("preparing {}", system.name);
+        let mut script = peer(system.name);
+        script.env("PEER_SCENARIOS", "none");
+        // What is wrong with it will be said again, and kept, when it is measured.
+        run(PREPARE_MAX_S, script);
+    }
+    Ok(())
+}
+
+impl System {
+    /// What it printed; a failure is a line too.
+    pub(crate) fn run(&self, size: &Size) -> Vec<Value> {
+        match self.kind {
+            Kind::Ours { store, sync } => OURS.iter().flat_map(|scenario| scenario.run(store, sync, size)).collect(),
+            Kind::Peer => {
+                let mut script = peer(self.name);
+                script
+                    .env("PEER_TASKS", size.tasks.to_string())
+                    .env("PEER_WAKES", size.wakes.to_string())
+                    .env("PEER_CHAINS", size.chains.to_string())
+                    .env("PEER_IDLE_SECONDS", size.idle_seconds.to_string())
+                    .env("PEER_CALLS", size.calls.to_string())
+                    // The script ends its own work first, and can still tidy up.
+                    .env("PEER_SECONDS_MAX", (RUN_MAX_S - 60).to_string());
+                run(RUN_MAX_S, script)
+            }
+        }
+    }
+}
+
+fn peer(name: &str) -> Command {
+    let mut script = Command::new(Path::new("bench/peers").join(format!("{name}.sh")));
+    script.arg(target().join("peers"));
+    // One of the scripts measures ourselves.
+    script.env("PEER_BENCH", std::path::absolute(program()).unwrap_or_else(|_| program()));
+    script.env("PEER_OUR_VERSION", env!("CARGO_PKG_VERSION"));
+    script
+}
+
+/// One of our scenarios and what its line means to the report.
+struct Ours {
+    scenario: &'static str,
+    note: &'static str,
+    read: fn(&Value) -> Vec<Value>,
+}
+
+const OURS: [Ours; 4] = [
+    Ours {
+        scenario: "throughput",
+        note: "empty tasks, 64 submits at once, 16 workers, each its own claim and completion: from the first submit to the last completion",
+        read: |line| {
+            let mut figures = vec![rate("throughput", "tasks/s", &line["end_to_end_per_s"])];
+            figures.push(rate("calls-per-task", "calls", &line["function_calls_per_task"]));
+            figures.push(rate("server-time-per-task", "µs", &line["server_us_per_task"]));
+            figures
+        },
+    },
+    Ours {
+        scenario: "wake",
+        note: "from the call of submit to the return of the claim of one idle worker",
+        read: |line| vec![latency("wake", line)],
+    },
+    Ours {
+        scenario: "chain",
+        note: "a flow of ten executions, each with its own lease, from its creation to the completion of the last",
+        read: |line| vec![latency("chain", line), rate("chains", "flows/s", &line["flows_per_s"])],
+    },
+    Ours {
+        scenario: "suspend-resume",
+        note: "from the call of signal to the return of the claim that resumes",
+        read: |line| {
+            if line["at_once"].as_u64().unwrap_or(1) == 1 { vec![latency("suspend-resume", line)] } else { Vec::new() }
+        },
+    },
+];
+
+fn rate(scenario: &str, unit: &str, value: &Value) -> Value {
+    json!({ "scenario": scenario, "unit": unit, "rate": value })
+}
+
+fn latency(scenario: &str, line: &Value) -> Value {
+    json!({ "scenario": scenario, "unit": "ms", "p50": line["p50_ms"], "p95": line["p95_ms"], "p99": line["p99_ms"] })
+}
+
+impl Ours {
+    fn run(&self, store: &str, sync: &str, size: &Size) -> Vec<Value> {
+        let known = Command::new(program()).args([self.scenario, "--help"]).output();
+        if !known.is_ok_and(|output| output.status.success()) {
+            return vec![
+                json!({ "system": "FlowFabric", "scenario": self.scenario, "skipped": "ff-bench has no such scenario" }),
+            ];
+        }
+        let mut bench = Command::new(program());
+        bench.args([self.scenario, "--store", store, "--sync", sync, "--tasks", &size.tasks.to_string(), "--json"]);
+        eprintln!("FlowFabric on {store}: {}", self.scenario);
+        let (store, durability) = match store {
+            "valkey" => ("Valkey", "none, persistence off"),
+            "sqlite" => ("SQLite", "fsync for every commit, shared by those at once"),
+            _ => ("PostgreSQL", "fsync for every commit"),
+        };
+        let head = json!({ "system": "FlowFabric", "version": env!("CARGO_PKG_VERSION"), "store": store,
+            "durability": durability, "note": self.note });
+        let with_head = |mut line: Value| {
+            if let (Some(line), Some(head)) = (line.as_object_mut(), head.as_object()) {
+                line.extend(head.clone());
+            }
+            line
+        };
+        let mut lines = Vec::new();
+        for line in run(RUN_MAX_S, bench) {
+            if line.get("failed").is_some() {
+                lines.push(with_head(json!({ "scenario": self.scenario, "failed": line["failed"] })));
+            } else {
+                // A line without the figure belongs to another part of the scenario.
+                let figures = (self.read)(&line).into_iter();
+                lines.extend(
+                    figures.filter(|figure| figure["rate"].is_number() || figure["p50"].is_number()).map(with_head),
+                );
+            }
+        }
+        lines
+    }
+}
+
+/// Runs a program for at most so long and gives the JSON lines it printed, with one that says so if it failed.
+fn run(seconds: u32, command: Command) -> Vec<Value> {
+    let mut bounded = Command::new("timeout");
+    // In the foreground: an interrupt from the keyboard has to reach the scripts, which then stop their servers.
+    bounded
+        .args(["--foreground", "--kill-after=30", &seconds.to_string()])
+        .arg(command.get_program())
+        .args(command.get_args());
+    for (name, value) in command.get_envs() {
+        if let Some(value) = value {
+            bounded.env(name, value);
+        }
+    }
+    let failed = |why: String| json!({ "failed": why });
+    let output = match bounded.stdin(Stdio::null()).stderr(Stdio::inherit()).output() {
+        Ok(output) => output,
+        Err(why) => return vec![failed(format!("it cannot be run: {why}"))],
+    };
+    let text = String::from_utf8_lossy(&output.stdout);
+    let mut lines: Vec<Value> = Vec::new();
+    for line in text.lines() {
+        match serde_json::from_str(line) {
+            Ok(value) => lines.push(value),
+            Err(_) => eprintln!("{line}"),
+        }
+    }
+    let said = lines.iter().any(|line| line.get("failed").is_some() || line.get("skipped").is_some());
+    if !output.status.success() && !said {
+        lines.push(failed(match output.status.code() {
+            Some(124 | 137) => format!("it did not end within {seconds} seconds"),
+            Some(code) => format!("it ended with code {code}"),
+            None => "it was killed".into(),
+        }));
+    }
+    lines
+}

@@ -1,0 +1,157 @@
+//! What we ask of ourselves: a multiple of what others reach in the same session, or a bound.
+
+use super::figures::{Summary, median};
+
+/// A target and what the session says about it.
+pub(crate) struct Judged {
+    pub(crate) what: &'static str,
+    pub(crate) ours: Option<f64>,
+    pub(crate) unit: &'static str,
+    /// Whom we are compared with, and their figure.
+    pub(crate) other: Option<(String, f64)>,
+    /// Ours over theirs, for a rate.
+    pub(crate) ratio: Option<f64>,
+    pub(crate) asked: String,
+    pub(crate) verdict: &'static str,
+}
+
+struct Target {
+    what: &'static str,
+    scenario: &'static str,
+    store: &'static str,
+    unit: &'static str,
+    /// The 99th percentile instead of the median.
+    tail: bool,
+    asks: Asks,
+}
+
+enum Asks {
+    /// At least so many times the fastest of these systems; must, and goal.
+    Times(f64, f64, &'static [&'static str]),
+    /// At most this; must, and goal.
+    AtMost(f64, f64),
+}
+
+const fn target(
+    what: &'static str,
+    (scenario, unit): (&'static str, &'static str),
+    store: &'static str,
+    asks: Asks,
+) -> Target {
+    Target { what, scenario, store, unit, tail: false, asks }
+}
+
+const THROUGHPUT: (&str, &str) = ("throughput", "tasks/s");
+const WAKE: (&str, &str) = ("wake", "ms");
+
+const TARGETS: [Target; 11] = [
+    target("S1 throughput, Valkey, against BullMQ", THROUGHPUT, "Valkey", Asks::Times(1.3, 2.0, &["BullMQ"])),
+    target("S1 throughput, SQLite, against Restate", THROUGHPUT, "SQLite", Asks::Times(2.0, 2.0, &["Restate"])),
+    target(
+        "S1 throughput, PostgreSQL, against the fastest queue on it",
+        THROUGHPUT,
+        "PostgreSQL",
+        Asks::Times(2.0, 2.0, &["graphile-worker", "pg-boss"]),
+    ),
+    target("S2 signal to task in hand, p50", ("suspend-resume", "ms"), "Valkey", Asks::AtMost(2.0, 2.0)),
+    target("S4 chain of ten, one at a time, p50", ("chain", "ms"), "Valkey", Asks::AtMost(10.0, 5.0)),
+    target(
+        "S4 chains of ten, 100 at once, against BullMQ",
+        ("chains", "flows/s"),
+        "Valkey",
+        Asks::Times(1.0, 1.5, &["BullMQ"]),
+    ),
+    target("S7 commands with 16 idle workers", ("idle", "commands/s"), "Valkey", Asks::AtMost(25.0, 25.0)),
+    target("S8 submit to task in hand, idle, p50", WAKE, "Valkey", Asks::AtMost(1.0, 1.0)),
+    Target { tail: true, ..target("S8 submit to task in hand, idle, p99", WAKE, "Valkey", Asks::AtMost(3.0, 3.0)) },
+    target("function calls for a task", ("calls-per-task", "calls"), "Valkey", Asks::AtMost(3.5, 3.5)),
+    target("time inside of Valkey for a task", ("server-time-per-task", "µs"), "Valkey", Asks::AtMost(70.0, 70.0)),
+];
+
+/// Every target, in the order of the scenarios.
+pub(crate) fn judge(summaries: &[Summary]) -> Vec<Judged> {
+    TARGETS.iter().map(|target| target.judge(summaries)).collect()
+}
+
+impl Target {
+    fn judge(&self, summaries: &[Summary]) -> Judged {
+        let of_scenario = || summaries.iter().filter(|summary| summary.scenario == self.scenario);
+        let found = of_scenario().find(|summary| summary.is_ours() && summary.store.starts_with(self.store));
+        let ours = found.map(|summary| if self.tail { median(&summary.p99) } else { summary.median() });
+        let unit = self.unit;
+        match self.asks {
+            Asks::AtMost(must, goal) => Judged {
+                what: self.what,
+                ours,
+                asked: asked("≤", must, goal, &format!(" {unit}")),
+                unit,
+                other: None,
+                ratio: None,
+                verdict: verdict(ours, |value| value <= must, |value| value <= goal),
+            },
+            Asks::Times(must, goal, others) => {
+                let fastest = of_scenario()
+                    .filter(|summary| others.contains(&summary.system.as_str()))
+                    .max_by(|one, another| one.median().total_cmp(&another.median()));
+                let ratio = ours.zip(fastest).map(|(ours, other)| ours / other.median());
+                Judged {
+                    what: self.what,
+                    ours,
+                    unit,
+                    other: fastest.map(|summary| (summary.label(), summary.median())),
+                    ratio,
+                    asked: asked("≥", must, goal, " ×"),
+                    verdict: verdict(ratio, |value| value >= must, |value| value >= goal),
+                }
+            }
+        }
+    }
+}
+
+fn asked(sign: &str, must: f64, goal: f64, unit: &str) -> String {
+    let also = if must == goal { String::new() } else { format!(" (goal {goal}{unit})") };
+    format!("{sign} {must}{unit}{also}")
+}
+
+fn verdict(value: Option<f64>, must: impl Fn(f64) -> bool, goal: impl Fn(f64) -> bool) -> &'static str {
+    match value {
+        None => "not measured",
+        Some(value) if goal(value) => "met",
+        Some(value) if must(value) => "met, goal not",
+        Some(_) => "missed",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::figures::{Run, summarise};
+    use super::*;
+
+    fn judged(lines: Vec<serde_json::Value>, what: &str) -> Judged {
+        let runs = [Run { name: "all", round: 1, load: 0.0, lines }];
+        let all = judge(&summarise(&runs));
+        all.into_iter().find(|judged| judged.what == what).expect("the target is in the table")
+    }
+
+    #[test]
+    fn a_multiple_is_of_the_fastest_shape_of_the_other() {
+        let ours = json!({ "system": "FlowFabric", "scenario": "throughput", "store": "SQLite", "rate": 3000.0 });
+        let other = |variant: &str, rate: f64| json!({ "system": "Restate", "scenario": "throughput", "store": "log", "variant": variant, "rate": rate });
+        let judged =
+            judged(vec![ours, other("slow", 100.0), other("fast", 1000.0)], "S1 throughput, SQLite, against Restate");
+        assert_eq!(judged.ratio, Some(3.0));
+        assert_eq!(judged.verdict, "met");
+    }
+
+    #[test]
+    fn what_was_not_measured_is_neither_met_nor_missed() {
+        let what = "S4 chain of ten, one at a time, p50";
+        assert_eq!(judged(Vec::new(), what).verdict, "not measured");
+        let slow = json!({ "system": "FlowFabric", "scenario": "chain", "store": "Valkey", "p50": 11.0 });
+        assert_eq!(judged(vec![slow], what).verdict, "missed");
+        let fair = json!({ "system": "FlowFabric", "scenario": "chain", "store": "Valkey", "p50": 7.0 });
+        assert_eq!(judged(vec![fair], what).verdict, "met, goal not");
+    }
+}
