@@ -626,7 +626,10 @@ impl Engine {
                 Err(error) if sent_before && error.retryable() && resend < RESENDS_MAX => {
                     self.back_off(resend + 4).await;
                 }
-                Err(error) if sent_before => return Err(StoreError::Unknown(error.to_string()).into()),
+                Err(error) if sent_before => {
+                    prepared.iter().for_each(|one| self.perhaps_applied(one));
+                    return Err(StoreError::Unknown(error.to_string()).into());
+                }
                 Err(_) if planted(Bug::AnswerBeforeCommit) => {
                     return Ok(prepared.iter().map(|_| Ok(self.now())).collect());
                 }
@@ -658,6 +661,9 @@ impl Engine {
                     let now = self.now();
                     self.applied(one, now);
                     return Ok(now);
+                }
+                if sent_before {
+                    self.perhaps_applied(&one);
                 }
                 self.metrics().conflict();
                 for execution in &one.executions {
@@ -693,6 +699,15 @@ impl Engine {
         self.act_on(one.partition, &others.collect::<Vec<_>>());
         for key in one.marked {
             self.resolve_soon(one.partition, key);
+        }
+    }
+
+    /// A commit whose reply was lost may have been applied without showing it: the lease it gave up, for one, no longer
+    /// guards its repeat. A hint that proves wrong costs a look; a missing one leaves work lying until the next sweep.
+    fn perhaps_applied(&self, one: &Prepared) {
+        self.act_on(one.partition, &one.items);
+        for key in &one.marked {
+            self.resolve_soon(one.partition, key.clone());
         }
     }
 

@@ -81,6 +81,19 @@ impl Submission {
         self
     }
 
+    /// Retries after the first attempt; 0 is none.
+    pub fn max_retries(mut self, max_retries: u32) -> Self {
+        self.args.policy.get_or_insert_default().retry.max_retries = max_retries;
+        self
+    }
+
+    /// Failures of these categories are final; see [`category`](crate::category) for those of the runtime.
+    pub fn never_retry<T: Into<String>>(mut self, categories: impl IntoIterator<Item = T>) -> Self {
+        let retry = &mut self.args.policy.get_or_insert_default().retry;
+        retry.non_retryable_categories.extend(categories.into_iter().map(Into::into));
+        self
+    }
+
     /// The same key means the same execution, for a day.
     pub fn idempotency_key(mut self, key: impl Into<String>) -> Self {
         self.args.idempotency_key = Some(key.into());

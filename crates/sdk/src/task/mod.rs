@@ -6,6 +6,7 @@ mod suspend;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -43,7 +44,8 @@ pub struct ClaimedTask {
     core: Arc<Core>,
     /// Given back when the task is gone.
     _permit: OwnedSemaphorePermit,
-    ended: bool,
+    /// An ending was acknowledged, so the drop is no surprise.
+    ended: AtomicBool,
 }
 
 /// What a task shares with the writers of its stream.
@@ -68,7 +70,11 @@ impl ClaimedTask {
         let lease = Lease::new(task.execution_id, task.fence, ttl);
         shared.leases.add(lease.clone());
         let next_frame = tokio::sync::Mutex::new(task.next_frame_sequence);
-        Self { core: Arc::new(Core { shared, task, lease, next_frame }), _permit: permit, ended: false }
+        Self {
+            core: Arc::new(Core { shared, task, lease, next_frame }),
+            _permit: permit,
+            ended: AtomicBool::new(false),
+        }
     }
 
     /// The execution.
@@ -228,7 +234,13 @@ impl ClaimedTask {
 impl ClaimedTask {
     /// Says how far the work is.
     pub async fn update_progress(&self, pct: u8, message: impl Into<String>) -> Result<()> {
-        self.core.update_progress(pct, message.into()).await
+        let args = progress::Args {
+            execution_id: self.execution_id(),
+            fence: self.fence(),
+            pct: Some(pct),
+            message: Some(message.into()).filter(|message| !message.is_empty()),
+        };
+        self.core.call::<Progress>(args).await.map(drop)
     }
 
     /// Charges what was spent to the execution's budgets; each answers for itself, by name. With a key, the same
@@ -238,8 +250,14 @@ impl ClaimedTask {
         usage: impl IntoIterator<Item = (&str, i64)>,
         dedup_key: Option<String>,
     ) -> Result<BTreeMap<String, ReportUsageResult>> {
-        let usage = usage.into_iter().map(|(dimension, amount)| (dimension.to_owned(), amount)).collect();
-        self.core.report_usage(usage, dedup_key).await
+        let args = report_usage::Args {
+            execution_id: self.execution_id(),
+            fence: self.fence(),
+            usage: usage.into_iter().map(|(dimension, amount)| (dimension.to_owned(), amount)).collect(),
+            budget: None,
+            dedup_key,
+        };
+        Ok(self.core.call::<ReportUsage>(args).await?.budgets)
     }
 
     /// Opens a waitpoint before suspending; signals sent meanwhile are kept for it.
@@ -261,7 +279,8 @@ impl ClaimedTask {
     /// A child of this execution, in its flow or in a flow of its own; see
     /// [`move_to_waiting_children`](ClaimedTask::move_to_waiting_children).
     pub fn spawn_child(&self, kind: impl Into<String>) -> Submission {
-        self.core.spawn_child(kind.into())
+        let parent = ParentLink { execution_id: self.execution_id(), fence: self.fence(), kind: None, data_ref: None };
+        self.core.shared.client.submit(kind).child_of(parent)
     }
 }
 
@@ -284,37 +303,6 @@ impl Core {
         }
         answer
     }
-
-    pub(crate) async fn update_progress(&self, pct: u8, message: String) -> Result<()> {
-        let args = progress::Args {
-            execution_id: self.task.execution_id,
-            fence: self.task.fence,
-            pct: Some(pct),
-            message: Some(message).filter(|message| !message.is_empty()),
-        };
-        self.call::<Progress>(args).await.map(drop)
-    }
-
-    pub(crate) async fn report_usage(
-        &self,
-        usage: BTreeMap<String, i64>,
-        dedup_key: Option<String>,
-    ) -> Result<BTreeMap<String, ReportUsageResult>> {
-        let args = report_usage::Args {
-            execution_id: self.task.execution_id,
-            fence: self.task.fence,
-            usage,
-            budget: None,
-            dedup_key,
-        };
-        Ok(self.call::<ReportUsage>(args).await?.budgets)
-    }
-
-    pub(crate) fn spawn_child(&self, kind: String) -> Submission {
-        let parent =
-            ParentLink { execution_id: self.task.execution_id, fence: self.task.fence, kind: None, data_ref: None };
-        self.shared.client.submit(kind).child_of(parent)
-    }
 }
 
 pub(crate) fn read<T: DeserializeOwned>(what: &'static str, content: Option<&Content>) -> Result<T> {
@@ -325,7 +313,7 @@ pub(crate) fn read<T: DeserializeOwned>(what: &'static str, content: Option<&Con
 impl Drop for ClaimedTask {
     fn drop(&mut self) {
         self.core.shared.leases.remove(&self.core.task.fence.lease_id);
-        if !self.ended && self.core.lease.loss().is_none() {
+        if !self.ended.load(Ordering::Relaxed) && self.core.lease.loss().is_none() {
             tracing::warn!(
                 execution = %self.core.task.execution_id,
                 "a task was dropped without an ending; it runs elsewhere when its lease has run out"

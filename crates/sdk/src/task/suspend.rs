@@ -1,5 +1,6 @@
 //! Suspending a task until signals, a timeout or an operator resume it.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ff_core::op::parts::Secret;
@@ -9,7 +10,8 @@ use ff_core::{
 };
 use serde::Serialize;
 
-use super::{ClaimedTask, Core};
+use super::ClaimedTask;
+use super::ending::milliseconds;
 use crate::error::{Result, SdkError};
 
 /// What a task waits for.
@@ -131,32 +133,27 @@ pub enum SuspendOutcome {
 impl ClaimedTask {
     /// Releases the lease until the condition holds; the same attempt continues then. Where the condition holds
     /// already, the task comes back.
-    pub async fn suspend(mut self, request: SuspendRequest) -> Result<SuspendOutcome> {
-        let ended = self.core.suspend(request).await;
-        Ok(match self.end(ended)? {
+    pub async fn suspend(self, request: SuspendRequest) -> Result<SuspendOutcome> {
+        Ok(match self.end_with_suspension(request).await? {
             suspend::Outcome::Suspended { suspension_id, waitpoint_id, waitpoint_key, token, timeout_at } => {
                 SuspendOutcome::Suspended { suspension_id, waitpoint_id, waitpoint_key, token, timeout_at }
             }
             suspend::Outcome::AlreadySatisfied { resume_signals, .. } => {
-                self.ended = false;
                 SuspendOutcome::AlreadySatisfied { task: Box::new(self), resume_signals }
             }
         })
     }
-}
 
-impl Core {
-    pub(crate) async fn suspend(&self, request: SuspendRequest) -> Result<suspend::Outcome> {
+    pub(crate) async fn end_with_suspension(&self, request: SuspendRequest) -> Result<suspend::Outcome> {
         if let Some(broken) = request.broken {
             return Err(broken);
         }
-        let timeout_ms = |(time, _): (Duration, _)| i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
         let args = suspend::Args {
-            execution_id: self.task.execution_id,
-            fence: self.task.fence,
+            execution_id: self.execution_id(),
+            fence: self.fence(),
             condition: request.condition,
             reason: request.reason,
-            timeout_ms: request.timeout.map(timeout_ms),
+            timeout_ms: request.timeout.map(|(time, _)| milliseconds(time)),
             timeout_behavior: request.timeout.map(|(_, behavior)| behavior),
             continuation: request.continuation,
             continuation_base64: None,
@@ -168,6 +165,10 @@ impl Core {
             detail: request.detail,
             idempotency_key: None,
         };
-        self.call::<Suspend>(args).await
+        let outcome = self.end::<Suspend>(args).await?;
+        if matches!(outcome, suspend::Outcome::AlreadySatisfied { .. }) {
+            self.ended.store(false, Ordering::Relaxed);
+        }
+        Ok(outcome)
     }
 }

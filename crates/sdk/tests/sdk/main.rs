@@ -1,5 +1,9 @@
 //! The SDK from the outside, in process and over HTTP.
 
 mod client;
+mod crash;
+mod lost_replies;
+mod round_trips;
+mod runtime;
 mod support;
 mod worker;

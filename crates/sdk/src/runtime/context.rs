@@ -1,0 +1,100 @@
+//! What a handler is given beside its input.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ff_core::ResumeSignal;
+use ff_core::op::suspend;
+use tokio::sync::Mutex;
+
+use super::error::TaskError;
+use crate::error::Result;
+use crate::task::{ClaimedTask, Frame, FrameWriter, SuspendRequest};
+
+/// The task of a handler, and the state all handlers share. It can do what a [`ClaimedTask`] can, except end: the
+/// handler's return value does that. If the lease is lost, the handler's future is dropped at its next await.
+#[derive(Debug)]
+pub struct TaskContext<S = ()> {
+    state: Arc<S>,
+    task: Arc<ClaimedTask>,
+    /// Opened with the first frame.
+    stream: Arc<Mutex<Option<FrameWriter>>>,
+}
+
+impl<S> Clone for TaskContext<S> {
+    fn clone(&self) -> Self {
+        Self { state: self.state.clone(), task: self.task.clone(), stream: self.stream.clone() }
+    }
+}
+
+impl<S> Deref for TaskContext<S> {
+    type Target = ClaimedTask;
+
+    fn deref(&self) -> &ClaimedTask {
+        &self.task
+    }
+}
+
+impl<S> TaskContext<S> {
+    pub(super) fn new(state: Arc<S>, task: Arc<ClaimedTask>) -> Self {
+        Self { state, task, stream: Arc::default() }
+    }
+
+    /// What all handlers share.
+    pub fn state(&self) -> &S {
+        &self.state
+    }
+
+    /// Writes a frame to the task's stream in the background; all are stored before the task ends.
+    pub async fn emit(&self, frame: Frame) -> Result<()> {
+        let mut stream = self.stream.lock().await;
+        stream.get_or_insert_with(|| self.task.frame_writer()).write(frame).await
+    }
+
+    /// Waits until everything emitted so far is stored.
+    pub async fn flush(&self) -> Result<()> {
+        match self.stream.lock().await.take() {
+            Some(writer) => writer.finish().await.map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// Suspends the task and ends the handler by `?`; it is called again when the task is resumed, with
+    /// [`resume_signals`](ClaimedTask::resume_signals). Where the condition holds already, the handler goes on with
+    /// the signals. The token for others comes from
+    /// [`create_pending_waitpoint`](ClaimedTask::create_pending_waitpoint).
+    pub async fn suspend(&self, request: SuspendRequest) -> Result<Vec<ResumeSignal>, TaskError> {
+        self.flush().await?;
+        match self.task.end_with_suspension(request).await? {
+            suspend::Outcome::AlreadySatisfied { resume_signals, .. } => Ok(resume_signals),
+            suspend::Outcome::Suspended { .. } => Err(TaskError::released()),
+        }
+    }
+
+    /// Lets go of the task for this long: `return Err(context.delay(time).await)`. The handler is then called again.
+    pub async fn delay(&self, time: Duration) -> TaskError {
+        self.let_go(self.task.end_with_delay(time)).await
+    }
+
+    /// Lets go until all children have ended: `return Err(context.wait_for_children().await)`. The handler is then
+    /// called again, and finds them among its [`upstreams`](ClaimedTask::upstreams).
+    pub async fn wait_for_children(&self) -> TaskError {
+        self.let_go(self.task.end_with_children()).await
+    }
+
+    /// Cancels the execution: `return Err(context.cancel(reason).await)`.
+    pub async fn cancel(&self, reason: impl Into<String>) -> TaskError {
+        self.let_go(self.task.end_with_cancellation(reason.into())).await
+    }
+
+    async fn let_go<T>(&self, ending: impl Future<Output = Result<T>>) -> TaskError {
+        if let Err(error) = self.flush().await {
+            return error.into();
+        }
+        match ending.await {
+            Ok(_) => TaskError::released(),
+            Err(error) => error.into(),
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! How a handler ends without a result.
+
+use std::any::Any;
+use std::time::Duration;
+
+use crate::error::SdkError;
+
+/// The categories of failures that the runtime itself reports. A policy names the categories that are not retried.
+pub mod category {
+    /// An error that says nothing about its category.
+    pub const ERROR: &str = "error";
+    /// The handler panicked.
+    pub const PANIC: &str = "panic";
+    /// The input is not what the handler takes.
+    pub const INVALID_INPUT: &str = "invalid_input";
+    /// The result cannot be stored.
+    pub const INVALID_RESULT: &str = "invalid_result";
+    /// The stream could not be written.
+    pub const STREAM: &str = "stream";
+    /// The worker has no handler for this kind.
+    pub const NO_HANDLER: &str = "no_handler";
+}
+
+/// Why a handler did not end with a result. Any error becomes one by `?`, with the category `error`.
+///
+/// ```
+/// use flowfabric::TaskError;
+/// fn parse(text: &str) -> Result<u32, TaskError> {
+///     let number: u32 = text.parse()?;
+///     if number == 0 {
+///         return Err(TaskError::new("zero is not allowed").category("bad_request"));
+///     }
+///     Ok(number)
+/// }
+/// assert!(parse("x").is_err());
+/// ```
+#[derive(Debug)]
+pub struct TaskError(pub(super) End);
+
+/// What the runtime has to do.
+#[derive(Debug)]
+pub(super) enum End {
+    /// Report a failure.
+    Failed { reason: String, category: String, retry_after: Option<Duration> },
+    /// Nothing: the task was suspended, delayed, cancelled, or left to its children.
+    Released,
+    /// Nothing: the lease is lost.
+    Lost,
+}
+
+impl TaskError {
+    /// A failure.
+    pub fn new(reason: impl Into<String>) -> Self {
+        Self(End::Failed { reason: reason.into(), category: category::ERROR.into(), retry_after: None })
+    }
+
+    /// What kind of thing went wrong; the policy decides by it whether the attempt is retried.
+    #[must_use]
+    pub fn category(mut self, name: impl Into<String>) -> Self {
+        if let End::Failed { category, .. } = &mut self.0 {
+            *category = name.into();
+        }
+        self
+    }
+
+    /// How long to wait before a retry, instead of the policy's backoff.
+    #[must_use]
+    pub fn retry_after(mut self, time: Duration) -> Self {
+        if let End::Failed { retry_after, .. } = &mut self.0 {
+            *retry_after = Some(time);
+        }
+        self
+    }
+
+    pub(super) fn released() -> Self {
+        Self(End::Released)
+    }
+
+    pub(super) fn of_panic(panic: &(dyn Any + Send)) -> Self {
+        let words = panic.downcast_ref::<&str>().map(|words| (*words).to_owned());
+        let words = words.or_else(|| panic.downcast_ref::<String>().cloned());
+        Self::new(format!("panicked: {}", words.unwrap_or_default())).category(category::PANIC)
+    }
+}
+
+impl<E: std::error::Error + 'static> From<E> for TaskError {
+    fn from(error: E) -> Self {
+        // Whoever has lost the lease has nothing to report.
+        let any: &dyn Any = &error;
+        if any.downcast_ref::<SdkError>().is_some_and(SdkError::is_lease_lost) {
+            return Self(End::Lost);
+        }
+        let mut reason = error.to_string();
+        let mut cause = error.source();
+        while let Some(deeper) = cause {
+            reason.push_str(": ");
+            reason.push_str(&deeper.to_string());
+            cause = deeper.source();
+        }
+        Self::new(reason)
+    }
+}

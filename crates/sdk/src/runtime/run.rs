@@ -1,0 +1,129 @@
+//! The loop of a worker at work, and the life of one task in it.
+
+use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ff_core::Class;
+use futures_util::FutureExt;
+use tokio::task::JoinSet;
+
+use super::error::End;
+use super::{Handler, TaskContext, TaskError, category};
+use crate::error::{Result, SdkError};
+use crate::task::ClaimedTask;
+use crate::worker::FlowFabricWorker;
+
+/// The pause after a claim that failed, on top of the client's own repeats.
+const CLAIM_PAUSE: Duration = Duration::from_secs(1);
+
+/// A worker at work.
+pub(super) struct Working<S> {
+    pub(super) worker: FlowFabricWorker,
+    pub(super) state: Arc<S>,
+    pub(super) handlers: Arc<BTreeMap<String, Handler<S>>>,
+}
+
+impl<S: Send + Sync + 'static> Working<S> {
+    /// Claims and works until the worker stops, and every task has ended.
+    pub(super) async fn run(self) {
+        let stopping = self.worker.stopping().clone();
+        let mut tasks = JoinSet::new();
+        while !stopping.is_cancelled() {
+            match self.worker.claim_all_it_can().await {
+                Ok(claimed) => claimed.into_iter().for_each(|task| self.spawn(&mut tasks, task)),
+                Err(error) => {
+                    tracing::warn!(%error, "a claim failed");
+                    let pause = tokio::time::sleep(CLAIM_PAUSE);
+                    tokio::select! {
+                        () = stopping.cancelled() => {}
+                        () = pause => {}
+                    }
+                }
+            }
+            while tasks.try_join_next().is_some() {}
+        }
+        while tasks.join_next().await.is_some() {}
+    }
+
+    fn spawn(&self, tasks: &mut JoinSet<()>, task: ClaimedTask) {
+        let handler = self.handlers.get(task.kind()).cloned();
+        let state = self.state.clone();
+        tasks.spawn(async move {
+            let task = Arc::new(task);
+            let context = TaskContext::new(state, task.clone());
+            let ended = match handler {
+                Some(handler) => work(&context, handler).await,
+                None => Err(TaskError::new("this worker does not know the kind").category(category::NO_HANDLER)),
+            };
+            if let Err(error) = report(&task, ended).await {
+                tracing::warn!(execution = %task.execution_id(), %error, "the end of a task could not be reported");
+            }
+        });
+    }
+}
+
+/// Calls the handler, unless the lease is lost first.
+async fn work<S: Send + Sync + 'static>(context: &TaskContext<S>, handler: Handler<S>) -> Result<String, TaskError> {
+    let lost = context.cancellation().clone();
+    let called = AssertUnwindSafe(async { handler(context.clone()).await }).catch_unwind();
+    let result = tokio::select! {
+        biased;
+        () = lost.cancelled() => return Err(TaskError(End::Lost)),
+        called = called => called.unwrap_or_else(|panic| Err(TaskError::of_panic(panic.as_ref()))),
+    };
+    // What a failed attempt has written is worth reading, too.
+    match context.flush().await {
+        Err(error) if result.is_ok() => Err(TaskError::from(error).category(category::STREAM)),
+        _ => result,
+    }
+}
+
+/// Ends the task as its handler said.
+async fn report(task: &ClaimedTask, ended: Result<String, TaskError>) -> Result<()> {
+    let failure = match ended {
+        Ok(result) => match task.end_with_json(result).await {
+            Err(SdkError::Refused(error)) if matches!(error.code.class(), Class::Invalid | Class::Limit) => {
+                TaskError::new(error.to_string()).category(category::INVALID_RESULT)
+            }
+            completed => return completed.map(drop),
+        },
+        Err(failure) => failure,
+    };
+    match failure.0 {
+        End::Failed { reason, category, retry_after } => {
+            task.end_with_failure(shorten(reason), category, retry_after).await.map(drop)
+        }
+        End::Released | End::Lost => Ok(()),
+    }
+}
+
+/// A reason that fits: its beginning says the most.
+fn shorten(mut reason: String) -> String {
+    reason.retain(|letter| letter != '\0');
+    if reason.is_empty() {
+        return "failed without a reason".into();
+    }
+    let mut end = reason.len().min(ff_core::limits::TEXT_MAX_BYTES);
+    while !reason.is_char_boundary(end) {
+        end -= 1;
+    }
+    reason.truncate(end);
+    reason
+}
+
+/// Ends when the process is told to stop.
+pub(super) fn stop_signal() -> std::io::Result<impl Future<Output = ()>> {
+    #[cfg(unix)]
+    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    Ok(async move {
+        #[cfg(unix)]
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = tokio::signal::ctrl_c() => {}
+        }
+        #[cfg(not(unix))]
+        let _ = tokio::signal::ctrl_c().await;
+    })
+}

@@ -1,0 +1,179 @@
+//! Functions that are called for tasks.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use flowfabric::{
+    Client, Frame, PublicState, RunningWorker, SdkError, StreamEvent, SuspendReason, SuspendRequest, TaskContext,
+    TaskError, WorkerConfig, WorkerRuntime, category,
+};
+
+use crate::support::{both_ways, within};
+
+fn config() -> WorkerConfig {
+    WorkerConfig::new("runtime").lease_ttl(Duration::from_secs(1)).claim_wait(Duration::from_secs(10))
+}
+
+/// The category of the failure that ended an execution.
+async fn failure_of(client: &Client, kind: &str, input: &str) -> (String, String) {
+    let submission = client.submit(kind).input(input).max_retries(0);
+    match within(submission.send().await.unwrap().result::<String>()).await {
+        Err(SdkError::NotCompleted { failure: Some(failure), .. }) => (failure.category.unwrap(), failure.reason),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn functions_have_typed_inputs_and_share_a_state() {
+    for (way, client, _server) in both_ways().await {
+        let runtime = WorkerRuntime::with_state(config(), AtomicUsize::new(0)).register(
+            "count",
+            |context: TaskContext<AtomicUsize>, more: usize| async move {
+                Ok(context.state().fetch_add(more, Ordering::SeqCst) + more)
+            },
+        );
+        let worker = runtime.start(&client).await.unwrap();
+        let mut sums = Vec::new();
+        for more in [1, 2, 3] {
+            let execution = client.submit("count").input(&more).send().await.unwrap();
+            sums.push(within(execution.result::<usize>()).await.unwrap());
+        }
+        assert_eq!(sums, [1, 3, 6], "{way}");
+        worker.stop().await.unwrap();
+    }
+}
+
+async fn start_failing(client: &Client) -> RunningWorker {
+    async fn refuse(_: TaskContext, reason: String) -> Result<(), TaskError> {
+        Err(TaskError::new(reason).category("quota"))
+    }
+    async fn panics(_: TaskContext, reason: String) -> Result<(), TaskError> {
+        panic!("{reason}")
+    }
+    async fn numbers(_: TaskContext, number: i64) -> Result<i64, TaskError> {
+        Ok(number)
+    }
+    async fn parse(_: TaskContext, text: String) -> Result<i64, TaskError> {
+        Ok(text.parse::<i64>()?)
+    }
+    let runtime = WorkerRuntime::new(config())
+        .register("refuse", refuse)
+        .register("panics", panics)
+        .register("numbers", numbers)
+        .register("parse", parse);
+    runtime.start(client).await.unwrap()
+}
+
+#[tokio::test]
+async fn errors_and_panics_fail_the_attempt_with_their_category() {
+    for (way, client, _server) in both_ways().await {
+        let worker = start_failing(&client).await;
+        assert_eq!(failure_of(&client, "refuse", "no").await, ("quota".into(), "no".into()), "{way}");
+        let (category, reason) = failure_of(&client, "panics", "ouch").await;
+        assert_eq!((category.as_str(), reason.as_str()), (category::PANIC, "panicked: ouch"), "{way}");
+        assert_eq!(failure_of(&client, "numbers", "x").await.0, category::INVALID_INPUT, "{way}");
+        assert_eq!(failure_of(&client, "parse", "x").await.0, category::ERROR, "{way}");
+        assert_eq!(failure_of(&client, "unknown", "x").await.0, category::NO_HANDLER, "{way}");
+        worker.stop().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_function_streams_reports_suspends_and_goes_on() {
+    async fn chat(context: TaskContext, question: String) -> Result<String, TaskError> {
+        if let Some(signal) = context.resume_signals().first() {
+            let answer: String = serde_json::from_slice(signal.payload.as_deref().unwrap_or(b"null"))?;
+            context.emit(Frame::text("token", &answer)).await?;
+            return Ok(format!("{question} {answer}"));
+        }
+        context.update_progress(10, "asking").await?;
+        context.report_usage([("tokens", 7)], None).await?;
+        context.emit(Frame::text("token", &question)).await?;
+        let signals = context.suspend(SuspendRequest::for_signal("answer", SuspendReason::ToolResult)).await?;
+        Err(TaskError::new(format!("nobody can have answered yet: {signals:?}")))
+    }
+    for (way, client, _server) in both_ways().await {
+        let limits = BTreeMap::from([("tokens".to_owned(), flowfabric::Limits { hard: 100, ..Default::default() })]);
+        let budget = flowfabric::op::create_budget::Args { name: "b".into(), dimensions: limits, ..Default::default() };
+        client.create_budget(budget).await.unwrap();
+        let worker = WorkerRuntime::new(config()).register("chat", chat).start(&client).await.unwrap();
+        let execution = client.submit("chat").input("why?").budget("b").send().await.unwrap();
+        let mut tail = execution.tail();
+        let mut texts = Vec::new();
+        let end = loop {
+            match within(tail.next()).await.unwrap().unwrap() {
+                StreamEvent::Frame(frame) => texts.push(String::from_utf8(frame.payload.to_vec()).unwrap()),
+                StreamEvent::Paused { .. } => {
+                    execution.signal("answer").payload("because").send().await.unwrap();
+                }
+                StreamEvent::End { public_state } => break public_state,
+                other => panic!("{way}: {other:?}"),
+            }
+        };
+        assert_eq!((end, texts), (PublicState::Completed, vec!["why?".to_owned(), "because".to_owned()]), "{way}");
+        assert_eq!(execution.result::<String>().await.unwrap(), "why? because", "{way}");
+        assert_eq!(client.budget("b").await.unwrap().usage["tokens"], 7, "{way}");
+        worker.stop().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_parent_comes_back_when_its_children_have_ended() {
+    async fn parent(context: TaskContext, (): ()) -> Result<Vec<i64>, TaskError> {
+        let children = context.upstreams().await?;
+        if children.is_empty() {
+            for number in 1..=3 {
+                context.spawn_child("square").input(&number).send().await?;
+            }
+            return Err(context.wait_for_children().await);
+        }
+        let read = |child: &flowfabric::UpstreamView| -> Result<i64, TaskError> {
+            let result = child.result.as_ref().ok_or_else(|| TaskError::new("a child has no result"))?;
+            Ok(serde_json::from_slice(&result.bytes)?)
+        };
+        let mut squares = children.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+        squares.sort_unstable();
+        Ok(squares)
+    }
+    async fn square(_: TaskContext, number: i64) -> Result<i64, TaskError> {
+        Ok(number * number)
+    }
+    for (way, client, _server) in both_ways().await {
+        let runtime = WorkerRuntime::new(config()).register("parent", parent).register("square", square);
+        let worker = runtime.start(&client).await.unwrap();
+        let execution = client.submit("parent").send().await.unwrap();
+        assert_eq!(within(execution.result::<Vec<i64>>()).await.unwrap(), [1, 4, 9], "{way}");
+        worker.stop().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_stopping_runtime_finishes_what_it_can_and_hands_back_the_rest() {
+    async fn wait(context: TaskContext<tokio::sync::Semaphore>, (): ()) -> Result<(), TaskError> {
+        context.update_progress(1, "running").await?;
+        context.state().acquire().await?.forget();
+        Ok(())
+    }
+    for (way, client, _server) in both_ways().await {
+        let start = async |permits, drain| {
+            let state = tokio::sync::Semaphore::new(permits);
+            let runtime = WorkerRuntime::with_state(config(), state).register("wait", wait).drain(drain);
+            runtime.start(&client).await.unwrap()
+        };
+        let execution = client.submit("wait").send().await.unwrap();
+        let stuck = start(0, Duration::ZERO).await;
+        within(async {
+            while execution.get().await.unwrap().progress.is_none() {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+        within(stuck.stop()).await.unwrap();
+        assert_eq!(execution.state().await.unwrap(), PublicState::Waiting, "{way}: it was handed back");
+        let free = start(1, Duration::from_secs(20)).await;
+        within(execution.result::<()>()).await.unwrap();
+        within(free.stop()).await.unwrap();
+        assert_eq!(execution.get().await.unwrap().attempt.unwrap().0, 0, "{way}: in the same attempt");
+    }
+}
