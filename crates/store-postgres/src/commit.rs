@@ -1,12 +1,11 @@
-//! One call of `ff_commit`: batches that touch nothing in common become parallel arrays, and its answer becomes
-//! their outcomes.
+//! The arguments of one call of `ff_commit`: batches that touch nothing in common become parallel arrays. What it
+//! answers is read in `answer`.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use ff_core::{CommandId, IndexName, Key, LeaseEpoch, LeaseId, Partition};
-use ff_store::{Applied, Batch, Conflict, ConflictReason, EntryChange, Fence, Guard, Outcome, Result, StoreError};
-use tokio_postgres::Row;
+use ff_core::{IndexName, Key, Partition};
+use ff_store::{Batch, EntryChange, Guard};
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
@@ -32,7 +31,7 @@ type Bytes<'a> = Cow<'a, [u8]>;
 /// The arguments of a call, borrowed from its batches.
 #[derive(Default)]
 pub(crate) struct Call<'a> {
-    batches: &'a [&'a Batch],
+    pub(crate) batches: &'a [&'a Batch],
     partition: i32,
     floor: i64,
     whole: i64,
@@ -40,7 +39,7 @@ pub(crate) struct Call<'a> {
     lock_id: Vec<i64>,
     lock_shared: Vec<bool>,
     draw_lock: i64,
-    guards: Guards<'a>,
+    pub(crate) guards: Guards<'a>,
     puts: Puts<'a>,
     delete_batch: Vec<i32>,
     delete_key: Vec<&'a [u8]>,
@@ -53,7 +52,7 @@ pub(crate) struct Call<'a> {
     lease_batch: Vec<i32>,
     lease_key: Vec<&'a [u8]>,
     lease_ttl: Vec<i64>,
-    appends: Appends<'a>,
+    pub(crate) appends: Appends<'a>,
     trim_batch: Vec<i32>,
     trim_log: Vec<&'a [u8]>,
     trim_before: Vec<i64>,
@@ -63,7 +62,7 @@ pub(crate) struct Call<'a> {
 }
 
 #[derive(Default)]
-struct Guards<'a> {
+pub(crate) struct Guards<'a> {
     batch: Vec<i32>,
     kind: Vec<i32>,
     key: Vec<Option<&'a [u8]>>,
@@ -72,7 +71,7 @@ struct Guards<'a> {
     lease: Vec<Option<Uuid>>,
     instant: Vec<Option<i64>>,
     /// The guards themselves, to say which one did not hold.
-    of: Vec<&'a Guard>,
+    pub(crate) of: Vec<&'a Guard>,
 }
 
 #[derive(Default)]
@@ -106,7 +105,7 @@ struct Sets<'a> {
 }
 
 #[derive(Default)]
-struct Appends<'a> {
+pub(crate) struct Appends<'a> {
     event_log: Vec<&'a [u8]>,
     counted_batch: Vec<i32>,
     counted_log: Vec<&'a [u8]>,
@@ -119,12 +118,12 @@ struct Appends<'a> {
     record_counted: Vec<i32>,
     record_offset: Vec<i32>,
     /// Where the number of each append comes from, in order.
-    numbers: Vec<Number>,
+    pub(crate) numbers: Vec<Number>,
 }
 
 /// Where the first number of an append comes from.
 #[derive(Clone, Copy)]
-enum Number {
+pub(crate) enum Number {
     /// Counted from the first number drawn for the call.
     Event(i32),
     /// The next number of a counted log, by its place among them.
@@ -141,14 +140,6 @@ pub(crate) struct Context<'a> {
     pub(crate) counted: &'a HashSet<Key>,
     /// Take one lock for all.
     pub(crate) alone: bool,
-}
-
-/// What became of a call.
-pub(crate) enum Answer {
-    /// The outcomes, in order.
-    Done(Vec<Outcome>, i64),
-    /// Nothing was done, because these logs are counted.
-    Recount(Vec<Key>),
 }
 
 impl<'a> Call<'a> {
@@ -403,74 +394,6 @@ impl<'a> Call<'a> {
             &self.blob_bytes,
         ]
     }
-
-    /// What the function answered.
-    pub(crate) fn answer(&self, row: &Row) -> Result<Answer> {
-        if let Some(logs) = get::<Option<Vec<Vec<u8>>>>(row, "recount")? {
-            return Ok(Answer::Recount(logs.into_iter().map(Key::from_bytes).collect()));
-        }
-        let now: i64 = get(row, "now")?;
-        let mut conflicts = self.conflicts(row, now)?;
-        let event_first: Option<i64> = get(row, "event_first")?;
-        let counted_next = get::<Option<Vec<i64>>>(row, "counted_next")?.unwrap_or_default();
-        let mut numbers = self.appends.numbers.iter();
-        let mut outcomes = Vec::with_capacity(self.batches.len());
-        for (number, batch) in (0..).zip(self.batches) {
-            let mut sequences = Vec::with_capacity(batch.appends.len());
-            for number in numbers.by_ref().take(batch.appends.len()) {
-                let sequence = match *number {
-                    Number::Event(offset) => event_first.map(|first| first + i64::from(offset)),
-                    Number::Counted(place) => counted_next.get(place).copied(),
-                };
-                sequences.push(sequence.and_then(|sequence| u64::try_from(sequence).ok()).ok_or_else(strange)?);
-            }
-            outcomes.push(match conflicts.remove(&number) {
-                Some(conflict) => Outcome::Conflict(conflict),
-                None => Outcome::Applied(Applied { at: now, sequences }),
-            });
-        }
-        Ok(Answer::Done(outcomes, now))
-    }
-
-    fn conflicts(&self, row: &Row, now: i64) -> Result<HashMap<i32, Conflict>> {
-        let mut conflicts = HashMap::new();
-        if let Some(batches) = get::<Option<Vec<i32>>>(row, "conflict_batch")? {
-            let guards: Vec<i32> = get(row, "conflict_guard")?;
-            let missing: Vec<bool> = get(row, "conflict_missing")?;
-            let versions: Vec<Option<Uuid>> = get(row, "conflict_version")?;
-            let epochs: Vec<Option<i64>> = get(row, "conflict_epoch")?;
-            let leases: Vec<Option<Uuid>> = get(row, "conflict_lease")?;
-            let untils: Vec<Option<i64>> = get(row, "conflict_until")?;
-            for (place, batch) in batches.into_iter().enumerate() {
-                let ordinal = usize::try_from(guards[place]).map_err(|_| strange())?;
-                let guard = ordinal.checked_sub(1).and_then(|index| self.guards.of.get(index)).ok_or_else(strange)?;
-                let found = (!missing[place]).then_some(()).and_then(|()| {
-                    let epoch = LeaseEpoch(epochs[place]?.cast_unsigned());
-                    let fence = Fence { epoch, lease: LeaseId(leases[place]?) };
-                    Some((CommandId(versions[place]?), fence, untils[place]?))
-                });
-                let why = match (guard, found) {
-                    (Guard::NotAfter(_), _) => ConflictReason::TooLate(now),
-                    (_, None) => ConflictReason::Missing,
-                    (Guard::Absent(_), Some((version, _, _))) => ConflictReason::Exists(version),
-                    (Guard::Version(..), Some((version, _, _))) => ConflictReason::Version(version),
-                    (Guard::Fence(..), Some((_, fence, _))) => ConflictReason::Fence(fence),
-                    (Guard::Live(_), Some((_, _, until))) => ConflictReason::LeaseOver(until),
-                    (Guard::Expired(_), Some((_, _, until))) => ConflictReason::LeaseHolds(until),
-                };
-                conflicts.insert(batch, Conflict { key: guard.key().cloned(), why });
-            }
-        }
-        if let Some(batches) = get::<Option<Vec<i32>>>(row, "late_batch")? {
-            let logs: Vec<Vec<u8>> = get(row, "late_log")?;
-            let next: Vec<i64> = get(row, "late_next")?;
-            for ((batch, log), next) in batches.into_iter().zip(logs).zip(next) {
-                let why = ConflictReason::Sequence(u64::try_from(next).map_err(|_| strange())?);
-                conflicts.insert(batch, Conflict { key: Some(Key::from_bytes(log)), why });
-            }
-        }
-        Ok(conflicts)
-    }
 }
 
 impl Puts<'_> {
@@ -506,12 +429,4 @@ fn lock(batch: &Batch, context: &Context<'_>, locks: &mut BTreeMap<i64, bool>) {
     for trim in &batch.trims {
         take(Protects::Log, &trim.log, false);
     }
-}
-
-fn get<'r, T: tokio_postgres::types::FromSql<'r>>(row: &'r Row, column: &str) -> Result<T> {
-    row.try_get(column).map_err(|error| StoreError::Corrupt(crate::error::text(&error)))
-}
-
-fn strange() -> StoreError {
-    StoreError::Corrupt("ff_commit gave an answer that does not fit its question".into())
 }

@@ -4,11 +4,13 @@
 //! them, checks every guard and then writes. Writers combine the commits of many callers that touch nothing in
 //! common into one call. Nothing is read back but bodies; the other columns are for people.
 
+mod answer;
 mod commit;
 mod connect;
 mod describe;
 mod error;
 mod locks;
+mod look;
 mod maintain;
 mod migrate;
 mod names;
@@ -28,7 +30,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use ff_core::{Partition, PartitionConfig};
-use ff_store::{Answers, Batch, Hints, Outcome, Query, Result, Store, StoreError, StoreInfo};
+use ff_store::{Answers, Batch, Hints, Look, Outcome, Query, Result, Store, StoreError, StoreInfo};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -39,9 +41,14 @@ use crate::read::Reader;
 use crate::watch::{Exchange, Notices};
 use crate::writer::Writers;
 
-/// The schema version this program works with, for the doctor.
+/// The schema version this program works with.
 pub fn schema_version() -> u32 {
     migrate::known()
+}
+
+/// What is at an address, without changing anything there.
+pub async fn look(options: &Options) -> Result<Look> {
+    look::look(options).await
 }
 
 /// A store in one schema of a database. Other processes may use the same one at the same time.

@@ -45,7 +45,7 @@ pub(crate) async fn migrate(client: &mut Client, schema: &str) -> Result<()> {
 }
 
 /// The version of the schema; `None` where there is none yet.
-async fn version(client: &impl GenericClient, schema: &str) -> Result<Option<u32>> {
+pub(crate) async fn version(client: &impl GenericClient, schema: &str) -> Result<Option<u32>> {
     let wrong = |error| error::reading(&error);
     let exists = "SELECT EXISTS (SELECT FROM pg_tables WHERE schemaname = $1 AND tablename = 'meta')";
     let exists = client.query_one(exists, &[&schema]).await.map_err(wrong)?;

@@ -12,7 +12,8 @@ use ff_store::{Batch, Outcome, Result, StoreError};
 use futures_util::future::join_all;
 use tokio::sync::oneshot;
 
-use crate::commit::{Answer, Call, Context, statement};
+use crate::answer::Answer;
+use crate::commit::{Call, Context, statement};
 use crate::connect;
 use crate::describe::Describe;
 use crate::error::{self, Failure};

@@ -15,6 +15,7 @@ mod connect;
 mod error;
 mod lock;
 mod logs;
+mod look;
 mod options;
 mod queue;
 mod read;
@@ -23,5 +24,6 @@ mod store;
 mod sweep;
 mod writer;
 
+pub use look::look;
 pub use options::{Options, Sync};
 pub use store::{SqliteStore, open};

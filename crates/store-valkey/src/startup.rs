@@ -6,12 +6,13 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use ff_store::{Result, StoreError};
+use ff_store::{Layout, Look, Result, StoreError};
 use tokio::time::{Instant, sleep};
 
 use crate::Tier;
 use crate::connection::CallError;
 use crate::library;
+use crate::packing::REVISION;
 use crate::resp::Frame;
 use crate::topology::{Node, Topology};
 
@@ -80,6 +81,45 @@ async fn check_once(topology: &Topology) -> Result<Findings> {
         tracing::warn!("{warning}");
     }
     Ok(findings)
+}
+
+/// The deployment as it is now: nothing is waited for and nothing is loaded.
+pub(crate) async fn look(topology: &Topology) -> Result<Look> {
+    topology.discover().await?;
+    let map = topology.map();
+    let mut look = Look {
+        version: String::new(),
+        layout: Layout { found: None, needed: REVISION },
+        settings: Vec::new(),
+        warnings: Vec::new(),
+    };
+    if map.uncovered() > 0 {
+        look.warnings.push(format!("{} slots of the cluster have no server", map.uncovered()));
+    }
+    let mut libraries = Vec::new();
+    let mut lowest = None;
+    for node in map.primaries() {
+        let info = info(&node).await?;
+        let version = required_version(&node.address, &info)?;
+        if lowest.is_none_or(|lowest| version < lowest) {
+            lowest = Some(version);
+            look.version = reported_version(&info).unwrap_or_default().to_owned();
+        }
+        check_mode(topology, &node, &info)?;
+        check_settings(topology, &node, &info, &mut look.warnings).await?;
+        libraries.push(match library::revision(&node).await? {
+            library::Found::Missing => None,
+            library::Found::Revision(revision) => Some(revision),
+        });
+        for name in ["aof_enabled", "maxmemory_policy", "maxmemory_human", "used_memory_human", "connected_slaves"] {
+            if let Some(value) = info.get(name) {
+                look.settings.push((format!("{} {name}", node.address), value.clone()));
+            }
+        }
+    }
+    // A library that one server lacks is lacking.
+    look.layout.found = libraries.into_iter().min().flatten();
+    Ok(look)
 }
 
 type Info = HashMap<String, String>;

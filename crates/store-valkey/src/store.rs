@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use ff_core::{Partition, PartitionConfig};
-use ff_store::{Answers, Batch, Hints, Outcome, Query, Result, Store, StoreError, StoreInfo};
+use ff_store::{Answers, Batch, Hints, Look, Outcome, Query, Result, Store, StoreError, StoreInfo};
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
@@ -51,6 +51,11 @@ impl ValkeyStore {
         let watcher = Watcher::start(topology.clone()).await;
         let calls = Semaphore::new(usize::try_from(CALLS_MAX).unwrap_or(Semaphore::MAX_PERMITS));
         Ok(Self { topology, watcher, findings, style, calls, refresher })
+    }
+
+    /// What is at an address, without changing anything there.
+    pub async fn look(url: &str) -> Result<Look> {
+        startup::look(&Topology::new(Arc::new(Dialer::new(Arc::new(Options::parse(url)?))?))).await
     }
 
     /// What an operator should know about the servers: eviction, persistence, missing replicas.

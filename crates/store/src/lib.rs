@@ -10,6 +10,7 @@ mod batch;
 pub mod conformance;
 mod error;
 mod hints;
+mod look;
 pub mod memory;
 mod query;
 mod validate;
@@ -20,6 +21,7 @@ pub use batch::{
 };
 pub use error::StoreError;
 pub use hints::{Hint, HintSender, Hints, Signal};
+pub use look::{Layout, Look};
 pub use query::{Answer, Answers, IndexEntry, LogPage, LogRecord, LogStart, Query, Scan, ScanPage, StoredDocument};
 
 use async_trait::async_trait;

@@ -3,6 +3,9 @@
 
 #[cfg(feature = "postgres")]
 mod describe;
+mod examine;
+
+pub use examine::{Examination, Reached, examine};
 
 use std::sync::Arc;
 
@@ -14,10 +17,7 @@ pub const DEFAULT_URL: &str = "sqlite://./flowfabric.db";
 
 /// Opens a store. The address itself never appears in an error: it may hold a password.
 pub async fn open(url: &str) -> Result<Arc<dyn Store>> {
-    let Some((scheme, _)) = url.split_once("://") else {
-        return Err(StoreError::Config("the address has no scheme, such as sqlite://./flowfabric.db".into()));
-    };
-    match scheme {
+    match scheme(url)? {
         "memory" => Ok(Arc::new(MemoryStore::new())),
         #[cfg(feature = "sqlite")]
         "sqlite" => Ok(ff_store_sqlite::open(&url.parse()?)?),
@@ -34,10 +34,21 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>> {
             let options = ff_store_postgres::Options::parse(url)?.describe(describe::describe);
             Ok(Arc::new(ff_store_postgres::PostgresStore::open(options).await?))
         }
-        other => Err(StoreError::Config(format!(
-            "the scheme {other:?} names no store; known are memory, sqlite, valkey, valkeys and postgres"
-        ))),
+        other => Err(unknown(other)),
     }
+}
+
+fn scheme(url: &str) -> Result<&str> {
+    let (scheme, _) = url
+        .split_once("://")
+        .ok_or_else(|| StoreError::Config("the address has no scheme, such as sqlite://./flowfabric.db".into()))?;
+    Ok(scheme)
+}
+
+fn unknown(scheme: &str) -> StoreError {
+    StoreError::Config(format!(
+        "the scheme {scheme:?} names no store; known are memory, sqlite, valkey, valkeys and postgres"
+    ))
 }
 
 /// An address as it may stand in logs: without a password.

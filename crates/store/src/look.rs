@@ -1,0 +1,30 @@
+//! What a look at a database finds, without changing anything there. For the doctor.
+
+/// The layout of a store (its tables, or its function library): which it has, and which this program needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Layout {
+    /// `None` where nobody has set it up yet.
+    pub found: Option<u32>,
+    /// An older one is brought up to this at the next start.
+    pub needed: u32,
+}
+
+impl Layout {
+    /// Whether the store can be used as it is.
+    pub fn ready(&self) -> bool {
+        self.found == Some(self.needed)
+    }
+}
+
+/// What was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Look {
+    /// The version of the database.
+    pub version: String,
+    /// Its layout.
+    pub layout: Layout,
+    /// Settings of the database that durability and capacity depend on, by name.
+    pub settings: Vec<(String, String)>,
+    /// What an operator should change, in sentences.
+    pub warnings: Vec<String>,
+}
