@@ -3,7 +3,8 @@
 --
 -- Rows are found by LATERAL subqueries with a LIMIT or OFFSET, and changed by their place (ctid): that leaves the
 -- planner one way, a look into the index for each row. A plain join, planned while a table was empty, may read all of
--- a partition for every call once it is not.
+-- a partition for every call once it is not. An entry to remove is asked for in the order of the primary key, because
+-- the other index could find it too, by reading all of its name.
 
 CREATE FUNCTION ff_now(floor bigint) RETURNS bigint LANGUAGE sql VOLATILE PARALLEL SAFE AS $$
     SELECT greatest(trunc(extract(epoch FROM clock_timestamp()) * 1000)::bigint, floor)
@@ -170,7 +171,8 @@ BEGIN
             SELECT e.ctid FROM unnest(remove_batch, remove_name, remove_member) AS x(batch, name, member)
             CROSS JOIN LATERAL (
                 SELECT e.ctid FROM entries e
-                WHERE e.partition = this AND e.name = x.name AND e.member = x.member LIMIT 1
+                WHERE e.partition = this AND e.name = x.name AND e.member BETWEEN x.member AND x.member
+                ORDER BY e.member LIMIT 1
             ) e
             WHERE refused IS NULL OR x.batch <> ALL (refused)));
     END IF;

@@ -1,0 +1,34 @@
+//! Plans that are made while tables are empty are kept for long: they must be the ones that scale.
+
+use ff_store::{Batch, EntryChange, Guard};
+use ff_testkit::postgres::Server;
+
+use crate::fixture::{PARTITION, command, connect, create, index, key, open, set};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_entry_to_remove_is_found_by_its_key_on_a_new_database() {
+    const ENTRIES: i64 = 40;
+    let url = Server::shared().create_database("plans");
+    let store = open(&url).await;
+    for number in 0..ENTRIES {
+        let member = key(&format!("m{number}"));
+        let made = Batch { entries: vec![set("queue", &member, number)], ..create(&member, "body") };
+        let removed = Batch {
+            guards: vec![Guard::Version(member.clone(), made.command)],
+            entries: vec![EntryChange::Remove { index: index("queue"), member }],
+            ..Batch::new(command())
+        };
+        store.commit(PARTITION, vec![made]).await.unwrap();
+        store.commit(PARTITION, vec![removed]).await.unwrap();
+    }
+    // Connections that end hand in what they counted.
+    store.close().await;
+    let client = connect(&url).await;
+    let scans = async |name: &str| -> i64 {
+        let counted = "SELECT idx_scan FROM pg_stat_user_indexes WHERE indexrelname = $1";
+        client.query_one(counted, &[&name]).await.unwrap().get(0)
+    };
+    // One look for each entry that is set, one for each that is removed.
+    while scans("entries_pkey").await + scans("entries_ordered").await < 2 * ENTRIES {}
+    assert_eq!(scans("entries_ordered").await, 0, "the order was read to find a member");
+}
