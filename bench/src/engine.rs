@@ -23,7 +23,7 @@ use crate::open::{Kind, Opened, open};
 pub(crate) struct Arguments {
     /// Which store
     #[arg(long, value_enum, default_value = "sqlite")]
-    store: Kind,
+    pub(crate) store: Kind,
     /// What an acknowledgement means; the store's first setting when absent
     #[arg(long)]
     sync: Option<String>,
@@ -32,30 +32,42 @@ pub(crate) struct Arguments {
     url: Option<String>,
     /// How many tasks
     #[arg(long, default_value_t = 10_000)]
-    tasks: usize,
+    pub(crate) tasks: usize,
     /// How many workers
     #[arg(long, default_value_t = 16)]
-    workers: usize,
+    pub(crate) workers: usize,
     /// How many submitters at once
     #[arg(long, default_value_t = 64)]
-    submitters: usize,
+    pub(crate) submitters: usize,
+    /// How many servers on one store, where the scenario is about idling
+    #[arg(long, default_value_t = 1)]
+    pub(crate) servers: usize,
     /// For how long, where the scenario has a duration
     #[arg(long, default_value_t = 60)]
-    seconds: u64,
+    pub(crate) seconds: u64,
     /// One JSON object a line instead of a table
     #[arg(long)]
     json: bool,
 }
 
 impl Arguments {
-    async fn start(&self) -> Result<(Engine, Opened)> {
+    pub(crate) async fn start(&self) -> Result<(Engine, Opened)> {
         let sync = self.sync.as_deref().unwrap_or(self.store.syncs()[0]);
         let opened = open(self.store, sync, self.url.as_deref()).await?;
         let engine = Engine::start(opened.store.clone(), Arc::new(TokioEnv::current()), Options::default()).await?;
         Ok((engine, opened))
     }
 
-    fn print(&self, scenario: &str, mut figures: serde_json::Value) {
+    /// One more server on a store that serves several.
+    pub(crate) async fn join(&self, opened: &Opened) -> Result<(Engine, Opened)> {
+        let Some(url) = opened.url.clone() else {
+            return Err(format!("{} serves one process", self.store.as_str()).into());
+        };
+        let another = Self { url: Some(url), sync: self.sync.clone(), ..*self };
+        another.start().await
+    }
+
+    pub(crate) fn print(&self, scenario: &str, mut figures: serde_json::Value) {
         let map = figures.as_object_mut().expect("figures are an object");
         if self.json {
             map.insert("scenario".into(), json!(scenario));
@@ -75,7 +87,7 @@ fn submission() -> op::create_execution::Args {
     op::create_execution::Args { kind: "bench".into(), ..Default::default() }
 }
 
-fn claim_args(worker: usize, wait_ms: i64) -> op::claim::Args {
+pub(crate) fn claim_args(worker: usize, wait_ms: i64) -> op::claim::Args {
     op::claim::Args {
         instance_id: format!("w-{worker}"),
         namespace: None,
@@ -104,7 +116,7 @@ async fn complete(engine: &Engine, task: &op::view::Task) -> Result<()> {
 }
 
 /// Submits this many tasks, many at once; each is its own commit.
-async fn submit(engine: &Engine, tasks: usize, submitters: usize) -> Result<()> {
+pub(crate) async fn submit(engine: &Engine, tasks: usize, submitters: usize) -> Result<()> {
     submit_each(engine, tasks, submitters, |_| submission()).await
 }
 
@@ -137,7 +149,7 @@ async fn submit_each(
 }
 
 /// Claims and completes this many tasks with so many workers, one task at a time each.
-async fn drain(engine: &Engine, tasks: usize, workers: usize) -> Result<()> {
+pub(crate) async fn drain(engine: &Engine, tasks: usize, workers: usize) -> Result<()> {
     let left = Arc::new(AtomicUsize::new(tasks));
     let mut draining = tokio::task::JoinSet::new();
     for worker in 0..workers {
@@ -164,7 +176,7 @@ async fn drain(engine: &Engine, tasks: usize, workers: usize) -> Result<()> {
     Ok(())
 }
 
-fn per_second(count: usize, took: Duration) -> f64 {
+pub(crate) fn per_second(count: usize, took: Duration) -> f64 {
     (count as f64 / took.as_secs_f64()).round()
 }
 
@@ -227,43 +239,6 @@ pub(crate) async fn wake(arguments: &Arguments) -> Result<()> {
         "wake",
         json!({ "submits": 200, "p50_ms": latencies.percentile_ms(50), "p99_ms": latencies.percentile_ms(99) }),
     );
-    engine.close().await;
-    Ok(())
-}
-
-/// Idle workers, no work: what the store is asked all the same.
-pub(crate) async fn idle(arguments: &Arguments) -> Result<()> {
-    let (engine, _opened) = arguments.start().await?;
-    let mut waiting = tokio::task::JoinSet::new();
-    for worker in 0..arguments.workers {
-        let engine = engine.clone();
-        waiting.spawn(async move {
-            loop {
-                if engine.call::<Claim>(&Caller::system(), claim_args(worker, 30_000)).await.is_err() {
-                    return;
-                }
-            }
-        });
-    }
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    let count = || {
-        let (commits, _) = engine.metrics().commits.snapshot();
-        (engine.metrics().reads.load(Ordering::Relaxed), commits.iter().sum::<u64>())
-    };
-    let before = count();
-    for second in 0..arguments.seconds {
-        eprint!("\ridle for {second} of {} s ", arguments.seconds);
-        tokio::time::sleep(Duration::from_secs(1)).await;
-    }
-    eprintln!();
-    let after = count();
-    let rate = |count: u64| (count as f64 / arguments.seconds as f64 * 100.0).round() / 100.0;
-    arguments.print(
-        "idle",
-        json!({ "workers": arguments.workers, "seconds": arguments.seconds,
-            "reads_per_s": rate(after.0 - before.0), "commits": after.1 - before.1 }),
-    );
-    waiting.abort_all();
     engine.close().await;
     Ok(())
 }
@@ -390,6 +365,6 @@ pub(crate) async fn fan(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-fn milliseconds(took: Duration) -> f64 {
+pub(crate) fn milliseconds(took: Duration) -> f64 {
     (took.as_secs_f64() * 10_000.0).round() / 10.0
 }

@@ -2,9 +2,12 @@
 //!
 //! Figures of one run may be compared with each other; those of two machines or two hours may not.
 
+mod bloat;
 mod engine;
+mod idle;
 mod latency;
 mod open;
+mod postgres;
 mod store;
 
 use std::process::ExitCode;
@@ -31,6 +34,8 @@ enum Scenario {
     Wake(engine::Arguments),
     /// What idle workers cost the store
     Idle(engine::Arguments),
+    /// Sizes of Postgres tables before and after many (`--tasks`) tasks, and after a vacuum
+    Bloat(engine::Arguments),
     /// Claims per second with few and with many (`--tasks`) queued
     Growth(engine::Arguments),
     /// How many (`--tasks`) behind a budget that is used up delay the one that may run
@@ -44,7 +49,8 @@ async fn run(scenario: &Scenario) -> Result<()> {
         Scenario::Store(arguments) => store::run(arguments).await,
         Scenario::Throughput(arguments) => engine::throughput(arguments).await,
         Scenario::Wake(arguments) => engine::wake(arguments).await,
-        Scenario::Idle(arguments) => engine::idle(arguments).await,
+        Scenario::Idle(arguments) => idle::run(arguments).await,
+        Scenario::Bloat(arguments) => bloat::run(arguments).await,
         Scenario::Growth(arguments) => engine::growth(arguments).await,
         Scenario::Blocked(arguments) => engine::blocked(arguments).await,
         Scenario::Fan(arguments) => engine::fan(arguments).await,

@@ -45,6 +45,8 @@ impl Kind {
 /// A store, and what must live as long as it does.
 pub(crate) struct Opened {
     pub(crate) store: Arc<dyn Store>,
+    /// Where another process would find it, for those that serve several.
+    pub(crate) url: Option<String>,
     /// The same store, where it can tell what its server spent on commits.
     valkey: Option<Arc<ValkeyStore>>,
     _keep: Option<Box<dyn Any + Send>>,
@@ -70,7 +72,7 @@ pub(crate) async fn open(kind: Kind, sync: &str, url: Option<&str>) -> Result<Op
                 }
             };
             options.sync = if sync == "normal" { ff_store_sqlite::Sync::Normal } else { ff_store_sqlite::Sync::Full };
-            Ok(Opened { store: ff_store_sqlite::open(&options)?, valkey: None, _keep: keep })
+            Ok(Opened { store: ff_store_sqlite::open(&options)?, url: None, valkey: None, _keep: keep })
         }
         Kind::Valkey => open_valkey(sync, url).await,
         Kind::Postgres => open_postgres(url).await,
@@ -86,8 +88,8 @@ async fn open_postgres(url: Option<&str>) -> Result<Opened> {
             (server.url(), Some(Box::new(server)))
         }
     };
-    let options = ff_store_postgres::Options::parse(&url)?;
-    Ok(Opened { store: Arc::new(ff_store_postgres::PostgresStore::open(options).await?), valkey: None, _keep: keep })
+    // The way the server opens it: with the columns for people, which cost something.
+    Ok(Opened { store: ff_stores::open(&url).await?, url: Some(url), valkey: None, _keep: keep })
 }
 
 /// Without an address: a server of our own, persistent or followed by a replica as the setting says.
@@ -110,7 +112,7 @@ async fn open_valkey(sync: &str, url: Option<&str>) -> Result<Opened> {
     };
     let separator = if url.contains('?') { '&' } else { '?' };
     let store = Arc::new(ValkeyStore::open(&format!("{url}{separator}tier={tier}")).await?);
-    Ok(Opened { store: store.clone(), valkey: Some(store), _keep: keep })
+    Ok(Opened { store: store.clone(), url: Some(url), valkey: Some(store), _keep: keep })
 }
 
 /// The system's directory for temporary files is often memory, where a sync costs nothing; the program's is a disk.
