@@ -20,8 +20,7 @@ pub(crate) async fn s15_an_exhausted_budget_blocks_until_it_opens(w: World) {
     );
     assert_eq!(w.must("get_budget", json!({ "name": "team" })).await["usage"]["tokens"], 100);
     let id = w.submit(json!({ "budget_ids": ["team"] })).await;
-    w.nothing_to_claim().await;
-    w.becomes(&id, "rate_limited").await;
+    w.is_held_back(&id).await;
     let explained = w.must("explain_execution", json!({ "execution_id": id })).await;
     assert!(explained["reasons"][0]["message"].as_str().is_some_and(|message| message.contains("team")), "{explained}");
     w.must("reset_budget", json!({ "name": "team" })).await;
@@ -30,8 +29,7 @@ pub(crate) async fn s15_an_exhausted_budget_blocks_until_it_opens(w: World) {
     assert_eq!(report(99, "d").await["outcome"], "ok");
     assert_eq!(report(50, "e").await["outcome"], "hard_breach");
     let blocked = w.submit(json!({ "budget_ids": ["team"] })).await;
-    w.nothing_to_claim().await;
-    w.becomes(&blocked, "rate_limited").await;
+    w.is_held_back(&blocked).await;
     w.must("set_budget_limits", json!({ "name": "team", "dimensions": { "tokens": { "hard": 1_000 } } })).await;
     let task = w.claim().await;
     assert_eq!(task["execution_id"], json!(blocked), "a raised limit lets it run");

@@ -174,10 +174,17 @@ pub(crate) async fn s29_a_grant_reserves_for_one_worker(w: World) {
 pub(crate) async fn s30_a_heartbeat_renews_each_lease_on_its_own(w: World) {
     w.must("register_worker", json!({ "instance_id": "w-1", "worker_id": "w", "lanes": ["default"], "nonce": "n" }))
         .await;
-    let mut leases = Vec::new();
     for _ in 0..20 {
-        let (id, fence) = short_lease(&w, json!({})).await;
-        leases.push(json!({ "execution_id": id, "fence": fence }));
+        w.submit(json!({})).await;
+    }
+    // All at once: one after the other, the first might be over before the last is there.
+    let mut leases = Vec::new();
+    while leases.len() < 20 {
+        let all = json!({ "instance_id": "w-1", "lanes": ["default"], "wait_ms": 10_000, "max_tasks": 20 - leases.len(),
+            "lease_ttl_ms": 1_000 });
+        for task in w.must("claim", all).await["tasks"].as_array().expect("tasks") {
+            leases.push(json!({ "execution_id": task["execution_id"], "fence": task["fence"] }));
+        }
     }
     w.must("revoke_lease", json!({ "execution_id": leases[7]["execution_id"] })).await;
     // Beating faster than the leases run out keeps nineteen of them for three lifetimes.

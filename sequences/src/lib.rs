@@ -10,7 +10,7 @@ mod lifecycle;
 mod suspension;
 mod world;
 
-pub use world::World;
+pub use world::{Servers, World};
 
 use std::future::Future;
 use std::pin::Pin;
@@ -32,15 +32,15 @@ macro_rules! sequences {
         ];
 
         /// Declares one test for each sequence: `ff_sequences::tests!(open())`, where `open()` answers with a
-        /// client and something to keep alive.
+        /// client, or two of one deployment, and something to keep alive.
         #[macro_export]
         macro_rules! tests {
             ($open:expr) => {
                 $(
                     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                     async fn $name() {
-                        let (client, _alive) = $open.await;
-                        $crate::run(stringify!($name), &client).await;
+                        let (clients, _alive) = $open.await;
+                        $crate::run(stringify!($name), clients.into()).await;
                     }
                 )*
             };
@@ -84,7 +84,7 @@ sequences! {
 static QUIET: tokio::sync::RwLock<()> = tokio::sync::RwLock::const_new(());
 
 /// Runs one sequence by name in a fresh namespace.
-pub async fn run(name: &str, client: &flowfabric::Client) {
+pub async fn run(name: &str, servers: Servers) {
     let sequence = SEQUENCES.iter().find(|sequence| sequence.name == name).expect("the macro names only sequences");
     // Rotating a secret with next to no grace is felt by everybody on the deployment.
     let (mut alone, mut together) = (None, None);
@@ -93,8 +93,9 @@ pub async fn run(name: &str, client: &flowfabric::Client) {
     } else {
         together = Some(QUIET.read().await);
     }
-    let world = World::new(client, sequence.name);
+    let world = World::new(&servers, sequence.name);
     let bounded = tokio::time::timeout(std::time::Duration::from_secs(60), (sequence.run)(world)).await;
     assert!(bounded.is_ok(), "{name} did not end within a minute");
     drop((alone.take(), together.take()));
+    servers.close().await;
 }

@@ -1,16 +1,44 @@
 //! What a sequence acts on: a client, a namespace, and short ways to say common things.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ff_core::{Code, Result};
 use flowfabric::{Client, SdkError};
 use serde_json::{Map, Value, json};
 
+/// The servers of one deployment, usually one. Calls go to them in turn, so that each acts on what another did a moment
+/// before.
+pub struct Servers(Vec<Client>);
+
+impl Servers {
+    /// Stops the engines that were started in this process. One that is gone without a word keeps its share of the
+    /// timers until it is missed.
+    pub(crate) async fn close(&self) {
+        for client in &self.0 {
+            client.close().await;
+        }
+    }
+}
+
+impl From<Client> for Servers {
+    fn from(client: Client) -> Self {
+        Self(vec![client])
+    }
+}
+
+impl From<[Client; 2]> for Servers {
+    fn from(clients: [Client; 2]) -> Self {
+        Self(clients.into())
+    }
+}
+
 /// A namespace of its own on some deployment.
 #[derive(Clone)]
 pub struct World {
-    client: Client,
+    clients: Vec<Client>,
+    turn: Arc<AtomicUsize>,
     /// The namespace; part of every name a sequence makes.
     pub namespace: String,
 }
@@ -18,16 +46,18 @@ pub struct World {
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
 impl World {
-    pub(crate) fn new(client: &Client, name: &str) -> Self {
+    pub(crate) fn new(servers: &Servers, name: &str) -> Self {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let short = name.split('_').next().unwrap_or(name);
         let namespace = format!("{short}-{}-{number}", std::process::id());
-        Self { client: client.in_namespace(&namespace), namespace }
+        let clients = servers.0.iter().map(|client| client.in_namespace(&namespace)).collect();
+        Self { clients, turn: Arc::default(), namespace }
     }
 
     /// Calls an operation; the namespace is added where the operation takes one and names none.
     pub(crate) async fn call(&self, operation: &str, args: Value) -> Result<Value> {
-        match self.client.call_json(operation, args).await {
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        match self.clients[turn % self.clients.len()].call_json(operation, args).await {
             Ok(answer) => Ok(answer),
             Err(SdkError::Refused(error)) => Err(error),
             Err(failure) => panic!("{operation}: {failure}"),
@@ -74,6 +104,16 @@ impl World {
     pub(crate) async fn nothing_to_claim(&self) {
         let task = self.claim_with(json!({ "wait_ms": 0 })).await;
         assert!(task.is_none(), "claimed {task:?}");
+    }
+
+    /// Claims find nothing but examine the execution, and its state says that it may not run now. A server that has not
+    /// heard of it yet examines nothing, so the claim is repeated.
+    pub(crate) async fn is_held_back(&self, id: &str) {
+        self.until(&format!("{id} is rate_limited"), async || {
+            self.nothing_to_claim().await;
+            self.state(id).await == "rate_limited"
+        })
+        .await;
     }
 
     /// Submits and claims: an execution in hand.
