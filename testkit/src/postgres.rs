@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
-use std::os::unix::fs::{MetadataExt, chown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -63,6 +63,90 @@ impl Server {
     /// # Panics
     /// As [`Server::start`].
     pub fn start_with(settings: &[&str]) -> Self {
+        let server = Self::prepare(settings);
+        server.initialise();
+        server.launch();
+        server
+    }
+
+    /// A server that offers encrypted connections with this certificate and key, both PEM.
+    ///
+    /// # Panics
+    /// As [`Server::start`].
+    pub fn start_encrypted(certificate: &str, key: &str) -> Self {
+        let mut server = Self::prepare(&["ssl=on"]);
+        for (setting, name, content) in
+            [("ssl_cert_file", "certificate.pem", certificate), ("ssl_key_file", "key.pem", key)]
+        {
+            let path = server.directory.join(name);
+            fs::write(&path, content).expect("the directory is ours");
+            // The server refuses a key that others may read.
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("the file is ours");
+            if let Some((user, group)) = server.owner {
+                chown(&path, Some(user), Some(group)).expect("root may give its own file away");
+            }
+            server.settings.push(format!("{setting}={}", path.display()));
+        }
+        server.initialise();
+        server.launch();
+        server
+    }
+
+    /// A standby that follows this server and takes only reads.
+    ///
+    /// # Panics
+    /// As [`Server::start`].
+    pub fn standby(&self) -> Self {
+        let standby = Self::prepare(&[]);
+        let copied = standby
+            .command("pg_basebackup")
+            .args(["-h", "127.0.0.1", "-U", SUPERUSER, "-p", &self.port.to_string()])
+            .args(["--checkpoint=fast", "--write-recovery-conf", "--no-sync", "-D"])
+            .arg(standby.directory.join("data"))
+            .output()
+            .unwrap_or_else(|error| panic!("cannot run pg_basebackup: {error}"));
+        assert!(copied.status.success(), "pg_basebackup: {}", String::from_utf8_lossy(&copied.stderr));
+        standby.launch();
+        standby
+    }
+
+    /// Makes a standby a server of its own; returns when it takes writes.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub fn promote(&self) {
+        let promoted = self
+            .command("pg_ctl")
+            .args(["promote", "--wait", "-D"])
+            .arg(self.directory.join("data"))
+            .output()
+            .unwrap_or_else(|error| panic!("cannot run pg_ctl: {error}"));
+        assert!(promoted.status.success(), "pg_ctl promote: {}", String::from_utf8_lossy(&promoted.stderr));
+    }
+
+    /// Lets no file of the server grow past so many bytes: to PostgreSQL its disk is full. `None` gives room again.
+    /// The write-ahead log needs 16 MiB for each of its files.
+    ///
+    /// # Panics
+    /// When the server is not running, or the system has no `prlimit`.
+    pub fn limit_file_size(&self, bytes: Option<u64>) {
+        let limit = bytes.map_or_else(|| "unlimited".to_owned(), |bytes| bytes.to_string());
+        let process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = process.as_ref().expect("the server runs").id();
+        // Processes that start later have the limit of the first.
+        for pid in std::iter::once(first.to_string()).chain(children(first)) {
+            // Only the soft limit: raising it again needs no rights.
+            let mut prlimit = Command::new("prlimit");
+            prlimit.args(["--pid", &pid, &format!("--fsize={limit}:")]);
+            if let Some((user, group)) = self.owner {
+                prlimit.uid(user).gid(group);
+            }
+            let set = prlimit.output().unwrap_or_else(|error| panic!("cannot run prlimit: {error}"));
+            assert!(set.status.success() || !alive(&pid), "prlimit: {}", String::from_utf8_lossy(&set.stderr));
+        }
+    }
+
+    fn prepare(settings: &[&str]) -> Self {
         let programs = programs().unwrap_or_else(|| {
             panic!("these tests need PostgreSQL 13 or later: run `cargo xtask test`, or install the package postgresql")
         });
@@ -85,11 +169,7 @@ impl Server {
             .spawn()
             .expect("every system these tests run on has a shell");
         let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
-        let server =
-            Self { programs, directory, owner, port: free_port(), settings, process: Mutex::new(None), guardian };
-        server.initialise();
-        server.launch();
-        server
+        Self { programs, directory, owner, port: free_port(), settings, process: Mutex::new(None), guardian }
     }
 
     /// One server for all tests of a process, for those that neither kill nor fill it.

@@ -8,3 +8,5 @@ mod groups;
 mod hints;
 mod kill;
 mod opening;
+mod plans;
+mod trouble;
