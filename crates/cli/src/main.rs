@@ -1,27 +1,26 @@
-//! `ff`, FlowFabric's command line. Each command has a file of its own.
+//! `ff`, FlowFabric's command line.
+//!
+//! Each command is one file in `command/`: what it takes, what it does, how its answer looks. Everything a command does
+//! to a deployment goes through `flowfabric::Client`. Around it: where the deployment is (`target`), how answers are
+//! written (`output`), and what a refusal looks like (`failure`).
 
-mod server;
+mod arguments;
+mod command;
+mod failure;
+mod flow_file;
+mod input;
+mod output;
+mod profile;
+mod progress;
+mod session;
+mod span;
+mod target;
+mod watch;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
-
-/// FlowFabric: durable execution for long-running, interruptible work.
-#[derive(Parser)]
-#[command(name = "ff", version, propagate_version = true)]
-struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Subcommand)]
-enum Command {
-    /// Run the server.
-    Server(server::Arguments),
-}
+use clap::Parser;
 
 fn main() -> ExitCode {
-    match Arguments::parse().command {
-        Command::Server(arguments) => server::run(arguments),
-    }
+    command::run(arguments::Arguments::parse().command)
 }

@@ -105,8 +105,16 @@ settings! {
 }
 
 /// The variables of other commands, which may be set when the server starts.
-const OTHER_VARIABLES: &[&str] =
-    &["FF_CONFIG", "FF_PRINT_CONFIG", "FF_SERVER", "FF_TOKEN", "FF_TOKEN_FILE", "FF_NAMESPACE", "FF_OUTPUT"];
+const OTHER_VARIABLES: &[&str] = &[
+    "FF_CONFIG",
+    "FF_PRINT_CONFIG",
+    "FF_SERVER",
+    "FF_TOKEN",
+    "FF_TOKEN_FILE",
+    "FF_PROFILE",
+    "FF_NAMESPACE",
+    "FF_OUTPUT",
+];
 
 /// How log lines look.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]

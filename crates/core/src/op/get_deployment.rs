@@ -25,6 +25,12 @@ pub struct Outcome {
     pub partitions: PartitionConfig,
     /// What keeps the documents.
     pub store: String,
+    /// Its version.
+    pub store_version: String,
+    /// What an acknowledged change survives, in words.
+    pub durability: String,
+    /// The store's time, as the engine knows it.
+    pub now: i64,
     /// The version of the engine that answers.
     pub version: String,
 }

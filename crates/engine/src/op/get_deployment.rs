@@ -8,9 +8,13 @@ use crate::engine::{Caller, Engine, Handle};
 
 impl Handle<GetDeployment> for Engine {
     async fn handle(&self, _caller: &Caller, _args: Args) -> Result<Outcome> {
+        let info = self.store().info();
         Ok(Outcome {
             partitions: *self.partitions(),
-            store: self.store().info().kind.to_string(),
+            store: info.kind.to_string(),
+            store_version: info.version,
+            durability: info.durability,
+            now: self.now(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
         })
     }

@@ -9,6 +9,12 @@ use tracing_subscriber::EnvFilter;
 
 /// What `ff server` takes.
 #[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  ff server                                            on ./flowfabric.db, at 127.0.0.1:7171
+  ff server --store postgres://localhost/flowfabric
+  ff server --store valkey://127.0.0.1:6379 --listen 0.0.0.0:7171 --api-token-file token
+  ff server --print-config                             what would be used, without secrets")]
 pub(crate) struct Arguments {
     /// TOML file with the same keys as the flags; flags and variables are stronger.
     #[arg(long, env = "FF_CONFIG")]

@@ -1,0 +1,86 @@
+//! The tree of commands.
+
+use clap::{Parser, Subcommand};
+
+use crate::command::{
+    approve, budget, cancel, completions, doctor, events, exit_codes, explain, flow, get, lane, ls, quota, replay,
+    result, rotate_secret, server, signal, submit, tail, token, wait, worker,
+};
+use crate::target::Target;
+
+/// FlowFabric: durable execution for long-running, interruptible work.
+#[derive(Parser)]
+#[command(name = "ff", version, propagate_version = true, max_term_width = 120)]
+#[command(after_help = "\
+Examples:
+  ff server                               run a server on ./flowfabric.db
+  ff submit greet '{\"name\": \"Ada\"}'       hand in work
+  ff ls --state failed                    find what went wrong
+  ff explain ID                           ask why something does not run
+
+The server's address comes from --server, FF_SERVER or a profile. `ff help exit-codes` lists the exit codes.")]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// A command with the deployment it is for.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Targeted<T: clap::Args> {
+    #[command(flatten)]
+    pub(crate) own: T,
+    #[command(flatten)]
+    pub(crate) target: Target,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Run the server
+    Server(Box<server::Arguments>),
+    /// Submit work
+    Submit(Box<Targeted<submit::Arguments>>),
+    /// List executions, newest first
+    Ls(Box<Targeted<ls::Arguments>>),
+    /// Show an execution
+    Get(Box<Targeted<get::Arguments>>),
+    /// Say why an execution is not running
+    Explain(Box<Targeted<explain::Arguments>>),
+    /// Fetch the result of an execution
+    Result(Box<Targeted<result::Arguments>>),
+    /// Wait until executions have ended
+    Wait(Box<Targeted<wait::Arguments>>),
+    /// Follow the output of an execution while it runs
+    Tail(Box<Targeted<tail::Arguments>>),
+    /// Cancel executions
+    Cancel(Box<Targeted<cancel::Arguments>>),
+    /// Run an execution that has ended once more
+    Replay(Box<Targeted<replay::Arguments>>),
+    /// Send a signal to an execution that waits for one
+    Signal(Box<Targeted<signal::Arguments>>),
+    /// Approve what waits for a person
+    Approve(Box<Targeted<approve::Approve>>),
+    /// Reject what waits for a person
+    Reject(Box<Targeted<approve::Reject>>),
+    /// Submit, show and cancel flows
+    Flow(Box<Targeted<flow::Arguments>>),
+    /// Define budgets and see what is spent
+    Budget(Box<Targeted<budget::Arguments>>),
+    /// Define quotas and see how full they are
+    Quota(Box<Targeted<quota::Arguments>>),
+    /// Open and close lanes
+    Lane(Box<Targeted<lane::Arguments>>),
+    /// See and remove workers
+    Worker(Box<Targeted<worker::Arguments>>),
+    /// Create, list and revoke API tokens
+    Token(Box<Targeted<token::Arguments>>),
+    /// Sign waitpoint tokens with a new secret
+    RotateSecret(Box<Targeted<rotate_secret::Arguments>>),
+    /// See what happens in the deployment
+    Events(Box<Targeted<events::Arguments>>),
+    /// Examine a server
+    Doctor(Box<Targeted<doctor::Arguments>>),
+    /// Print a completion script for a shell
+    Completions(completions::Arguments),
+    /// Explain the exit codes
+    ExitCodes(exit_codes::Arguments),
+}

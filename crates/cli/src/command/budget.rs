@@ -1,0 +1,231 @@
+//! `ff budget`: what may be spent, and what is.
+
+use std::collections::BTreeMap;
+
+use ff_core::budget::{Enforcement, HardAction, SoftAction};
+use flowfabric::op::{CreateBudget, ListBudgets, ReportBudgetUsage, create_budget, list_budgets, report_budget_usage};
+use flowfabric::{BudgetStatus, Limits, ReportUsageResult};
+
+use crate::command::pages;
+use crate::failure::{Failure, Result};
+use crate::input::{self, one_of};
+use crate::output::{Cell, Colour, Style, Table};
+use crate::session::Session;
+use crate::span;
+
+/// What the command takes.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  ff budget create team-a --hard tokens=1000000 --soft tokens=800000 --reset 1d
+  ff budget get team-a
+  ff budget limits team-a --hard tokens=2000000")]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    /// Create a budget; the same definition again is the same budget
+    #[command(after_help = "\
+Examples:
+  ff budget create team-a --hard tokens=1000000 --soft tokens=800000 --reset 1d
+  ff budget create trial --hard cents=500 --on-hard fail
+  ff budget create watched --hard tokens=1000 --enforcement observe")]
+    Create(Box<Create>),
+    /// List budgets
+    #[command(
+        after_help = "Examples:\n  ff budget ls\n  ff budget ls -o json | jq -r '.items[] | select(.exhausted != []) | .name'"
+    )]
+    Ls,
+    /// Show a budget
+    #[command(after_help = "Examples:\n  ff budget get team-a\n  ff budget get team-a -o json | jq .usage")]
+    Get {
+        /// The budget
+        name: String,
+    },
+    /// Change limits; a raised limit releases what was blocked
+    #[command(after_help = "Examples:\n  ff budget limits team-a --hard tokens=2000000 --soft tokens=1500000")]
+    Limits {
+        /// The budget
+        name: String,
+        #[command(flatten)]
+        limits: LimitArguments,
+    },
+    /// Charge a budget, as an operator
+    #[command(after_help = "Examples:\n  ff budget report team-a tokens=1200 cents=3 --dedup-key invoice-17")]
+    Report {
+        /// The budget
+        name: String,
+        /// What was spent
+        #[arg(value_name = "DIMENSION=AMOUNT", value_parser = input::amount, required = true)]
+        usage: Vec<(String, i64)>,
+        /// The same key counts once
+        #[arg(long, value_name = "KEY")]
+        dedup_key: Option<String>,
+    },
+    /// Set usage back to nothing and release what was blocked
+    #[command(after_help = "Examples:\n  ff budget reset team-a")]
+    Reset {
+        /// The budget
+        name: String,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct Create {
+    /// Its name, unique in the namespace
+    name: String,
+    #[command(flatten)]
+    limits: LimitArguments,
+    /// What it is for, such as team=a
+    #[arg(long, value_name = "TYPE=ID", value_parser = input::pair)]
+    scope: Option<(String, String)>,
+    /// Whether limits bind
+    #[arg(long, value_parser = one_of!(Enforcement))]
+    enforcement: Option<Enforcement>,
+    /// What happens at a hard limit
+    #[arg(long, value_parser = one_of!(HardAction))]
+    on_hard: Option<HardAction>,
+    /// What happens past a soft limit
+    #[arg(long, value_parser = one_of!(SoftAction))]
+    on_soft: Option<SoftAction>,
+    /// Usage returns to nothing this often
+    #[arg(long, value_name = "SPAN", value_parser = span::parse)]
+    reset: Option<i64>,
+}
+
+#[derive(Debug, clap::Args)]
+struct LimitArguments {
+    /// A limit that usage never passes; may be repeated
+    #[arg(long, value_name = "DIMENSION=AMOUNT", value_parser = input::amount)]
+    hard: Vec<(String, i64)>,
+    /// A limit that is worth a warning; may be repeated
+    #[arg(long, value_name = "DIMENSION=AMOUNT", value_parser = input::amount)]
+    soft: Vec<(String, i64)>,
+}
+
+impl LimitArguments {
+    /// What is said, on top of what there is.
+    fn upon(self, mut limits: BTreeMap<String, Limits>) -> Result<BTreeMap<String, Limits>> {
+        if self.hard.is_empty() && self.soft.is_empty() {
+            return Err(
+                Failure::usage("no limit was given").advice("Give one with --hard or --soft: --hard tokens=1000.")
+            );
+        }
+        for (dimension, amount) in self.hard {
+            limits.entry(dimension).or_default().hard = amount;
+        }
+        for (dimension, amount) in self.soft {
+            limits.entry(dimension).or_default().soft = amount;
+        }
+        Ok(limits)
+    }
+}
+
+/// Does what the verb says.
+pub(crate) async fn run(session: Session, arguments: Arguments) -> Result<()> {
+    match arguments.verb {
+        Verb::Create(budget) => create(&session, *budget).await,
+        Verb::Ls => ls(&session).await,
+        Verb::Get { name } => {
+            let status = session.client.budget(&name).await?;
+            session.out.answer(&status, |style| text(std::slice::from_ref(&status), style))
+        }
+        Verb::Limits { name, limits } => {
+            // What is not named stays, also within a dimension.
+            let known = session.client.budget(&name).await?.definition.dimensions;
+            let status = session.client.set_budget_limits(&name, limits.upon(known)?).await?;
+            session.out.answer(&status, |style| text(std::slice::from_ref(&status), style))
+        }
+        Verb::Report { name, usage, dedup_key } => report(&session, name, usage, dedup_key).await,
+        Verb::Reset { name } => {
+            let answer = session.client.reset_budget(&name).await?;
+            session.out.answer(&answer, |_| {
+                let next = answer.next_reset_at.map(|at| format!(", and again at {}", span::instant(at)));
+                format!("{name} was reset at {}{}", span::instant(answer.reset_at), next.unwrap_or_default())
+            })
+        }
+    }
+}
+
+async fn create(session: &Session, budget: Create) -> Result<()> {
+    let (scope_type, scope_id) = budget.scope.unzip();
+    let args = create_budget::Args {
+        name: budget.name.clone(),
+        namespace: None,
+        scope_type,
+        scope_id,
+        dimensions: budget.limits.upon(BTreeMap::new())?,
+        enforcement: budget.enforcement,
+        on_hard: budget.on_hard,
+        on_soft: budget.on_soft,
+        reset_interval_ms: budget.reset,
+    };
+    let answer = session.client.call::<CreateBudget>(args).await?;
+    session.out.answer(&answer, |_| match answer {
+        create_budget::Outcome::Created => format!("{} is created", budget.name),
+        create_budget::Outcome::AlreadyExists => format!("{} was there before, just so", budget.name),
+    })
+}
+
+async fn ls(session: &Session) -> Result<()> {
+    let items = pages(async |cursor| {
+        let page = session.client.call::<ListBudgets>(list_budgets::Args { cursor, ..Default::default() }).await?;
+        Ok((page.items, page.next_cursor))
+    });
+    let answer = list_budgets::Outcome { items: items.await?, next_cursor: None };
+    session.out.answer(&answer, |style| text(&answer.items, style))
+}
+
+async fn report(session: &Session, name: String, usage: Vec<(String, i64)>, dedup_key: Option<String>) -> Result<()> {
+    let args = report_budget_usage::Args {
+        name: name.clone(),
+        namespace: None,
+        usage: usage.into_iter().collect(),
+        dedup_key,
+        execution_id: None,
+        fence: None,
+    };
+    let answer = session.client.call::<ReportBudgetUsage>(args).await?;
+    session.out.answer(&answer, |style| match &answer {
+        ReportUsageResult::Ok => format!("{name}: counted"),
+        ReportUsageResult::AlreadyApplied => format!("{name}: counted before, not again"),
+        ReportUsageResult::SoftBreach { dimension, current, limit } => style.paint(
+            Colour::Yellow,
+            &format!("{name}: counted, {dimension} is at {current} past its soft limit {limit}"),
+        ),
+        ReportUsageResult::HardBreach { dimension, current, limit } => {
+            style.paint(Colour::Red, &format!("{name}: {dimension} is at {current} and must not pass {limit}"))
+        }
+    })
+}
+
+fn text(budgets: &[BudgetStatus], style: Style) -> String {
+    let mut table = Table::new(["BUDGET", "DIMENSION", "USED", "SOFT", "HARD", "STATE", "BREACHES", "RESETS"]);
+    let limit = |amount: i64| Cell::maybe((amount > 0).then_some(amount));
+    for budget in budgets {
+        for (dimension, limits) in &budget.definition.dimensions {
+            let used = budget.usage.get(dimension).copied().unwrap_or(0);
+            let state = if budget.exhausted.contains(dimension) {
+                Cell::coloured("exhausted", Colour::Red)
+            } else if limits.soft > 0 && used > limits.soft {
+                Cell::coloured("warning", Colour::Yellow)
+            } else {
+                Cell::coloured("ok", Colour::Green)
+            };
+            table.row([
+                Cell::of(&budget.name),
+                Cell::of(dimension),
+                Cell::of(used),
+                limit(limits.soft),
+                limit(limits.hard),
+                state,
+                Cell::of(budget.breach_count),
+                Cell::maybe_at(budget.next_reset_at),
+            ]);
+        }
+    }
+    table.text(style, "There are no budgets.")
+}

@@ -1,0 +1,106 @@
+//! The commands, one file each.
+
+pub(crate) mod approve;
+pub(crate) mod budget;
+pub(crate) mod cancel;
+pub(crate) mod completions;
+pub(crate) mod doctor;
+pub(crate) mod events;
+pub(crate) mod exit_codes;
+pub(crate) mod explain;
+pub(crate) mod flow;
+pub(crate) mod get;
+pub(crate) mod lane;
+pub(crate) mod ls;
+pub(crate) mod quota;
+pub(crate) mod replay;
+pub(crate) mod result;
+pub(crate) mod rotate_secret;
+pub(crate) mod server;
+pub(crate) mod signal;
+pub(crate) mod submit;
+pub(crate) mod tail;
+pub(crate) mod token;
+pub(crate) mod wait;
+pub(crate) mod worker;
+
+use std::process::ExitCode;
+
+use crate::arguments::{Command, Targeted};
+use crate::failure::{Failure, Result};
+use crate::session::Session;
+
+/// Runs a command to its exit code.
+pub(crate) fn run(command: Command) -> ExitCode {
+    match command {
+        Command::Server(arguments) => server::run(*arguments),
+        Command::Completions(arguments) => completions::run(arguments),
+        Command::ExitCodes(_) => exit_codes::run(),
+        Command::Submit(it) => connected(*it, submit::run),
+        Command::Ls(it) => connected(*it, ls::run),
+        Command::Get(it) => connected(*it, get::run),
+        Command::Explain(it) => connected(*it, explain::run),
+        Command::Result(it) => connected(*it, result::run),
+        Command::Wait(it) => connected(*it, wait::run),
+        Command::Tail(it) => connected(*it, tail::run),
+        Command::Cancel(it) => connected(*it, cancel::run),
+        Command::Replay(it) => connected(*it, replay::run),
+        Command::Signal(it) => connected(*it, signal::run),
+        Command::Approve(it) => connected(*it, approve::approve),
+        Command::Reject(it) => connected(*it, approve::reject),
+        Command::Flow(it) => connected(*it, flow::run),
+        Command::Budget(it) => connected(*it, budget::run),
+        Command::Quota(it) => connected(*it, quota::run),
+        Command::Lane(it) => connected(*it, lane::run),
+        Command::Worker(it) => connected(*it, worker::run),
+        Command::Token(it) => connected(*it, token::run),
+        Command::RotateSecret(it) => connected(*it, rotate_secret::run),
+        Command::Events(it) => connected(*it, events::run),
+        Command::Doctor(it) => doctor::run(*it),
+    }
+}
+
+/// Runs a command that needs a deployment.
+fn connected<T: clap::Args>(command: Targeted<T>, run: impl AsyncFnOnce(Session, T) -> Result<()>) -> ExitCode {
+    let Targeted { own, target } = command;
+    let ended = in_runtime(async {
+        let session = Session::open(&target).await?;
+        let client = session.client.clone();
+        let ended = run(session, own).await;
+        // An engine in this process finishes what it began.
+        client.close().await;
+        ended
+    });
+    conclude(ended, &target)
+}
+
+fn in_runtime<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::new(1, "internal", format!("no runtime: {error}")))?;
+    runtime.block_on(work)
+}
+
+/// Says what went wrong, if something did, and ends.
+fn conclude(ended: Result<()>, target: &crate::target::Target) -> ExitCode {
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            target.output().failure(&failure);
+            ExitCode::from(failure.exit_code)
+        }
+    }
+}
+
+/// Everything of a list that comes in pages.
+async fn pages<T>(fetch: impl AsyncFn(Option<String>) -> Result<(Vec<T>, Option<String>)>) -> Result<Vec<T>> {
+    let mut all = Vec::new();
+    let mut cursor = None;
+    loop {
+        let (items, next) = fetch(cursor).await?;
+        all.extend(items);
+        match next {
+            Some(next) => cursor = Some(next),
+            None => return Ok(all),
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! budget, quota, lane, worker, token, rotate-secret, doctor, completions.
+
+use crate::support::{Transcript, connected, run};
+use crate::work;
+
+#[test]
+fn budgets_are_defined_charged_and_reset() {
+    let mut it = Transcript::new("budget");
+    it.both(&["budget", "ls"]);
+    it.ff(&["budget", "create", "team-a", "--hard", "tokens=100", "--soft", "tokens=80", "--reset", "1d"]);
+    it.ff(&[
+        "budget",
+        "create",
+        "team-a",
+        "--hard",
+        "tokens=100",
+        "--soft",
+        "tokens=80",
+        "--reset",
+        "1d",
+        "-o",
+        "json",
+    ]);
+    it.ff(&["budget", "create", "team-a", "--hard", "tokens=5"]);
+    it.ff(&["budget", "create", "team-b"]);
+    it.ff(&["budget", "report", "team-a", "tokens=60", "--dedup-key", "k"]);
+    it.ff(&["budget", "report", "team-a", "tokens=60", "--dedup-key", "k"]);
+    it.ff(&["budget", "report", "team-a", "tokens=30"]);
+    it.both(&["budget", "report", "team-a", "tokens=30"]);
+    it.both(&["budget", "get", "team-a"]);
+    it.both(&["budget", "limits", "team-a", "--hard", "tokens=200"]);
+    it.both(&["budget", "reset", "team-a"]);
+    it.both(&["budget", "ls"]);
+    it.finish("budget");
+}
+
+#[test]
+fn quotas_are_defined_and_shown() {
+    let mut it = Transcript::new("quota");
+    it.both(&["quota", "ls"]);
+    it.ff(&["quota", "create", "api", "--requests", "60", "--concurrent", "4", "--jitter", "200ms"]);
+    it.ff(&["quota", "create", "api", "--requests", "60", "--concurrent", "4", "--jitter", "200ms", "-o", "json"]);
+    it.ff(&["quota", "create", "api"]);
+    it.both(&["quota", "get", "api"]);
+    it.both(&["quota", "ls"]);
+    it.finish("quota");
+}
+
+#[test]
+fn lanes_are_opened_and_closed() {
+    let mut it = Transcript::new("lane");
+    it.both(&["lane", "ls"]);
+    it.both(&["lane", "pause", "gpu", "--reason", "driver update"]);
+    it.both(&["lane", "resume", "gpu"]);
+    it.both(&["lane", "drain", "gpu"]);
+    it.both(&["lane", "disable", "gpu", "--reason", "sold"]);
+    it.ff(&["submit", "greet", "--lane", "gpu"]);
+    it.both(&["lane", "ls"]);
+    it.finish("lane");
+}
+
+#[test]
+fn workers_are_listed_and_removed() {
+    let mut it = Transcript::new("worker");
+    it.both(&["worker", "ls"]);
+    work::register("worker", "worker-1");
+    it.both(&["worker", "ls", "--lane", "gpu"]);
+    it.both(&["worker", "rm", "worker-1"]);
+    it.finish("worker");
+}
+
+#[test]
+fn tokens_are_created_listed_and_revoked() {
+    // Tokens belong to the deployment: this test alone makes some.
+    let mut it = Transcript::new("token");
+    it.both(&["token", "ls"]);
+    let secret = it.ff(&["token", "create", "ci", "--role", "submitter", "--expires", "30d"]);
+    it.ff(&["token", "create", "root", "--role", "admin", "--everywhere", "-o", "json"]);
+    it.ff(&["token", "create", "root", "--role", "owner"]);
+    let mut as_ci = |arguments: &[&str]| it.ff(&[arguments, &["--token", "CI-TOKEN"]].concat());
+    as_ci(&["ls"]);
+    let with = |arguments: &[&str]| run(connected("token", &[arguments, &["--token", &secret]].concat()), "");
+    assert_eq!(with(&["submit", "greet"]).code, 0);
+    let refused = with(&["lane", "pause", "x"]);
+    assert_eq!(refused.code, 8, "{refused:?}");
+    assert!(refused.stderr.contains("stronger role"), "{refused:?}");
+    it.both(&["token", "ls"]);
+    it.both(&["token", "revoke", "ci"]);
+    it.ff(&["token", "revoke", "nobody"]);
+    it.finish("token");
+}
+
+#[test]
+fn the_secret_of_waitpoint_tokens_is_rotated() {
+    let mut it = Transcript::new("rotate");
+    let secret = "ab".repeat(32);
+    it.ff_with(&["rotate-secret", "--kid", "k2", "--secret-file", "-"], &secret);
+    it.ff_with(&["rotate-secret", "--kid", "k2", "--secret-file", "-", "-o", "json"], &secret);
+    it.ff(&["rotate-secret", "--kid", "k2"]);
+    it.ff(&["rotate-secret", "--kid", "k3", "--grace", "1h"]);
+    it.ff_with(&["rotate-secret", "--kid", "k4", "--secret-file", "-"], "xyz");
+    it.finish("rotate_secret");
+}
+
+#[test]
+fn the_doctor_examines_a_server() {
+    let mut it = Transcript::new("doctor");
+    it.both(&["doctor"]);
+    it.ff(&["doctor", "--strict"]);
+    it.finish("doctor");
+}
+
+#[test]
+fn completions_know_every_command() {
+    for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
+        let ended = run(connected("", &["completions", shell]), "");
+        assert_eq!(ended.code, 0);
+        for word in ["rotate-secret", "approve", "budget", "idempotency-key"] {
+            assert!(ended.stdout.contains(word), "{shell} does not know {word}");
+        }
+    }
+}

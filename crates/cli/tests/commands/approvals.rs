@@ -1,0 +1,58 @@
+//! signal, approve, reject.
+
+use crate::support::{Transcript, connected, run};
+use crate::work;
+
+fn submit(namespace: &str, kind: &str) -> String {
+    let ended = run(connected(namespace, &["submit", kind]), "");
+    assert_eq!(ended.code, 0, "{ended:?}");
+    ended.stdout.trim().to_owned()
+}
+
+#[test]
+fn what_waits_for_a_person_is_listed_and_decided() {
+    let mut it = Transcript::new("approve");
+    it.both(&["approve", "--list"]);
+    let deploy = submit("approve", "deploy");
+    work::ask("approve", &["approve", "reject"], "deploy to production?");
+    it.both(&["approve", "--list"]);
+    it.ff_with(&["approve", &deploy], "n\n");
+    it.ff(&["approve", &deploy]);
+    it.ff_with(&["approve"], "1\ny\n");
+    it.ff(&["approve", &deploy, "--yes"]);
+    submit("approve", "deploy");
+    // The approved one is first in the queue.
+    work::complete("approve", "1");
+    work::ask("approve", &["approve", "reject"], "really?");
+    it.ff_with(&["reject"], "7\n");
+    it.ff_with(&["reject"], "\n");
+    it.ff(&["reject", "-o", "json"]);
+    it.finish("approve");
+}
+
+#[test]
+fn decisions_are_sent_for_programs() {
+    let mut it = Transcript::new("decide");
+    let first = submit("decide", "deploy");
+    work::ask("decide", &["approve"], "");
+    let payload = "{\"comment\": \"fine\"}";
+    it.ff(&["reject", &first, "--yes"]);
+    it.ff(&["approve", &first, "--yes", "--payload", payload, "--as", "ada", "-o", "json"]);
+    work::complete("decide", "1");
+    let second = submit("decide", "deploy");
+    work::ask("decide", &["approve", "reject"], "");
+    it.ff(&["reject", &second, "--yes", "-o", "json"]);
+    it.finish("decide");
+}
+
+#[test]
+fn signals_reach_what_waits_for_them() {
+    let mut it = Transcript::new("signal");
+    let id = submit("signal", "call");
+    it.ff(&["signal", &id, "answer"]);
+    work::ask("signal", &["answer"], "");
+    it.both(&["signal", &id, "other"]);
+    it.ff(&["signal", &id, "answer", "{\"status\": 200}", "--idempotency-key", "k", "--source", "ada"]);
+    it.ff(&["signal", &id, "answer", "-o", "json"]);
+    it.finish("signal");
+}

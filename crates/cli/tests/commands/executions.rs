@@ -1,0 +1,103 @@
+//! submit, ls, get, explain, result, wait, cancel, replay.
+
+use crate::support::{Transcript, connected, run};
+use crate::work;
+
+#[test]
+fn work_is_submitted_from_an_argument_a_file_or_standard_input() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("job.json");
+    std::fs::write(&file, "{\"from\": \"file\"}\n").unwrap();
+    let file = format!("@{}", file.display());
+    let mut it = Transcript::new("submit");
+    it.both(&["submit", "greet", "{\"name\": \"Ada\"}"]);
+    it.ff_with(&["submit", "greet", "-", "--lane", "gpu", "--priority", "7", "--tag", "team=a"], "[1, 2]");
+    it.ff(&["submit", "greet", "1", "--idempotency-key", "k"]);
+    it.ff(&["submit", "greet", "1", "--idempotency-key", "k"]);
+    it.ff(&["submit", "greet", "2", "--idempotency-key", "k"]);
+    it.ff_with(&["submit", "greet", "--each", "-"], "\"a\"\n\n\"b\"\n");
+    it.ff_with(&["submit", "greet", "--each", "-", "-o", "json"], "\"c\"\n");
+    let from_file = run(connected("submit", &["submit", "greet", &file]), "");
+    assert_eq!(from_file.code, 0, "{from_file:?}");
+    let task = work::hold("submit");
+    assert_eq!(&task.input.unwrap().bytes[..], b"{\"name\": \"Ada\"}");
+    it.finish("submit");
+}
+
+#[test]
+fn waiting_submissions_print_their_result() {
+    let mut it = Transcript::new("submit-wait");
+    for format in [&[][..], &["-o", "json"]] {
+        let worker = std::thread::spawn(|| work::complete("submit-wait", "{\"text\": \"Hello Ada\"}"));
+        it.ff(&[&["submit", "greet", "\"Ada\"", "--wait"], format].concat());
+        worker.join().unwrap();
+    }
+    let worker = std::thread::spawn(|| work::fail("submit-wait", "no such person"));
+    it.ff(&["submit", "greet", "--wait", "--policy", "{\"retry\": {\"max_retries\": 0}}"]);
+    worker.join().unwrap();
+    it.finish("submit_wait");
+}
+
+#[test]
+fn executions_are_listed_with_filters_and_pages() {
+    let mut it = Transcript::new("ls");
+    it.both(&["ls"]);
+    for (kind, lane) in [("a", "default"), ("b", "gpu"), ("c", "default")] {
+        run(connected("ls", &["submit", kind, "--lane", lane, "--tag", &format!("letter={kind}")]), "");
+    }
+    work::complete("ls", "1");
+    it.both(&["ls"]);
+    it.ff(&["ls", "--state", "completed"]);
+    it.ff(&["ls", "--tag", "letter=b", "--since", "1h"]);
+    it.ff(&["ls", "--kind", "nothing"]);
+    it.ff(&["ls", "--state", "done"]);
+    it.ff(&["ls", "--all", "--lane", "gpu"]);
+    let page = run(connected("ls", &["ls", "--limit", "2", "-o", "json"]), "").json();
+    let cursor = page["next_cursor"].as_str().unwrap();
+    let rest = run(connected("ls", &["ls", "--cursor", cursor, "-o", "json"]), "").json();
+    assert_eq!(rest["items"].as_array().unwrap().len(), 1);
+    it.finish("ls");
+}
+
+#[test]
+fn an_execution_is_shown_through_its_life() {
+    let mut it = Transcript::new("get");
+    let once = "{\"retry\": {\"max_retries\": 0}}";
+    let id =
+        it.ff(&["submit", "greet", "1", "--tag", "team=a", "--require", "cuda", "--budget", "b", "--policy", once]);
+    it.both(&["get", &id]);
+    it.both(&["explain", &id]);
+    it.both(&["result", &id]);
+    it.ff(&["cancel", &id, "--reason", "changed my mind"]);
+    it.ff(&["cancel", &id, "-o", "json"]);
+    it.both(&["get", &id]);
+    let id = it.ff(&["submit", "greet", "--policy", once]);
+    work::fail("get", "the sky is falling");
+    it.ff(&["get", &id]);
+    it.both(&["get", &id, "--attempts"]);
+    it.ff(&["replay", &id]);
+    it.ff(&["replay", &id]);
+    work::complete("get", "\"better\"");
+    it.ff(&["replay", &id, "-o", "json"]);
+    work::complete("get", "\"best\"");
+    it.ff(&["result", &id, "--wait", "-o", "json"]);
+    it.finish("get");
+}
+
+#[test]
+fn results_and_ends_are_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("out");
+    let mut it = Transcript::new("wait");
+    let first = it.ff(&["submit", "greet"]);
+    work::complete("wait", "{\"n\": 1.00}");
+    it.both(&["wait", &first]);
+    it.both(&["result", &first]);
+    let written = run(connected("wait", &["result", &first, "--out", file.to_str().unwrap()]), "");
+    assert_eq!((written.code, std::fs::read(&file).unwrap().as_slice()), (0, &b"{\"n\": 1.00}"[..]));
+    let second = it.ff(&["submit", "greet", "--policy", "{\"retry\": {\"max_retries\": 0}}"]);
+    it.both(&["wait", &first, &second, "--timeout", "10ms"]);
+    work::fail("wait", "broken");
+    it.ff(&["wait", &first, &second, "--timeout", "1m"]);
+    it.finish("wait");
+}
