@@ -3,8 +3,8 @@
 use clap::{Parser, Subcommand};
 
 use crate::command::{
-    approve, budget, cancel, completions, doctor, events, exit_codes, explain, flow, get, lane, ls, quota, replay,
-    result, rotate_secret, server, signal, submit, tail, token, wait, worker,
+    approve, budget, call, cancel, completions, doctor, events, exit_codes, explain, flow, get, lane, ls, quota,
+    replay, result, rotate_secret, server, signal, submit, tail, token, wait, worker,
 };
 use crate::target::Target;
 
@@ -77,8 +77,10 @@ pub(crate) enum Command {
     RotateSecret(Box<Targeted<rotate_secret::Arguments>>),
     /// See what happens in the deployment
     Events(Box<Targeted<events::Arguments>>),
-    /// Examine a server
+    /// Examine a store or a server
     Doctor(Box<Targeted<doctor::Arguments>>),
+    /// Call any operation of the API by its name
+    Call(Box<Targeted<call::Arguments>>),
     /// Print a completion script for a shell
     Completions(completions::Arguments),
     /// Explain the exit codes

@@ -6,6 +6,9 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::output::Output;
 
+/// How often it moves.
+const TICK: Duration = Duration::from_millis(120);
+
 /// A spinner with a message; gone when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Spinner(ProgressBar);
@@ -14,7 +17,7 @@ impl Spinner {
     pub(crate) fn start(out: &Output, message: impl Into<String>) -> Self {
         let bar = ProgressBar::with_draw_target(None, target(out)).with_message(message.into());
         bar.set_style(style("{spinner} {msg} {elapsed}"));
-        bar.enable_steady_tick(Duration::from_millis(120));
+        bar.enable_steady_tick(TICK);
         Self(bar)
     }
 }
@@ -33,7 +36,8 @@ impl Bar {
     pub(crate) fn start(out: &Output, total: usize, message: impl Into<String>) -> Self {
         let total = u64::try_from(total).unwrap_or(u64::MAX);
         let bar = ProgressBar::with_draw_target(Some(total), target(out)).with_message(message.into());
-        bar.set_style(style("{msg} {bar:30} {pos}/{len} {per_sec} {eta}"));
+        bar.set_style(style("{spinner} {msg} {bar:30} {pos}/{len} {elapsed}"));
+        bar.enable_steady_tick(TICK);
         Self(bar)
     }
 

@@ -47,11 +47,15 @@ impl Session {
     }
 }
 
+/// Whether an address names a server, and not a store.
+pub(crate) fn is_server(address: &str) -> bool {
+    address.starts_with("http://") || address.starts_with("https://")
+}
+
 async fn connect(destination: &Destination, retry: RetryPolicy) -> Result<Client> {
     let mut builder = Client::builder(&destination.server).retry(retry);
     // A store has a password of its own, in its address.
-    let is_server = destination.server.starts_with("http://") || destination.server.starts_with("https://");
-    if let Some(token) = destination.token.as_ref().filter(|_| is_server) {
+    if let Some(token) = destination.token.as_ref().filter(|_| is_server(&destination.server)) {
         builder = builder.token(&token.0);
     }
     if let Some(namespace) = &destination.namespace {

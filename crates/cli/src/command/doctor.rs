@@ -1,16 +1,16 @@
-//! `ff doctor`: examines a server. Changes nothing there.
+//! `ff doctor`: examines a store or a server. Changes nothing there.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use flowfabric::op::{GetDeployment, get_deployment};
-use flowfabric::{Deployment, PartitionConfig};
+use flowfabric::{Deployment, PartitionConfig, SdkError};
 use serde::Serialize;
 
 use crate::arguments::Targeted;
 use crate::failure::{self, Failure, Result};
 use crate::output::{Cell, Colour, Fields, Style, one_line};
-use crate::session::Session;
+use crate::session::{Session, is_server};
 use crate::span;
 use crate::target::Target;
 
@@ -24,9 +24,11 @@ const CLOCK_OFFSET_MAX_MS: i64 = 1_000;
 #[command(after_help = "\
 Examples:
   ff doctor                             the server of --server, FF_SERVER or the profile
-  ff doctor https://flowfabric.example.com --strict")]
+  ff doctor sqlite://./flowfabric.db
+  ff doctor valkey://127.0.0.1:6379
+  ff doctor postgres://localhost/flowfabric --strict")]
 pub(crate) struct Arguments {
-    /// The server [default: that of --server, FF_SERVER or the profile]
+    /// A store or a server [default: the server of --server, FF_SERVER or the profile]
     #[arg(value_name = "URL")]
     address: Option<String>,
     /// Exit code 12 when there are warnings
@@ -58,14 +60,27 @@ pub(crate) fn run(command: Targeted<Arguments>) -> ExitCode {
 }
 
 async fn examine(target: &Target, strict: bool) -> Result<()> {
+    let out = target.output();
     let address = target.destination()?.server;
-    if !address.starts_with("http://") && !address.starts_with("https://") {
-        return Err(Failure::usage("this is no address of a server").advice("Give http://HOST:PORT."));
-    }
-    let session = Session::open(target).await?;
-    let report = server(&session).await?;
-    session.out.answer(&report, |style| text(&report, style))?;
-    if strict && !report.warnings.is_empty() { Err(Failure::silent(failure::WARNINGS)) } else { Ok(()) }
+    let warnings = if is_server(&address) {
+        let report = server(&Session::open(target).await?).await?;
+        out.answer(&report, |style| text(&report, style))?;
+        report.warnings
+    } else {
+        let found = ff_stores::examine(&address).await.map_err(|error| SdkError::from(ff_core::Error::from(error)))?;
+        out.answer(&found, |style| paint(&found.to_string(), style))?;
+        found.warnings
+    };
+    if strict && !warnings.is_empty() { Err(Failure::silent(failure::WARNINGS)) } else { Ok(()) }
+}
+
+/// Warnings stand out.
+fn paint(text: &str, style: Style) -> String {
+    let line = |line: &str| match line.starts_with("warning") {
+        true => style.paint(Colour::Yellow, &one_line(line)),
+        false => one_line(line),
+    };
+    text.lines().map(line).collect::<Vec<_>>().join("\n")
 }
 
 async fn server(session: &Session) -> Result<ServerReport> {

@@ -2,6 +2,7 @@
 
 pub(crate) mod approve;
 pub(crate) mod budget;
+pub(crate) mod call;
 pub(crate) mod cancel;
 pub(crate) mod completions;
 pub(crate) mod doctor;
@@ -48,7 +49,11 @@ pub(crate) fn run(command: Command) -> ExitCode {
         Command::Signal(it) => connected(*it, signal::run),
         Command::Approve(it) => connected(*it, approve::approve),
         Command::Reject(it) => connected(*it, approve::reject),
-        Command::Flow(it) => connected(*it, flow::run),
+        Command::Flow(it) => match it.own.check() {
+            // Looking for mistakes needs no deployment.
+            Some(file) => conclude(flow::check(&it.target.output(), file), &it.target),
+            None => connected(*it, flow::run),
+        },
         Command::Budget(it) => connected(*it, budget::run),
         Command::Quota(it) => connected(*it, quota::run),
         Command::Lane(it) => connected(*it, lane::run),
@@ -56,6 +61,10 @@ pub(crate) fn run(command: Command) -> ExitCode {
         Command::Token(it) => connected(*it, token::run),
         Command::RotateSecret(it) => connected(*it, rotate_secret::run),
         Command::Events(it) => connected(*it, events::run),
+        Command::Call(it) => match it.own.lists() {
+            true => conclude(call::list(&it.target.output()), &it.target),
+            false => connected(*it, call::run),
+        },
         Command::Doctor(it) => doctor::run(*it),
     }
 }

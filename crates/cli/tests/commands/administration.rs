@@ -1,6 +1,6 @@
-//! budget, quota, lane, worker, token, rotate-secret, doctor, completions.
+//! budget, quota, lane, worker, token, rotate-secret, doctor, call, completions.
 
-use crate::support::{Transcript, connected, run};
+use crate::support::{Transcript, command, connected, run};
 use crate::work;
 
 #[test]
@@ -108,6 +108,39 @@ fn the_doctor_examines_a_server() {
     it.both(&["doctor"]);
     it.ff(&["doctor", "--strict"]);
     it.finish("doctor");
+}
+
+#[test]
+fn the_doctor_examines_a_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut it = Transcript::new("doctor").within(folder.path());
+    it.both(&["doctor", "sqlite://./ff.db"]);
+    let submitted =
+        run(command(&["submit", "greet", "--server", &format!("sqlite://{}/ff.db", folder.path().display())]), "");
+    assert_eq!(submitted.code, 0, "{submitted:?}");
+    it.ff(&["doctor", "sqlite://./ff.db", "--strict"]);
+    it.both(&["doctor", "memory://", "--strict"]);
+    it.ff(&["doctor", "mysql://user:canary@host"]);
+    it.ff(&["doctor", "valkey://127.0.0.1:1"]);
+    it.finish("doctor_store");
+}
+
+#[test]
+fn any_operation_is_called_by_its_name() {
+    let mut it = Transcript::new("call");
+    let id = it.ff(&["submit", "greet"]);
+    it.both(&["call", "hold_execution", &format!("{{\"execution_id\": \"{id}\", \"reason\": \"not now\"}}")]);
+    it.ff(&["explain", &id]);
+    it.ff_with(&["call", "release_execution", "-"], &format!("{{\"execution_id\": \"{id}\"}}"));
+    it.ff(&["call", "get_state", "{\"execution\": 1}"]);
+    it.ff(&["call", "get_weather"]);
+    it.ff(&["call", "get_state", "{"]);
+    it.finish("call");
+    let listed = run(connected("call", &["call", "--list"]), "").stdout;
+    assert!(
+        listed.contains("change_priority") && listed.contains("/v1/executions/{execution_id}/priority"),
+        "{listed}"
+    );
 }
 
 #[test]

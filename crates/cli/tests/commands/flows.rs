@@ -39,6 +39,13 @@ fn a_graph_is_submitted_shown_and_cancelled() {
 }
 
 #[test]
+fn a_file_is_checked_without_a_server() {
+    let mut command = connected("flow-check", &["flow", "submit", "-", "--check", "-o", "json"]);
+    command.env("FF_SERVER", "http://127.0.0.1:1");
+    assert_eq!(run(command, YAML).json(), serde_json::json!({ "nodes": 4, "edges": 4 }));
+}
+
+#[test]
 fn a_file_is_read_by_its_name() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("flow.yaml");

@@ -1,6 +1,7 @@
 //! What every command says about itself.
 
 use std::path::Path;
+use std::sync::LazyLock;
 
 use crate::support::{Transcript, command, run};
 
@@ -23,7 +24,7 @@ fn listed(help: &str) -> Vec<String> {
 }
 
 /// Every command with its help text.
-fn all() -> Vec<(Vec<String>, String)> {
+static ALL: LazyLock<Vec<(Vec<String>, String)>> = LazyLock::new(|| {
     let mut found = Vec::new();
     let mut open = vec![Vec::new()];
     while let Some(path) = open.pop() {
@@ -34,18 +35,17 @@ fn all() -> Vec<(Vec<String>, String)> {
         found.push((path, text));
     }
     found
-}
+});
 
 /// The commands that do something, without those that only group others.
 pub(crate) fn leaves() -> Vec<String> {
-    all().into_iter().filter(|(_, help)| listed(help).is_empty()).map(|(path, _)| path.join(" ")).collect()
+    ALL.iter().filter(|(_, help)| listed(help).is_empty()).map(|(path, _)| path.join(" ")).collect()
 }
 
 #[test]
 fn every_help_text_has_an_example() {
-    let all = all();
-    assert!(all.len() > 40, "{} commands", all.len());
-    for (path, text) in all {
+    assert!(ALL.len() > 40, "{} commands", ALL.len());
+    for (path, text) in ALL.iter() {
         let example = text.lines().skip_while(|line| !line.starts_with("Examples:")).nth(1).unwrap_or_default();
         let expected = format!("  ff {}", path.first().map(String::as_str).unwrap_or_default());
         let found = example.starts_with(&expected) || text.contains(&format!("\n{expected}"));

@@ -48,6 +48,8 @@ const COMMANDS: &[(&[&str], i32)] = &[
     (&["rotate-secret", "--kid", "mistake"], 0),
     (&["events"], 0),
     (&["events", "--execution", ID], 3),
+    (&["call", "list_lanes"], 0),
+    (&["call", "get_execution", "{\"execution_id\": \"0000-0197f0a2-5b5e-7c3a-9d0e-5f8a4c1b2d3e\"}"], 3),
     (&["doctor"], 0),
 ];
 

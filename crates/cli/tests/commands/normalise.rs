@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 /// Values of these names differ from run to run.
-const RANDOM_STRINGS: [&str; 7] = ["cursor", "next_cursor", "event_id", "fingerprint", "secret", "address", "source"];
+const RANDOM_STRINGS: [&str; 9] =
+    ["version", "store_version", "cursor", "next_cursor", "event_id", "fingerprint", "secret", "address", "source"];
 const RANDOM_NUMBERS: [&str; 2] = ["round_trip_us", "clock_offset_ms"];
 
 /// The text with everything replaced that a run decides.
@@ -83,7 +84,7 @@ fn spans(line: &str) -> String {
             line = format!("{head}{before}<span>{after}");
         }
     }
-    for before in ["round trip", "clock ", "server ", "took "] {
+    for before in ["round trip", "clock ", "server ", "took ", "version ", "setting      page_count"] {
         if line.starts_with(before) {
             line = format!("{before} <varies>");
         }

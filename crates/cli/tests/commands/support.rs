@@ -1,6 +1,7 @@
 //! One server for the whole binary, and the command as a process of its own.
 
 use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{LazyLock, mpsc};
 use std::time::Duration;
@@ -97,11 +98,17 @@ pub(crate) fn run(mut command: Command, input: &str) -> Ended {
 pub(crate) struct Transcript {
     pub(crate) namespace: &'static str,
     text: String,
+    folder: Option<PathBuf>,
 }
 
 impl Transcript {
     pub(crate) fn new(namespace: &'static str) -> Self {
-        Self { namespace, text: String::new() }
+        Self { namespace, text: String::new(), folder: None }
+    }
+
+    /// The same with commands that run in a folder.
+    pub(crate) fn within(self, folder: &Path) -> Self {
+        Self { folder: Some(folder.to_owned()), ..self }
     }
 
     /// Runs a command and writes down what it said; answers with its standard output.
@@ -119,7 +126,11 @@ impl Transcript {
 
     /// The same with something on standard input.
     pub(crate) fn ff_with(&mut self, arguments: &[&str], input: &str) -> String {
-        let ended = run(connected(self.namespace, arguments), input);
+        let mut command = connected(self.namespace, arguments);
+        if let Some(folder) = &self.folder {
+            command.current_dir(folder);
+        }
+        let ended = run(command, input);
         self.text.push_str("$ ff");
         for argument in arguments {
             let plain = argument.chars().all(|c| c.is_ascii_alphanumeric() || "-_=.@:/*".contains(c));

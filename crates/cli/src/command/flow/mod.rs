@@ -9,7 +9,7 @@ use flowfabric::{CancelFlowPolicy, CancelFlowResult, FlowId, FlowView, GraphView
 use crate::failure::Result;
 use crate::flow_file;
 use crate::input::{Source, one_of};
-use crate::output::{Cell, Style, Table, flow_state};
+use crate::output::{Cell, Output, Style, Table, flow_state};
 use crate::progress::Spinner;
 use crate::session::Session;
 use crate::watch::{self, View, Watch};
@@ -68,7 +68,7 @@ struct Submit {
     /// The same key means the same flow
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
-    /// Look for mistakes and submit nothing
+    /// Look for mistakes and submit nothing; needs no server
     #[arg(long)]
     check: bool,
 }
@@ -119,6 +119,24 @@ struct Cancel {
     wait: bool,
 }
 
+impl Arguments {
+    /// The file to look for mistakes in, if that is all there is to do.
+    pub(crate) fn check(&self) -> Option<&Source> {
+        match &self.verb {
+            Verb::Submit(submit) if submit.check => Some(&submit.file),
+            _ => None,
+        }
+    }
+}
+
+/// Looks for mistakes in a file.
+pub(crate) fn check(out: &Output, file: &Source) -> Result<()> {
+    let args = flow_file::read(file)?;
+    let answer = serde_json::json!({ "nodes": args.nodes.len(), "edges": args.edges.len() });
+    let text = format!("{} nodes and {} edges, no mistakes found", args.nodes.len(), args.edges.len());
+    out.answer(&answer, |_| text)
+}
+
 /// Does what the verb says.
 pub(crate) async fn run(session: Session, arguments: Arguments) -> Result<()> {
     match arguments.verb {
@@ -131,11 +149,6 @@ pub(crate) async fn run(session: Session, arguments: Arguments) -> Result<()> {
 
 async fn submit(session: &Session, arguments: Submit) -> Result<()> {
     let mut args = flow_file::read(&arguments.file)?;
-    if arguments.check {
-        let answer = serde_json::json!({ "nodes": args.nodes.len(), "edges": args.edges.len() });
-        let text = format!("{} nodes and {} edges, no mistakes found", args.nodes.len(), args.edges.len());
-        return session.out.answer(&answer, |_| text);
-    }
     args.idempotency_key = arguments.key;
     let answer = session.client.call::<CreateFlow>(args).await?;
     let (create_flow::Outcome::Created { flow_id, .. } | create_flow::Outcome::AlreadyExists { flow_id, .. }) = &answer;
