@@ -153,8 +153,13 @@ impl Engine {
                     for (lease_id, result) in self.try_candidates(ask, trying, &budgets).await {
                         match result {
                             Ok(Some(one)) => taken.push(one),
-                            // Known not to have been applied: the id may name another lease.
-                            Ok(None) => free.push(lease_id),
+                            // Known not to have been applied: the id may name another lease. If a budget refused it
+                            // and was reset meanwhile, it is back in its queue, and what was read of the budget is
+                            // old: going on with that would park it and let it in again without end.
+                            Ok(None) => {
+                                free.push(lease_id);
+                                budgets = BudgetsRead::default();
+                            }
                             // Unknown: the caller repeats with the same ids and finds out.
                             Err(error) => failed = Some(error),
                         }

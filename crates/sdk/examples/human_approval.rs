@@ -1,0 +1,55 @@
+//! A deploy waits for a person, holding no worker while it does. `cargo run --example human_approval -- [URL]`
+//!
+//! Who has the waitpoint's token may approve, from anywhere: the example prints the HTTP call that would do it.
+
+use flowfabric::op::{GetWaitpointToken, get_waitpoint_token};
+use flowfabric::{
+    Client, StreamEvent, SuspendReason, SuspendRequest, TaskContext, TaskError, TimeoutBehavior, WorkerConfig,
+    WorkerRuntime,
+};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Decision {
+    approved: bool,
+    by: String,
+}
+
+async fn deploy(context: TaskContext, version: String) -> Result<String, TaskError> {
+    // The function is called again when the signal has come; what it decided before is behind it.
+    let Some(signal) = context.resume_signals().first() else {
+        let request = SuspendRequest::for_signal("decision", SuspendReason::Approval)
+            .detail(format!("deploy {version} to production?"))
+            .timeout(Duration::from_secs(3600), TimeoutBehavior::Fail);
+        context.suspend(request).await?;
+        return Err(TaskError::new("nobody can have decided yet"));
+    };
+    let decision: Decision = serde_json::from_slice(signal.payload.as_deref().unwrap_or(b"null"))?;
+    match decision {
+        Decision { approved: true, by } => Ok(format!("{version} deployed, approved by {by}")),
+        Decision { approved: false, by } => Err(TaskError::new(format!("refused by {by}")).category("refused")),
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let url = std::env::args().nth(1).unwrap_or_else(|| "memory://".into());
+    let client = Client::connect(&url).await?.in_namespace("human-approval");
+    let worker = WorkerRuntime::new(WorkerConfig::new("deployer")).register("deploy", deploy).start(&client).await?;
+    let execution = client.submit("deploy").input("v1.2.3").never_retry(["refused"]).send().await?;
+
+    // The person's side: wait until somebody is asked, fetch the token, decide.
+    let mut tail = execution.tail();
+    while !matches!(tail.next().await.ok_or("it ended too early")??, StreamEvent::Paused { .. }) {}
+    let waitpoint = execution.pending_waitpoints().await?.pop().ok_or("nothing to approve")?;
+    let args = get_waitpoint_token::Args { execution_id: execution.id(), waitpoint_id: waitpoint.waitpoint_id };
+    let token = client.call::<GetWaitpointToken>(args).await?.token;
+    println!("waiting for approval; anybody with the token could now call");
+    println!("  POST /v1/executions/{}/signal  {{\"waitpoint_id\": ..., \"token\": ...}}", execution.id());
+    let decision = Decision { approved: true, by: "ada".into() };
+    let signal = execution.signal("decision").waitpoint(waitpoint.waitpoint_id, token).payload(&decision);
+    println!("{:?}", signal.source("person", "ada").send().await?);
+    println!("{}", execution.result::<String>().await?);
+    Ok(worker.stop().await?)
+}

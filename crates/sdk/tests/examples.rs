@@ -1,0 +1,72 @@
+//! Every example runs with one command, on the embedded store, and says what it should.
+
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// Longer than an example may take, its build included.
+const PATIENCE: Duration = Duration::from_secs(240);
+
+/// Runs an example on a fresh file; its output must have this line.
+fn run(example: &str, line: &str) {
+    let directory = tempfile::tempdir().unwrap();
+    let url = format!("sqlite://{}", directory.path().join("ff.db").display());
+    let mut command = Command::new(env!("CARGO"));
+    command.args(["run", "--quiet", "--package", "flowfabric", "--example", example, "--", &url]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let output = within_patience(example, command.spawn().unwrap());
+    let text = String::from_utf8_lossy(&output.stdout);
+    let problems = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{example}: {text}{problems}");
+    assert!(text.lines().any(|printed| printed.contains(line)), "{example} did not say {line:?}: {text}{problems}");
+}
+
+fn within_patience(example: &str, child: Child) -> Output {
+    let id = child.id().to_string();
+    let (ended, output) = mpsc::channel();
+    std::thread::spawn(move || ended.send(child.wait_with_output().unwrap()));
+    output.recv_timeout(PATIENCE).unwrap_or_else(|_| {
+        let _ = Command::new("kill").arg(id).status();
+        panic!("{example} does not end")
+    })
+}
+
+#[test]
+fn hello() {
+    run("hello", "Hello, world!");
+}
+
+#[test]
+fn llm_stream() {
+    run("llm_stream", "A durable execution survives its worker, its server and your deploy on a Friday afternoon.");
+}
+
+#[test]
+fn human_approval() {
+    run("human_approval", "v1.2.3 deployed, approved by ada");
+}
+
+#[test]
+fn agent_budget() {
+    run("agent_budget", "all steps done; used since the reset: {\"tokens\": 80}");
+}
+
+#[test]
+fn fan_out() {
+    run("fan_out", "the squares of 1 to 100 sum to 338350");
+}
+
+#[test]
+fn quorum_race() {
+    run("quorum_race", "the judge has [\"a says 42\", \"c says 42\"]");
+}
+
+#[test]
+fn external_callback() {
+    run("external_callback", "paid 4200, receipt r-4200");
+}
+
+#[test]
+fn crash_recovery() {
+    run("crash_recovery", "attempt 1: reclaim by heir");
+}
