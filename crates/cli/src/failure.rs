@@ -74,11 +74,21 @@ impl Failure {
         self
     }
 
+    /// Names what it is about, where a command is about several things.
+    pub(crate) fn about(mut self, what: impl std::fmt::Display) -> Self {
+        if let Some(said) = &mut self.said {
+            let message = std::mem::take(&mut said.message);
+            said.message = format!("{what}: {message}");
+            said.details.insert("about".to_owned(), json!(what.to_string()));
+        }
+        self
+    }
+
     /// What people read.
     pub(crate) fn text(&self) -> Option<String> {
         let said = self.said.as_ref()?;
         let advice = said.advice.as_ref().map(|advice| format!("\n  {advice}")).unwrap_or_default();
-        let coded = Code::parse(&said.code).is_some() && said.message != words(&said.code);
+        let coded = Code::parse(&said.code).is_some() && !said.message.ends_with(&words(&said.code));
         let code = if coded { format!(" ({})", said.code) } else { String::new() };
         Some(format!("ff: {}{code}{advice}", said.message))
     }

@@ -22,6 +22,9 @@ use crate::failure::{Failure, Result};
 use crate::input::{Source, malformed};
 use crate::span;
 
+/// What to look at next.
+const ADVICE: &str = "`ff flow submit --help` shows such a file, --check looks for mistakes alone.";
+
 /// A file. `V` is how its format keeps free values.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -94,15 +97,15 @@ pub(crate) fn read(source: &Source) -> Result<Args> {
 }
 
 fn json<T: DeserializeOwned>(name: &str, text: &str) -> Result<T> {
-    serde_json::from_str(text).map_err(|error| malformed(name, error.line(), error.column(), &error))
+    serde_json::from_str(text).map_err(|error| malformed(name, error.line(), error.column(), &error).advice(ADVICE))
 }
 
 fn yaml<T: DeserializeOwned>(name: &str, text: &str) -> Result<T> {
     serde_saphyr::from_str(text).map_err(|error| {
         let why = error.without_snippet().to_string();
-        let Some(location) = error.location() else { return Failure::usage(format!("{name}: {why}")) };
+        let Some(location) = error.location() else { return Failure::usage(format!("{name}: {why}")).advice(ADVICE) };
         let place = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
-        malformed(name, place(location.line()), place(location.column()), &why)
+        malformed(name, place(location.line()), place(location.column()), &why).advice(ADVICE)
     })
 }
 
@@ -110,7 +113,7 @@ fn yaml<T: DeserializeOwned>(name: &str, text: &str) -> Result<T> {
 fn refused(name: &str, error: &ff_core::Error) -> Failure {
     let node = error.details.get("node").and_then(|node| node.as_str()).map(|node| format!("node {node:?}: "));
     let failure = Failure::usage(format!("{name}: {}{}", node.unwrap_or_default(), error.detail));
-    failure.with("code", error.code.as_str())
+    failure.with("code", error.code.as_str()).advice(ADVICE)
 }
 
 fn request<V>(name: &str, file: FlowFile<V>, text: impl Fn(V) -> ff_core::Result<JsonText>) -> Result<Args> {

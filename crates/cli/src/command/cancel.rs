@@ -5,7 +5,7 @@ use flowfabric::op::cancel_execution::Outcome;
 use flowfabric::op::{CancelExecution, cancel_execution};
 use serde::Serialize;
 
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::session::Session;
 use crate::span;
 
@@ -37,7 +37,8 @@ struct Cancelled {
 pub(crate) async fn run(session: Session, arguments: Arguments) -> Result<()> {
     for execution_id in arguments.execution_ids {
         let args = cancel_execution::Args { execution_id, reason: arguments.reason.clone(), fence: None };
-        let outcome = session.client.call::<CancelExecution>(args).await?;
+        let outcome = session.client.call::<CancelExecution>(args).await;
+        let outcome = outcome.map_err(|error| Failure::from(error).about(execution_id))?;
         let answer = Cancelled { execution_id, outcome };
         session.out.line(&answer, |_| text(&answer))?;
     }

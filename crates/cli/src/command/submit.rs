@@ -115,8 +115,10 @@ fn request(arguments: &Arguments) -> Result<Args> {
 
 fn policy(source: &Source) -> Result<flowfabric::Policy> {
     let text = source.read_text()?;
-    serde_json::from_str(&text)
-        .map_err(|error| input::malformed(&format!("policy {}", source.name()), error.line(), error.column(), &error))
+    serde_json::from_str(&text).map_err(|error| {
+        input::malformed(&format!("policy {}", source.name()), error.line(), error.column(), &error)
+            .advice("/openapi.json of the server describes policies: {\"retry\": {\"max_retries\": 1}}.")
+    })
 }
 
 /// Everything is checked before anything is sent.

@@ -1,6 +1,7 @@
 //! `ff tail`: follows the output of an execution while it runs.
 
-use flowfabric::{ExecutionId, FrameId, StreamEvent, StreamFrame};
+use flowfabric::{ExecutionId, FrameId, JsonText, StreamEvent, StreamFrame};
+use serde::Serialize;
 use serde_json::json;
 
 use crate::failure::Result;
@@ -60,7 +61,13 @@ fn show(session: &Session, arguments: &Arguments, event: &StreamEvent) -> Result
             _ => Ok(()),
         };
     }
-    session.out.line(&json(event), |style| text(event, style))
+    match event {
+        StreamEvent::Frame(frame) => {
+            let payload = serde_json::from_slice(&frame.payload.0).ok();
+            session.out.line(&FrameLine { event: "frame", frame, payload }, |style| text(event, style))
+        }
+        other => session.out.line(&json(other), |style| text(event, style)),
+    }
 }
 
 /// A JSON string is shown as its text, everything else as it was sent.
@@ -71,15 +78,18 @@ fn readable(frame: &StreamFrame) -> Vec<u8> {
     }
 }
 
+/// A frame with its payload a second time, readable, if it is JSON. It keeps its very text.
+#[derive(Debug, Serialize)]
+struct FrameLine<'a> {
+    event: &'static str,
+    frame: &'a StreamFrame,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload: Option<JsonText>,
+}
+
+/// What is no frame.
 fn json(event: &StreamEvent) -> serde_json::Value {
     match event {
-        StreamEvent::Frame(frame) => {
-            let mut json = json!({ "event": "frame", "frame": frame });
-            if let Ok(payload) = serde_json::from_slice::<serde_json::Value>(&frame.payload.0) {
-                json["payload"] = payload;
-            }
-            json
-        }
         StreamEvent::Attempt { attempt } => json!({ "event": "attempt", "attempt": attempt }),
         StreamEvent::Paused { attempt, reason, detail } => {
             json!({ "event": "paused", "attempt": attempt, "reason": reason, "detail": detail })

@@ -45,7 +45,7 @@ pub(crate) async fn run(session: Session, arguments: Arguments) -> Result<()> {
     let mut answer = Answer { items: Vec::new(), pending: Vec::new() };
     // One after another takes as long as all at once: the later ones end meanwhile.
     for id in &arguments.execution_ids {
-        match ended(&session, *id, deadline).await? {
+        match ended(&session, *id, deadline).await.map_err(|failure| failure.about(id))? {
             Some(view) => answer.items.push(view),
             None => answer.pending.push(*id),
         }

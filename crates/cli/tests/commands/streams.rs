@@ -8,7 +8,7 @@ fn the_output_of_an_execution_is_followed_to_its_end() {
     let mut it = Transcript::new("tail");
     let id = it.ff(&["submit", "write"]);
     let task = work::hold("tail");
-    work::write("tail", &task, 1, &[("token", "\"Hello \""), ("token", "\"Ada\""), ("log", "{\"step\": 1}")]);
+    work::write("tail", &task, 1, &[("token", "\"Hello \""), ("token", "\"Ada\""), ("log", "{\"step\": 1.00}")]);
     work::write("tail", &task, 4, &[("error", "\"line one\\nline two\"")]);
     work::complete_held("tail", &task, "1");
     it.both(&["tail", &id]);
