@@ -3,6 +3,7 @@
 //! `cargo xtask test` installs what the tests need and runs all of them; `cargo xtask bench store` measures a store.
 
 mod compare;
+mod schemathesis;
 mod setup;
 
 use std::process::{Command, ExitCode};
@@ -16,8 +17,10 @@ fn main() -> ExitCode {
         ["bench", "compare", rest @ ..] => compare::compare(rest),
         ["bench", rest @ ..] => run("cargo", &[&["run", "--release", "--package", "ff-bench", "--"], rest].concat()),
         ["sim", rest @ ..] => sim(rest),
+        ["schemathesis", rest @ ..] => schemathesis::run(rest),
         _ => {
             eprintln!("usage: cargo xtask test [FILTER] | tidy | sim [--seeds N | --seed S] [--steps N] [--planted]");
+            eprintln!("       cargo xtask schemathesis [-n CASES] [--seed S]");
             eprintln!("       cargo xtask bench store --store sqlite|valkey|postgres [--json]");
             eprintln!("       cargo xtask bench compare [--quick] [--only NAME,NAME] [--rounds N] [--out FOLDER]");
             ExitCode::from(2)

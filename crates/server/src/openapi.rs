@@ -17,10 +17,15 @@ use crate::sse::EVENT_STREAM;
 /// Where schemas stand in the document.
 const SCHEMAS: &str = "/components/schemas";
 
-/// The document as a response.
-pub(crate) fn response() -> Response<Body> {
+/// The document as a response. A server without tokens says that none is needed.
+pub(crate) fn response(open: bool) -> Response<Body> {
     static TEXT: LazyLock<String> = LazyLock::new(text);
-    answer::whole(StatusCode::OK, "application/json", TEXT.as_str())
+    static OPEN: LazyLock<String> = LazyLock::new(|| {
+        let mut document = document();
+        document["security"] = json!([{}, { "bearer": [] }]);
+        document.to_string()
+    });
+    answer::whole(StatusCode::OK, "application/json", if open { OPEN.as_str() } else { TEXT.as_str() })
 }
 
 /// The document as text.
@@ -127,9 +132,8 @@ fn operation(generator: &mut SchemaGenerator, info: &OperationInfo) -> Value {
         "responses": responses(info, outcome),
     });
     if matches!(info.method, Method::Post | Method::Put) {
-        let required = body["required"].as_array().is_some_and(|required| !required.is_empty());
-        operation["requestBody"] =
-            json!({ "required": required, "content": { "application/json": { "schema": body } } });
+        // Even one that may say nothing must say that it is JSON: a browser asks before it sends that across origins.
+        operation["requestBody"] = json!({ "required": true, "content": { "application/json": { "schema": body } } });
     }
     operation
 }

@@ -4,3 +4,4 @@ mod process;
 mod secrets;
 mod start;
 mod stop;
+mod viewers;

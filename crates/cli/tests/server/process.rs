@@ -55,6 +55,13 @@ impl Process {
         Self { child, address, log }
     }
 
+    /// The memory it has now, where the system tells.
+    pub(crate) fn resident_bytes(&self) -> Option<usize> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+        Some(line.split_whitespace().next()?.parse::<usize>().ok()? * 1024)
+    }
+
     /// Asks it to stop.
     pub(crate) fn terminate(&self) {
         let killed = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().unwrap();

@@ -97,6 +97,12 @@ pub(crate) fn problem(error: &Error) -> Response<Body> {
         let seconds = retry_after_ms.max(0).saturating_add(999) / 1_000;
         set(&mut response, header::RETRY_AFTER, &seconds.to_string());
     }
+    if error.code == Code::MethodNotAllowed
+        && let Some(allowed) = error.details.get("allowed").and_then(serde_json::Value::as_array)
+    {
+        let methods: Vec<&str> = allowed.iter().filter_map(serde_json::Value::as_str).collect();
+        set(&mut response, header::ALLOW, &methods.join(", "));
+    }
     if status == StatusCode::UNAUTHORIZED {
         set(&mut response, header::WWW_AUTHENTICATE, "Bearer");
     }

@@ -58,19 +58,11 @@ where
     B::Error: std::error::Error,
 {
     auth::check_host(&app.config, request.headers(), request.uri())?;
-    let reads = matches!(*request.method(), Method::GET | Method::HEAD);
-    match request.uri().path() {
-        "/livez" | "/healthz" if reads => return Ok(probe("alive")),
-        "/readyz" if reads => return ready(app).await,
-        "/openapi.json" if reads => return Ok(openapi::response()),
-        "/metrics" if reads => {
-            auth::authenticate(app, request.headers()).await?;
-            return metrics::response(app).await;
-        }
-        _ => {}
-    }
     if *request.method() == Method::OPTIONS && request.headers().contains_key(header::ORIGIN) {
         return auth::preflight(&app.config, request.headers());
+    }
+    if PLAIN.contains(&request.uri().path()) {
+        return plain(app, request.method(), request.uri().path(), request.headers()).await;
     }
     if let Some(execution_id) = sse::stream_path(request.uri().path())? {
         if *request.method() != Method::GET {
@@ -93,6 +85,24 @@ where
         return sse::events(app, route, caller, credential, &text, &parts.headers).await;
     }
     (route.call)(app.clone(), route, caller, Asked { text, json_only: accepts("application/json") }).await
+}
+
+/// What is outside of the versioned routes.
+const PLAIN: &[&str] = &["/livez", "/healthz", "/readyz", "/openapi.json", "/metrics"];
+
+async fn plain(app: &App, method: &Method, path: &str, headers: &HeaderMap) -> Result<Response<Body>> {
+    if !matches!(*method, Method::GET | Method::HEAD) {
+        return Err(Error::of(Code::MethodNotAllowed).with("allowed", ["GET", "HEAD"]));
+    }
+    match path {
+        "/readyz" => ready(app).await,
+        "/openapi.json" => Ok(openapi::response(app.config.open())),
+        "/metrics" => {
+            auth::authenticate(app, headers).await?;
+            metrics::response(app).await
+        }
+        _ => Ok(probe("alive")),
+    }
 }
 
 /// Whether the client asks for exactly this type. Lists and wildcards ask for whatever there is.

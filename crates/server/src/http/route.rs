@@ -137,6 +137,7 @@ impl Routes {
     pub(crate) fn all() -> &'static Self {
         static ROUTES: LazyLock<Routes> = LazyLock::new(|| {
             let mut routes = ff_core::operations!(mount);
+            // Routes of one path stand together; `find` relies on it.
             routes.sort_by(|one, other| one.segments.cmp(&other.segments));
             Routes(routes)
         });
@@ -146,19 +147,25 @@ impl Routes {
     /// The route of a request.
     pub(crate) fn find(&'static self, method: &Method, path: &str) -> Result<Found> {
         let parts = path.trim_start_matches('/').split('/').map(arguments::decode).collect::<Result<Vec<_>>>()?;
-        let mut allowed = Vec::new();
+        let mut methods = Vec::new();
+        let mut meant = None;
         for route in &self.0 {
+            // Of several paths that fit, the first is meant; the others only look like it.
+            if meant.is_some_and(|path| path != route.info.path) {
+                break;
+            }
             if let Some(parameters) = route.matches(&parts) {
                 if route.info.method.as_str() == method.as_str() {
                     return Ok(Found { route, parameters });
                 }
-                allowed.push(route.info.method.as_str());
+                meant = Some(route.info.path);
+                methods.push(route.info.method.as_str());
             }
         }
-        if allowed.is_empty() {
+        if methods.is_empty() {
             return Err(Error::of(Code::RouteNotFound));
         }
-        Err(Error::of(Code::MethodNotAllowed).with("allowed", allowed))
+        Err(Error::of(Code::MethodNotAllowed).with("allowed", methods))
     }
 
     /// What is known of every mounted operation.
@@ -170,5 +177,21 @@ impl Routes {
 impl std::fmt::Debug for Routes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_list().entries(self.infos().map(|info| info.name)).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_means_one_thing_whatever_the_method() {
+        let find = |method: &Method, path: &str| Routes::all().find(method, path).map(|found| found.route.info.name);
+        assert_eq!(find(&Method::POST, "/v1/executions/batch"), Ok("create_executions"));
+        let refused = find(&Method::GET, "/v1/executions/batch").unwrap_err();
+        assert_eq!((refused.code, &refused.details["allowed"]), (Code::MethodNotAllowed, &serde_json::json!(["POST"])));
+        let both = find(&Method::PATCH, "/v1/executions").unwrap_err();
+        assert_eq!(both.details["allowed"].as_array().map(Vec::len), Some(2));
+        assert_eq!(find(&Method::GET, "/v1/executions/x").unwrap(), "get_execution");
     }
 }
