@@ -1,10 +1,12 @@
 //! The engine: a store, an environment, and the services that run between them.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ff_core::deployment::Deployment;
 use ff_core::op::Operation;
+use ff_core::policy::Policy;
 use ff_core::{Code, CommandId, Error, Key, Partition, PartitionConfig, Result, Role, limits};
 use ff_store::{Answers, Query, Signal, Store};
 
@@ -13,6 +15,7 @@ use crate::cache::Cache;
 use crate::clock::StoreClock;
 use crate::env::{self, Env, Tasks};
 use crate::hint::{Item, Message};
+use crate::limits::Limits;
 use crate::locks::Locks;
 use crate::metrics::Metrics;
 use crate::registry::Registry;
@@ -46,6 +49,10 @@ pub struct Options {
     pub secret_grace_ms: i64,
     /// Run timers, resolver, sweeps and reconcilers here. Without them another engine must.
     pub services: bool,
+    /// The policy of executions that bring none, by namespace.
+    pub policies: BTreeMap<String, Policy>,
+    /// What one call may ask for.
+    pub limits: Limits,
     /// What this process calls itself in the registry of servers.
     pub address: String,
 }
@@ -62,6 +69,8 @@ impl Default for Options {
             waitpoint_secret: None,
             secret_grace_ms: limits::SECRET_GRACE_DEFAULT_MS,
             services: true,
+            policies: BTreeMap::new(),
+            limits: Limits::default(),
             address: String::new(),
         }
     }
@@ -143,6 +152,11 @@ impl Engine {
     pub async fn start(store: Arc<dyn Store>, env: Arc<dyn Env>, options: Options) -> Result<Self> {
         if let Some(partitions) = &options.partitions {
             partitions.validate()?;
+        }
+        options.limits.validate()?;
+        for (namespace, policy) in &options.policies {
+            ff_core::text::name("namespace", namespace)?;
+            policy.validate().map_err(|error| error.with("namespace", namespace))?;
         }
         let answers = store.read(Partition::SYSTEM, vec![Query::Documents(vec![Deployment::key_of()])]).await?;
         let clock = StoreClock::new(env.as_ref(), answers.at);
@@ -340,6 +354,11 @@ impl Engine {
         &self.0.options
     }
 
+    /// What one call may ask for.
+    pub fn limits(&self) -> &Limits {
+        &self.0.options.limits
+    }
+
     /// What the engine counts.
     pub fn metrics(&self) -> &Metrics {
         &self.0.metrics
@@ -352,7 +371,7 @@ impl Engine {
 
     /// Events each flow partition keeps.
     pub(crate) fn events_cap(&self) -> u64 {
-        (limits::EVENTS_KEPT / u64::from(self.partitions().flow)).max(limits::EVENTS_PER_PARTITION_MIN)
+        (self.limits().events_kept / u64::from(self.partitions().flow)).max(limits::EVENTS_PER_PARTITION_MIN)
     }
 
     pub(crate) fn observe(&self, store_now: i64) {

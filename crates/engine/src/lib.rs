@@ -13,6 +13,7 @@ mod engine;
 pub mod env;
 mod follow;
 mod hint;
+mod limits;
 mod locks;
 mod logs;
 mod metrics;
@@ -31,5 +32,6 @@ mod usage;
 
 pub use engine::{Caller, Engine, Handle, Options};
 pub use follow::{Seen, Sight};
-pub use metrics::{BUCKETS_US, Histogram, Metrics};
+pub use limits::Limits;
+pub use metrics::{BUCKETS_US, Family, FamilyKind, Histogram, Metrics, Sample, SampleValue};
 pub use reconcile::Reconciled;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 
 use bytes::Bytes;
-use ff_core::event::Effects;
+use ff_core::event::{Effects, EventType};
 use ff_core::execution::Execution;
 use ff_core::index::{self, Due};
 use ff_core::lease::LeaseFence;
@@ -78,6 +78,7 @@ pub(crate) struct Tx<'e> {
     batch: Batch,
     items: Vec<Item>,
     executions: Vec<Execution>,
+    events: Vec<EventType>,
     use_cache: bool,
     used_cache: bool,
     repeat: bool,
@@ -95,6 +96,7 @@ impl<'e> Tx<'e> {
             batch: Batch::new(command),
             items: Vec::new(),
             executions: Vec::new(),
+            events: Vec::new(),
             use_cache,
             used_cache: false,
             repeat: false,
@@ -350,6 +352,7 @@ impl<'e> Tx<'e> {
             self.append(Append { log: logs::history(execution), records, expected: None, cap: limits::HISTORY_MAX });
         }
         if !effects.events.is_empty() {
+            self.events.extend(effects.events.iter().map(|event| event.event_type));
             let records = effects.events.iter().map(logs::encode).collect();
             let cap = self.engine.events_cap();
             self.append(Append { log: logs::events(), records, expected: None, cap });
@@ -499,6 +502,7 @@ impl<'e> Tx<'e> {
             items: message.items,
             executions: self.executions,
             marked,
+            events: self.events,
         }
     }
 
@@ -527,6 +531,7 @@ pub(crate) struct Prepared {
     items: Vec<Item>,
     executions: Vec<Execution>,
     marked: Vec<Key>,
+    events: Vec<EventType>,
 }
 
 impl Prepared {
@@ -679,6 +684,7 @@ impl Engine {
 
     /// What follows from a commit: the cache, local wake-ups, and the marks it left.
     fn applied(&self, one: Prepared, at: i64) {
+        self.metrics().happened(&one.events);
         for execution in one.executions {
             let key = execution.key();
             if execution.is_eligible() {

@@ -13,6 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use crate::config::Config;
 use crate::queues::Queues;
 use crate::sse::Feeds;
+use crate::trace::Tracer;
 
 /// The server behind every connection.
 pub(crate) struct App {
@@ -22,6 +23,8 @@ pub(crate) struct App {
     pub(crate) feeds: Feeds,
     pub(crate) queues: Queues,
     pub(crate) counters: Counters,
+    /// Where spans go, when that is configured.
+    pub(crate) tracer: Option<Tracer>,
     /// Becomes true when the server begins to stop.
     pub(crate) stop: watch::Receiver<bool>,
 }
@@ -29,8 +32,9 @@ pub(crate) struct App {
 impl App {
     pub(crate) fn new(engine: Engine, config: Config, stop: watch::Receiver<bool>) -> Arc<Self> {
         let pools = Pools::new(config.stream_ops_max, config.sse_max);
+        let tracer = config.otlp.as_ref().map(|otlp| Tracer::start(otlp.clone()));
         let (feeds, queues, counters) = (Feeds::default(), Queues::default(), Counters::default());
-        Arc::new(Self { engine, config, pools, feeds, queues, counters, stop })
+        Arc::new(Self { engine, config, pools, feeds, queues, counters, tracer, stop })
     }
 
     /// Whether the server is on its way out.

@@ -9,12 +9,13 @@ mod app;
 pub mod auth;
 pub mod config;
 mod http;
-mod metrics;
+pub mod metrics;
 pub mod openapi;
 mod patience;
 mod queues;
 mod serve;
 mod sse;
+mod trace;
 
 pub use config::{Config, ConfigError, LogFormat, Settings};
 pub use serve::Server;

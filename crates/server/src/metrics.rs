@@ -1,11 +1,11 @@
-//! Metrics, in the text format of Prometheus.
+//! Metrics: what the engine and the server count, as values for embedders and in the text format of Prometheus.
 
 use std::fmt::Write as _;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ff_core::Result;
-use ff_engine::Metrics;
+use ff_engine::{Family, FamilyKind, SampleValue};
 use hyper::{Response, StatusCode};
 
 use crate::app::App;
@@ -14,95 +14,103 @@ use crate::http::answer::{self, Body};
 /// A scrape does not wait longer than this for the store.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// What a server counts, for whoever runs it inside of a program with a registry of its own.
+#[derive(Clone)]
+pub struct Observer(pub(crate) Arc<App>);
+
+impl Observer {
+    /// Everything, as it is now.
+    pub async fn families(&self) -> Vec<Family> {
+        families(&self.0).await
+    }
+}
+
+impl std::fmt::Debug for Observer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Observer")
+    }
+}
+
 /// Answers a scrape.
 pub(crate) async fn response(app: &App) -> Result<Response<Body>> {
-    let mut page = page(app);
-    queues(&mut page, app).await;
-    Ok(answer::whole(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", page.text))
+    let text = render(&families(app).await);
+    Ok(answer::whole(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", text))
+}
+
+async fn families(app: &App) -> Vec<Family> {
+    let info = app.engine.store().info();
+    let version = [("version", env!("CARGO_PKG_VERSION")), ("store", info.kind)];
+    let build = gauge("flowfabric_build_info", "The program and its store.").number(&version, 1);
+    let mut families = vec![build];
+    families.extend(app.engine.metrics().families());
+    let help = "Responses by status.";
+    let mut responses = Family::new("flowfabric_http_responses_total", FamilyKind::Counter, help);
+    for (status, count) in app.counters.responses() {
+        responses = responses.number(&[("status", &status.to_string())], count);
+    }
+    families.push(responses);
+    let streams = gauge("flowfabric_open_streams", "Places taken in the pools of open calls.");
+    let streams = streams.number(&[("pool", "stream_ops")], app.pools.stream_ops.taken() as u64);
+    families.push(streams.number(&[("pool", "sse")], app.pools.sse.taken() as u64));
+    let feeds = gauge("flowfabric_stream_feeds", "Executions whose streams are being viewed.");
+    families.push(feeds.number(&[], app.feeds.count() as u64));
+    if let Some(tracer) = &app.tracer {
+        let help = "Spans that were lost: the collector did not take them in time.";
+        let lost = Family::new("flowfabric_spans_lost_total", FamilyKind::Counter, help);
+        families.push(lost.number(&[], tracer.lost()));
+    }
+    queues(&mut families, app).await;
+    families
 }
 
 /// What waits in each lane. A store that does not answer is said, and takes nothing else away from the page.
-async fn queues(page: &mut Page, app: &App) {
+async fn queues(families: &mut Vec<Family>, app: &App) {
     let depths = tokio::time::timeout(PATIENCE, app.queues.depths(&app.engine)).await;
     let answered = matches!(depths, Ok(Ok(_)));
-    page.family("flowfabric_store_up", "gauge", "Whether the store answers.");
-    page.sample("flowfabric_store_up", &[], u64::from(answered));
+    families.push(gauge("flowfabric_store_up", "Whether the store answers.").number(&[], u64::from(answered)));
     let Ok(Ok(depths)) = depths else { return };
-    page.family("flowfabric_queue_depth", "gauge", "Executions that may be claimed, by lane.");
-    for ((namespace, lane), depth) in &depths {
-        page.sample("flowfabric_queue_depth", &[("namespace", namespace), ("lane", lane)], depth.waiting);
-    }
-    page.family("flowfabric_queue_oldest_seconds", "gauge", "How long the next in line has waited, by lane.");
+    let mut depth_of = gauge("flowfabric_queue_depth", "Executions that may be claimed, by lane.");
+    let mut oldest = gauge("flowfabric_queue_oldest_seconds", "How long the next in line has waited, by lane.");
     for ((namespace, lane), depth) in &depths {
         let labels = [("namespace", namespace.as_str()), ("lane", lane.as_str())];
-        page.text_sample("flowfabric_queue_oldest_seconds", &labels, &seconds(depth.oldest_ms.saturating_mul(1_000)));
+        depth_of = depth_of.number(&labels, depth.waiting);
+        oldest = oldest.with(&labels, SampleValue::Time(depth.oldest_ms.saturating_mul(1_000)));
     }
+    families.extend([depth_of, oldest]);
 }
 
-fn page(app: &App) -> Page {
-    let mut page = Page::default();
-    let metrics = app.engine.metrics();
-    let info = app.engine.store().info();
-    page.family("flowfabric_build_info", "gauge", "The program and its store.");
-    page.sample("flowfabric_build_info", &[("version", env!("CARGO_PKG_VERSION")), ("store", info.kind)], 1);
-    page.family("flowfabric_operations_total", "counter", "Operations by name and outcome.");
-    for ((name, outcome), count) in metrics.operations() {
-        page.sample("flowfabric_operations_total", &[("operation", name), ("outcome", outcome)], count);
+fn gauge(name: &'static str, help: &'static str) -> Family {
+    Family::new(name, FamilyKind::Gauge, help)
+}
+
+/// Families in the text format of Prometheus.
+pub fn render(families: &[Family]) -> String {
+    let mut page = String::new();
+    for Family { name, help, kind, samples } in families {
+        // Writing to a string does not fail.
+        let _ = writeln!(page, "# HELP {name} {help}\n# TYPE {name} {}", kind.as_str());
+        for one in samples {
+            let labels: Vec<(&str, &str)> = one.labels.iter().map(|(name, value)| (*name, value.as_str())).collect();
+            match &one.value {
+                SampleValue::Number(number) => sample(&mut page, name, &labels, &number.to_string()),
+                SampleValue::Time(us) => sample(&mut page, name, &labels, &seconds(*us)),
+                SampleValue::Histogram { buckets, sum_us } => histogram(&mut page, name, &labels, buckets, *sum_us),
+            }
+        }
     }
-    page.family("flowfabric_admission_refusals_total", "counter", "Refused admissions by reason.");
-    for (why, count) in metrics.refusals() {
-        page.sample("flowfabric_admission_refusals_total", &[("reason", &why)], count);
-    }
-    counters(&mut page, metrics);
-    histograms(&mut page, metrics);
-    page.family("flowfabric_http_responses_total", "counter", "Responses by status.");
-    for (status, count) in app.counters.responses() {
-        page.sample("flowfabric_http_responses_total", &[("status", &status.to_string())], count);
-    }
-    page.family("flowfabric_open_streams", "gauge", "Places taken in the pools of open calls.");
-    page.sample("flowfabric_open_streams", &[("pool", "stream_ops")], app.pools.stream_ops.taken() as u64);
-    page.sample("flowfabric_open_streams", &[("pool", "sse")], app.pools.sse.taken() as u64);
-    page.family("flowfabric_stream_feeds", "gauge", "Executions whose streams are being viewed.");
-    page.sample("flowfabric_stream_feeds", &[], app.feeds.count() as u64);
     page
 }
 
-fn counters(page: &mut Page, metrics: &Metrics) {
-    for (name, help, counter) in [
-        ("flowfabric_commit_conflicts_total", "Commits that met a conflict.", &metrics.conflicts),
-        (
-            "flowfabric_partitions_passed_over_total",
-            "Partitions a claim could not read.",
-            &metrics.partitions_passed_over,
-        ),
-        ("flowfabric_undecodable_total", "Stored entries that could not be decoded.", &metrics.undecodable),
-        ("flowfabric_repairs_total", "Things the reconcilers repaired.", &metrics.repairs),
-        ("flowfabric_store_reads_total", "Reads sent to the store.", &metrics.reads),
-    ] {
-        page.family(name, "counter", help);
-        page.sample(name, &[], counter.load(Ordering::Relaxed));
+fn histogram(page: &mut String, name: &str, labels: &[(&str, &str)], buckets: &[(u64, u64)], sum_us: u64) {
+    let bucket = format!("{name}_bucket");
+    for (bound, total) in buckets {
+        let bound = if *bound == u64::MAX { "+Inf".to_owned() } else { seconds(*bound) };
+        let labels = [labels, &[("le", bound.as_str())]].concat();
+        sample(page, &bucket, &labels, &total.to_string());
     }
-}
-
-fn histograms(page: &mut Page, metrics: &Metrics) {
-    for (name, help, histogram) in [
-        ("flowfabric_commit_seconds", "How long commits took.", &metrics.commits),
-        ("flowfabric_timer_lateness_seconds", "How late timers fired.", &metrics.timer_lateness),
-        ("flowfabric_claim_seconds", "From a candidate to its lease.", &metrics.claims),
-        ("flowfabric_queue_wait_seconds", "From creation to the first claim.", &metrics.queue_wait),
-    ] {
-        page.family(name, "histogram", help);
-        let (counts, sum_us) = histogram.snapshot();
-        let mut total = 0;
-        let bucket = format!("{name}_bucket");
-        for (bound, count) in ff_engine::BUCKETS_US.iter().zip(counts) {
-            total += count;
-            let bound = if *bound == u64::MAX { "+Inf".to_owned() } else { seconds(*bound) };
-            page.sample(&bucket, &[("le", &bound)], total);
-        }
-        page.text_sample(&format!("{name}_sum"), &[], &seconds(sum_us));
-        page.sample(&format!("{name}_count"), &[], total);
-    }
+    sample(page, &format!("{name}_sum"), labels, &seconds(sum_us));
+    let all = buckets.last().map_or(0, |(_, total)| *total);
+    sample(page, &format!("{name}_count"), labels, &all.to_string());
 }
 
 /// Microseconds as seconds, exactly.
@@ -110,31 +118,13 @@ fn seconds(us: u64) -> String {
     format!("{}.{:06}", us / 1_000_000, us % 1_000_000)
 }
 
-/// A page of samples.
-#[derive(Default)]
-struct Page {
-    text: String,
-}
-
-impl Page {
-    fn family(&mut self, name: &str, kind: &str, help: &str) {
-        // Writing to a string does not fail.
-        let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+fn sample(page: &mut String, name: &str, labels: &[(&str, &str)], value: &str) {
+    page.push_str(name);
+    if !labels.is_empty() {
+        let pairs: Vec<String> = labels.iter().map(|(label, value)| format!("{label}=\"{}\"", escape(value))).collect();
+        let _ = write!(page, "{{{}}}", pairs.join(","));
     }
-
-    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: u64) {
-        self.text_sample(name, labels, &value.to_string());
-    }
-
-    fn text_sample(&mut self, name: &str, labels: &[(&str, &str)], value: &str) {
-        self.text.push_str(name);
-        if !labels.is_empty() {
-            let pairs: Vec<String> =
-                labels.iter().map(|(label, value)| format!("{label}=\"{}\"", escape(value))).collect();
-            let _ = write!(self.text, "{{{}}}", pairs.join(","));
-        }
-        let _ = writeln!(self.text, " {value}");
-    }
+    let _ = writeln!(page, " {value}");
 }
 
 fn escape(value: &str) -> String {
@@ -146,10 +136,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_are_escaped() {
-        let mut page = Page::default();
-        page.sample("a", &[("b", "x\"y\\z\n")], 3);
-        assert_eq!(page.text, "a{b=\"x\\\"y\\\\z\\n\"} 3\n");
-        assert_eq!(seconds(1_500), "0.001500");
+    fn labels_are_escaped_and_times_are_exact() {
+        let family = gauge("a", "Help.").number(&[("b", "x\"y\\z\n")], 3).with(&[], SampleValue::Time(1_500));
+        let text = render(&[family]);
+        assert_eq!(text, "# HELP a Help.\n# TYPE a gauge\na{b=\"x\\\"y\\\\z\\n\"} 3\na 0.001500\n");
+    }
+
+    #[test]
+    fn a_histogram_ends_with_all_of_it() {
+        let value = SampleValue::Histogram { buckets: vec![(1_000, 1), (u64::MAX, 3)], sum_us: 5 };
+        let text = render(&[Family::new("h", FamilyKind::Histogram, "Help.").with(&[("lane", "l")], value)]);
+        let expected = "h_bucket{lane=\"l\",le=\"0.001000\"} 1\nh_bucket{lane=\"l\",le=\"+Inf\"} 3\n\
+                        h_sum{lane=\"l\"} 0.000005\nh_count{lane=\"l\"} 3\n";
+        assert!(text.ends_with(expected), "{text}");
     }
 }

@@ -18,14 +18,15 @@ use tokio::task::JoinSet;
 use crate::app::App;
 use crate::config::Config;
 use crate::http;
+use crate::metrics::Observer;
 use crate::patience::Patience;
 
 /// A server that listens.
 pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
-    config: Config,
-    engine: Engine,
+    app: Arc<App>,
+    stopping: watch::Sender<bool>,
     store: Arc<dyn Store>,
 }
 
@@ -43,7 +44,9 @@ impl Server {
             .map_err(|error| Error::invalid("listen", format!("{} cannot be listened on: {error}", config.listen)))?;
         let address = listener.local_addr().map_err(|error| Error::invalid("listen", error))?;
         let engine = Engine::start(store.clone(), Arc::new(TokioEnv::current()), config.engine.clone()).await?;
-        Ok(Self { listener, address, config, engine, store })
+        let (stopping, stopped) = watch::channel(false);
+        let app = App::new(engine, config, stopped);
+        Ok(Self { listener, address, app, stopping, store })
     }
 
     /// Where it listens.
@@ -53,22 +56,25 @@ impl Server {
 
     /// The engine behind it.
     pub fn engine(&self) -> &Engine {
-        &self.engine
+        &self.app.engine
+    }
+
+    /// What it counts, for a registry of the program around it.
+    pub fn observer(&self) -> Observer {
+        Observer(self.app.clone())
     }
 
     /// Serves until `stop` ends, then finishes what is under way.
     pub async fn run(self, stop: impl Future<Output = ()>) {
         self.announce();
-        let (stopping, stopped) = watch::channel(false);
-        let drain = self.config.drain;
-        let places = Arc::new(Semaphore::new(self.config.connections_max));
-        let app = App::new(self.engine.clone(), self.config, stopped);
+        let Self { listener, app, stopping, store, .. } = self;
+        let places = Arc::new(Semaphore::new(app.config.connections_max));
         let mut connections = JoinSet::new();
         let mut stop = std::pin::pin!(stop);
         loop {
             let accepted = async {
                 let place = places.clone().acquire_owned().await;
-                (self.listener.accept().await, place)
+                (listener.accept().await, place)
             };
             tokio::select! {
                 biased;
@@ -90,27 +96,31 @@ impl Server {
                 },
             }
         }
-        drop(self.listener);
+        drop(listener);
         tracing::info!(connections = connections.len(), "stopping");
         // The order matters: first every waiting call is answered, then connections end after their present answer.
-        self.engine.close().await;
+        app.engine.close().await;
         stopping.send_replace(true);
         let drained = async { while connections.join_next().await.is_some() {} };
-        if tokio::time::timeout(drain, drained).await.is_err() {
+        if tokio::time::timeout(app.config.drain, drained).await.is_err() {
             tracing::warn!(connections = connections.len(), "cut off after the drain time");
             connections.shutdown().await;
         }
-        self.store.close().await;
+        if let Some(tracer) = &app.tracer {
+            tracer.finish().await;
+        }
+        store.close().await;
         tracing::info!("stopped");
     }
 
     fn announce(&self) {
-        let info = self.engine.store().info();
-        let partitions = self.engine.partitions();
-        let lanes = self.config.engine.lanes.as_ref().map_or_else(|| "open".to_owned(), |lanes| lanes.join(","));
+        let config = &self.app.config;
+        let info = self.app.engine.store().info();
+        let partitions = self.app.engine.partitions();
+        let lanes = config.engine.lanes.as_ref().map_or_else(|| "open".to_owned(), |lanes| lanes.join(","));
         tracing::info!(
             version = env!("CARGO_PKG_VERSION"),
-            store = ff_stores::redacted(&self.config.store),
+            store = ff_stores::redacted(&config.store),
             store_version = info.version,
             durability = info.durability,
             partitions = format!("{}/{}/{}", partitions.flow, partitions.budget, partitions.quota),
@@ -118,7 +128,7 @@ impl Server {
             address = %self.address,
             "FlowFabric is ready"
         );
-        if self.config.open() {
+        if config.open() {
             tracing::warn!(
                 "no API token is configured: every program on this machine may do everything, also administer; \
                  set FF_API_TOKEN to ask for a token"

@@ -11,6 +11,7 @@ use ff_store::{Answer, Append, LogStart, Query};
 
 use super::load_visible;
 use crate::engine::{Caller, Engine, Handle};
+use crate::limits::bytes;
 use crate::logs;
 use crate::transaction::{Command, Tx};
 
@@ -37,7 +38,8 @@ impl Command for Verb<'_> {
             execution.check_fence(&args.fence).map_err(closed)?;
         }
         let source = execution.lease.as_ref().map(|lease| lease.instance_id.as_str()).unwrap_or_default();
-        let frames = args.frames.iter().map(|frame| read_frame(frame, source)).collect::<Result<Vec<_>>>()?;
+        let max = tx.engine.limits().frame_max_bytes;
+        let frames = args.frames.iter().map(|frame| read_frame(frame, source, max)).collect::<Result<Vec<_>>>()?;
         let mut written = Written { count: 0, next: args.first_sequence };
         // The first try trusts the numbers; a conflict says that the log is elsewhere.
         if tx.is_repeat() {
@@ -117,9 +119,10 @@ fn closed(error: Error) -> Error {
     Error { details: error.details, ..Error::of(Code::StreamClosed) }
 }
 
-fn read_frame(request: &FrameRequest, source: &str) -> Result<Frame> {
+fn read_frame(request: &FrameRequest, source: &str, max: usize) -> Result<Frame> {
     let content = request.payload()?;
     let (payload, content_type) = content.map(|content| (content.bytes, content.content_type)).unwrap_or_default();
+    bytes("payload", payload.len(), max)?;
     let frame = Frame {
         frame_type: request.frame_type.clone(),
         payload: ff_core::Blob(payload),

@@ -5,7 +5,7 @@ use ff_core::op::Claim;
 use ff_core::op::claim::{Args, ClaimMode, Outcome};
 use ff_core::op::view::Task;
 use ff_core::worker::Worker;
-use ff_core::{Code, Error, LeaseId, Result, ResumeSignal, SignalId, limits};
+use ff_core::{Code, Error, LeaseId, Result, ResumeSignal, SignalId};
 use futures_util::future::{Either, select};
 use tokio::sync::oneshot;
 
@@ -20,7 +20,7 @@ impl Handle<Claim> for Engine {
     async fn handle(&self, caller: &Caller, args: Args) -> Result<Outcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let worker = self.system_document::<Worker>(&Worker::key_of(&namespace, &args.instance_id)).await?;
-        let ask = self.ask(namespace, &args, worker);
+        let ask = self.ask(namespace, &args, worker)?;
         if args.retry {
             let held = self.find_leases(&ask).await?;
             if !held.is_empty() {
@@ -32,14 +32,16 @@ impl Handle<Claim> for Engine {
 }
 
 impl Engine {
-    fn ask(&self, namespace: String, args: &Args, worker: Option<Worker>) -> Ask {
+    fn ask(&self, namespace: String, args: &Args, worker: Option<Worker>) -> Result<Ask> {
+        let limits = self.limits();
+        limits.capabilities(&args.capabilities)?;
         let mut lease_ids = args.lease_ids.clone();
         lease_ids.resize_with(args.max_tasks(), || LeaseId::mint(&env::mint(self.env(), self.now())));
         let grant_ttl_ms = match args.mode {
-            Some(ClaimMode::Grant) => Some(args.grant_ttl_ms.unwrap_or(limits::GRANT_TTL_DEFAULT_MS)),
+            Some(ClaimMode::Grant) => Some(args.grant_ttl_ms.unwrap_or(limits.grant_ttl_default_ms)),
             _ => None,
         };
-        Ask {
+        Ok(Ask {
             criteria: Criteria {
                 namespace,
                 lanes: args.lanes.iter().cloned().collect(),
@@ -48,11 +50,11 @@ impl Engine {
             worker_id: worker.map_or_else(|| args.instance_id.clone(), |worker| worker.worker_id),
             instance_id: args.instance_id.clone(),
             lease_ids,
-            ttl_ms: args.lease_ttl_ms.unwrap_or(limits::LEASE_TTL_DEFAULT_MS),
-            wait_ms: args.wait_ms.unwrap_or(0),
+            ttl_ms: limits.lease_ttl(args.lease_ttl_ms)?,
+            wait_ms: limits.claim_wait(args.wait_ms)?,
             grant_ttl_ms,
             gone: Default::default(),
-        }
+        })
     }
 
     /// Claims in a task of its own: if the caller is gone when the work has been taken, it is given back at once

@@ -9,7 +9,7 @@ use ff_core::op::claim_from_grant::{Args, Outcome};
 use ff_core::op::{ClaimFromGrant, ClaimFromReclaimGrant};
 use ff_core::planted::{Bug, planted};
 use ff_core::worker::Worker;
-use ff_core::{Code, Error, Result, limits};
+use ff_core::{Code, Error, Result};
 
 use super::not_found;
 use crate::engine::{Caller, Engine, Handle};
@@ -42,7 +42,7 @@ impl Engine {
             lease_id: args.grant_id,
             worker_id: worker.as_ref().map_or_else(|| args.instance_id.clone(), |worker| worker.worker_id.clone()),
             instance_id: args.instance_id.clone(),
-            ttl_ms: args.lease_ttl_ms.unwrap_or(limits::LEASE_TTL_DEFAULT_MS),
+            ttl_ms: self.limits().lease_ttl(args.lease_ttl_ms)?,
             slot: None,
         };
         check_grant(&execution, &claim, self.now())?;

@@ -7,11 +7,14 @@ use ff_core::{Indexed, Result};
 
 use super::{load_visible, payload};
 use crate::engine::{Caller, Engine, Handle};
+use crate::limits::bytes;
 use crate::transaction::{Command, Tx};
 
 impl Handle<Complete> for Engine {
     async fn handle(&self, caller: &Caller, args: Args) -> Result<Outcome> {
         self.check_id(&args.execution_id)?;
+        let size = args.result()?.map_or(0, |result| result.bytes.len());
+        bytes("result", size, self.limits().result_max_bytes)?;
         let partition = args.execution_id.partition();
         self.transact(partition, self.fresh_command(), &Verb { caller, args: &args }).await
     }

@@ -11,6 +11,7 @@ use ff_core::{Blob, Code, Error, ExecutionId, Result};
 use super::payload;
 use crate::engine::{Caller, Engine, Handle};
 use crate::env;
+use crate::limits::bytes;
 use crate::transaction::{Command, Tx};
 
 impl Handle<CreateExecution> for Engine {
@@ -74,8 +75,14 @@ impl Engine {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let lane = args.lane.clone().unwrap_or_else(|| DEFAULT_LANE.to_owned());
         self.check_submission(&namespace, &lane).await?;
-        let (input, blob) = payload::divide(args.input()?);
+        let input = args.input()?;
+        let size = input.as_ref().map_or(0, |input| input.bytes.len());
+        bytes("input", size, self.limits().input_max_bytes)?;
+        self.limits().capabilities(&args.required_capabilities)?;
+        let (input, blob) = payload::divide(input);
         let id = self.submission_id(&namespace, args)?;
+        let policy = args.policy.as_ref().or_else(|| self.options().policies.get(&namespace));
+        let policy = policy.cloned().unwrap_or_default();
         let request = NewExecution {
             id,
             namespace,
@@ -84,7 +91,7 @@ impl Engine {
             priority: args.priority.unwrap_or(0),
             creator: args.creator.clone().unwrap_or_default(),
             tags: args.tags.clone(),
-            policy: args.policy.clone().unwrap_or_default(),
+            policy,
             capabilities: args.required_capabilities.clone(),
             budgets: args.budget_ids.clone(),
             quota: args.quota_policy_id.clone(),

@@ -16,12 +16,15 @@ use ff_store::{Query, Scan, StoredDocument};
 use super::{check_visible, close_waitpoints, not_found};
 use crate::engine::{Caller, Engine, Handle};
 use crate::env;
+use crate::limits::bytes;
 use crate::transaction::{Command, Tx};
 
 impl Handle<DeliverSignal> for Engine {
     async fn handle(&self, caller: &Caller, args: Args) -> Result<Outcome> {
         let signal = self.new_signal(&args)?;
         signal.validate()?;
+        let size = signal.payload.as_ref().map_or(0, |payload| payload.len());
+        bytes("payload", size, self.limits().signal_payload_max_bytes)?;
         let authority = match &args.token {
             Some(token) => Authority::Token(&token.0, self.secrets_for(&token.0).await?),
             None => Authority::Operator,

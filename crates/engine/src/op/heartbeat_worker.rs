@@ -8,6 +8,7 @@ use crate::engine::{Caller, Engine, Handle};
 
 impl Handle<HeartbeatWorker> for Engine {
     async fn handle(&self, caller: &Caller, args: Args) -> Result<Outcome> {
+        self.limits().renewals(&args.leases)?;
         let namespace = caller.namespace(args.namespace.as_deref())?;
         // The leases do not depend on the registration: a worker that lost it keeps its work while it registers anew.
         let (registration, leases) = futures_util::future::join(

@@ -21,7 +21,7 @@ impl Handle<ListAudit> for Engine {
         let wanted = |record: &AuditRecord| {
             same(&namespace, &record.namespace) && same(&args.who, &record.who) && same(&args.what, &record.what)
         };
-        let limit = args.limit.unwrap_or(limits::PAGE_DEFAULT);
+        let limit = self.limits().page(args.limit)?;
         let mut before = args.cursor.as_deref().map_or(Ok(u64::MAX), sequence)?;
         let mut items = Vec::new();
         for _ in 0..PAGES_MAX {

@@ -12,9 +12,9 @@ impl Handle<ListBudgets> for Engine {
     async fn handle(&self, caller: &Caller, args: Args) -> Result<Outcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let partitions = self.partitions().all().filter(|partition| partition.family == Family::Budget).collect();
-        let cursor = args.cursor.as_deref();
+        let (cursor, limit) = (args.cursor.as_deref(), self.limits().page(args.limit)?);
         let all = self.named_after::<Budget>(partitions, &namespace, cursor, |budget| &budget.name).await?;
-        let (budgets, next_cursor) = page(all, args.limit, |budget| &budget.name);
+        let (budgets, next_cursor) = page(all, limit, |budget| &budget.name);
         Ok(Outcome { items: budgets.iter().map(Budget::status).collect(), next_cursor })
     }
 }

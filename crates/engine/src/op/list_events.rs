@@ -9,7 +9,7 @@ use ff_core::event::Event;
 use ff_core::op::ListEvents;
 use ff_core::op::list_events::{Args, Outcome};
 use ff_core::op::view::EventView;
-use ff_core::{Partition, Result, limits};
+use ff_core::{Partition, Result};
 use ff_store::{LogPage, LogRecord, LogStart};
 use serde::{Deserialize, Serialize};
 
@@ -70,8 +70,8 @@ impl Handle<ListEvents> for Engine {
             (None, None) => None,
             (asked, _) => Some(caller.namespace(asked.as_deref())?),
         };
-        let limit = args.limit.unwrap_or(limits::PAGE_DEFAULT);
-        let deadline = self.env().now_ms() + args.wait_ms.unwrap_or(0);
+        let limit = self.limits().page(args.limit)?;
+        let deadline = self.env().now_ms() + self.limits().tail_wait("wait_ms", args.wait_ms.unwrap_or(0))?;
         let mut mark = cursor::decode::<Watermark>(args.cursor.as_deref())?.unwrap_or_default();
         let mut listeners: Vec<_> =
             self.flow_partitions().map(|partition| self.listen_to(partition, logs::events())).collect();

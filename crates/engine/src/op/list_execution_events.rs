@@ -1,9 +1,9 @@
 //! Lists what happened to an execution, as far as the log reaches back.
 
+use ff_core::Result;
 use ff_core::event::Event;
 use ff_core::op::ListExecutionEvents;
 use ff_core::op::list_execution_events::{Args, Outcome};
-use ff_core::{Result, limits};
 use ff_store::LogStart;
 
 use super::list_events::event_view;
@@ -19,7 +19,7 @@ impl Handle<ListExecutionEvents> for Engine {
     async fn handle(&self, caller: &Caller, args: Args) -> Result<Outcome> {
         let (execution, _) = self.visible_execution(caller, &args.execution_id).await?;
         let partition = execution.id.partition();
-        let limit = args.limit.unwrap_or(limits::PAGE_DEFAULT);
+        let limit = self.limits().page(args.limit)?;
         let mut start = match cursor::decode::<u64>(args.cursor.as_deref())? {
             Some(after) => LogStart::After(after),
             None => LogStart::Since(execution.created_at),

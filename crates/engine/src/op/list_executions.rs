@@ -27,7 +27,7 @@ type Position = (i64, u16, [u8; 16]);
 impl Handle<ListExecutions> for Engine {
     async fn handle(&self, caller: &Caller, args: Args) -> Result<Outcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
-        let limit = args.limit.unwrap_or(limits::PAGE_DEFAULT);
+        let limit = self.limits().page(args.limit)?;
         let after = cursor::decode::<Position>(args.cursor.as_deref())?;
         let mut sources = self.sources(&namespace, &args, after)?;
         let partitions: BTreeSet<Partition> = sources.iter().map(|source| source.partition).collect();

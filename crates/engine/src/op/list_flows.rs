@@ -4,7 +4,7 @@ use ff_core::flow::{Flow, FlowState};
 use ff_core::index::{self, kind};
 use ff_core::op::ListFlows;
 use ff_core::op::list_flows::{Args, Outcome};
-use ff_core::{Document, Family, Key, Partition, Result, limits};
+use ff_core::{Document, Family, Key, Partition, Result};
 use ff_store::{Answer, Query, Scan};
 
 use super::flow::{self, cursor_of, parse_cursor};
@@ -16,7 +16,7 @@ const ROUNDS_MAX: usize = 20;
 impl Handle<ListFlows> for Engine {
     async fn handle(&self, caller: &Caller, args: Args) -> Result<Outcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
-        let limit = args.limit.unwrap_or(limits::PAGE_DEFAULT);
+        let limit = self.limits().page(args.limit)?;
         let mut after = parse_cursor(args.cursor.as_deref())?;
         let mut items = Vec::new();
         for _ in 0..ROUNDS_MAX {

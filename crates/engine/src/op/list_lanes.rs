@@ -14,7 +14,7 @@ use crate::engine::{Caller, Engine, Handle};
 impl Handle<ListLanes> for Engine {
     async fn handle(&self, caller: &Caller, args: Args) -> Result<Outcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
-        let cursor = args.cursor.as_deref();
+        let (cursor, limit) = (args.cursor.as_deref(), self.limits().page(args.limit)?);
         let named = self.named_after::<Lane>(vec![Partition::SYSTEM], &namespace, cursor, |lane| &lane.name).await?;
         let mut lanes: BTreeMap<String, LaneView> =
             named.into_iter().map(|lane| (lane.name.clone(), lane.view())).collect();
@@ -24,7 +24,7 @@ impl Handle<ListLanes> for Engine {
                 lanes.insert(name.clone(), Lane::open(&namespace, &name, 0)?.view());
             }
         }
-        let (items, next_cursor) = page(lanes.into_values().collect(), args.limit, |lane| &lane.name);
+        let (items, next_cursor) = page(lanes.into_values().collect(), limit, |lane| &lane.name);
         Ok(Outcome { items, next_cursor })
     }
 }

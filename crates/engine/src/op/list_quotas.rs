@@ -12,9 +12,9 @@ impl Handle<ListQuotas> for Engine {
     async fn handle(&self, caller: &Caller, args: Args) -> Result<Outcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let partitions = self.partitions().all().filter(|partition| partition.family == Family::Quota).collect();
-        let cursor = args.cursor.as_deref();
+        let (cursor, limit) = (args.cursor.as_deref(), self.limits().page(args.limit)?);
         let all = self.named_after::<QuotaPolicy>(partitions, &namespace, cursor, |quota| &quota.name).await?;
-        let (quotas, next_cursor) = page(all, args.limit, |quota| &quota.name);
+        let (quotas, next_cursor) = page(all, limit, |quota| &quota.name);
         let now = self.now();
         Ok(Outcome { items: quotas.iter().map(|quota| quota.status(now)).collect(), next_cursor })
     }

@@ -9,7 +9,7 @@ use crate::engine::{Caller, Engine, Handle};
 
 impl Handle<ListTokens> for Engine {
     async fn handle(&self, caller: &Caller, args: Args) -> Result<Outcome> {
-        let limit = args.limit.unwrap_or(limits::PAGE_DEFAULT);
+        let limit = self.limits().page(args.limit)?;
         // The cursor is the last name: it leads to the last entry also when that is gone.
         let mut after = args.cursor.map(|name| (index::name_score(&name), ApiToken::key_of(&name)));
         let mut items = Vec::new();

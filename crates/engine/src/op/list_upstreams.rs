@@ -4,7 +4,7 @@ use ff_core::execution::Execution;
 use ff_core::op::ListUpstreams;
 use ff_core::op::list_upstreams::{Args, Outcome};
 use ff_core::op::view::UpstreamView;
-use ff_core::{Document, Edge, Result, index, limits};
+use ff_core::{Document, Edge, Result, index};
 use ff_store::{Answer, Query, Scan};
 
 use super::flow::{cursor_of, parse_cursor};
@@ -15,7 +15,7 @@ use crate::engine::{Caller, Engine, Handle};
 impl Handle<ListUpstreams> for Engine {
     async fn handle(&self, caller: &Caller, args: Args) -> Result<Outcome> {
         let (execution, _) = self.visible_execution(caller, &args.execution_id).await?;
-        let limit = args.limit.unwrap_or(limits::PAGE_DEFAULT);
+        let limit = self.limits().page(args.limit)?;
         let mut after = parse_cursor(args.cursor.as_deref())?;
         let mut items = Vec::new();
         loop {

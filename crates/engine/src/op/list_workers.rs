@@ -4,7 +4,7 @@ use ff_core::index::{self, kind};
 use ff_core::op::ListWorkers;
 use ff_core::op::list_workers::{Args, Outcome};
 use ff_core::worker::Worker;
-use ff_core::{Blob, Document, Key, Partition, Result, limits};
+use ff_core::{Blob, Document, Key, Partition, Result};
 use ff_store::Scan;
 
 use crate::cursor;
@@ -16,7 +16,7 @@ const SCANS_MAX: usize = 10;
 impl Handle<ListWorkers> for Engine {
     async fn handle(&self, caller: &Caller, args: Args) -> Result<Outcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
-        let limit = args.limit.unwrap_or(limits::PAGE_DEFAULT);
+        let limit = self.limits().page(args.limit)?;
         let mut position = cursor::decode::<(i64, Blob)>(args.cursor.as_deref())?;
         let mut found = Vec::new();
         let mut ended = false;

@@ -1,6 +1,6 @@
 //! Documents that people name: one by its name, and pages of them in the order of their names.
 
-use ff_core::{Code, Error, Indexed, Key, Partition, Result, index, limits};
+use ff_core::{Code, Error, Indexed, Key, Partition, Result, index};
 use ff_store::{Answer, Query, Scan};
 
 use crate::engine::Engine;
@@ -57,8 +57,7 @@ impl Engine {
 }
 
 /// Cuts a list off at a page; the cursor is the last name on it.
-pub(crate) fn page<T>(mut all: Vec<T>, limit: Option<usize>, name: impl Fn(&T) -> &str) -> (Vec<T>, Option<String>) {
-    let limit = limit.unwrap_or(limits::PAGE_DEFAULT);
+pub(crate) fn page<T>(mut all: Vec<T>, limit: usize, name: impl Fn(&T) -> &str) -> (Vec<T>, Option<String>) {
     let more = all.len() > limit;
     all.truncate(limit);
     let cursor = all.last().filter(|_| more).map(|last| name(last).to_owned());

@@ -5,7 +5,7 @@ use ff_core::lease::Attempt;
 use ff_core::op::ReadStream;
 use ff_core::op::read_stream::Args;
 use ff_core::stream::{Frame, FrameId, FrameMode, StreamFrames};
-use ff_core::{AttemptIndex, Code, Document, Error, Result, limits};
+use ff_core::{AttemptIndex, Code, Document, Error, Result};
 use ff_store::{LogStart, Query};
 
 use crate::engine::{Caller, Engine, Handle};
@@ -19,7 +19,7 @@ impl Handle<ReadStream> for Engine {
         let (execution, _) = self.visible_execution(caller, &args.execution_id).await?;
         let (from, to) = args.bounds()?;
         let range = from.to(to, args.attempt);
-        let count = args.count.unwrap_or(limits::PAGE_DEFAULT);
+        let count = self.limits().frames(args.count)?;
         let mut answer = self.read_frames(&execution, args.attempt, range.start() - 1, count).await?;
         answer.frames.retain(|frame| range.contains(&frame.id.sequence));
         Ok(answer)

@@ -1,14 +1,15 @@
 //! Registers a worker process, or replaces what it said before.
 
+use ff_core::Result;
 use ff_core::op::RegisterWorker;
 use ff_core::op::register_worker::{Args, Outcome};
 use ff_core::worker::Registration;
-use ff_core::{Result, limits};
 
 use crate::engine::{Caller, Engine, Handle};
 
 impl Handle<RegisterWorker> for Engine {
     async fn handle(&self, caller: &Caller, args: Args) -> Result<Outcome> {
+        self.limits().capabilities(&args.capabilities)?;
         let registration = Registration {
             namespace: caller.namespace(args.namespace.as_deref())?,
             worker_id: args.worker_id,
@@ -18,7 +19,7 @@ impl Handle<RegisterWorker> for Engine {
             capacity: args.capacity.unwrap_or(1),
             version: args.version.unwrap_or_default(),
             nonce: args.nonce,
-            lease_ttl_ms: args.lease_ttl_ms.unwrap_or(limits::LEASE_TTL_DEFAULT_MS),
+            lease_ttl_ms: self.limits().lease_ttl(args.lease_ttl_ms)?,
         };
         let (worker, expires_at) = self.register(registration).await?;
         // The full set once, the digest afterwards.

@@ -8,6 +8,7 @@ use crate::engine::{Caller, Engine, Handle};
 
 impl Handle<RenewLeases> for Engine {
     async fn handle(&self, caller: &Caller, args: Args) -> Result<Outcome> {
+        self.limits().renewals(&args.leases)?;
         Ok(Outcome { results: self.renew_all(caller, &args.leases).await })
     }
 }

@@ -1,10 +1,10 @@
 //! Reads the frames after a certain one, waiting for the first of them. While nothing is written this costs the store
 //! nothing; the end of the stream wakes every tail.
 
+use ff_core::Result;
 use ff_core::op::TailStream;
 use ff_core::op::tail_stream::Args;
 use ff_core::stream::{FrameId, StreamFrames};
-use ff_core::{Result, limits};
 
 use crate::engine::{Caller, Engine, Handle};
 use crate::{env, logs};
@@ -14,8 +14,8 @@ impl Handle<TailStream> for Engine {
         let id = &args.execution_id;
         self.check_id(id)?;
         let after = args.after.unwrap_or(FrameId::START).after_in(args.attempt);
-        let count = args.count.unwrap_or(limits::PAGE_DEFAULT);
-        let deadline = self.env().now_ms() + args.block_ms.unwrap_or(0);
+        let count = self.limits().frames(args.count)?;
+        let deadline = self.env().now_ms() + self.limits().tail_wait("block_ms", args.block_ms.unwrap_or(0))?;
         let mut listener = self.listen_to(id.partition(), logs::frames(id, args.attempt));
         loop {
             self.refuse_if_closing()?;

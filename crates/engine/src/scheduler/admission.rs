@@ -37,6 +37,8 @@ pub(crate) enum Admission {
 pub(crate) struct Refusal {
     /// `b:name` or `q:name`.
     pub(crate) gate: String,
+    /// What is at its limit: the dimension of a budget, `rate` or `concurrency` of a quota, or `missing`.
+    pub(crate) limit: Limit,
     /// For people.
     pub(crate) detail: String,
     /// When it may open by itself.
@@ -45,9 +47,18 @@ pub(crate) struct Refusal {
     pub(crate) action: HardAction,
 }
 
+/// What of a gate says no.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Limit {
+    /// A dimension of a budget.
+    Dimension(String),
+    /// Of a quota: `rate`, `concurrency`, or `missing` when there is no such quota.
+    Quota(&'static str),
+}
+
 impl Refusal {
-    fn waits(gate: String, detail: String, until: Option<i64>) -> Self {
-        Self { gate, detail, until, action: HardAction::Block }
+    fn waits(gate: String, limit: Limit, detail: String, until: Option<i64>) -> Self {
+        Self { gate, limit, detail, until, action: HardAction::Block }
     }
 }
 
@@ -154,12 +165,14 @@ impl Engine {
 pub(crate) fn budget_refusal(name: &str, budget: Option<&Budget>) -> Option<Refusal> {
     let gate = format!("b:{name}");
     let Some(budget) = budget else {
-        return Some(Refusal::waits(gate, format!("the budget {name} does not exist"), None));
+        let missing = Limit::Dimension("missing".into());
+        return Some(Refusal::waits(gate, missing, format!("the budget {name} does not exist"), None));
     };
     let refusal = budget.admit().err().filter(|_| !planted(Bug::BudgetNotChecked))?;
     let (dimension, current, limit) = (&refusal.dimension, refusal.current, refusal.limit);
     let detail = format!("budget {name}: {dimension} {current}/{limit}");
-    Some(Refusal { gate, detail, until: refusal.next_reset_at, action: budget.definition.on_hard })
+    let limit = Limit::Dimension(refusal.dimension.clone());
+    Some(Refusal { gate, limit, detail, until: refusal.next_reset_at, action: budget.definition.on_hard })
 }
 
 /// Counts a start and takes a slot, or says why not.
@@ -176,7 +189,7 @@ impl Command for AdmitClaim<'_> {
         let gate = format!("q:{}", self.name);
         let Some(policy) = tx.load::<QuotaPolicy>(self.key.clone()).await? else {
             let detail = format!("the quota {} does not exist", self.name);
-            return Ok(Admission::Refused(Refusal::waits(gate, detail, None)));
+            return Ok(Admission::Refused(Refusal::waits(gate, Limit::Quota("missing"), detail, None)));
         };
         let mut policy = policy.document;
         let held = match policy.definition.max_concurrent {
@@ -192,12 +205,13 @@ impl Command for AdmitClaim<'_> {
                 let until = opens_at.unwrap_or(tx.now + retry_after_ms);
                 let (max, window) = (policy.definition.max_requests, policy.definition.window_seconds);
                 let detail = format!("quota {}: {max} starts in {window} s", self.name);
-                return Ok(Admission::Refused(Refusal::waits(gate, detail, Some(until))));
+                return Ok(Admission::Refused(Refusal::waits(gate, Limit::Quota("rate"), detail, Some(until))));
             }
             QuotaDecision::ConcurrencyExceeded => {
                 let (used, max) = (policy.in_use, policy.definition.max_concurrent);
                 let detail = format!("quota {}: {used}/{max} running", self.name);
-                return Ok(Admission::Refused(Refusal::waits(gate, detail, None)));
+                let limit = Limit::Quota("concurrency");
+                return Ok(Admission::Refused(Refusal::waits(gate, limit, detail, None)));
             }
             QuotaDecision::Admitted | QuotaDecision::AlreadyAdmitted => {}
         }

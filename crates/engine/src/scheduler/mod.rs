@@ -8,7 +8,7 @@ mod held;
 pub(crate) mod parking;
 pub(crate) mod ready;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -21,10 +21,11 @@ use ff_store::{ConflictReason, Query, Scan, Version};
 use futures_util::future::select;
 use tokio::sync::Notify;
 
-use self::admission::{Admission, BudgetsRead};
+use self::admission::{Admission, BudgetsRead, Limit};
 use self::ready::{Candidate, Criteria, Pick, QueueId, Ready};
 use crate::engine::Engine;
 use crate::env;
+use crate::metrics::ClaimExit;
 use crate::transaction::{Command, Tx};
 
 /// Candidates read at once from one queue.
@@ -109,9 +110,35 @@ pub(crate) enum Taken {
     Grant(ClaimGrant),
 }
 
+impl Taken {
+    fn lane(&self) -> Option<&str> {
+        match self {
+            Taken::Lease { execution, .. } => Some(&execution.lane),
+            Taken::Grant(grant) => Some(&grant.lane),
+        }
+    }
+}
+
 impl Engine {
     /// Waits for work and takes it. An empty answer means that nothing was claimable for the whole wait.
     pub(crate) async fn take_work(&self, ask: &Ask) -> Result<Vec<Taken>> {
+        let started = self.env().now_us();
+        let taken = self.wait_for_work(ask).await;
+        let us = self.env().now_us() - started;
+        let lanes = || ask.criteria.lanes.iter().map(String::as_str);
+        match &taken {
+            Ok(taken) if !taken.is_empty() => {
+                let from: BTreeSet<&str> = taken.iter().filter_map(Taken::lane).collect();
+                self.metrics().claim_ended(from.into_iter(), ClaimExit::Taken, us);
+            }
+            Ok(_) if ask.gone.is_said() => self.metrics().claim_ended(lanes(), ClaimExit::Gone, us),
+            Ok(_) => self.metrics().claim_ended(lanes(), ClaimExit::Empty, us),
+            Err(_) => self.metrics().claim_ended(lanes(), ClaimExit::Failed, us),
+        }
+        taken
+    }
+
+    async fn wait_for_work(&self, ask: &Ask) -> Result<Vec<Taken>> {
         let deadline = self.env().now_ms() + ask.wait_ms;
         let (number, wake) = self.scheduler().ready().wait(ask.criteria.clone());
         let waiting = Waiting { engine: self, number };
@@ -265,7 +292,10 @@ impl Engine {
         let (slot, not_after) = match self.admit(&candidate.execution, lease_id, budgets).await {
             Admission::Admitted { slot, not_after } => (slot, not_after),
             Admission::Refused(refusal) => {
-                self.metrics().refused(if refusal.gate.starts_with("b:") { "budget" } else { "quota" });
+                match &refusal.limit {
+                    Limit::Dimension(dimension) => self.metrics().refused_by_budget(dimension),
+                    Limit::Quota(limit) => self.metrics().refused_by_quota(limit),
+                }
                 self.park(&candidate.execution, refusal).await?;
                 return Ok(Try::Parked);
             }
@@ -310,7 +340,18 @@ impl Engine {
         };
         match result {
             Ok(Ok(taken)) => {
-                self.metrics().claimed(&candidate.execution, self.env().now_us() - started, self.now());
+                let us = self.env().now_us() - started;
+                self.metrics().claimed(&candidate.execution, us, self.now());
+                tracing::debug!(
+                    execution = %candidate.execution.id,
+                    lane = candidate.execution.lane,
+                    attempt = %candidate.execution.next_attempt_index(),
+                    lease = %lease_id,
+                    worker = ask.worker_id,
+                    grant = ask.grant_ttl_ms.is_some(),
+                    us,
+                    "claimed"
+                );
                 Ok(Try::Taken(taken))
             }
             Ok(Err(conflict)) => {

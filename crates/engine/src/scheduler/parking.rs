@@ -61,6 +61,14 @@ impl Engine {
             Err(error) if matches!(error.code, Code::ExecutionNotEligible | Code::ExecutionNotFound) => return Ok(()),
             other => other?,
         }
+        tracing::info!(
+            execution = %execution.id,
+            gate = refusal.gate,
+            why = refusal.detail,
+            action = %refusal.action,
+            until,
+            "parked at admission"
+        );
         if refusal.action != HardAction::Block {
             return Ok(());
         }

@@ -36,8 +36,16 @@ where
     let mut response = match answered {
         Ok(Ok(response)) => response,
         Ok(Err(error)) => {
-            if error.code.class() == ff_core::Class::Internal {
-                tracing::error!(%method, path, %error, "a request failed");
+            match error.code {
+                // Said by the server about itself, or by writers about each other: no trouble of the store.
+                Code::ShuttingDown | Code::Contention => {}
+                code if code.class() == ff_core::Class::Internal => {
+                    tracing::error!(%method, path, %error, "a request failed");
+                }
+                code if code.class() == ff_core::Class::Unavailable => {
+                    tracing::warn!(%method, path, %error, "the store could not serve a request");
+                }
+                _ => {}
             }
             answer::problem(&error)
         }
@@ -74,8 +82,18 @@ where
     }
     let Found { route, parameters } = Routes::all().find(request.method(), request.uri().path())?;
     let caller = auth::authenticate(app, request.headers()).await?;
-    let (parts, body) = request.into_parts();
-    let body = read_body(app, &parts.method, &parts.headers, body, route.info.body_max_bytes).await?;
+    let (mut parts, body) = request.into_parts();
+    let max = app.config.body_max(route.info.body_max_bytes);
+    let body = read_body(app, &parts.method, &parts.headers, body, max).await?;
+    let mut span = app.tracer.as_ref().map(|tracer| tracer.begin(route.info.name, &parts.headers));
+    if let Some(span) = &mut span {
+        if let Some((_, id)) = parameters.iter().find(|(name, _)| *name == "execution_id") {
+            span.set("flowfabric.execution_id", id.clone());
+        }
+        if route.shape.has("trace_context") {
+            span.offer(&mut parts.headers);
+        }
+    }
     let query = parts.uri.query().unwrap_or("");
     let request = arguments::Request { path: &parameters, query, headers: &parts.headers, body };
     let text = arguments::merge(&route.shape, route.info.name, request)?;
@@ -84,7 +102,7 @@ where
         let credential = auth::Credential::of(&parts.headers)?;
         return sse::events(app, route, caller, credential, &text, &parts.headers).await;
     }
-    (route.call)(app.clone(), route, caller, Asked { text, json_only: accepts("application/json") }).await
+    (route.call)(app.clone(), route, caller, Asked { text, json_only: accepts("application/json"), span }).await
 }
 
 /// What is outside of the versioned routes.

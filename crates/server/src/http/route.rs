@@ -4,7 +4,8 @@ use std::any::Any;
 use std::sync::{Arc, LazyLock};
 
 use ff_core::op::parts::Content;
-use ff_core::op::{Operation, OperationInfo, claim};
+use ff_core::op::view::Task;
+use ff_core::op::{Operation, OperationInfo, claim, claim_from_grant, create_execution};
 use ff_core::{Code, Error, Result};
 use ff_engine::{Caller, Engine, Handle};
 use futures_util::future::BoxFuture;
@@ -14,17 +15,19 @@ use super::answer::{self, Body};
 use super::arguments;
 use super::shape::Shape;
 use crate::app::App;
+use crate::trace::Span;
 
 /// Carries out an operation whose arguments are in a JSON text.
 type Call = fn(Arc<App>, &'static Route, Caller, Asked) -> BoxFuture<'static, Result<Response<Body>>>;
 
 /// What is left of a request once it is merged.
-#[derive(Debug)]
 pub(crate) struct Asked {
     /// The arguments.
     pub(crate) text: String,
     /// The client wants the JSON form of an answer that is bytes.
     pub(crate) json_only: bool,
+    /// What traces tell of the call.
+    pub(crate) span: Option<Span>,
 }
 
 /// One operation, reachable over HTTP.
@@ -84,14 +87,36 @@ where
     O::Outcome: 'static,
 {
     Box::pin(async move {
-        let args = arguments::parse::<O>(&route.shape, &asked.text).map_err(|unreadable| {
-            // Who may not call this at all learns that, and not how to. What can be read, the engine judges.
-            allow(&caller, O::ROLE).err().unwrap_or(unreadable)
-        })?;
-        let _place = app.pools.enter_operation(&route.info)?;
-        let outcome = app.engine.call::<O>(&caller, args).await?;
-        respond(&outcome, asked.json_only)
+        let outcome = carry_out::<O>(&app, route, &caller, &asked.text).await;
+        if let Some(mut span) = asked.span {
+            let any = outcome.as_ref().ok().map(|outcome| outcome as &dyn Any);
+            if let Some(created) = any.and_then(|any| any.downcast_ref::<create_execution::Outcome>()) {
+                span.set("flowfabric.execution_id", created.execution_id.to_string());
+            }
+            span.end(outcome.as_ref().err(), any.map_or(&[], handed_out));
+        }
+        respond(&outcome?, asked.json_only)
     })
+}
+
+async fn carry_out<O: Operation>(app: &App, route: &Route, caller: &Caller, text: &str) -> Result<O::Outcome>
+where
+    Engine: Handle<O>,
+{
+    let args = arguments::parse::<O>(&route.shape, text).map_err(|unreadable| {
+        // Who may not call this at all learns that, and not how to. What can be read, the engine judges.
+        allow(caller, O::ROLE).err().unwrap_or(unreadable)
+    })?;
+    let _place = app.pools.enter_operation(&route.info)?;
+    app.engine.call::<O>(caller, args).await
+}
+
+/// The tasks whose attempts begin with this answer.
+fn handed_out(outcome: &dyn Any) -> &[Task] {
+    if let Some(claimed) = outcome.downcast_ref::<claim::Outcome>() {
+        return &claimed.tasks;
+    }
+    outcome.downcast_ref::<claim_from_grant::Outcome>().map_or(&[], |claimed| std::slice::from_ref(&claimed.task))
 }
 
 fn allow(caller: &Caller, required: ff_core::Role) -> Result<()> {

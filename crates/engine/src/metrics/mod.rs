@@ -1,11 +1,21 @@
-//! What the engine counts. Plain atomics; whoever embeds the engine decides how to show them.
+//! What the engine counts. Plain atomics; [`Metrics::families`] shows them all as values.
+
+mod family;
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use ff_core::Code;
+use ff_core::event::EventType;
 use ff_core::execution::Execution;
+
+pub use family::{Family, FamilyKind, Sample, SampleValue};
+
+/// Names that people choose become labels; past this many they are counted together.
+const LABELS_MAX: usize = 200;
+/// What they are counted as.
+const OTHER: &str = "other";
 
 /// Upper bounds of the histogram buckets, in microseconds.
 pub const BUCKETS_US: [u64; 16] = [
@@ -75,7 +85,35 @@ pub struct Metrics {
     /// Reads sent to the store.
     pub reads: AtomicU64,
     operations: Mutex<BTreeMap<(&'static str, &'static str), u64>>,
+    events: Mutex<BTreeMap<&'static str, u64>>,
     refusals: Mutex<BTreeMap<String, u64>>,
+    budget_refusals: Mutex<BTreeMap<String, u64>>,
+    quota_refusals: Mutex<BTreeMap<&'static str, u64>>,
+    claim_exits: Mutex<BTreeMap<(String, &'static str), Arc<Histogram>>>,
+}
+
+/// How a claim ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ClaimExit {
+    /// With work.
+    Taken,
+    /// Without work, after the whole wait.
+    Empty,
+    /// Its caller has gone.
+    Gone,
+    /// With an error.
+    Failed,
+}
+
+impl ClaimExit {
+    const fn as_str(self) -> &'static str {
+        match self {
+            ClaimExit::Taken => "taken",
+            ClaimExit::Empty => "empty",
+            ClaimExit::Gone => "gone",
+            ClaimExit::Failed => "failed",
+        }
+    }
 }
 
 impl Metrics {
@@ -114,6 +152,62 @@ impl Metrics {
     /// An admission was refused, and by what.
     pub(crate) fn refused(&self, why: &str) {
         *self.refusals.lock().expect("no holder of this lock panics").entry(why.to_owned()).or_default() += 1;
+    }
+
+    /// A budget refused an admission for what is used up in a dimension.
+    pub(crate) fn refused_by_budget(&self, dimension: &str) {
+        self.refused("budget");
+        let mut refusals = self.budget_refusals.lock().expect("no holder of this lock panics");
+        let known = refusals.contains_key(dimension) || refusals.len() < LABELS_MAX;
+        *refusals.entry(if known { dimension } else { OTHER }.to_owned()).or_default() += 1;
+    }
+
+    /// A quota refused an admission: by its rate, by its concurrency, or because it does not exist.
+    pub(crate) fn refused_by_quota(&self, limit: &'static str) {
+        self.refused("quota");
+        *self.quota_refusals.lock().expect("no holder of this lock panics").entry(limit).or_default() += 1;
+    }
+
+    /// A claim ended this way after this long. It counts for every lane it got work from, or asked in vain.
+    pub(crate) fn claim_ended<'l>(&self, lanes: impl Iterator<Item = &'l str>, exit: ClaimExit, us: i64) {
+        let mut exits = self.claim_exits.lock().expect("no holder of this lock panics");
+        for lane in lanes {
+            let label = (lane.to_owned(), exit.as_str());
+            let known = exits.contains_key(&label) || exits.len() < LABELS_MAX;
+            let label = if known { label } else { (OTHER.to_owned(), exit.as_str()) };
+            exits.entry(label).or_default().observe(us);
+        }
+    }
+
+    /// Something happened to an execution that subscribers hear of.
+    pub(crate) fn happened(&self, events: &[EventType]) {
+        if events.is_empty() {
+            return;
+        }
+        let mut counts = self.events.lock().expect("no holder of this lock panics");
+        for event in events {
+            *counts.entry(event.as_str()).or_default() += 1;
+        }
+    }
+
+    /// What happened to executions, by the names of events.
+    pub fn events(&self) -> BTreeMap<&'static str, u64> {
+        self.events.lock().expect("no holder of this lock panics").clone()
+    }
+
+    /// Admissions refused by budgets, by dimension.
+    pub fn budget_refusals(&self) -> BTreeMap<String, u64> {
+        self.budget_refusals.lock().expect("no holder of this lock panics").clone()
+    }
+
+    /// Admissions refused by quotas: `rate`, `concurrency` or `missing`.
+    pub fn quota_refusals(&self) -> BTreeMap<&'static str, u64> {
+        self.quota_refusals.lock().expect("no holder of this lock panics").clone()
+    }
+
+    /// How long claims took, by lane and by how they ended.
+    pub fn claim_exits(&self) -> BTreeMap<(String, &'static str), Arc<Histogram>> {
+        self.claim_exits.lock().expect("no holder of this lock panics").clone()
     }
 
     /// Operations by name and outcome.
