@@ -24,6 +24,9 @@ pub const BATCH_BODY_MAX_BYTES: usize = 16 * 1024 * 1024;
 /// HTTP bodies of all other requests without a payload of their own.
 pub const BODY_MAX_BYTES: usize = 64 * 1024;
 
+/// Nesting of a JSON value that is passed on as it came: whoever reads it inside of an answer has its own limit, often 128.
+pub const JSON_DEPTH_MAX: usize = 100;
+
 /// Capability tokens in one set.
 pub const CAPABILITIES_MAX_TOKENS: usize = 256;
 /// Bytes of one capability set in its canonical form.

@@ -12,6 +12,9 @@ use serde_json::Value;
 /// Longer than anything here may take.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
+/// The waitpoint secret of every server here. No output of any of them may hold it.
+const SECRET: &str = "ca11ab1eca11ab1eca11ab1eca11ab1eca11ab1eca11ab1eca11ab1eca11ab1e";
+
 /// The command, without the variables of whoever runs the tests.
 pub(crate) fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ff"));
@@ -35,7 +38,11 @@ impl Process {
     /// Starts a server on a free port and waits until it is ready.
     pub(crate) fn start(store: &str, variables: &[(&str, &str)]) -> Self {
         let mut command = command(&["--store", store, "--listen", "127.0.0.1:0", "--log-format", "json"]);
-        command.envs(variables.iter().copied()).stderr(Stdio::piped()).stdout(Stdio::piped());
+        command
+            .env("FF_WAITPOINT_SECRET", SECRET)
+            .envs(variables.iter().copied())
+            .stderr(Stdio::piped())
+            .stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let (ready, address) = mpsc::channel();
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
@@ -83,6 +90,7 @@ impl Process {
         };
         let mut log = self.log.join().unwrap();
         self.child.stdout.take().unwrap().read_to_string(&mut log).unwrap();
+        assert!(!log.contains(&SECRET[..16]), "the waitpoint secret is in the log: {log}");
         (status, log)
     }
 }

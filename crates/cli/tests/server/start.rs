@@ -43,6 +43,68 @@ fn the_configuration_is_printed_without_its_secrets() {
 }
 
 #[test]
+fn every_setting_is_a_flag_a_variable_and_a_key_and_unknown_ones_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("ff.toml");
+    let (_, everything, _) = outcome(&["--print-config"], &[]);
+    // What is printed can be read again, and says the same.
+    std::fs::write(&file, &everything).unwrap();
+    let (code, again, errors) = outcome(&["--print-config", "--config", file.to_str().unwrap()], &[]);
+    assert_eq!((code, again.as_str()), (Some(0), everything.as_str()), "{errors}");
+    for line in
+        ["sqlite_sync = \"full\"", "page_max = 1000", "lease_ttl_default_ms = 30000", "input_max_bytes = 1048576"]
+    {
+        assert!(everything.contains(line), "{line} is not in {everything}");
+    }
+    let (_, valkey, _) =
+        outcome(&["--print-config", "--store", "valkey://h", "--replicas", "2"], &[("FF_DURABILITY", "replicated")]);
+    for line in [
+        "durability = \"replicated\"",
+        "replicas = 2",
+        "connect_timeout_ms = 10000",
+        "request_timeout_ms = 5000",
+        "load_library = true",
+    ] {
+        assert!(valkey.contains(line), "{line} is not in {valkey}");
+    }
+    let table = "[namespace_defaults.team.policy]\nmax_replay_count = 3\n";
+    std::fs::write(&file, table).unwrap();
+    let (code, namespaces, errors) = outcome(&["--print-config", "--config", file.to_str().unwrap()], &[]);
+    assert_eq!(code, Some(0), "{errors}");
+    assert!(namespaces.contains("[namespace_defaults.team.policy]\nmax_replay_count = 3"), "{namespaces}");
+    for (text, word) in [
+        ("page_maxx = 1", "page_maxx"),
+        ("page_max = 1001", "page_max"),
+        ("body_max_bytes = 0", "body_max_bytes"),
+        ("durability = 'async'", "durability"),
+        ("otlp_endpoint = 'nowhere'", "otlp_endpoint"),
+        ("otlp_headers = 'a=hunter2'", "otlp_endpoint"),
+        ("[namespace_defaults.team.policy]\nmax_replays = 3", "max_replays"),
+        ("[namespace_defaults.team]\nlane = 'x'", "lane"),
+    ] {
+        std::fs::write(&file, text).unwrap();
+        let (code, _, errors) = outcome(&["--config", file.to_str().unwrap()], &[]);
+        assert_eq!(code, Some(2), "{text}: {errors}");
+        assert!(errors.contains(word) && !errors.contains("hunter2"), "{errors}");
+    }
+    let (code, _, errors) = outcome(&["--namespace-defaults", "{"], &[]);
+    assert_eq!(code, Some(2), "{errors}");
+}
+
+#[test]
+fn a_server_runs_on_postgres_with_settings_of_its_own() {
+    let database = ff_testkit::postgres::Server::shared().create_database("start");
+    let server = Process::start(&database, &[("FF_POSTGRES_SCHEMA", "mine"), ("FF_POSTGRES_POOL_SIZE", "4")]);
+    assert_eq!(request(&server.address, "GET /readyz", &[], "").unwrap().0, 200);
+    let created = request(&server.address, "POST /v1/executions", &[], r#"{"kind":"k","input":1}"#).unwrap();
+    assert_eq!(created.0, 200, "{}", created.1);
+    server.terminate();
+    let (status, log) = server.ended();
+    assert_eq!(status.code(), Some(0), "{log}");
+    assert!(log.contains("schema=mine") && log.contains("1/1/1"), "{log}");
+}
+
+#[test]
 fn a_start_says_what_runs_where_and_what_is_open() {
     let server = Process::start("memory://", &[]);
     assert_eq!(request(&server.address, "GET /readyz", &[], "").unwrap().0, 200);

@@ -46,10 +46,25 @@ fn work(address: &str, known: &Acknowledged) {
 }
 
 #[test]
-fn a_server_told_to_terminate_under_load_loses_nothing_it_acknowledged() {
+fn a_server_on_sqlite_told_to_terminate_under_load_loses_nothing_it_acknowledged() {
     let directory = tempfile::tempdir().unwrap();
-    let store = format!("sqlite://{}", directory.path().join("ff.db").display());
-    let server = Process::start(&store, &[]);
+    terminate_under_load(&format!("sqlite://{}", directory.path().join("ff.db").display()));
+}
+
+#[test]
+fn a_server_on_valkey_told_to_terminate_under_load_loses_nothing_it_acknowledged() {
+    let valkey = ff_testkit::valkey::Server::start();
+    terminate_under_load(&valkey.url());
+}
+
+#[test]
+fn a_server_on_postgres_told_to_terminate_under_load_loses_nothing_it_acknowledged() {
+    let database = ff_testkit::postgres::Server::shared().create_database("stop");
+    terminate_under_load(&database);
+}
+
+fn terminate_under_load(store: &str) {
+    let server = Process::start(store, &[]);
     let known = Arc::new(Acknowledged::default());
     let mut clients = Vec::new();
     for number in 0..6 {
@@ -74,7 +89,7 @@ fn a_server_told_to_terminate_under_load_loses_nothing_it_acknowledged() {
     assert!(took < Duration::from_secs(15), "{took:?}");
     assert!(log.contains("\"stopped\""), "{log}");
 
-    let server = Process::start(&store, &[]);
+    let server = Process::start(store, &[]);
     let (created, completed) = (known.created.lock().unwrap(), known.completed.lock().unwrap());
     assert!(created.len() > 50 && completed.len() > 20, "{} {}", created.len(), completed.len());
     for id in created.iter() {

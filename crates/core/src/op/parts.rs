@@ -115,6 +115,7 @@ impl Sent<'_> {
                 if self.content_type.is_some_and(|content_type| !is_json(content_type)) {
                     return Err(Error::invalid("content_type", format!("must be {JSON} with a JSON value")));
                 }
+                readable(&json.0).map_err(|why| Error::invalid(field, why))?;
                 let content_type = self.content_type.unwrap_or(JSON).to_owned();
                 Content { bytes: Bytes::copy_from_slice(json.0.as_bytes()), content_type }
             }
@@ -126,6 +127,43 @@ impl Sent<'_> {
             return Err(Error::too_large(field, content.bytes.len(), self.max_bytes));
         }
         Ok(Some(content))
+    }
+}
+
+/// Refuses a JSON text that its grammar allows and many readers do not. It is passed on inside of other JSON, where
+/// one value that a worker cannot read would keep it from everything else in the same answer.
+fn readable(json: &str) -> Result<(), String> {
+    let bytes = json.as_bytes();
+    let (mut depth, mut at, mut quoted) = (0, 0, false);
+    while let Some(byte) = bytes.get(at) {
+        match (byte, quoted) {
+            (b'"', _) => quoted = !quoted,
+            (b'\\', true) => at += escape(&bytes[at..])? - 1,
+            (b'[' | b'{', false) => {
+                depth += 1;
+                if depth > limits::JSON_DEPTH_MAX {
+                    return Err(format!("is nested deeper than {} levels", limits::JSON_DEPTH_MAX));
+                }
+            }
+            (b']' | b'}', false) => depth -= 1,
+            _ => {}
+        }
+        at += 1;
+    }
+    Ok(())
+}
+
+/// How many bytes an escape has; halves of a character beyond the first 65,536 must come in pairs.
+fn escape(bytes: &[u8]) -> Result<usize, String> {
+    let unit = |from: usize| {
+        let digits = bytes.get(from..from + 6).filter(|digits| digits.starts_with(b"\\u"))?;
+        u16::from_str_radix(std::str::from_utf8(&digits[2..]).ok()?, 16).ok()
+    };
+    match unit(0) {
+        None => Ok(2),
+        Some(0xD800..=0xDBFF) if matches!(unit(6), Some(0xDC00..=0xDFFF)) => Ok(12),
+        Some(0xD800..=0xDFFF) => Err("has half of a character as an escape".to_owned()),
+        Some(_) => Ok(6),
     }
 }
 
@@ -276,6 +314,19 @@ pub enum RenewalOutcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_json_value_that_readers_choke_on_is_refused() {
+        let nested = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+        assert!(readable(&nested(limits::JSON_DEPTH_MAX)).is_ok());
+        assert!(readable(&nested(limits::JSON_DEPTH_MAX + 1)).unwrap_err().contains("nested"));
+        for fine in [r#""[[\"[\\""#, r#""\ud83d\ude00 \u00e9 \n""#, r#"{"a":["\u0000"]}"#, "1", "\"\u{1F600}\""] {
+            assert!(readable(fine).is_ok(), "{fine}");
+        }
+        for half in [r#""\ud800""#, r#""\udc00""#, r#""\ud800\u0041""#, r#"["\uDBFF x"]"#] {
+            assert!(readable(half).unwrap_err().contains("half"), "{half}");
+        }
+    }
 
     fn sent<'a>(json: Option<&'a JsonText>, base64: Option<&'a Blob>, content_type: Option<&'a str>) -> Sent<'a> {
         Sent { field: "input", json, base64, content_type, max_bytes: 8 }

@@ -9,12 +9,15 @@ use ff_core::op::list_lanes::{Args, Outcome};
 use ff_core::{Partition, Result};
 
 use super::named::page;
+use crate::cursor;
 use crate::engine::{Caller, Engine, Handle};
 
 impl Handle<ListLanes> for Engine {
     async fn handle(&self, caller: &Caller, args: Args) -> Result<Outcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
-        let (cursor, limit) = (args.cursor.as_deref(), self.limits().page(args.limit)?);
+        let limit = self.limits().page(args.limit)?;
+        let cursor = cursor::decode::<String>(args.cursor.as_deref())?;
+        let cursor = cursor.as_deref();
         let named = self.named_after::<Lane>(vec![Partition::SYSTEM], &namespace, cursor, |lane| &lane.name).await?;
         let mut lanes: BTreeMap<String, LaneView> =
             named.into_iter().map(|lane| (lane.name.clone(), lane.view())).collect();

@@ -5,13 +5,15 @@ use ff_core::op::list_tokens::{Args, Outcome};
 use ff_core::{ApiToken, Document, Partition, Result, index, limits};
 use ff_store::Scan;
 
+use crate::cursor;
 use crate::engine::{Caller, Engine, Handle};
 
 impl Handle<ListTokens> for Engine {
     async fn handle(&self, caller: &Caller, args: Args) -> Result<Outcome> {
         let limit = self.limits().page(args.limit)?;
         // The cursor is the last name: it leads to the last entry also when that is gone.
-        let mut after = args.cursor.map(|name| (index::name_score(&name), ApiToken::key_of(&name)));
+        let last = cursor::decode::<String>(args.cursor.as_deref())?;
+        let mut after = last.map(|name| (index::name_score(&name), ApiToken::key_of(&name)));
         let mut items = Vec::new();
         loop {
             let scan = Scan { after: after.take(), ..Scan::first(ApiToken::listing(), limits::PAGE_MAX) };
@@ -31,7 +33,7 @@ impl Handle<ListTokens> for Engine {
                     continue;
                 }
                 if items.len() == limit {
-                    let next_cursor = items.last().map(|last: &ff_core::ApiTokenInfo| last.name.clone());
+                    let next_cursor = items.last().map(|last: &ff_core::ApiTokenInfo| cursor::encode(&last.name));
                     return Ok(Outcome { items, next_cursor });
                 }
                 items.push(token.info());

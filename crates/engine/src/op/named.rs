@@ -3,6 +3,7 @@
 use ff_core::{Code, Error, Indexed, Key, Partition, Result, index};
 use ff_store::{Answer, Query, Scan};
 
+use crate::cursor;
 use crate::engine::Engine;
 
 /// Entries read at once from one partition.
@@ -60,7 +61,7 @@ impl Engine {
 pub(crate) fn page<T>(mut all: Vec<T>, limit: usize, name: impl Fn(&T) -> &str) -> (Vec<T>, Option<String>) {
     let more = all.len() > limit;
     all.truncate(limit);
-    let cursor = all.last().filter(|_| more).map(|last| name(last).to_owned());
+    let cursor = all.last().filter(|_| more).map(|last| cursor::encode(&name(last)));
     (all, cursor)
 }
 

@@ -1,7 +1,7 @@
 //! Path, query, headers and body of a request, merged into the one JSON text that an operation's arguments are read
 //! from. Values stay the texts they came in: a number or a string in an input survives to the letter.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use base64::Engine as _;
@@ -9,7 +9,7 @@ use ff_core::op::Operation;
 use ff_core::{Code, Error, Result};
 use hyper::HeaderMap;
 use percent_encoding::percent_decode_str;
-use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
@@ -185,8 +185,79 @@ impl<'de> Deserialize<'de> for Fields {
 }
 
 fn read_object(body: &[u8]) -> Result<Fields> {
-    serde_json::from_slice(body)
-        .map_err(|error| Error::new(Code::Invalid, format!("the body is not a JSON object: {error}")).with("field", ""))
+    let refused =
+        |error| Error::new(Code::Invalid, format!("the body is not a JSON object: {error}")).with("field", "");
+    let fields: Fields = serde_json::from_slice(body).map_err(refused)?;
+    for (name, value) in fields.0.iter().filter(|(name, _)| !PAYLOADS.contains(&name.as_str())) {
+        serde_json::from_str::<Unambiguous>(value.get())
+            .map_err(|error| Error::new(Code::Invalid, without_position(&error.to_string())).with("field", name))?;
+    }
+    Ok(fields)
+}
+
+/// Values that are passed on as they came: what is in them is not ours to judge.
+const PAYLOADS: &[&str] = &["input", "payload", "result", "continuation"];
+
+/// A value in which no object has a name twice.
+struct Unambiguous;
+
+impl<'de> Deserialize<'de> for Unambiguous {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Self)
+    }
+}
+
+impl<'de> Visitor<'de> for Unambiguous {
+    type Value = Self;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self, A::Error> {
+        let mut names = BTreeSet::new();
+        while let Some(name) = map.next_key::<String>()? {
+            if PAYLOADS.contains(&name.as_str()) {
+                map.next_value::<IgnoredAny>()?;
+            } else {
+                map.next_value::<Self>()?;
+            }
+            if names.contains(&name) {
+                return Err(serde::de::Error::custom(format!("field `{name}` is given twice")));
+            }
+            names.insert(name);
+        }
+        Ok(self)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self, A::Error> {
+        while items.next_element::<Self>()?.is_some() {}
+        Ok(self)
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_unit<E>(self) -> Result<Self, E> {
+        Ok(self)
+    }
 }
 
 /// The parameters of a query, in order of their names; a repeated one has several values.
@@ -293,6 +364,11 @@ mod tests {
         assert_eq!(merged::<op::GetState>("a=1&a=2", &[], Sent::Nothing).unwrap_err().code, Code::Invalid);
         assert_eq!(merged::<op::GetState>("a=1", &[], json(r#"{"a":"2"}"#)).unwrap_err().code, Code::Invalid);
         assert!(merged::<op::GetState>("a=1", &[], json(r#"{"a":"1"}"#)).is_ok());
+        let nested = merged::<op::CreateExecution>("", &[], json(r#"{"tags":{"a":"1","a":"2"}}"#)).unwrap_err();
+        assert_eq!((nested.code, &nested.details["field"]), (Code::Invalid, &"tags".into()));
+        // What is only passed on may be as odd as its sender likes.
+        let inside = json(r#"{"frames":[{"payload":{"a":1,"a":2}}],"input":{"b":1,"b":2}}"#);
+        assert!(merged::<op::CreateExecution>("", &[], inside).is_ok());
     }
 
     #[test]

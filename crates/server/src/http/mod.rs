@@ -76,6 +76,10 @@ where
         if *request.method() != Method::GET {
             return Err(Error::of(Code::MethodNotAllowed).with("allowed", ["GET"]));
         }
+        if let Some(name) = request.uri().query().filter(|query| !query.is_empty()) {
+            let name = name.split(['=', '&']).next().unwrap_or(name);
+            return Err(Error::invalid(name, "is no parameter of a stream; Last-Event-ID says where to begin"));
+        }
         let caller = auth::authenticate(app, request.headers()).await?;
         let credential = auth::Credential::of(request.headers())?;
         return sse::execution(app, caller, credential, &execution_id, request.headers()).await;
@@ -164,6 +168,7 @@ where
     };
     let announced = body.size_hint().lower();
     if usize::try_from(announced).map_or(true, |announced| announced > max) {
+        discard(app, headers, body, announced).await;
         return Err(too_large(announced, max));
     }
     let reading = async {
@@ -179,11 +184,44 @@ where
         Ok(bytes.freeze())
     };
     let late = |_| Error::invalid("body", "did not arrive in time");
-    let bytes = tokio::time::timeout(app.config.body_timeout, reading).await.map_err(late)??;
+    let read = tokio::time::timeout(app.config.body_timeout, reading).await.map_err(late)?;
+    if let Err(refused) = &read
+        && refused.code == Code::PayloadTooLarge
+    {
+        discard(app, headers, body, 0).await;
+    }
+    let bytes = read?;
     // An empty raw body is a blob of no bytes; an empty JSON body says nothing.
     let nothing = bytes.is_empty() && essence.as_deref() != Some("application/octet-stream");
     Ok(if nothing { Sent::Nothing } else { wrap(bytes) })
 }
+
+/// Reads on to the end of a body that is refused, within reason: a client that is still sending would otherwise find
+/// its connection closed instead of the answer. One that asks before it sends needs no such patience.
+async fn discard<B>(app: &App, headers: &HeaderMap, mut body: B, announced: u64)
+where
+    B: hyper::body::Body<Data = Bytes> + Send + Unpin + 'static,
+{
+    if announced > DISCARD_MAX_BYTES || headers.contains_key(header::EXPECT) {
+        return;
+    }
+    let reading = async {
+        let mut read = 0;
+        while let Some(Ok(frame)) = body.frame().await {
+            read += frame.data_ref().map_or(0, |data| data.len() as u64);
+            if read > DISCARD_MAX_BYTES {
+                break;
+            }
+        }
+    };
+    // Whoever takes longer gets the answer all the same.
+    let _ = tokio::time::timeout(app.config.body_timeout.min(DISCARD_PATIENCE), reading).await;
+}
+
+/// A body that is refused is read up to here.
+const DISCARD_MAX_BYTES: u64 = 64 * 1024 * 1024;
+/// And for so long.
+const DISCARD_PATIENCE: Duration = Duration::from_secs(5);
 
 fn too_large(size: u64, max: usize) -> Error {
     let detail = format!("the body has at least {size} bytes, the limit is {max}");

@@ -171,7 +171,8 @@ impl Routes {
 
     /// The route of a request.
     pub(crate) fn find(&'static self, method: &Method, path: &str) -> Result<Found> {
-        let parts = path.trim_start_matches('/').split('/').map(arguments::decode).collect::<Result<Vec<_>>>()?;
+        let parts =
+            path.strip_prefix('/').unwrap_or(path).split('/').map(arguments::decode).collect::<Result<Vec<_>>>()?;
         let mut methods = Vec::new();
         let mut meant = None;
         for route in &self.0 {

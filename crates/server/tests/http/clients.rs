@@ -1,6 +1,11 @@
 //! Clients that are slow, silent, or gone.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+
+use ff_store::Query;
+use ff_store::memory::{Call, Faults, MemoryStore, Plan};
 
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -88,4 +93,65 @@ async fn a_stopping_server_answers_who_waits() {
     assert!([204, 503].contains(&claimed.status), "{claimed:?}");
     assert_eq!((waited.status, waited.code().as_str()), (503, "shutting_down"));
     assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_is_cut_off_and_harms_nobody() {
+    let server = Running::start(ff_server::Settings { write_timeout_ms: Some(300), ..settings() }).await;
+    let mut deaf = TcpStream::connect(server.address).await.unwrap();
+    let started = Instant::now();
+    // It asks for more than the buffers between the two can hold, and takes nothing.
+    let asking =
+        async { while deaf.write_all(b"GET /openapi.json HTTP/1.1\r\nhost: localhost\r\n\r\n").await.is_ok() {} };
+    let serving = async {
+        loop {
+            assert_eq!(server.client().get("/livez").await.status, 200);
+        }
+    };
+    within(async {
+        tokio::select! {
+            () = asking => {}
+            () = serving => {}
+        }
+    })
+    .await;
+    assert!(started.elapsed() >= Duration::from_millis(250), "{:?}", started.elapsed());
+    server.stop().await;
+}
+
+/// Panics once, in the next read of a document.
+#[derive(Default)]
+struct Defect(AtomicBool);
+
+impl Faults for Defect {
+    fn plan(&self, call: Call<'_>) -> Plan {
+        let reads = matches!(call, Call::Read { queries: [Query::Documents(_)], .. });
+        assert!(!(reads && self.0.swap(false, Ordering::SeqCst)), "a planted defect");
+        Plan::default()
+    }
+}
+
+#[tokio::test]
+async fn a_defect_in_one_request_is_answered_and_harms_no_other() {
+    let defect = Arc::new(Defect::default());
+    let store = Arc::new(MemoryStore::new().with_faults(defect.clone()));
+    let server = Running::start_on(settings(), store).await;
+    let client = server.client();
+    let created = client.post("/v1/executions", &json!({ "kind": "k" })).await.ok();
+    let path = format!("/v1/executions/{}", created["execution_id"].as_str().unwrap());
+    defect.0.store(true, Ordering::SeqCst);
+    let mut answers = Vec::new();
+    // Something in the background may meet it first.
+    while defect.0.load(Ordering::SeqCst) {
+        answers.push(client.get(&path).await);
+    }
+    let last = answers.last().unwrap();
+    assert!([200, 500].contains(&last.status), "{last:?}");
+    if last.status == 500 {
+        assert_eq!(last.headers["content-type"], "application/problem+json");
+        assert_eq!(last.code(), "internal");
+        assert!(!last.json()["detail"].as_str().unwrap().contains("planted"));
+    }
+    assert_eq!(client.get(&path).await.ok()["public_state"], "waiting");
+    server.stop().await;
 }

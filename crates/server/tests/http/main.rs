@@ -1,10 +1,14 @@
 //! The server over HTTP, as a client meets it.
 
+mod balancer;
+mod canary;
 mod clients;
 mod metrics;
 mod refusals;
 mod sequences;
 mod slice;
+mod strangers;
 mod stream;
 mod support;
 mod sweep;
+mod traces;

@@ -117,7 +117,7 @@ async fn a_form_of_another_page_cannot_act() {
 #[tokio::test]
 async fn only_the_right_token_opens() {
     let server = Running::start(with_tokens()).await;
-    for authorization in ["Bearer wrong", "Bearer ", "Basic YTpi", "Bearer", "bearer ff_00_00", ""] {
+    for authorization in ["Bearer canary-wrong", "Bearer ", "Basic YTpi", "Bearer", "bearer ff_00_00", ""] {
         let refused = server.client().with("authorization", authorization).get("/v1/workers").await;
         assert_eq!((refused.status, refused.code().as_str()), (401, "unauthenticated"), "{authorization:?}");
         assert_eq!(refused.headers["www-authenticate"], "Bearer");

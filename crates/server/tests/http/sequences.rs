@@ -50,3 +50,49 @@ mod valkey {
 
     ff_sequences::tests!(open());
 }
+
+/// Any request at any server: two of them on one Valkey, request by request in turn.
+mod two_servers_on_valkey {
+    use std::sync::OnceLock;
+
+    use super::*;
+
+    static SERVER: OnceLock<ff_testkit::valkey::Server> = OnceLock::new();
+
+    async fn open() -> (Client, (Running, Running)) {
+        let url = SERVER.get_or_init(ff_testkit::valkey::Server::start).url();
+        let store = || async { Arc::new(ff_store_valkey::ValkeyStore::open(&url).await.unwrap()) };
+        in_turn(store().await, store().await).await
+    }
+
+    ff_sequences::tests!(open());
+}
+
+/// The same on one PostgreSQL.
+mod two_servers_on_postgres {
+    use std::sync::OnceLock;
+
+    use super::*;
+
+    static DATABASE: OnceLock<String> = OnceLock::new();
+
+    async fn open() -> (Client, (Running, Running)) {
+        let create = || ff_testkit::postgres::Server::shared().create_database("http");
+        let url = format!("{}?pool_size=3", DATABASE.get_or_init(create));
+        let store = || async {
+            let options = ff_store_postgres::Options::parse(&url).unwrap();
+            Arc::new(ff_store_postgres::PostgresStore::open(options).await.unwrap())
+        };
+        in_turn(store().await, store().await).await
+    }
+
+    ff_sequences::tests!(open());
+}
+
+async fn in_turn(one: Arc<dyn ff_store::Store>, other: Arc<dyn ff_store::Store>) -> (Client, (Running, Running)) {
+    let one = Running::start_on(settings(), one).await;
+    let other = Running::start_on(settings(), other).await;
+    let balancer = crate::balancer::start(vec![one.address, other.address]).await;
+    let client = Client::connect(&format!("http://{balancer}")).await.expect("the servers are there");
+    (client, (one, other))
+}

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use ff_server::metrics::Observer;
 use ff_server::{Config, Server, Settings};
 use ff_store::Store;
 use ff_store::memory::MemoryStore;
@@ -21,7 +22,7 @@ use tokio::task::JoinHandle;
 /// Longer than anything here may take.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// The administrator's token where tokens are on.
-pub(crate) const ADMIN: &str = "administrator-token";
+pub(crate) const ADMIN: &str = "canary-administrator-token";
 
 /// Waits, but not forever.
 pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
@@ -31,13 +32,19 @@ pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
 /// A server that runs.
 pub(crate) struct Running {
     pub(crate) address: SocketAddr,
+    pub(crate) observer: Observer,
     stop: oneshot::Sender<()>,
     ended: JoinHandle<()>,
 }
 
 /// Settings for a free port.
 pub(crate) fn settings() -> Settings {
-    Settings { store: Some("memory://".into()), listen: Some("127.0.0.1:0".into()), ..Settings::default() }
+    Settings {
+        store: Some("memory://".into()),
+        listen: Some("127.0.0.1:0".into()),
+        waitpoint_secret: Some(crate::canary::WAITPOINT_SECRET.into()),
+        ..Settings::default()
+    }
 }
 
 /// Settings with tokens switched on.
@@ -53,20 +60,22 @@ impl Running {
 
     /// Starts a server on a store.
     pub(crate) async fn start_on(settings: Settings, store: Arc<dyn Store>) -> Self {
+        crate::canary::watch();
         let config = Config::resolve(settings, Settings::default()).unwrap();
         let server = within(Server::start_on(config, store)).await.unwrap();
-        let address = server.address();
+        let (address, observer) = (server.address(), server.observer());
         let (stop, stopped) = oneshot::channel();
         let ended = tokio::spawn(server.run(async {
             let _ = stopped.await;
         }));
-        Self { address, stop, ended }
+        Self { address, observer, stop, ended }
     }
 
     /// Stops it and waits for its end.
     pub(crate) async fn stop(self) {
         self.stop.send(()).unwrap();
         within(self.ended).await.unwrap();
+        crate::canary::check();
     }
 
     /// A client.
