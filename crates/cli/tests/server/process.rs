@@ -50,7 +50,9 @@ impl Process {
             let mut log = String::new();
             for line in lines.map_while(Result::ok) {
                 let parsed: Value = serde_json::from_str(&line).unwrap_or_default();
-                if let Some(address) = parsed["address"].as_str() {
+                // Others log addresses too, such as that of the store.
+                let ready_now = parsed["message"] == "FlowFabric is ready";
+                if let Some(address) = parsed["address"].as_str().filter(|_| ready_now) {
                     let _ = ready.send(address.to_owned());
                 }
                 log.push_str(&line);
