@@ -36,11 +36,15 @@ impl SecretState {
     /// Begins a rotation, unless one is under way. It ends when the guard is dropped.
     pub(crate) fn begin_rotation(&self) -> Result<RotationGuard<'_>> {
         if self.rotating.swap(true, Ordering::SeqCst) {
-            let refusal = Error::of(Code::ConcurrencyLimitExceeded).with("pool", "admin_rotate").with("max", 1);
-            return Err(refusal.retry_after(1_000));
+            return Err(already_rotating());
         }
         Ok(RotationGuard(self))
     }
+}
+
+/// One rotation at a time.
+pub(crate) fn already_rotating() -> Error {
+    Error::of(Code::ConcurrencyLimitExceeded).with("pool", "admin_rotate").with("max", 1).retry_after(1_000)
 }
 
 /// A rotation under way.

@@ -55,6 +55,7 @@ impl Command for Verb<'_> {
                 tx.require_holder(&execution.key(), &args.fence);
             }
             self.merge_summary(tx, &execution, fresh, written.next).await?;
+            self.trim_old(tx, &execution).await?;
             tx.append(Append {
                 log: logs::frames(&execution.id, args.fence.attempt),
                 records: fresh.iter().map(|frame| Bytes::from(frame.encode())).collect(),
@@ -91,6 +92,19 @@ impl Verb<'_> {
         }
         let count = usize::try_from(next - first).unwrap_or(usize::MAX).min(frames.len());
         Ok(Written { count, next })
+    }
+
+    /// Removes the frames that are older than the policy keeps them. Nobody is shown them in the meantime.
+    async fn trim_old(&self, tx: &mut Tx<'_>, execution: &Execution) -> Result<()> {
+        let Some(kept_ms) = execution.policy.stream.retention_ttl_ms else { return Ok(()) };
+        let log = logs::frames(&execution.id, self.args.fence.attempt);
+        let query = Query::Log { log: log.clone(), start: LogStart::Since(tx.now - kept_ms + 1), limit: 1 };
+        let page = tx.read(vec![query]).await?.pop().and_then(Answer::into_log).unwrap_or_default();
+        let kept_from = page.records.first().map_or(page.next, |record| record.sequence);
+        if kept_from > page.first {
+            tx.trim(log, kept_from);
+        }
+        Ok(())
     }
 
     /// Merges the patches among the frames into the attempt's summary.

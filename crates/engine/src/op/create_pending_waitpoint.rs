@@ -1,5 +1,6 @@
 //! Opens a waitpoint before suspending; signals sent meanwhile are buffered.
 
+use ff_core::event::Effects;
 use ff_core::op::CreatePendingWaitpoint;
 use ff_core::op::create_pending_waitpoint::{Args, Outcome};
 use ff_core::waitpoint::{NewWaitpoint, Waitpoint, WaitpointState};
@@ -54,6 +55,8 @@ impl Command for Verb<'_> {
             return Err(Error::of(Code::WaitpointLimitExceeded).with("max", limits::WAITPOINTS_MAX));
         }
         tx.require_holder(&execution.key(), &self.args.fence);
+        // The count holds only if nobody else counted meanwhile: each of these writes the execution anew.
+        tx.save_execution(&execution, Effects::default());
         tx.save(&waitpoint);
         Ok(waitpoint)
     }

@@ -42,13 +42,21 @@ impl Watermark {
     /// Whether the log has lost records that a subscriber at this mark has not read.
     fn gap(&self, partition: Partition, page: &LogPage) -> bool {
         match self.near.get(&partition.number) {
-            Some((sequence, _)) => page.first > sequence + 1,
+            // A store that forgot gives out numbers again that the subscriber believes to have read.
+            Some((sequence, _)) => page.first > sequence + 1 || page.next <= *sequence,
             None if self.at == 0 => false,
             // The oldest record left is younger than where reading begins, and it was not the first ever.
             None => {
                 let oldest = page.records.first().is_some_and(|record| record.sequence == page.first);
                 oldest && page.first > 1
             }
+        }
+    }
+
+    /// Goes back with a log whose store forgot its end.
+    fn retreat(&mut self, partition: Partition, page: &LogPage) {
+        if let Some((sequence, _)) = self.near.get_mut(&partition.number) {
+            *sequence = (*sequence).min(page.next.saturating_sub(1));
         }
     }
 
@@ -116,6 +124,7 @@ impl Engine {
         for (partition, page) in futures_util::future::join_all(reads).await {
             let page = page?;
             round.gap |= mark.gap(partition, &page);
+            mark.retreat(partition, &page);
             if let Some(last) = page.records.last().filter(|_| page.records.len() == limit) {
                 horizon = horizon.min(last.at);
             }

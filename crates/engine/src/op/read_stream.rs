@@ -52,7 +52,9 @@ impl Engine {
                     self.metrics().undecodable();
                     continue;
                 };
-                if frame.mode != FrameMode::BestEffort || record.at > now - BEST_EFFORT_MS {
+                let kept_ms = execution.policy.stream.retention_ttl_ms.unwrap_or(i64::MAX);
+                let kept_ms = if frame.mode == FrameMode::BestEffort { kept_ms.min(BEST_EFFORT_MS) } else { kept_ms };
+                if now - record.at < kept_ms {
                     frames.push(frame.view(FrameId { attempt, sequence: record.sequence }, record.at));
                 }
             }

@@ -124,11 +124,16 @@ impl Engine {
             let now = if planted(Bug::TimerEarly) { answers.at + 500 } else { answers.at };
             let Ok(page) = answers.into_only(ff_store::Answer::into_scan) else { return };
             let full = page.entries.len() == FIRE_CHUNK;
-            let later = page.entries.iter().map(|entry| entry.score).find(|score| *score > now);
-            let due: Vec<_> = page.entries.into_iter().filter(|entry| entry.score <= now).collect();
+            // The bug remembers what is due soon, and acts on it without looking again.
+            let soon = if planted(Bug::ExpiryIgnoresRenewal) { now + 500 } else { now };
+            let later = page.entries.iter().map(|entry| entry.score).find(|score| *score > soon);
+            let due: Vec<_> = page.entries.into_iter().filter(|entry| entry.score <= soon).collect();
             let fired_all = due.len();
             let firing = due.into_iter().map(|entry| async move {
-                self.metrics().timer_lateness.observe((now - entry.score) * 1_000);
+                if entry.score > now {
+                    self.env().sleep(entry.score - now).await;
+                }
+                self.metrics().timer_lateness.observe((now - entry.score).max(0) * 1_000);
                 let outcome = self.fire(partition, &entry.member, entry.score).await;
                 if let Err(error) = &outcome {
                     tracing::warn!(%partition, member = ?entry.member, %error, "a timer could not fire; trying again soon");

@@ -85,3 +85,20 @@ async fn a_cursor_older_than_the_log_is_told_of_the_gap() {
     assert!(!h.must::<ListEvents>(json!({ "cursor": page.next_cursor })).await.gap);
     h.finish().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_cursor_beyond_what_the_store_remembers_is_told_of_the_gap_and_goes_on() {
+    let h = Harness::start().await;
+    run_one(&h, json!({})).await;
+    let remembered = h.store.snapshot();
+    run_one(&h, json!({})).await;
+    let read = h.must::<ListEvents>(json!({})).await;
+    assert_eq!(read.items.len(), 6);
+    h.store.restore(remembered);
+    let told = h.must::<ListEvents>(json!({ "cursor": read.next_cursor })).await;
+    assert!(told.gap, "three events that were read never happened");
+    run_one(&h, json!({})).await;
+    let next = h.must::<ListEvents>(json!({ "cursor": told.next_cursor })).await;
+    assert_eq!((next.items.len(), next.gap), (3, false), "{next:?}");
+    h.finish().await;
+}

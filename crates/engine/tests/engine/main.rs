@@ -20,6 +20,7 @@ mod operator;
 mod options;
 mod quotas;
 mod reconcile;
+mod servers;
 mod streams;
 mod support;
 mod suspend;

@@ -138,3 +138,28 @@ async fn a_stream_keeps_as_many_frames_as_its_policy_says() {
     assert_eq!(read.frames.last().unwrap().id.sequence, 200);
     h.finish().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn frames_are_kept_for_as_long_as_the_policy_says() {
+    let h = Harness::start().await;
+    let id = h.submit(json!({ "policy": { "stream": { "retention_ttl_ms": 5_000 } } })).await;
+    let task = h.claim_with(json!({ "lease_ttl_ms": 60_000 })).await.unwrap();
+    h.must::<AppendFrames>(frames(&task, 1, &["a", "b"])).await;
+    h.pass(3_000).await;
+    h.must::<AppendFrames>(frames(&task, 3, &["c"])).await;
+    let shown = || h.must::<ReadStream>(json!({ "execution_id": id, "attempt": 0 }));
+    assert_eq!(texts(&shown().await), ["\"a\"", "\"b\"", "\"c\""]);
+    h.pass(2_500).await;
+    assert_eq!(texts(&shown().await), ["\"c\""], "what is too old is not shown");
+    let written = h.must::<AppendFrames>(frames(&task, 4, &["d"])).await;
+    assert_eq!(written.last_sequence, 4);
+    let kept = h.store.inspect(|contents| {
+        let log = ff_core::Key::new(b'f', &[id.uuid.as_bytes(), &0u32.to_be_bytes()]);
+        let mut logs = contents.partition(id.partition()).unwrap().logs();
+        logs.find(|(name, _)| **name == log).map(|(_, page)| page.next - page.first)
+    });
+    assert_eq!(kept, Some(2), "and is gone with the next frame");
+    h.must::<AppendFrames>(frames(&task, 4, &["d"])).await;
+    assert_eq!(texts(&shown().await), ["\"c\"", "\"d\""], "a repeat is the same frame");
+    h.finish().await;
+}

@@ -555,3 +555,50 @@ async fn a_rotated_secret_verifies_for_its_grace() {
     assert_eq!(h.refused::<DeliverSignal>(unknown).await, Code::InvalidToken);
     h.finish().await;
 }
+
+/// Delays every commit to a family of partitions, so that those who begin together have all read before one writes.
+fn slow_commits(family: ff_core::Family) -> impl FnMut(Call<'_>) -> Plan {
+    move |call| {
+        let slow = matches!(call, Call::Commit { partition, .. } if partition.family == family);
+        let pause = || Box::pin(tokio::time::sleep(std::time::Duration::from_millis(50))) as ff_store::memory::Pause;
+        Plan { before: slow.then(pause), ..Default::default() }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn racing_holders_never_pass_the_limit_of_pending_waitpoints() {
+    let (h, trouble) = Harness::with_trouble(Options::default()).await;
+    let task = claimed(&h, json!({})).await;
+    for _ in 1..limits::WAITPOINTS_MAX {
+        pending(&h, &task, json!({})).await;
+    }
+    trouble.begin(slow_commits(ff_core::Family::Flow));
+    let args = json!({ "execution_id": task.execution_id, "fence": task.fence });
+    let (first, second) =
+        tokio::join!(h.call::<CreatePendingWaitpoint>(args.clone()), h.call::<CreatePendingWaitpoint>(args));
+    trouble.end();
+    let refused = first.and(second).unwrap_err();
+    assert_eq!(refused.code, Code::WaitpointLimitExceeded);
+    let listed = h.must::<ListPendingWaitpoints>(json!({ "execution_id": task.execution_id })).await;
+    assert_eq!(listed.items.len(), limits::WAITPOINTS_MAX);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_servers_that_rotate_at_once_the_store_lets_one() {
+    let (h, trouble) = Harness::with_trouble(Options::default()).await;
+    let other = h.second().await;
+    h.pass(100).await;
+    trouble.begin(slow_commits(ff_core::Family::System));
+    let rotate = |kid: &str, digit: &str| json!({ "new_kid": kid, "new_secret_hex": digit.repeat(64) });
+    let (first, second) = tokio::join!(
+        h.call::<RotateWaitpointSecret>(rotate("k2", "2")),
+        other.call::<RotateWaitpointSecret>(rotate("k3", "3")),
+    );
+    trouble.end();
+    let refused = first.and(second).unwrap_err();
+    assert_eq!(refused.code, Code::ConcurrencyLimitExceeded);
+    assert_eq!(refused.details.get("pool"), Some(&json!("admin_rotate")));
+    other.engine.close().await;
+    h.finish().await;
+}

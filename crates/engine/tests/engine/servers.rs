@@ -1,0 +1,78 @@
+//! The registry of servers: what it costs a server that is alone, and how several find each other.
+
+use std::sync::atomic::Ordering;
+
+use crate::support::Harness;
+use ff_core::worker::Server;
+use ff_core::{CommandId, Document, Indexed, Partition, index};
+use ff_store::{Batch, EntryChange, Fence, Guard, LeaseChange, Put, Store};
+
+/// A registration of a server that is alone lasts for a day.
+const LONE_TTL_MS: i64 = 86_400_000;
+
+/// Everyone registered: the id and how long the registration lasts from each heartbeat.
+fn registered(h: &Harness) -> Vec<(String, i64)> {
+    h.store.inspect(|contents| {
+        let system = contents.partition(Partition::SYSTEM).expect("somebody registered");
+        let servers = system.documents().filter(|(key, _)| key.kind() == index::kind::SERVER);
+        let servers = servers.map(|(_, raw)| Server::decode(&raw.body).expect("a readable server"));
+        servers.map(|server| (server.server_id, server.ttl_ms)).collect()
+    })
+}
+
+fn commits(h: &Harness) -> u64 {
+    h.engine.metrics().commits.snapshot().0.iter().sum()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_alone_and_idle_commits_nothing() {
+    let h = Harness::start().await;
+    h.pass(2_000).await;
+    let (before, reads) = (commits(&h), h.engine.metrics().reads.load(Ordering::Relaxed));
+    h.pass(3_600_000).await;
+    assert_eq!(commits(&h), before);
+    let reads = h.engine.metrics().reads.load(Ordering::Relaxed) - reads;
+    assert!(reads < 3_600, "{reads} reads in an hour");
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn servers_that_see_each_other_heartbeat_until_one_is_alone_again() {
+    let h = Harness::start().await;
+    let other = h.second().await;
+    h.pass(100).await;
+    assert!(registered(&h).iter().all(|(_, ttl_ms)| *ttl_ms == 60_000), "{:?}", registered(&h));
+    let before = commits(&h);
+    h.pass(300_000).await;
+    assert_eq!(registered(&h).len(), 2, "both are still there");
+    assert!(commits(&h) > before, "a server among several heartbeats");
+    other.engine.close().await;
+    h.pass(100).await;
+    assert_eq!(registered(&h).iter().map(|(_, ttl_ms)| *ttl_ms).collect::<Vec<_>>(), [LONE_TTL_MS]);
+    let before = commits(&h);
+    h.pass(300_000).await;
+    assert_eq!(commits(&h), before);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_trace_of_a_server_that_died_alone_is_removed() {
+    let h = Harness::start().await;
+    let ghost = Server::start("ghost", "", LONE_TTL_MS, h.store.now()).expect("a server");
+    let held = ghost.held();
+    let fence = Fence { epoch: held.epoch, lease: held.lease_id };
+    let mut batch = Batch::new(CommandId::default());
+    batch.guards.push(Guard::Absent(ghost.key()));
+    batch.puts.push(Put { key: ghost.key(), body: ghost.encode().into(), fence, expires_at: None });
+    for entry in ghost.index_entries(0) {
+        let (index, member, score) = (entry.index, entry.member, entry.score);
+        batch.entries.push(EntryChange::Set { index, member, score });
+    }
+    let member = index::Due::Lease.member(&ghost.key());
+    batch.leases.push(LeaseChange { key: ghost.key(), ttl_ms: Some(LONE_TTL_MS), index: index::due(), member });
+    let outcomes = (h.store.as_ref() as &dyn Store).commit(Partition::SYSTEM, vec![batch]).await.unwrap();
+    assert!(outcomes[0].clone().applied().is_some(), "{outcomes:?}");
+    h.pass(120_000).await;
+    assert!(registered(&h).iter().all(|(id, ttl_ms)| id != "ghost" && *ttl_ms == LONE_TTL_MS), "{:?}", registered(&h));
+    h.finish().await;
+}
