@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ff_core::op::{
-    CreateBudget, CreateQuota, GetBudget, GetQuota, PauseLane, ReportBudgetUsage, ResetBudget, ResumeLane,
+    CreateBudget, CreateQuota, GetBudget, GetQuota, PauseLane, ReportBudgetUsage, ReportUsage, ResetBudget, ResumeLane,
     SetBudgetLimits,
 };
 use ff_core::usage::{ReportUsageResult, UsageRecord};
@@ -105,6 +105,27 @@ pub(crate) async fn report(world: &Arc<World>, holder: Option<(ExecutionId, Leas
         let mut checker = world.checker();
         if counted && checker.generation == generation {
             checker.acknowledged_report(&record);
+        }
+    }
+}
+
+/// Charges every budget of an execution, as its holder does.
+pub(crate) async fn report_as_holder(world: &Arc<World>, id: ExecutionId, fence: LeaseFence) {
+    let place = (id.partition(), ff_core::execution::Execution::key_of(&id));
+    let budgets = world.checker().facts.executions.get(&place).map(|seen| seen.document.budgets.clone());
+    let amount = world.between(1, 3);
+    let dedup_key = format!("usage-{}", world.executor.entropy());
+    let record = |name: &str| UsageRecord::key_of(&Budget::key_of("default", name), &dedup_key);
+    for name in budgets.iter().flatten() {
+        world.checker().will_report(record(name), amount);
+    }
+    let args = json!({ "execution_id": id, "fence": fence, "usage": { TOKENS: amount }, "dedup_key": dedup_key });
+    let generation = world.checker().generation;
+    let Some(Ok(outcome)) = world.insist::<ReportUsage>(&args).await else { return };
+    let mut checker = world.checker();
+    for (name, answer) in outcome.budgets {
+        if !matches!(answer, ReportUsageResult::HardBreach { .. }) && checker.generation == generation {
+            checker.acknowledged_report(&record(&name));
         }
     }
 }

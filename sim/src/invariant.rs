@@ -43,6 +43,12 @@ invariants! {
     IndexesAgree "indexes_agree",
     /// What was acknowledged is there.
     AcknowledgedSurvives "acknowledged_survives",
+    /// Subscribers get every event of a partition once and in order, or are told of a gap.
+    EventsInOrder "events_in_order",
+    /// A walk through a list shows, once, everything that was there all the time.
+    ListsComplete "lists_complete",
+    /// A version names one content: what was read under it is what a commit guarded by it replaces.
+    VersionsNameOne "versions_name_one",
     /// A command that is repeated with its identity has one effect.
     OneEffect "one_effect",
     /// Nothing that waits for an instant happens before it, by the store's clock.

@@ -19,5 +19,7 @@ pub mod run;
 mod signaller;
 mod store;
 mod trouble;
+mod viewer;
+mod visitor;
 mod worker;
 mod world;

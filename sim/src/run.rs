@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::executor::Step;
 use crate::invariant::{Invariant, Violation};
 use crate::world::World;
-use crate::{client, gates, operator, signaller, trouble, worker};
+use crate::{client, gates, operator, signaller, trouble, viewer, visitor, worker};
 
 /// Steps between two checks of everything.
 const CHECK_EVERYTHING: u64 = 1_000;
@@ -38,6 +38,8 @@ pub struct Report {
     pub hash: u64,
     /// Executions there were at the end.
     pub executions: usize,
+    /// The operations that were called.
+    pub operations: std::collections::BTreeSet<&'static str>,
     /// What did not hold.
     pub violation: Option<Violation>,
     /// Where the history is.
@@ -56,6 +58,7 @@ pub fn run(setup: &Setup, directory: &Path) -> Report {
     }
     let violation = world.checker().violation().cloned();
     let executions = world.checker().facts.executions.len();
+    let operations = world.called().clone();
     let engines: Vec<_> = world.servers().drain(..).collect();
     world.executor.kill_all();
     drop(engines);
@@ -64,7 +67,7 @@ pub fn run(setup: &Setup, directory: &Path) -> Report {
     }
     let hash = world.history().hash();
     let history = if setup.keep_history { world.history().save(directory, setup.seed).ok() } else { None };
-    Report { seed: setup.seed, steps: steps.get(), hash, executions, violation, history }
+    Report { seed: setup.seed, steps: steps.get(), hash, executions, operations, violation, history }
 }
 
 fn storm_and_calm(world: &Arc<World>, storm: u64, steps: &std::cell::Cell<u64>) {
@@ -79,6 +82,9 @@ fn storm_and_calm(world: &Arc<World>, storm: u64, steps: &std::cell::Cell<u64>) 
     trouble::spawn(world, operator::run(Arc::clone(world)));
     trouble::spawn(world, signaller::run(Arc::clone(world)));
     trouble::spawn(world, gates::run(Arc::clone(world)));
+    trouble::spawn(world, viewer::watch_streams(Arc::clone(world)));
+    trouble::spawn(world, viewer::subscribe(Arc::clone(world)));
+    trouble::spawn(world, visitor::run(Arc::clone(world)));
     while steps.get() < storm {
         if !step(world, steps) {
             return;
@@ -106,7 +112,7 @@ fn storm_and_calm(world: &Arc<World>, storm: u64, steps: &std::cell::Cell<u64>) 
 
 fn is_at_rest(world: &World) -> bool {
     let servers = world.servers().iter().all(|server| server.engine.is_some());
-    servers && world.store.inspect(|contents| world.checker().unfinished(contents)) == (0, 0)
+    servers && world.store.inspect(|contents| world.checker().is_at_rest(contents))
 }
 
 /// One step and its checks; false when the run is over.

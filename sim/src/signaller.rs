@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use ff_core::SignalOutcome;
 use ff_core::op::DeliverSignal;
+use ff_core::{Code, SignalOutcome, Waitpoint};
 use serde_json::json;
 
 use crate::checker::FORGED;
+use crate::desk::OpenWaitpoint;
+use crate::invariant::Invariant;
 use crate::world::World;
 
 /// Signals until the weather is calm.
@@ -36,7 +38,22 @@ pub(crate) async fn run(world: Arc<World>) {
             args["resume_delay_ms"] = json!(world.between(0, 3_000));
         }
         let generation = world.checker().generation;
-        let Some(Ok(outcome)) = world.insist::<DeliverSignal>(&args).await else { continue };
+        let there = is_there(&world, &open);
+        let answer = world.insist::<DeliverSignal>(&args).await;
+        if let Some(Err(error)) = &answer
+            && matches!(error.code, Code::InvalidToken | Code::TokenExpired)
+            && there
+            && !forged
+            && is_there(&world, &open)
+        {
+            let mut checker = world.checker();
+            // A store that forgets may forget a secret, and with it every token that it signed.
+            let remembers = checker.generation == 0;
+            checker.expect(!remembers, Invariant::SignalsOnce, || {
+                format!("the token of {} was refused: {error}", open.waitpoint)
+            });
+        }
+        let Some(Ok(outcome)) = answer else { continue };
         let signal = match outcome {
             SignalOutcome::Accepted { signal_id, .. } | SignalOutcome::TriggeredResume { signal_id } => signal_id,
             SignalOutcome::Duplicate { existing_signal_id } => existing_signal_id,
@@ -46,4 +63,12 @@ pub(crate) async fn run(world: Arc<World>) {
             checker.acknowledged_signal(signal);
         }
     }
+}
+
+/// Whether the waitpoint is still stored: what its execution's retention took away is unknown to everybody.
+fn is_there(world: &World, open: &OpenWaitpoint) -> bool {
+    let key = Waitpoint::key_of(&open.waitpoint);
+    world.store.inspect(|contents| {
+        contents.partition(open.execution.partition()).is_some_and(|contents| contents.document(&key).is_some())
+    })
 }

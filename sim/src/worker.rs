@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use ff_core::lease::{ClaimGrant, LeaseEnd, LeaseFence};
+use ff_core::lease::{ClaimGrant, GrantKind, LeaseEnd, LeaseFence};
 use ff_core::op::parts::RenewalOutcome;
 use ff_core::op::view::Task;
 use ff_core::op::{
-    AppendFrames, CancelExecution, Claim, ClaimFromGrant, Complete, CreateExecution, CreatePendingWaitpoint, Delay,
-    Fail, HeartbeatWorker, Progress, RegisterWorker, RenewLeases, ReturnGrant, Suspend, WaitChildren, suspend,
+    AppendFrames, CancelExecution, Claim, ClaimFromGrant, ClaimFromReclaimGrant, Complete, CreateExecution,
+    CreatePendingWaitpoint, Delay, DeregisterWorker, Fail, HeartbeatWorker, Progress, RegisterWorker, RenewLeases,
+    ReturnGrant, Suspend, WaitChildren, suspend,
 };
 use ff_core::{ExecutionId, LeaseId};
 use futures_util::future::{Either, select};
@@ -26,8 +27,8 @@ pub(crate) const LANES: [&str; 2] = ["default", "bulk"];
 /// Works until the world ends.
 pub(crate) async fn run(world: Arc<World>, number: usize) {
     let instance = format!("w-{number}");
-    // Nothing forbids a caller to use a lease id again once the lease is over.
-    let habit = (number % 2 == 1).then(|| world.mint_lease());
+    // Nothing forbids callers to use one lease id for everything: then only the epoch tells their leases apart.
+    let habit = (number % 2 == 1).then_some(world.habit);
     register(&world, &instance).await;
     loop {
         let (tasks, grants) = claim(&world, &instance, habit).await;
@@ -36,6 +37,12 @@ pub(crate) async fn run(world: Arc<World>, number: usize) {
         }
         for grant in grants {
             use_grant(&world, &instance, &grant).await;
+        }
+        // Some come and go.
+        if world.stormy() && world.chance(30) {
+            let args = json!({ "instance_id": instance, "nonce": instance });
+            drop(world.insist::<DeregisterWorker>(&args).await);
+            register(&world, &instance).await;
         }
     }
 }
@@ -50,7 +57,7 @@ async fn register(world: &Arc<World>, instance: &str) {
 
 /// Takes work, repeating the call with the same leases when its reply is lost.
 async fn claim(world: &Arc<World>, instance: &str, habit: Option<LeaseId>) -> (Vec<Task>, Vec<ClaimGrant>) {
-    let habit = habit.filter(|_| world.chance(500));
+    let habit = habit.filter(|_| world.chance(700));
     let count = if habit.is_some() { 1 } else { world.between(1, 3) };
     let ttl_ms = world.between(1_000, 5_000);
     let wait_ms = world.between(0, 5_000);
@@ -114,7 +121,12 @@ async fn use_grant(world: &Arc<World>, instance: &str, grant: &ClaimGrant) {
             args["capabilities"] = json!(["gpu"]);
             args["lease_ttl_ms"] = json!(world.between(1_000, 5_000));
             let generation = world.checker().generation;
-            if let Some(Ok(outcome)) = world.insist::<ClaimFromGrant>(&args).await {
+            let taken = if grant.kind == GrantKind::Reclaim && world.chance(500) {
+                world.insist::<ClaimFromReclaimGrant>(&args).await
+            } else {
+                world.insist::<ClaimFromGrant>(&args).await
+            };
+            if let Some(Ok(outcome)) = taken {
                 took(world, instance, generation, &outcome.task);
                 work(world, instance, &outcome.task).await;
                 // A worker that forgot what it did tries its grant again.
@@ -147,20 +159,24 @@ async fn work(world: &Arc<World>, instance: &str, task: &Task) {
         let busy = world.between(0, 300);
         world.wait(busy).await;
         match world.between(0, 9) {
-            0..=2 => holder.renew().await,
+            0..=2 => _ = holder.renew().await,
             3..=5 => next_frame = holder.stream(next_frame).await,
             6 => drop(world.insist::<Progress>(&holder.args(json!({ "pct": 50, "message": "half" }))).await),
             7 => holder.spawn_child().await,
-            8 => gates::report(&world, Some((holder.id, holder.fence))).await,
+            8 if world.chance(500) => gates::report(&world, Some((holder.id, holder.fence))).await,
+            8 => gates::report_as_holder(&world, holder.id, holder.fence).await,
             _ => {}
         }
+    }
+    if world.chance(120) {
+        holder.keep(task.lease_expires_at).await;
     }
     if world.chance(world.profile.zombies) {
         let stopped = world.between(900, 12_000);
         world.note(format_args!("the holder of {} stops for {stopped}", holder.id));
         world.wait(stopped).await;
         if world.chance(300) {
-            holder.renew().await;
+            let _ = holder.renew().await;
             holder.stream(next_frame).await;
         }
     }
@@ -177,9 +193,28 @@ impl Holder {
         args
     }
 
-    async fn renew(&self) {
+    /// Holds on for a while, renewing each time shortly before the end.
+    async fn keep(&self, mut until: i64) {
+        for _ in 0..self.world.between(1, 3) {
+            let early = self.world.between(20, 600);
+            let pause = until - self.world.store.now() - early;
+            self.world.wait(pause).await;
+            match self.renew().await {
+                Some(renewed) => until = renewed,
+                None => return,
+            }
+        }
+    }
+
+    /// Renews the lease, sometimes for a time of its own; answers until when it holds.
+    async fn renew(&self) -> Option<i64> {
         let world = &self.world;
-        let leases = json!([self.args(json!({}))]);
+        let mut lease = self.args(json!({}));
+        if world.chance(200) {
+            lease["lease_ttl_ms"] = json!(world.between(1_000, 8_000));
+        }
+        let leases = json!([lease]);
+        let mut until = None;
         let generation = world.checker().generation;
         let results = if world.chance(500) {
             let args = json!({ "instance_id": self.instance, "nonce": self.instance, "leases": leases });
@@ -190,12 +225,14 @@ impl Holder {
         };
         for result in results.into_iter().flatten() {
             if let RenewalOutcome::Renewed { expires_at, .. } = result {
+                until = Some(expires_at);
                 let mut checker = world.checker();
                 if checker.generation == generation {
                     checker.acknowledged_lease(self.id, &self.fence, expires_at);
                 }
             }
         }
+        until
     }
 
     /// Appends a few frames; the one with number n says n.
@@ -310,7 +347,7 @@ impl Holder {
     }
 
     async fn complete(&self) -> Option<LeaseEnd> {
-        let result: Value = serde_json::from_str(&result_of(&self.fence.lease_id.to_string())).unwrap_or_default();
+        let result: Value = serde_json::from_str(&result_of(self.fence.lease_id, self.fence.epoch)).unwrap_or_default();
         let args = self.args(json!({ "result": result }));
         self.world.insist::<Complete>(&args).await.and_then(Result::ok).map(|_| LeaseEnd::Completed)
     }

@@ -1,5 +1,6 @@
 //! Everything one run shares: the store, the servers on it, the weather between them, and the checkers.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -53,6 +54,8 @@ pub(crate) struct World {
     pub next_plan: Arc<NextPlan>,
     /// What kind of run it is.
     pub profile: Profile,
+    /// The one lease id that workers without imagination use.
+    pub habit: LeaseId,
     /// How far the store's clock has jumped ahead.
     pub jumped_ms: Arc<AtomicI64>,
     servers: Mutex<Vec<Server>>,
@@ -60,6 +63,7 @@ pub(crate) struct World {
     history: Mutex<History>,
     random: Mutex<Random>,
     desk: Mutex<Desk>,
+    called: Mutex<BTreeSet<&'static str>>,
     stormy: AtomicBool,
 }
 
@@ -80,12 +84,14 @@ impl World {
             store,
             next_plan,
             profile,
+            habit: LeaseId::mint(&Mint { now_ms: START, random: [7; 10] }),
             jumped_ms,
             servers: Mutex::default(),
             checker: Mutex::new(Checker::new(admission_lag_ms)),
             history: Mutex::new(History::new(keep_history)),
             random: Mutex::new(random),
             desk: Mutex::default(),
+            called: Mutex::default(),
             stormy: AtomicBool::new(true),
         })
     }
@@ -113,6 +119,11 @@ impl World {
     /// What the actors tell each other.
     pub(crate) fn desk(&self) -> MutexGuard<'_, Desk> {
         self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The operations that were called.
+    pub(crate) fn called(&self) -> MutexGuard<'_, BTreeSet<&'static str>> {
+        self.called.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether trouble is still made.
@@ -249,6 +260,7 @@ impl World {
             Ok(args) => args,
             Err(error) => panic!("{} cannot read {args}: {error}", O::NAME),
         };
+        self.called().insert(O::NAME);
         let (reply, answer) = oneshot::channel();
         let request = async move {
             let caller = Caller::system();

@@ -19,6 +19,27 @@ fn no_seed_breaks_an_invariant() {
     }
 }
 
+/// Operations that no actor calls, and why.
+const NOT_CALLED: [(&str, &str); 0] = [];
+
+#[test]
+fn the_workload_uses_every_operation() {
+    macro_rules! names {
+        ($($module:ident $operation:ident;)*) => { [$(stringify!($module)),*] };
+    }
+    let all = ff_core::operations!(names);
+    let mut called = std::collections::BTreeSet::new();
+    for seed in 100..140 {
+        called.extend(simulate(seed, 3_000).operations);
+        if called.len() + NOT_CALLED.len() == all.len() {
+            break;
+        }
+    }
+    let excused = |name: &&str| NOT_CALLED.iter().any(|(known, _)| known == name);
+    let missing: Vec<_> = all.into_iter().filter(|name| !called.contains(name) && !excused(name)).collect();
+    assert!(missing.is_empty(), "no actor ever calls {missing:?}");
+}
+
 #[test]
 fn a_seed_replays_exactly() {
     let (first, again, other) = (simulate(7, 800), simulate(7, 800), simulate(8, 800));

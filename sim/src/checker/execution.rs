@@ -3,7 +3,7 @@
 use ff_core::encoding::Document;
 use ff_core::execution::{Execution, Hold};
 use ff_core::lease::{AttemptKind, LeaseEnd, LeaseFence};
-use ff_core::{AttemptIndex, AttemptState, ExecutionId, Key, LifecyclePhase, TerminalOutcome};
+use ff_core::{AttemptIndex, AttemptState, ExecutionId, Key, LeaseEpoch, LeaseId, LifecyclePhase, TerminalOutcome};
 use ff_store::memory::RawDocument;
 
 use super::{Checker, Commit, Seen, fence_key};
@@ -219,7 +219,7 @@ impl Checker {
         }
         let completed = change.lease_end() == Some(LeaseEnd::Completed);
         if before.result != after.result {
-            let holder = before.lease.as_ref().map(|lease| result_of(&lease.id.to_string())).unwrap_or_default();
+            let holder = before.lease.as_ref().map(|lease| result_of(lease.id, lease.epoch)).unwrap_or_default();
             let written = after.result.as_ref().map(|result| result.bytes.0.clone()).unwrap_or_default();
             self.expect(completed && written == holder.as_bytes(), Invariant::TerminalOnce, || {
                 format!("{id}: the result {written:?} is not the one of the attempt that completed")
@@ -258,6 +258,12 @@ impl Checker {
         self.expect((after.retries, after.reclaims) == (retries, reclaims), Invariant::AttemptsNumbered, || {
             let found = (after.retries, after.reclaims);
             format!("{id}: retries and reclaims are {found:?} where ({retries}, {reclaims}) happened")
+        });
+        let policy = &after.policy;
+        let within = after.retries <= policy.retry.max_retries && after.reclaims <= policy.max_reclaim_count;
+        self.expect(within, Invariant::AttemptsNumbered, || {
+            let most = (policy.retry.max_retries, policy.max_reclaim_count);
+            format!("{id}: {:?} retries and reclaims, the policy allows {most:?}", (after.retries, after.reclaims))
         });
         if change.claimed() && before.attempt.as_ref().is_none_or(|attempt| attempt.ended_at != 0) {
             let expected = match before.state.attempt_state {
@@ -299,6 +305,6 @@ impl Checker {
 pub(crate) const KEY_TAG: &str = "submission";
 
 /// What a worker writes as the result under a lease, so that the checkers know whose it is.
-pub(crate) fn result_of(lease: &str) -> String {
-    format!("\"by {lease}\"")
+pub(crate) fn result_of(lease: LeaseId, epoch: LeaseEpoch) -> String {
+    format!("\"by {lease} of epoch {epoch}\"")
 }

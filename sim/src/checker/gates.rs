@@ -3,7 +3,7 @@
 
 use ff_core::encoding::Document;
 use ff_core::execution::Execution;
-use ff_core::index::kind;
+use ff_core::index::{self, kind};
 use ff_core::lease::ClaimKind;
 use ff_core::partition::digest16;
 use ff_core::{Budget, Key, LifecyclePhase, QuotaPolicy};
@@ -45,6 +45,12 @@ impl Checker {
     pub(super) fn quota_changed(&mut self, commit: Commit<'_>, after: Option<&RawDocument>) {
         let Some(quota) = after.and_then(|raw| QuotaPolicy::decode(&raw.body).ok()) else { return };
         self.facts.quotas.insert(quota.name.clone(), quota.definition.clone());
+        let slots = index::slots(&quota.namespace, &quota.name);
+        let taken = commit.contents.entries().filter(|(index, _, _)| **index == slots).count();
+        let counted = usize::try_from(quota.in_use).unwrap_or(usize::MAX);
+        self.expect(taken == counted, Invariant::AdmissionHolds, || {
+            format!("quota {} counts {counted} slots, {taken} are taken", quota.name)
+        });
         if quota.definition.max_requests == 0 {
             return;
         }

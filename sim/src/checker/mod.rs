@@ -8,11 +8,13 @@ mod gates;
 mod indexes;
 mod signals;
 mod streams;
+mod watching;
 mod whole;
 
 pub(crate) use execution::{KEY_TAG, result_of};
 pub(crate) use gates::TOKENS;
 pub(crate) use signals::FORGED;
+pub(crate) use streams::frames_log;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
@@ -73,6 +75,10 @@ pub(crate) struct Facts {
     pub accepted: BTreeSet<SignalId>,
     /// How many frames each log has got.
     pub frames: BTreeMap<Place, u64>,
+    /// How many events each partition has got.
+    pub events: BTreeMap<u16, u64>,
+    /// Up to which event of each partition the subscriber has read.
+    pub events_read: BTreeMap<u16, u64>,
     /// The execution submitted under a key.
     pub keys: BTreeMap<String, ExecutionId>,
     /// Grants that were issued.
@@ -155,15 +161,9 @@ impl Checker {
 
     /// A batch was applied.
     pub(crate) fn applied(&mut self, commit: Commit<'_>) {
+        self.count_events(commit);
         for key in touched(commit.batch) {
             let after = commit.contents.document(&key);
-            self.check_version(commit.partition, &key, after);
-            self.check_entries(commit, &key);
-            if let Some(after) = after
-                && let Err(error) = documents::check(&key, &after.body)
-            {
-                self.violate(Invariant::LegalStates, format!("{key:?}: {error}"));
-            }
             match key.kind() {
                 kind::EXECUTION => self.execution_changed(commit, &key, after),
                 kind::EDGE => self.edge_changed(commit, &key, after),
@@ -172,6 +172,14 @@ impl Checker {
                 kind::BUDGET => self.budget_changed(commit, &key, after),
                 kind::QUOTA => self.quota_changed(commit, after),
                 _ => {}
+            }
+            // What is wrong in particular says more than that something is wrong, so it is looked for first.
+            self.check_version(commit.partition, &key, after);
+            self.check_entries(commit, &key);
+            if let Some(after) = after
+                && let Err(error) = documents::check(&key, &after.body)
+            {
+                self.violate(Invariant::LegalStates, format!("{key:?}: {error}"));
             }
         }
         self.check_set_entries(commit);
@@ -187,7 +195,7 @@ impl Checker {
         after.body.hash(&mut hasher);
         let content = hasher.finish();
         let known = *self.versions.entry((partition, key.clone(), after.version)).or_insert(content);
-        self.expect(known == content, Invariant::AcknowledgedSurvives, || {
+        self.expect(known == content, Invariant::VersionsNameOne, || {
             format!("version {} of {key:?} names two contents", after.version)
         });
     }

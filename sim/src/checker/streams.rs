@@ -43,12 +43,17 @@ impl Checker {
 
     /// A holder was told that its frames up to this number are there.
     pub(crate) fn acknowledged_frames(&mut self, id: ExecutionId, fence: &LeaseFence, last: u64) {
-        let log = Key::new(FRAMES, &[id.uuid.as_bytes(), &fence.attempt.0.to_be_bytes()]);
+        let log = frames_log(id, fence.attempt.0);
         let count = self.facts.frames.get(&(id.partition(), log)).copied().unwrap_or(0);
         self.expect(count >= last, Invariant::FramesInOrder, || {
             format!("frame {last} of {id} was acknowledged, but there are {count}")
         });
     }
+}
+
+/// The log of an attempt's frames.
+pub(crate) fn frames_log(id: ExecutionId, attempt: u32) -> Key {
+    Key::new(FRAMES, &[id.uuid.as_bytes(), &attempt.to_be_bytes()])
 }
 
 fn parse(log: &Key) -> Option<(Uuid, u32)> {

@@ -45,6 +45,11 @@ impl Checker {
         (open, marks.filter(|(name, _, _)| **name == index::marks()).count())
     }
 
+    /// Whether everything has ended, nothing is owed, and every watcher has seen it.
+    pub(crate) fn is_at_rest(&self, contents: &Contents) -> bool {
+        self.unfinished(contents) == (0, 0) && !self.events_unread()
+    }
+
     /// Nothing hinders anything any more, so everything must have ended.
     pub(crate) fn check_rest(&mut self, contents: &Contents) {
         let stuck = self.facts.executions.values().find(|seen| !seen.document.is_terminal());
@@ -56,6 +61,7 @@ impl Checker {
             self.violate(Invariant::NothingLost, detail);
         }
         self.check_flows_at_rest();
+        self.check_events_read();
         let (_, marks) = self.unfinished(contents);
         self.expect(marks == 0, Invariant::NothingLost, || format!("{marks} marks were never resolved"));
     }

@@ -14,7 +14,8 @@ impl Handle<RotateWaitpointSecret> for Engine {
     async fn handle(&self, _caller: &Caller, args: Args) -> Result<Outcome> {
         let _one_at_a_time = self.secret_state().begin_rotation()?;
         let grace_ms = args.grace_ms.unwrap_or(self.options().secret_grace_ms);
-        self.transact(Partition::SYSTEM, self.fresh_command(), &Verb { args: &args, grace_ms, found: Mutex::default() }).await
+        self.transact(Partition::SYSTEM, self.fresh_command(), &Verb { args: &args, grace_ms, found: Mutex::default() })
+            .await
     }
 }
 
@@ -34,7 +35,12 @@ impl Command for Verb<'_> {
         let mut secrets = loaded.ok_or_else(missing)?.document;
         // Rotations of one process wait for nobody; those of several are told apart here, by the store: whoever finds
         // that another has come first in the meantime was not alone.
-        let found = self.found.lock().expect("no holder of this lock panics").get_or_insert_with(|| secrets.current.clone()).clone();
+        let found = self
+            .found
+            .lock()
+            .expect("no holder of this lock panics")
+            .get_or_insert_with(|| secrets.current.clone())
+            .clone();
         if secrets.current != found && secrets.current != self.args.new_kid {
             return Err(already_rotating());
         }

@@ -66,6 +66,15 @@ impl Refusal {
 #[derive(Debug, Default)]
 pub(crate) struct BudgetsRead(BTreeMap<(String, String), Option<Budget>>);
 
+impl BudgetsRead {
+    /// The next candidate of this gate makes the claim read it again.
+    pub(crate) fn forget(&mut self, namespace: &str, gate: &str) {
+        if let Some(name) = gate.strip_prefix("b:") {
+            self.0.remove(&(namespace.to_owned(), name.to_owned()));
+        }
+    }
+}
+
 impl Engine {
     /// Reads the budgets of candidates that were not read yet, in one round trip for each partition.
     pub(crate) async fn read_budgets<'c>(

@@ -179,14 +179,15 @@ impl Engine {
                     let trying = candidates.into_iter().zip(assigned).collect();
                     for (lease_id, result) in self.try_candidates(ask, trying, &budgets).await {
                         match result {
-                            Ok(Some(one)) => taken.push(one),
-                            // Known not to have been applied: the id may name another lease. If a budget refused it
-                            // and was reset meanwhile, it is back in its queue, and what was read of the budget is
-                            // old: going on with that would park it and let it in again without end.
-                            Ok(None) => {
+                            Ok(Try::Taken(one)) => taken.push(one),
+                            // Known not to have been applied: the id may name another lease.
+                            Ok(Try::Parked { namespace, gate }) => {
+                                // Its gate is closed now. If it opens while this claim goes on, it is read anew: what
+                                // was read before would park the same work over and over.
+                                budgets.forget(&namespace, &gate);
                                 free.push(lease_id);
-                                budgets = BudgetsRead::default();
                             }
+                            Ok(Try::Aside | Try::Lost) => free.push(lease_id),
                             // Unknown: the caller repeats with the same ids and finds out.
                             Err(error) => failed = Some(error),
                         }
@@ -260,13 +261,13 @@ impl Engine {
         }
     }
 
-    /// Admits and claims candidates. `Ok(None)`: this one was not to be had.
+    /// Admits and claims candidates, and says of each what became of it.
     async fn try_candidates(
         &self,
         ask: &Ask,
         trying: Vec<(Candidate, LeaseId)>,
         budgets: &BudgetsRead,
-    ) -> Vec<(LeaseId, Result<Option<Taken>>)> {
+    ) -> Vec<(LeaseId, Result<Try>)> {
         let tries = trying.into_iter().map(|(candidate, lease_id)| async move {
             let result = self.try_candidate(ask, &candidate, lease_id, budgets).await;
             let mut ready = self.scheduler().ready();
@@ -274,10 +275,10 @@ impl Engine {
                 Ok(Try::Taken(_)) => ready.settled(&candidate),
                 Ok(Try::Aside) => ready.put_aside(&candidate, self.now() + ASIDE_MS),
                 // What was parked may be back in its queue by now.
-                Ok(Try::Parked | Try::Lost) | Err(_) => ready.lost(&candidate),
+                Ok(Try::Parked { .. } | Try::Lost) | Err(_) => ready.lost(&candidate),
             }
             drop(ready);
-            (lease_id, result.map(Try::into_taken))
+            (lease_id, result)
         });
         futures_util::future::join_all(tries).await
     }
@@ -296,8 +297,9 @@ impl Engine {
                     Limit::Dimension(dimension) => self.metrics().refused_by_budget(dimension),
                     Limit::Quota(limit) => self.metrics().refused_by_quota(limit),
                 }
+                let (namespace, gate) = (candidate.execution.namespace.clone(), refusal.gate.clone());
                 self.park(&candidate.execution, refusal).await?;
-                return Ok(Try::Parked);
+                return Ok(Try::Parked { namespace, gate });
             }
             Admission::Unreadable => {
                 self.metrics().refused("unreadable");
@@ -410,17 +412,12 @@ enum Try {
     Taken(Taken),
     /// Somebody else takes it out of its queue.
     Aside,
-    Parked,
+    /// A gate refused it.
+    Parked {
+        namespace: String,
+        gate: String,
+    },
     Lost,
-}
-
-impl Try {
-    fn into_taken(self) -> Option<Taken> {
-        match self {
-            Try::Taken(taken) => Some(taken),
-            Try::Aside | Try::Parked | Try::Lost => None,
-        }
-    }
 }
 
 /// Leaves the line of waiters however the claim ends.

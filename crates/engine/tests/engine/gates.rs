@@ -302,3 +302,26 @@ async fn a_claimer_that_goes_away_half_way_leaves_nothing_in_the_way() {
         h.finish().await;
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_budget_that_opens_while_a_claim_goes_on_is_read_again() {
+    let (h, trouble) = Harness::with_trouble(Options::default()).await;
+    h.must::<CreateBudget>(json!({ "name": "b", "dimensions": { "tokens": { "hard": 1 } } })).await;
+    h.must::<ReportBudgetUsage>(json!({ "name": "b", "usage": { "tokens": 1 } })).await;
+    let id = h.submit(json!({ "budget_ids": ["b"] })).await;
+    // The claim has read the budget as used up; by the time it has parked the work the budget is open.
+    trouble.begin(|call| {
+        let slow = matches!(call, Call::Commit { partition, .. } if partition.family == ff_core::Family::Flow);
+        let pause = || Box::pin(tokio::time::sleep(std::time::Duration::from_millis(50))) as ff_store::memory::Pause;
+        Plan { before: slow.then(pause), ..Default::default() }
+    });
+    let claim = tokio::time::timeout(std::time::Duration::from_secs(5), h.claim());
+    let (taken, ()) = tokio::join!(claim, async {
+        h.pass(10).await;
+        h.must::<ResetBudget>(json!({ "name": "b" })).await;
+    });
+    trouble.end();
+    let taken = taken.expect("the claim does not go round in circles");
+    assert_eq!(taken.map(|task| task.execution_id), Some(id));
+    h.finish().await;
+}
