@@ -1,0 +1,338 @@
+//! From what a transaction collected to a commit that was applied: the batch, its sending, and what follows from it.
+
+use ff_core::event::EventType;
+use ff_core::execution::Execution;
+use ff_core::index::{self, Due};
+use ff_core::planted::{Bug, planted};
+use ff_core::{Code, CommandId, Entry, Error, Indexed, Key, Partition, Result};
+use ff_store::{
+    Batch, Conflict, ConflictReason, EntryChange, Fence, Guard, Hint, LeaseChange, Outcome, Put, StoreError, Version,
+};
+
+use super::{Command, Staged, Tx, fence_of};
+use crate::cache::Cached;
+use crate::engine::Engine;
+use crate::hint::{Item, Message};
+use crate::scheduler::ready::{Candidate, QueueId};
+
+/// How often a command runs again before it gives up with `contention`.
+const ATTEMPTS_MAX: u32 = 24;
+/// How often a commit with an unknown outcome is sent again.
+const RESENDS_MAX: u32 = 8;
+/// The first wait between two tries; it doubles up to a hundred times this.
+const BACKOFF_MS: i64 = 1;
+
+impl Tx<'_> {
+    /// Puts the batch together: guards, puts, index differences, leases, hints.
+    fn into_batch(mut self) -> Prepared {
+        let mut marked = Vec::new();
+        for (key, known) in &self.known {
+            let staged = self.staged.get(key);
+            if staged.is_none() && !known.pinned {
+                continue;
+            }
+            self.batch.guards.push(match known.version {
+                Some(version) => Guard::Version(key.clone(), version),
+                None => Guard::Absent(key.clone()),
+            });
+        }
+        for (key, staged) in std::mem::take(&mut self.staged) {
+            let before = self.known.remove(&key);
+            let (lease_until, before) = before.map_or((0, Vec::new()), |known| (known.lease_until, known.entries));
+            let member = Due::Lease.member(&key);
+            let (after, lease) = match staged {
+                Staged::Put { body, fence, lease, entries, expires_at } => {
+                    self.batch.puts.push(Put { key: key.clone(), body, fence, expires_at });
+                    (entries, lease)
+                }
+                Staged::Delete => {
+                    self.batch.deletes.push(key.clone());
+                    // The lease goes with the document; only its entry is left to remove.
+                    (Vec::new(), None)
+                }
+            };
+            let deleted = self.batch.deletes.last() == Some(&key);
+            let (set, removed) = index::difference(&before, &after);
+            let is_lease = |entry: &Entry| entry.member == member && entry.index == index::due();
+            for entry in set.into_iter().filter(|entry| !is_lease(entry)) {
+                self.note_entry(&key, &entry, &mut marked);
+                self.batch.entries.push(EntryChange::Set {
+                    index: entry.index,
+                    member: entry.member,
+                    score: entry.score,
+                });
+            }
+            let kept = |entry: &Entry| planted(Bug::IndexNotUpdated) && entry.index != index::due();
+            for entry in removed.into_iter().filter(|entry| deleted || !(is_lease(entry) || kept(entry))) {
+                self.batch.entries.push(EntryChange::Remove { index: entry.index, member: entry.member });
+            }
+            if let Some(ttl_ms) = lease {
+                if let Some(ttl_ms) = ttl_ms
+                    && self.engine.announce_due(self.partition, self.now + ttl_ms)
+                {
+                    self.items.push(Item::Due(self.now + ttl_ms));
+                }
+                self.batch.leases.push(LeaseChange { key: key.clone(), ttl_ms, index: index::due(), member });
+            }
+            if self.partition == Partition::SYSTEM {
+                self.items.push(Item::System(key));
+            }
+            let _ = lease_until;
+        }
+        let message = Message { origin: self.engine.origin(), items: std::mem::take(&mut self.items) };
+        if !message.items.is_empty() {
+            self.batch.hints.push(Hint { partition: self.partition, payload: message.encode() });
+        }
+        Prepared {
+            partition: self.partition,
+            command: self.command,
+            batch: self.batch,
+            items: message.items,
+            executions: self.executions,
+            events: self.events,
+            marked,
+        }
+    }
+
+    /// An entry that somebody waits for is worth a hint.
+    fn note_entry(&mut self, key: &Key, entry: &Entry, marked: &mut Vec<Key>) {
+        if entry.index.as_bytes().first() == Some(&index::QUEUE_PREFIX) {
+            self.items.push(Item::Ready(entry.index.clone(), entry.score));
+        } else if entry.index == index::due() {
+            if self.engine.announce_due(self.partition, entry.score) {
+                self.items.push(Item::Due(entry.score));
+            }
+        } else if entry.index == index::marks() {
+            if !self.engine.options().services {
+                self.items.push(Item::Mark(key.clone()));
+            }
+            marked.push(key.clone());
+        }
+    }
+}
+
+/// A batch ready to be sent, and what to do once it was applied.
+pub(crate) struct Prepared {
+    partition: Partition,
+    command: CommandId,
+    batch: Batch,
+    items: Vec<Item>,
+    executions: Vec<Execution>,
+    events: Vec<EventType>,
+    marked: Vec<Key>,
+}
+
+impl Prepared {
+    /// Operations and bytes, which a commit call has limits for.
+    pub(crate) fn size(&self) -> (usize, usize) {
+        (self.batch.operations(), self.batch.bytes())
+    }
+}
+
+impl Engine {
+    /// Runs a command until it commits, is refused, or has fought for too long.
+    pub(crate) async fn transact<C: Command>(
+        &self,
+        partition: Partition,
+        command: CommandId,
+        verb: &C,
+    ) -> Result<C::Outcome> {
+        let mut use_cache = true;
+        let mut lease_was_over = false;
+        let mut command = command;
+        for attempt in 0..ATTEMPTS_MAX {
+            // A version names one content. An earlier try may have been applied without our knowing, and was then
+            // overwritten or forgotten; this one writes something else, so it writes under another name.
+            if attempt > 0 {
+                command = self.fresh_command();
+            }
+            let mut tx = Tx::new(self, partition, command, use_cache);
+            tx.repeat = attempt > 0;
+            let outcome = verb.run(&mut tx).await;
+            // What was decided from a cached copy and not confirmed by a commit is decided again from the store.
+            if tx.used_cache && (outcome.is_err() || tx.is_empty()) {
+                use_cache = false;
+                continue;
+            }
+            let outcome = outcome?;
+            if tx.is_empty() {
+                return Ok(outcome);
+            }
+            let prepared = tx.into_batch();
+            match self.send(prepared).await? {
+                None => return Ok(outcome),
+                Some(conflict) => {
+                    if matches!(conflict.why, ConflictReason::LeaseOver(_)) {
+                        // It ran out, or this very command ended it and its reply was lost: then the document says so.
+                        if lease_was_over {
+                            return Err(Error::of(Code::LeaseExpired));
+                        }
+                        lease_was_over = true;
+                    }
+                    if use_cache {
+                        use_cache = false;
+                    } else {
+                        self.back_off(attempt).await;
+                    }
+                }
+            }
+        }
+        Err(Error::of(Code::Contention).retry_after(100))
+    }
+
+    /// Sends prepared batches of one partition in one call, and does what follows from each that was applied.
+    /// A lost reply is resolved by sending again: a batch that was applied meets its own command id.
+    pub(crate) async fn send_all(
+        &self,
+        partition: Partition,
+        prepared: Vec<Prepared>,
+    ) -> Result<Vec<Option<Conflict>>> {
+        let results = self.send_all_timed(partition, prepared).await?;
+        Ok(results.into_iter().map(std::result::Result::err).collect())
+    }
+
+    /// The same, with the store's time of each batch that was applied.
+    pub(crate) async fn send_all_timed(
+        &self,
+        partition: Partition,
+        prepared: Vec<Prepared>,
+    ) -> Result<Vec<std::result::Result<i64, Conflict>>> {
+        let batches: Vec<Batch> = prepared.iter().map(|one| one.batch.clone()).collect();
+        let mut sent_before = false;
+        for resend in 0..=RESENDS_MAX {
+            let started = self.env().now_us();
+            match self.store().commit(partition, batches.clone()).await {
+                Ok(outcomes) => {
+                    self.metrics().commit(self.env().now_us() - started);
+                    let mut conflicts = Vec::with_capacity(outcomes.len());
+                    for (one, outcome) in prepared.into_iter().zip(outcomes) {
+                        conflicts.push(self.settle_outcome(one, outcome, sent_before));
+                    }
+                    return Ok(conflicts);
+                }
+                Err(error) if error.outcome_unknown() && resend < RESENDS_MAX => {
+                    tracing::warn!(%partition, %error, "a commit's reply was lost; sending it again");
+                    sent_before = true;
+                    self.back_off(resend + 4).await;
+                }
+                // A store that says no before it starts changes nothing, but an earlier try may have been applied.
+                Err(error) if sent_before && error.retryable() && resend < RESENDS_MAX => {
+                    self.back_off(resend + 4).await;
+                }
+                Err(error) if sent_before => {
+                    prepared.iter().for_each(|one| self.perhaps_applied(one));
+                    return Err(StoreError::Unknown(error.to_string()).into());
+                }
+                Err(_) if planted(Bug::AnswerBeforeCommit) => {
+                    return Ok(prepared.iter().map(|_| Ok(self.now())).collect());
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(Error::of(Code::Unavailable).retry_after(1_000))
+    }
+
+    async fn send(&self, prepared: Prepared) -> Result<Option<Conflict>> {
+        let partition = prepared.partition;
+        let conflicts = self.send_all(partition, vec![prepared]).await?;
+        Ok(conflicts.into_iter().next().flatten())
+    }
+
+    fn settle_outcome(&self, one: Prepared, outcome: Outcome, sent_before: bool) -> std::result::Result<i64, Conflict> {
+        match outcome {
+            Outcome::Applied(applied) => {
+                self.observe(applied.at);
+                self.applied(one, applied.at);
+                Ok(applied.at)
+            }
+            Outcome::Conflict(conflict) => {
+                let own = match conflict.why {
+                    ConflictReason::Exists(version) | ConflictReason::Version(version) => version == one.command,
+                    _ => false,
+                };
+                if sent_before && own {
+                    let now = self.now();
+                    self.applied(one, now);
+                    return Ok(now);
+                }
+                if sent_before {
+                    self.perhaps_applied(&one);
+                }
+                self.metrics().conflict();
+                for execution in &one.executions {
+                    self.cache().remove(&execution.key());
+                }
+                if let Some(key) = &conflict.key {
+                    self.cache().remove(key);
+                }
+                Err(conflict)
+            }
+        }
+    }
+
+    /// What follows from a commit: the cache, local wake-ups, and the marks it left.
+    fn applied(&self, one: Prepared, at: i64) {
+        self.metrics().happened(&one.events);
+        for execution in one.executions {
+            let key = execution.key();
+            if execution.is_eligible() {
+                self.offer(one.partition, &execution, one.command);
+            }
+            let lease = one.batch.leases.iter().find(|lease| lease.key == key);
+            match (&execution.held().ttl_ms, lease.map(|lease| lease.ttl_ms)) {
+                (Some(_), Some(Some(ttl_ms))) => {
+                    let fence = Fence { epoch: execution.epoch, lease: execution.held().lease_id };
+                    self.cache().put(key, Cached { execution, version: one.command, fence, lease_until: at + ttl_ms });
+                }
+                (Some(_), None) => self.cache().update(&key, execution, one.command),
+                _ => self.cache().remove(&key),
+            }
+        }
+        // What became claimable was offered above, document and all; it need not be announced and read again.
+        let others = one.items.into_iter().filter(|item| !matches!(item, Item::Ready(..)));
+        self.act_on(one.partition, &others.collect::<Vec<_>>());
+        for key in one.marked {
+            self.resolve_soon(one.partition, key);
+        }
+    }
+
+    /// A commit whose reply was lost may have been applied without showing it: the lease it gave up, for one, no longer
+    /// guards its repeat. A hint that proves wrong costs a look; a missing one leaves work lying until the next sweep.
+    fn perhaps_applied(&self, one: &Prepared) {
+        self.act_on(one.partition, &one.items);
+        for key in &one.marked {
+            self.resolve_soon(one.partition, key.clone());
+        }
+    }
+
+    fn offer(&self, partition: Partition, execution: &Execution, version: Version) {
+        let index =
+            index::queue(&execution.namespace, &execution.lane, &execution.capabilities.route(), &execution.gate());
+        let held = execution.held();
+        self.scheduler().ready().offer(Candidate {
+            execution: execution.clone(),
+            version,
+            fence: fence_of(held.epoch, held.lease_id),
+            queue: QueueId { partition, index },
+        });
+    }
+
+    /// Waits a little before the next try, longer each time, and never in step with others.
+    pub(crate) async fn back_off(&self, attempt: u32) {
+        let ceiling = BACKOFF_MS << attempt.min(7);
+        let random = i64::try_from(self.env().random() >> 33).unwrap_or(0);
+        self.env().sleep(ceiling / 2 + random % (ceiling / 2 + 1)).await;
+    }
+
+    /// Builds one try of a command without sending it, for callers that send several at once.
+    pub(crate) async fn prepare<C: Command>(
+        &self,
+        partition: Partition,
+        command: CommandId,
+        verb: &C,
+    ) -> Result<(C::Outcome, Prepared)> {
+        let mut tx = Tx::new(self, partition, command, false);
+        let outcome = verb.run(&mut tx).await?;
+        Ok((outcome, tx.into_batch()))
+    }
+}
