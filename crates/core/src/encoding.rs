@@ -45,7 +45,9 @@ pub trait Document: Serialize + DeserializeOwned {
 
     /// The bytes to store.
     fn encode(&self) -> Vec<u8> {
-        let mut bytes = vec![SCHEMA];
+        // Most documents fit: a buffer that grows from nothing is copied half a dozen times on its way.
+        let mut bytes = Vec::with_capacity(512);
+        bytes.push(SCHEMA);
         let mut serializer = rmp_serde::Serializer::new(&mut bytes);
         self.serialize(&mut serializer).expect("documents hold only types that msgpack can express");
         bytes

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use crate::encoding::Document;
 use crate::id::{LeaseEpoch, LeaseId};
-use crate::key::{Entry, IndexName, Key};
+use crate::key::{Entry, IndexName, Key, UNLISTED};
 use crate::state::PublicState;
 
 /// The kind byte of every document, in one place so that no two share one.
@@ -76,10 +76,12 @@ pub struct Held {
 }
 
 /// Entries to set and entries to remove, to get from `before` to `after`.
-pub fn difference(before: &[Entry], after: &[Entry]) -> (Vec<Entry>, Vec<Entry>) {
-    let set = after.iter().filter(|entry| !before.contains(entry)).cloned().collect();
-    let gone = |entry: &&Entry| !after.iter().any(|kept| kept.index == entry.index && kept.member == entry.member);
-    (set, before.iter().filter(gone).cloned().collect())
+pub fn difference(mut before: Vec<Entry>, mut after: Vec<Entry>) -> (Vec<Entry>, Vec<Entry>) {
+    let is_set: Vec<bool> = after.iter().map(|entry| !before.contains(entry)).collect();
+    before.retain(|entry| !after.iter().any(|kept| kept.index == entry.index && kept.member == entry.member));
+    let mut is_set = is_set.into_iter();
+    after.retain(|_| is_set.next().unwrap_or(true));
+    (after, before)
 }
 
 /// What may be claimed: one queue for each namespace, lane, required capability set and set of gates.
@@ -130,9 +132,9 @@ pub fn tag(namespace: &str, key: &str, value: &str) -> IndexName {
     IndexName::from_parts(b'g', &[namespace.as_bytes(), key.as_bytes(), value.as_bytes()])
 }
 
-/// Executions a worker holds leases of.
+/// Executions a worker holds leases of. Not listed: it opens and closes with nearly every task.
 pub fn worker(namespace: &str, instance: &str) -> IndexName {
-    IndexName::from_parts(b'w', &[namespace.as_bytes(), instance.as_bytes()])
+    IndexName::from_parts(UNLISTED, &[namespace.as_bytes(), instance.as_bytes()])
 }
 
 /// Concurrency slots of a quota.
@@ -168,12 +170,11 @@ pub enum Due {
 impl Due {
     /// The member of a document's entry.
     pub fn member(self, key: &Key) -> Key {
-        let mut bytes = key.as_bytes().to_vec();
-        bytes.push(match self {
+        let marker = match self {
             Due::Lease => b'L',
             Due::Timer => b'T',
-        });
-        Key::from_bytes(bytes)
+        };
+        key.followed_by(marker)
     }
 
     /// The document's entry in the `due` index.
@@ -214,8 +215,16 @@ mod tests {
 
     #[test]
     fn a_moved_entry_is_set_and_not_removed() {
-        let (set, removed) = difference(&[entry(1, 10), entry(2, 10)], &[entry(1, 20)]);
+        let (set, removed) = difference(vec![entry(1, 10), entry(2, 10)], vec![entry(1, 20)]);
         assert_eq!((set, removed), (vec![entry(1, 20)], vec![entry(2, 10)]));
+    }
+
+    #[test]
+    fn what_is_not_listed_has_names_of_its_own() {
+        let unlisted = [due(), marks(), worker("default", "w"), worker("due", "")];
+        assert!(unlisted.iter().all(|index| !index.is_listed()));
+        assert_eq!(unlisted.iter().collect::<std::collections::BTreeSet<_>>().len(), unlisted.len());
+        assert!(queue("n", "l", "", "").is_listed() && state("n", PublicState::Active).is_listed());
     }
 
     #[test]

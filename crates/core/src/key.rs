@@ -1,82 +1,157 @@
 //! Names inside a partition: document keys, index names, index members, log names. Stores see opaque bytes; this
 //! module is the only place that knows how they are put together.
 
+use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 
 use uuid::Uuid;
 
+/// Names up to this length are kept in place. Every key and nearly every index name is shorter, and a commit handles
+/// dozens of them, so that allocating each would be most of its cost.
+const IN_PLACE: usize = 38;
+
+/// The first byte of the names of indexes that no store has to list.
+pub(crate) const UNLISTED: u8 = b'!';
+
+/// Bytes of a name, compared and hashed as bytes.
+#[derive(Clone)]
+enum Name {
+    InPlace { length: u8, bytes: [u8; IN_PLACE] },
+    Long(Box<[u8]>),
+}
+
+impl Name {
+    fn of(first: &[u8], parts: &[&[u8]]) -> Self {
+        let total = first.len() + parts.iter().map(|part| part.len()).sum::<usize>();
+        match u8::try_from(total) {
+            Ok(length) if total <= IN_PLACE => {
+                let mut bytes = [0; IN_PLACE];
+                bytes[..first.len()].copy_from_slice(first);
+                let mut at = first.len();
+                for part in parts {
+                    bytes[at..at + part.len()].copy_from_slice(part);
+                    at += part.len();
+                }
+                Self::InPlace { length, bytes }
+            }
+            _ => Self::Long([first, &parts.concat()].concat().into()),
+        }
+    }
+
+    fn as_bytes(&self) -> &[u8] {
+        match self {
+            Self::InPlace { length, bytes } => &bytes[..usize::from(*length)],
+            Self::Long(bytes) => bytes,
+        }
+    }
+}
+
+impl PartialEq for Name {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_bytes() == other.as_bytes()
+    }
+}
+
+impl Eq for Name {}
+
+impl PartialOrd for Name {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Name {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.as_bytes().cmp(other.as_bytes())
+    }
+}
+
+impl Hash for Name {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.as_bytes().hash(state);
+    }
+}
+
 /// The name of a document within its partition: one byte of kind, then sixteen raw bytes or a little more.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key(Box<[u8]>);
+pub struct Key(Name);
 
 impl Key {
     /// A key from raw bytes, as a store returns them.
-    pub fn from_bytes(bytes: impl Into<Box<[u8]>>) -> Self {
-        Self(bytes.into())
+    pub fn from_bytes(bytes: impl AsRef<[u8]>) -> Self {
+        Self(Name::of(bytes.as_ref(), &[]))
     }
 
     /// A key from its kind and parts.
     pub fn new(kind: u8, parts: &[&[u8]]) -> Self {
-        let mut bytes = Vec::with_capacity(1 + parts.iter().map(|part| part.len()).sum::<usize>());
-        bytes.push(kind);
-        for part in parts {
-            bytes.extend_from_slice(part);
-        }
-        Self(bytes.into())
+        Self(Name::of(&[kind], parts))
+    }
+
+    /// This key and one more byte.
+    pub(crate) fn followed_by(&self, byte: u8) -> Self {
+        Self(Name::of(self.as_bytes(), &[&[byte]]))
     }
 
     /// The raw bytes.
     pub fn as_bytes(&self) -> &[u8] {
-        &self.0
+        self.0.as_bytes()
     }
 
     /// The kind of document, its first byte.
     pub fn kind(&self) -> u8 {
-        self.0.first().copied().unwrap_or(0)
+        self.as_bytes().first().copied().unwrap_or(0)
     }
 
     /// The UUID right behind the kind, where the key has one.
     pub fn uuid(&self) -> Option<Uuid> {
-        self.0.get(1..17).and_then(|bytes| Uuid::from_slice(bytes).ok())
+        self.as_bytes().get(1..17).and_then(|bytes| Uuid::from_slice(bytes).ok())
     }
 }
 
 /// Printable bytes as they are, the rest in hex, so that a key reads well in logs.
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_bytes(f, &self.0)
+        write_bytes(f, self.as_bytes())
     }
 }
 
 /// The name of an ordered index within its partition.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct IndexName(Box<[u8]>);
+pub struct IndexName(Name);
 
 impl IndexName {
     /// A name from raw bytes, as a store returns them.
-    pub fn from_bytes(bytes: impl Into<Box<[u8]>>) -> Self {
-        Self(bytes.into())
+    pub fn from_bytes(bytes: impl AsRef<[u8]>) -> Self {
+        Self(Name::of(bytes.as_ref(), &[]))
     }
 
     /// The raw bytes.
     pub fn as_bytes(&self) -> &[u8] {
-        &self.0
+        self.0.as_bytes()
+    }
+
+    /// Whether stores list it among the non-empty indexes. Those that begin with an exclamation mark are found by who
+    /// knows their names, and a store need not keep book of them.
+    pub fn is_listed(&self) -> bool {
+        self.as_bytes().first() != Some(&UNLISTED)
     }
 
     /// A name from its kind and length-prefixed parts, so that no two lists of parts make the same name.
     pub fn from_parts(kind: u8, parts: &[&[u8]]) -> Self {
-        let mut bytes = vec![kind];
+        let mut bytes = Vec::with_capacity(1 + parts.iter().map(|part| part.len() + 2).sum::<usize>());
+        bytes.push(kind);
         for part in parts {
             let length = u16::try_from(part.len()).expect("parts of index names are limited far below 64 KiB");
             bytes.extend_from_slice(&length.to_be_bytes());
             bytes.extend_from_slice(part);
         }
-        Self(bytes.into())
+        Self(Name::of(&bytes, &[]))
     }
 
     /// The parts of a name made by [`IndexName::from_parts`].
     pub fn parts(&self) -> Option<Vec<&[u8]>> {
-        let mut rest = self.0.get(1..)?;
+        let mut rest = self.as_bytes().get(1..)?;
         let mut parts = Vec::new();
         while !rest.is_empty() {
             let (length, tail) = rest.split_at_checked(2)?;
@@ -90,7 +165,7 @@ impl IndexName {
 
 impl fmt::Debug for IndexName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_bytes(f, &self.0)
+        write_bytes(f, self.as_bytes())
     }
 }
 
@@ -119,6 +194,19 @@ fn write_bytes(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_are_compared_by_their_bytes_however_they_are_kept() {
+        let lengths = [0, 1, IN_PLACE - 1, IN_PLACE, IN_PLACE + 1, 300];
+        let name = |length: usize| Key::from_bytes(vec![7; length]);
+        for length in lengths {
+            assert_eq!(name(length).as_bytes(), vec![7; length]);
+            assert_eq!(name(length), name(length));
+        }
+        assert!(lengths.map(name).is_sorted());
+        assert!(Key::from_bytes([8]) > name(300));
+        assert_eq!(Key::new(b'x', &[b"ab", &[1; 60]]).as_bytes()[..4], *b"xab\x01");
+    }
 
     #[test]
     fn parts_of_index_names_come_back_and_never_run_together() {

@@ -4,7 +4,7 @@
 //! again from the store.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use ff_core::Key;
 use ff_core::execution::Execution;
@@ -16,7 +16,7 @@ const CAPACITY: usize = 20_000;
 /// An execution as the last commit of this engine left it.
 #[derive(Debug, Clone)]
 pub(crate) struct Cached {
-    pub(crate) execution: Execution,
+    pub(crate) execution: Arc<Execution>,
     pub(crate) version: Version,
     pub(crate) fence: Fence,
     pub(crate) lease_until: i64,
@@ -53,7 +53,7 @@ impl Cache {
     }
 
     /// The same lease, a newer document.
-    pub(crate) fn update(&self, key: &Key, execution: Execution, version: Version) {
+    pub(crate) fn update(&self, key: &Key, execution: Arc<Execution>, version: Version) {
         if let Some((_, cached)) = self.contents().by_key.get_mut(key) {
             cached.execution = execution;
             cached.version = version;

@@ -65,7 +65,7 @@ impl Default for Options {
             retention_ms: limits::RETENTION_DEFAULT_MS,
             dedup_window_ms: limits::DEDUP_WINDOW_MS,
             sweep_ms: 120_000,
-            reconcile_ms: 60_000,
+            reconcile_ms: 300_000,
             waitpoint_secret: None,
             secret_grace_ms: limits::SECRET_GRACE_DEFAULT_MS,
             services: true,
@@ -255,12 +255,12 @@ impl Engine {
 
     /// Acts on hints of other engines until the store is closed.
     async fn listen(self, mut hints: ff_store::Hints) {
+        let own = Message::beginning(self.origin());
         while let Some(signal) = hints.next().await {
             match signal {
+                Signal::Hint(hint) if hint.payload.starts_with(&own) => {}
                 Signal::Hint(hint) => {
-                    if let Some(message) = Message::decode(&hint.payload)
-                        && message.origin != self.origin()
-                    {
+                    if let Some(message) = Message::decode(&hint.payload) {
                         self.act_on(hint.partition, &message.items);
                     }
                 }

@@ -104,23 +104,29 @@ pub use real::TokioEnv;
 mod real {
     #![expect(clippy::disallowed_methods, reason = "this is the one place where the engine meets the real world")]
 
+    use std::sync::Mutex;
     use std::time::Duration;
 
     use tokio::time::Instant;
 
     use super::{BoxFuture, Env, TaskHandle};
 
+    /// Bytes asked of the operating system at once: a commit needs several random numbers, and each question costs
+    /// as much as a small commit's own work.
+    const BLOCK: usize = 1024;
+
     /// The environment of ordinary programs.
     #[derive(Debug)]
     pub struct TokioEnv {
         started: Instant,
         runtime: tokio::runtime::Handle,
+        entropy: Mutex<Vec<u8>>,
     }
 
     impl TokioEnv {
         /// Uses the runtime this is called on.
         pub fn current() -> Self {
-            Self { started: Instant::now(), runtime: tokio::runtime::Handle::current() }
+            Self { started: Instant::now(), runtime: tokio::runtime::Handle::current(), entropy: Mutex::default() }
         }
     }
 
@@ -144,9 +150,18 @@ mod real {
         }
 
         fn random(&self) -> u64 {
-            // A version 4 UUID is drawn from the operating system's entropy; its first 48 bits and 16 of its last are free.
-            let bits = uuid::Uuid::new_v4().as_u128();
-            u64::try_from(bits >> 80).unwrap_or(0) << 16 | u64::try_from(bits & 0xffff).unwrap_or(0)
+            let mut entropy = self.entropy.lock().expect("no holder of this lock panics");
+            if entropy.is_empty() {
+                entropy.resize(BLOCK, 0);
+                getrandom::fill(&mut entropy).expect("a process without randomness cannot make ids or secrets");
+            }
+            // What was drawn is taken out, so that it is never given twice.
+            let rest = entropy.len() - size_of::<u64>();
+            let mut drawn = [0; size_of::<u64>()];
+            drawn.copy_from_slice(&entropy[rest..]);
+            entropy[rest..].fill(0);
+            entropy.truncate(rest);
+            u64::from_ne_bytes(drawn)
         }
     }
 }

@@ -7,6 +7,7 @@ mod commit;
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use ff_core::event::{Effects, EventType};
@@ -72,7 +73,7 @@ pub(crate) struct Tx<'e> {
     staged: BTreeMap<Key, Staged>,
     batch: Batch,
     items: Vec<Item>,
-    executions: Vec<Execution>,
+    executions: Vec<Arc<Execution>>,
     events: Vec<EventType>,
     use_cache: bool,
     used_cache: bool,
@@ -191,7 +192,7 @@ impl<'e> Tx<'e> {
                 pinned: false,
             };
             self.known.insert(key, known);
-            return Ok(Some(cached.execution));
+            return Ok(Some(Arc::unwrap_or_clone(cached.execution)));
         }
         Ok(self.load::<Execution>(key).await?.map(|loaded| loaded.document))
     }
@@ -276,10 +277,10 @@ impl<'e> Tx<'e> {
     }
 
     /// Creates an execution; whoever waits for work learns of it.
-    pub(crate) fn create_execution(&mut self, execution: &Execution) {
+    pub(crate) fn create_execution(&mut self, execution: Arc<Execution>) {
         debug_assert!(execution.check().is_ok(), "{:?}", execution.check());
-        self.create(execution);
-        self.executions.push(execution.clone());
+        self.create(&*execution);
+        self.executions.push(execution);
     }
 
     /// Removes a waitpoint or signal of an execution, with its blob and its entries.
@@ -323,11 +324,14 @@ impl<'e> Tx<'e> {
 
     /// Saves an execution together with what its transition wants done beside it.
     pub(crate) fn save_execution(&mut self, execution: &Execution, effects: Effects) {
+        self.save_shared(Arc::new(execution.clone()), effects);
+    }
+
+    /// The same for callers that need no copy of their own.
+    pub(crate) fn save_shared(&mut self, execution: Arc<Execution>, effects: Effects) {
         debug_assert!(execution.check().is_ok(), "{:?}", execution.check());
-        self.save(execution);
+        self.save(&*execution);
         self.apply(&execution.id, effects);
-        self.executions.retain(|kept| kept.id != execution.id);
-        self.executions.push(execution.clone());
         // The end of an attempt closes its stream, and every tail of it wakes; viewers also learn of a pause.
         let paused = execution.state.attempt_state == ff_core::AttemptState::AttemptInterrupted;
         if let Some(attempt) = &execution.attempt
@@ -338,6 +342,8 @@ impl<'e> Tx<'e> {
         if execution.is_terminal() {
             self.items.push(Item::Changed(execution.key()));
         }
+        self.executions.retain(|kept| kept.id != execution.id);
+        self.executions.push(execution);
     }
 
     /// Writes events and history.

@@ -38,7 +38,8 @@ pub enum Query {
         /// Highest score counted.
         max: i64,
     },
-    /// Names of non-empty indexes that begin with a prefix, in byte order.
+    /// Names of non-empty indexes that begin with a prefix, in byte order. Those that are not listed
+    /// ([`IndexName::is_listed`]) may be missing.
     Indexes {
         /// The prefix.
         prefix: Vec<u8>,

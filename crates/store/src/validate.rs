@@ -84,35 +84,60 @@ impl Batch {
     }
 }
 
+/// Up to this many names a look at each is cheaper than hashing them.
+const FEW: usize = 16;
+
 /// Which documents a batch guards, so that a large batch is checked in one pass.
 struct Guards<'a> {
+    guards: &'a [Guard],
+    /// Only of many guards.
     owned: HashSet<&'a Key>,
     fenced: HashSet<&'a Key>,
-    any: bool,
 }
 
 impl<'a> Guards<'a> {
     fn of(batch: &'a Batch) -> Self {
-        let mut guards = Self { owned: HashSet::new(), fenced: HashSet::new(), any: !batch.guards.is_empty() };
-        for guard in &batch.guards {
-            match guard {
-                Guard::Absent(key) | Guard::Version(key, _) => guards.owned.insert(key),
-                Guard::Fence(key, _) => guards.fenced.insert(key),
-                Guard::Live(_) | Guard::Expired(_) | Guard::NotAfter(_) => false,
-            };
+        let mut guards = Self { guards: &batch.guards, owned: HashSet::new(), fenced: HashSet::new() };
+        if batch.guards.len() > FEW {
+            guards.owned = batch.guards.iter().filter_map(owned_key).collect();
+            guards.fenced = batch.guards.iter().filter_map(fenced_key).collect();
         }
         guards
     }
 
     fn own(&self, key: &Key) -> bool {
-        self.owned.contains(key)
+        match self.guards.len() {
+            ..=FEW => self.guards.iter().filter_map(owned_key).any(|owned| owned == key),
+            _ => self.owned.contains(key),
+        }
+    }
+
+    fn fence(&self, key: &Key) -> bool {
+        match self.guards.len() {
+            ..=FEW => self.guards.iter().filter_map(fenced_key).any(|fenced| fenced == key),
+            _ => self.fenced.contains(key),
+        }
     }
 
     fn some_own(&self, what: &impl std::fmt::Debug) -> Result<()> {
-        if self.owned.is_empty() {
+        if !self.guards.iter().any(|guard| owned_key(guard).is_some()) {
             return invalid(format!("{what:?} changes without any version or absent guard"));
         }
         Ok(())
+    }
+}
+
+fn owned_key(guard: &Guard) -> Option<&Key> {
+    match guard {
+        Guard::Absent(key) | Guard::Version(key, _) => Some(key),
+        Guard::Fence(..) | Guard::Live(_) | Guard::Expired(_) | Guard::NotAfter(_) => None,
+    }
+}
+
+fn fenced_key(guard: &Guard) -> Option<&Key> {
+    match guard {
+        Guard::Fence(key, _) => Some(key),
+        Guard::Absent(_) | Guard::Version(..) | Guard::Live(_) | Guard::Expired(_) | Guard::NotAfter(_) => None,
     }
 }
 
@@ -133,7 +158,7 @@ fn check_lease(lease: &LeaseChange, guards: &Guards<'_>) -> Result<()> {
     check_name("key", &lease.key)?;
     check_index(&lease.index)?;
     check_name("member", &lease.member)?;
-    if !guards.own(&lease.key) && !guards.fenced.contains(&lease.key) {
+    if !guards.own(&lease.key) && !guards.fence(&lease.key) {
         return invalid(format!("the lease of {:?} changes without a guard", lease.key));
     }
     if lease.ttl_ms.is_some_and(|ttl| !(1..=limits::DURATION_MAX_MS).contains(&ttl)) {
@@ -147,7 +172,7 @@ fn check_append(append: &Append, guards: &Guards<'_>) -> Result<()> {
     if append.records.is_empty() {
         return invalid("an append has no records".into());
     }
-    if append.expected.is_some() && !guards.any {
+    if append.expected.is_some() && guards.guards.is_empty() {
         return invalid("an append with an expected number needs a guard".into());
     }
     Ok(())
@@ -171,12 +196,14 @@ fn check_index(index: &IndexName) -> Result<()> {
 }
 
 /// Refuses a field that names the same thing twice.
-fn once<T: Eq + Hash>(what: &str, names: impl ExactSizeIterator<Item = T>) -> Result<()> {
+fn once<T: Eq + Hash>(what: &str, names: impl ExactSizeIterator<Item = T> + Clone) -> Result<()> {
     let count = names.len();
-    if count < 2 || names.collect::<HashSet<_>>().len() == count {
-        return Ok(());
-    }
-    invalid(format!("a batch names the same {what} twice"))
+    let distinct = match count {
+        0 | 1 => true,
+        ..=FEW => names.clone().enumerate().all(|(at, name)| !names.clone().take(at).any(|earlier| earlier == name)),
+        _ => names.collect::<HashSet<_>>().len() == count,
+    };
+    if distinct { Ok(()) } else { invalid(format!("a batch names the same {what} twice")) }
 }
 
 fn invalid<T>(why: String) -> Result<T> {

@@ -479,7 +479,9 @@ fn check_entries(execution: &Execution) {
     let count = |kind: u8| entries.iter().filter(|entry| entry.index.as_bytes()[0] == kind).count();
     assert_eq!(count(b's'), 1, "one state entry");
     assert_eq!(count(index::QUEUE_PREFIX), usize::from(execution.is_eligible()));
-    assert_eq!(count(b'w'), usize::from(execution.public_state() == PublicState::Active));
+    let worker = execution.lease.as_ref().map(|lease| index::worker(&execution.namespace, &lease.instance_id));
+    let held = entries.iter().filter(|entry| Some(&entry.index) == worker.as_ref()).count();
+    assert_eq!(held, usize::from(execution.public_state() == PublicState::Active));
     let due = entries.iter().filter(|entry| entry.index == index::due()).count();
     let lease = usize::from(execution.public_state() == PublicState::Active);
     assert_eq!(due, lease + usize::from(execution.next_timer().is_some()));

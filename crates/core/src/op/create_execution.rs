@@ -229,7 +229,10 @@ impl Args {
             ..self.clone()
         };
         // Maps by name: fields that are absent leave no trace, so new optional fields do not change old digests.
-        let bytes = rmp_serde::to_vec_named(&content).expect("arguments hold only types that msgpack can express");
-        sha2::Sha256::digest(&bytes).into()
+        let mut digest = sha2::Sha256::new();
+        content
+            .serialize(&mut rmp_serde::Serializer::new(&mut digest).with_struct_map())
+            .expect("arguments hold only types that msgpack can express");
+        digest.finalize().into()
     }
 }

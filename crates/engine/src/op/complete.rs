@@ -1,5 +1,7 @@
 //! Ends the attempt, and with it the execution, with a result.
 
+use std::sync::Arc;
+
 use ff_core::event::Effects;
 use ff_core::op::Complete;
 use ff_core::op::complete::{Args, Outcome};
@@ -40,7 +42,7 @@ impl Command for Verb<'_> {
             tx.require_holder(&execution.key(), &self.args.fence);
             payload::write(tx, payload::Which::Result, &execution.id, blob, before.as_ref());
             tx.relief();
-            tx.save_execution(&execution, effects);
+            tx.save_shared(Arc::new(execution), effects);
         }
         Ok(outcome)
     }

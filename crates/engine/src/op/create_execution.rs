@@ -1,5 +1,7 @@
 //! Submits an execution. The same id or key with the same request answers with the first one.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use ff_core::execution::{DEFAULT_LANE, Execution, NewExecution};
 use ff_core::idempotency::IdempotencyRecord;
@@ -150,13 +152,14 @@ impl Command for CreateSolo<'_> {
         if let Some((record, window_ms)) = submission.record() {
             tx.create_until(&record, tx.now + window_ms);
         }
-        write_new(tx, &execution, submission.blob.clone());
-        Ok(Outcome {
+        let outcome = Outcome {
             execution_id: execution.id,
             duplicate: false,
             flow_id: execution.flow,
             public_state: execution.public_state(),
-        })
+        };
+        write_new(tx, execution, submission.blob.clone());
+        Ok(outcome)
     }
 }
 
@@ -182,7 +185,7 @@ pub(crate) async fn find_duplicate(tx: &mut Tx<'_>, submission: &Submission) -> 
 }
 
 /// Writes a new execution with its input.
-pub(crate) fn write_new(tx: &mut Tx<'_>, execution: &Execution, blob: Option<Bytes>) {
+pub(crate) fn write_new(tx: &mut Tx<'_>, execution: Execution, blob: Option<Bytes>) {
     payload::write(tx, payload::Which::Input, &execution.id, blob, None);
-    tx.create_execution(execution);
+    tx.create_execution(Arc::new(execution));
 }

@@ -116,7 +116,7 @@ impl Command for Verb<'_> {
         }
         tx.create(&flow);
         save_flow(tx, &flow);
-        for (execution, (submission, _)) in executions.iter().zip(&self.members) {
+        for (execution, (submission, _)) in executions.into_iter().zip(&self.members) {
             write_new(tx, execution, submission.blob.clone());
         }
         Ok(Outcome::Created { flow_id: flow.id, graph_revision: flow.graph_revision, executions: self.names() })

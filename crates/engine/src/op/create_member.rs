@@ -91,7 +91,7 @@ impl Command for CreateMember<'_> {
             self.link_to_parent(tx, &flow, &child, parent, link).await?;
         }
         save_flow(tx, &flow);
-        write_new(tx, &child, self.submission.blob.clone());
+        write_new(tx, child.clone(), self.submission.blob.clone());
         tx.apply(&child.id, effects);
         let upstreams: Vec<_> = self.args.dependencies.iter().map(|dependency| dependency.upstream).collect();
         cancel_siblings(tx, &child, &upstreams).await?;

@@ -1,6 +1,8 @@
 //! Index entries against documents, in both directions: an entry that no document justifies, and a document without
 //! an entry that it justifies.
 
+use std::collections::BTreeSet;
+
 use ff_core::index::{self, Due};
 use ff_core::{Code, Entry, Error, IndexName, Key, Partition, Result, documents};
 use ff_store::{Answer, EntryChange, IndexEntry, Query, Scan, StoredDocument};
@@ -15,7 +17,7 @@ const NAMES_MAX: usize = 10_000;
 impl Engine {
     pub(super) async fn reconcile_entries(&self, partition: Partition, position: &mut Position) -> Reconciled {
         let mut found = Reconciled::default();
-        let names = match self.store().indexes(partition, Vec::new(), NAMES_MAX).await {
+        let names = match self.index_names(partition).await {
             Ok(names) => names,
             Err(error) => {
                 tracing::warn!(%partition, %error, "a partition cannot be reconciled now");
@@ -52,6 +54,24 @@ impl Engine {
             }
         }
         found
+    }
+
+    /// The indexes of a partition that hold something. Those that a store need not list are asked for; what workers hold
+    /// is left out, since a lease says so itself.
+    async fn index_names(&self, partition: Partition) -> Result<BTreeSet<IndexName>> {
+        let unlisted = [index::due(), index::marks()];
+        let count = |index: &IndexName| Query::Count { index: index.clone(), min: i64::MIN, max: i64::MAX };
+        let mut queries = vec![Query::Indexes { prefix: Vec::new(), limit: NAMES_MAX }];
+        queries.extend(unlisted.iter().map(count));
+        let mut answers = self.read(partition, queries).await?.answers.into_iter();
+        let listed = answers.next().and_then(Answer::into_indexes).unwrap_or_default();
+        let mut names: BTreeSet<IndexName> = listed.into_iter().collect();
+        for (name, answer) in unlisted.into_iter().zip(answers) {
+            if answer.into_count().unwrap_or(0) > 0 {
+                names.insert(name);
+            }
+        }
+        Ok(names)
     }
 
     async fn check_page(&self, partition: Partition, name: &IndexName, entries: Vec<IndexEntry>) -> Reconciled {

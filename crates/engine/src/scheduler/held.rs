@@ -1,5 +1,7 @@
 //! What a claimer holds already: the answer to a claim whose first answer was lost.
 
+use std::sync::Arc;
+
 use ff_core::execution::Execution;
 use ff_core::index::{self, Due, kind};
 use ff_core::{Document, Partition, Result, limits};
@@ -44,7 +46,7 @@ impl Engine {
                 let Some(execution) = self.readable(&stored) else { continue };
                 let Some(claimed) = held_lease(&execution) else { continue };
                 if ask.lease_ids.contains(&claimed.fence.lease_id) && stored.lease_until > self.now() {
-                    let (execution, lease_until) = (Box::new(execution), stored.lease_until);
+                    let (execution, lease_until) = (Arc::new(execution), stored.lease_until);
                     held.push(Taken::Lease { execution, claimed, lease_until });
                 }
             }

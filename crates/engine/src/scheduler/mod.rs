@@ -8,6 +8,7 @@ mod held;
 pub(crate) mod parking;
 pub(crate) mod ready;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -106,7 +107,7 @@ impl Gone {
 /// What was taken.
 #[derive(Debug, Clone)]
 pub(crate) enum Taken {
-    Lease { execution: Box<Execution>, claimed: ClaimedAttempt, lease_until: i64 },
+    Lease { execution: Arc<Execution>, claimed: ClaimedAttempt, lease_until: i64 },
     Grant(ClaimGrant),
 }
 
@@ -140,6 +141,12 @@ impl Engine {
 
     async fn wait_for_work(&self, ask: &Ask) -> Result<Vec<Taken>> {
         let deadline = self.env().now_ms() + ask.wait_ms;
+        self.refuse_if_closing()?;
+        // While there is work, nobody needs to be woken for it: only who finds none joins the line, and looks again.
+        let taken = self.take_ready(ask).await?;
+        if !taken.is_empty() || ask.wait_ms <= 0 {
+            return Ok(taken);
+        }
         let (number, wake) = self.scheduler().ready().wait(ask.criteria.clone());
         let waiting = Waiting { engine: self, number };
         loop {
@@ -206,15 +213,14 @@ impl Engine {
     }
 
     /// The lanes among those asked for that give out work now.
-    async fn open_lanes(&self, criteria: &Criteria) -> Result<Criteria> {
-        let mut open = criteria.clone();
-        open.lanes.clear();
-        for lane in &criteria.lanes {
-            if self.lane(&criteria.namespace, lane).await?.is_none_or(|lane| lane.admits_claims()) {
-                open.lanes.push(lane.clone());
+    async fn open_lanes<'a>(&self, criteria: &'a Criteria) -> Result<Cow<'a, Criteria>> {
+        let mut criteria = Cow::Borrowed(criteria);
+        for lane in &criteria.clone().lanes {
+            if self.lane(&criteria.namespace, lane).await?.is_some_and(|lane| !lane.admits_claims()) {
+                criteria.to_mut().lanes.retain(|open| open != lane);
             }
         }
-        Ok(open)
+        Ok(criteria)
     }
 
     /// Reads the heads of queues, all at once. A partition that cannot be read is passed over this round.
@@ -246,7 +252,7 @@ impl Engine {
                 let Some(stored) = entry.document else { continue };
                 match Execution::decode(&stored.body) {
                     Ok(execution) => head.push(Candidate {
-                        execution,
+                        execution: Arc::new(execution),
                         version: stored.version,
                         fence: stored.fence,
                         queue: id.clone(),
@@ -446,7 +452,7 @@ impl Command for TakeCandidate<'_> {
     type Outcome = Taken;
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<Taken> {
-        let mut execution = self.candidate.execution.clone();
+        let mut execution = Execution::clone(&self.candidate.execution);
         tx.know(&execution, self.candidate.version, self.candidate.fence);
         if let Some((key, version)) = &self.flow {
             tx.require_version(key, *version);
@@ -471,8 +477,9 @@ impl Command for TakeCandidate<'_> {
             slot: self.slot,
         };
         let claimed = execution.claim(&claim, tx.now, &mut effects)?;
-        tx.save_execution(&execution, effects);
+        let execution = Arc::new(execution);
+        tx.save_shared(execution.clone(), effects);
         let lease_until = tx.now + self.ask.ttl_ms;
-        Ok(Taken::Lease { execution: Box::new(execution), claimed, lease_until })
+        Ok(Taken::Lease { execution, claimed, lease_until })
     }
 }

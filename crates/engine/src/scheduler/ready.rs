@@ -6,7 +6,7 @@
 //! Cost: picking is logarithmic in the queues of the lanes asked for and does not depend on how many executions wait,
 //! on other lanes, or on how many workers are idle.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ff_core::execution::Execution;
@@ -20,7 +20,7 @@ pub(crate) const BUFFER_MAX: usize = 256;
 /// An execution that may be claimed, as some read or commit brought it along. The claim's guards decide.
 #[derive(Debug, Clone)]
 pub(crate) struct Candidate {
-    pub(crate) execution: Execution,
+    pub(crate) execution: Arc<Execution>,
     pub(crate) version: Version,
     pub(crate) fence: Fence,
     pub(crate) queue: QueueId,
@@ -70,9 +70,31 @@ struct Queue {
     missed: Option<i64>,
     /// The head holds only what cannot be taken now: the next read begins behind it.
     read_after: Option<(i64, Key)>,
+    /// The score it stands under among the heads of its lane.
+    listed: Option<i64>,
+}
+
+/// A lane of a namespace.
+#[derive(Default)]
+struct Lane {
+    queues: BTreeSet<QueueId>,
+    /// The queues with a head that could be picked now, the best first.
+    heads: BTreeSet<(i64, QueueId)>,
 }
 
 impl Queue {
+    /// The head that could be picked now, and whether it is yet to be read.
+    fn head(&self) -> Option<(i64, bool)> {
+        let buffered = self.buffer.keys().next().map(|(score, _)| *score);
+        let unfetched = self.unfetched.filter(|_| !self.fetching);
+        match (buffered, unfetched) {
+            (Some(buffered), Some(unfetched)) if unfetched < buffered => Some((unfetched, true)),
+            (Some(buffered), _) => Some((buffered, false)),
+            (None, Some(unfetched)) => Some((unfetched, true)),
+            (None, None) => None,
+        }
+    }
+
     /// Something at this score is in the store.
     fn note(&mut self, score: i64) {
         let known = if self.fetching { &mut self.missed } else { &mut self.unfetched };
@@ -126,16 +148,16 @@ struct Waiter {
 #[derive(Default)]
 pub(crate) struct Ready {
     queues: BTreeMap<QueueId, Queue>,
-    /// The queues of each (namespace, lane), so that other lanes cost nothing.
-    by_lane: BTreeMap<(String, String), BTreeSet<QueueId>>,
+    /// By namespace and name, so that other lanes cost nothing.
+    lanes: BTreeMap<String, BTreeMap<String, Lane>>,
     /// Candidates handed out and not yet settled; a fetch must not hand them out again.
     in_flight: BTreeSet<(Partition, Key)>,
     /// Members of cancelled flows, which their flow is about to take out of the queue; left alone until then.
     aside: BTreeMap<(Partition, Key), i64>,
     /// Gates that refused, until when.
     closed_gates: BTreeMap<(String, String), i64>,
+    /// By number, and so in the order they came.
     waiters: BTreeMap<u64, Waiter>,
-    order: VecDeque<u64>,
     next_waiter: u64,
 }
 
@@ -144,6 +166,7 @@ impl Ready {
     pub(crate) fn announce(&mut self, id: &QueueId, score: i64) {
         let Some(queue) = self.queue(id) else { return };
         queue.note(score);
+        self.relist(id);
         self.wake_for(id);
     }
 
@@ -160,13 +183,15 @@ impl Ready {
         } else {
             queue.buffer.insert(place, candidate);
         }
+        self.relist(&id);
         self.wake_for(&id);
     }
 
     fn queue(&mut self, id: &QueueId) -> Option<&mut Queue> {
         if !self.queues.contains_key(id) {
             let name = QueueName::parse(&id.index)?;
-            self.by_lane.entry((name.namespace.clone(), name.lane.clone())).or_default().insert(id.clone());
+            let lanes = self.lanes.entry(name.namespace.clone()).or_default();
+            lanes.entry(name.lane.clone()).or_default().queues.insert(id.clone());
             let queue = Queue {
                 name,
                 buffer: BTreeMap::new(),
@@ -174,10 +199,29 @@ impl Ready {
                 fetching: false,
                 missed: None,
                 read_after: None,
+                listed: None,
             };
             self.queues.insert(id.clone(), queue);
         }
         self.queues.get_mut(id)
+    }
+
+    /// Moves a queue to its place among the heads of its lane. Everything that changes a queue ends with this.
+    fn relist(&mut self, id: &QueueId) {
+        let Some(queue) = self.queues.get_mut(id) else { return };
+        let score = queue.head().map(|(score, _)| score);
+        if queue.listed == score {
+            return;
+        }
+        let before = std::mem::replace(&mut queue.listed, score);
+        let lane = self.lanes.get_mut(&queue.name.namespace).and_then(|lanes| lanes.get_mut(&queue.name.lane));
+        let Some(lane) = lane else { return };
+        if let Some(before) = before {
+            lane.heads.remove(&(before, id.clone()));
+        }
+        if let Some(score) = score {
+            lane.heads.insert((score, id.clone()));
+        }
     }
 
     /// The best work for a claimer, or what must be read to find it. `first_lane` begins the turn among the lanes.
@@ -201,11 +245,13 @@ impl Ready {
                     if let Some(queue) = self.queues.get_mut(&id) {
                         queue.fetching = true;
                     }
+                    self.relist(&id);
                     continue;
                 }
                 let candidate =
                     self.queues.get_mut(&id).and_then(|queue| queue.buffer.pop_first()).map(|(_, candidate)| candidate);
                 let Some(candidate) = candidate else { break };
+                self.relist(&id);
                 self.in_flight.insert((id.partition, Execution::key_of(&candidate.execution.id)));
                 picked.push(candidate);
             }
@@ -228,26 +274,12 @@ impl Ready {
 
     /// The queue of a lane with the best head that this claimer can take, and whether that head is yet to be read.
     fn best_queue(&self, criteria: &Criteria, lane: &str) -> Option<(QueueId, bool)> {
-        let ids = self.by_lane.get(&(criteria.namespace.clone(), lane.to_owned()))?;
-        let mut best: Option<(i64, &QueueId, bool)> = None;
-        for id in ids {
-            let Some(queue) = self.queues.get(id) else { continue };
-            if !criteria.capabilities.contains_all(&queue.name.route) || self.is_closed(&queue.name) {
-                continue;
-            }
-            let buffered = queue.buffer.keys().next().map(|(score, _)| *score);
-            let unfetched = queue.unfetched.filter(|_| !queue.fetching);
-            let (score, must_fetch) = match (buffered, unfetched) {
-                (Some(buffered), Some(unfetched)) if unfetched < buffered => (unfetched, true),
-                (Some(buffered), _) => (buffered, false),
-                (None, Some(unfetched)) => (unfetched, true),
-                (None, None) => continue,
-            };
-            if best.as_ref().is_none_or(|(known, _, _)| score < *known) {
-                best = Some((score, id, must_fetch));
-            }
-        }
-        best.map(|(_, id, must_fetch)| (id.clone(), must_fetch))
+        let lane = self.lanes.get(&criteria.namespace)?.get(lane)?;
+        lane.heads.iter().find_map(|(_, id)| {
+            let queue = self.queues.get(id)?;
+            let takes = criteria.capabilities.contains_all(&queue.name.route) && !self.is_closed(&queue.name);
+            takes.then(|| queue.head()).flatten().map(|(_, must_fetch)| (id.clone(), must_fetch))
+        })
     }
 
     /// Where the next read of a queue begins; `None` for its head.
@@ -272,7 +304,9 @@ impl Ready {
             queue.read_after = None;
             queue.note(missed);
         }
-        if queue.best().is_some() {
+        let holds_something = queue.best().is_some();
+        self.relist(id);
+        if holds_something {
             self.wake_for(id);
         }
         self.forget_if_empty(id);
@@ -286,6 +320,7 @@ impl Ready {
                 queue.note(missed);
             }
         }
+        self.relist(id);
     }
 
     /// A candidate was claimed, or is not claimable after all.
@@ -311,6 +346,7 @@ impl Ready {
         if let Some(queue) = self.queue(&id) {
             queue.note(score);
         }
+        self.relist(&id);
         self.wake_for(&id);
     }
 
@@ -322,6 +358,7 @@ impl Ready {
         if let Some(queue) = self.queue(&id) {
             queue.buffer.insert((candidate.execution.queue_score(), key), candidate);
         }
+        self.relist(&id);
     }
 
     fn forget_if_empty(&mut self, id: &QueueId) {
@@ -329,13 +366,19 @@ impl Ready {
         if queue.best().is_some() || queue.fetching {
             return;
         }
-        let lane = (queue.name.namespace.clone(), queue.name.lane.clone());
-        self.queues.remove(id);
-        if let Some(ids) = self.by_lane.get_mut(&lane) {
-            ids.remove(id);
-            if ids.is_empty() {
-                self.by_lane.remove(&lane);
+        let Some(Queue { name, listed, .. }) = self.queues.remove(id) else { return };
+        let Some(lanes) = self.lanes.get_mut(&name.namespace) else { return };
+        if let Some(lane) = lanes.get_mut(&name.lane) {
+            lane.queues.remove(id);
+            if let Some(listed) = listed {
+                lane.heads.remove(&(listed, id.clone()));
             }
+            if lane.queues.is_empty() {
+                lanes.remove(&name.lane);
+            }
+        }
+        if lanes.is_empty() {
+            self.lanes.remove(&name.namespace);
         }
     }
 
@@ -365,7 +408,7 @@ impl Ready {
 
     /// The lanes of a namespace in which there may be work.
     pub(crate) fn lanes(&self, namespace: &str) -> Vec<String> {
-        self.by_lane.keys().filter(|(of, _)| of == namespace).map(|(_, lane)| lane.clone()).collect()
+        self.lanes.get(namespace).into_iter().flat_map(|lanes| lanes.keys().cloned()).collect()
     }
 
     /// Whether somebody in this process waits for work like this.
@@ -383,7 +426,6 @@ impl Ready {
         self.next_waiter += 1;
         let wake = Arc::new(Notify::new());
         self.waiters.insert(number, Waiter { criteria, wake: Arc::clone(&wake), woken: false });
-        self.order.push_back(number);
         (number, wake)
     }
 
@@ -396,7 +438,6 @@ impl Ready {
 
     /// A waiter is back; work it was told of and did not take is somebody else's now.
     pub(crate) fn stop_waiting(&mut self, number: u64) {
-        self.order.retain(|other| *other != number);
         if let Some(waiter) = self.waiters.remove(&number)
             && waiter.woken
         {
@@ -419,8 +460,7 @@ impl Ready {
     /// Wakes the one who has waited longest for what this queue holds.
     fn wake_for(&mut self, id: &QueueId) {
         let Some(queue) = self.queues.get(id) else { return };
-        for number in &self.order {
-            let Some(waiter) = self.waiters.get_mut(number) else { continue };
+        for waiter in self.waiters.values_mut() {
             if !waiter.woken && waiter.criteria.takes(&queue.name) {
                 waiter.woken = true;
                 waiter.wake.notify_one();

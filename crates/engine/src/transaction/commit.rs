@@ -1,5 +1,7 @@
 //! From what a transaction collected to a commit that was applied: the batch, its sending, and what follows from it.
 
+use std::sync::Arc;
+
 use ff_core::event::EventType;
 use ff_core::execution::Execution;
 use ff_core::index::{self, Due};
@@ -38,7 +40,7 @@ impl Tx<'_> {
         }
         for (key, staged) in std::mem::take(&mut self.staged) {
             let before = self.known.remove(&key);
-            let (lease_until, before) = before.map_or((0, Vec::new()), |known| (known.lease_until, known.entries));
+            let before = before.map_or_else(Vec::new, |known| known.entries);
             let member = Due::Lease.member(&key);
             let (after, lease) = match staged {
                 Staged::Put { body, fence, lease, entries, expires_at } => {
@@ -52,7 +54,7 @@ impl Tx<'_> {
                 }
             };
             let deleted = self.batch.deletes.last() == Some(&key);
-            let (set, removed) = index::difference(&before, &after);
+            let (set, removed) = index::difference(before, after);
             let is_lease = |entry: &Entry| entry.member == member && entry.index == index::due();
             for entry in set.into_iter().filter(|entry| !is_lease(entry)) {
                 self.note_entry(&key, &entry, &mut marked);
@@ -77,7 +79,6 @@ impl Tx<'_> {
             if self.partition == Partition::SYSTEM {
                 self.items.push(Item::System(key));
             }
-            let _ = lease_until;
         }
         let message = Message { origin: self.engine.origin(), items: std::mem::take(&mut self.items) };
         if !message.items.is_empty() {
@@ -86,10 +87,11 @@ impl Tx<'_> {
         Prepared {
             partition: self.partition,
             command: self.command,
-            batch: self.batch,
             items: message.items,
             executions: self.executions,
             events: self.events,
+            leases: self.batch.leases.iter().map(|lease| (lease.key.clone(), lease.ttl_ms)).collect(),
+            batch: self.batch,
             marked,
         }
     }
@@ -117,8 +119,10 @@ pub(crate) struct Prepared {
     command: CommandId,
     batch: Batch,
     items: Vec<Item>,
-    executions: Vec<Execution>,
+    executions: Vec<Arc<Execution>>,
     events: Vec<EventType>,
+    /// The leases it sets and ends.
+    leases: Vec<(Key, Option<i64>)>,
     marked: Vec<Key>,
 }
 
@@ -195,9 +199,9 @@ impl Engine {
     pub(crate) async fn send_all_timed(
         &self,
         partition: Partition,
-        prepared: Vec<Prepared>,
+        mut prepared: Vec<Prepared>,
     ) -> Result<Vec<std::result::Result<i64, Conflict>>> {
-        let batches: Vec<Batch> = prepared.iter().map(|one| one.batch.clone()).collect();
+        let batches: Vec<Batch> = prepared.iter_mut().map(|one| std::mem::take(&mut one.batch)).collect();
         let mut sent_before = false;
         for resend in 0..=RESENDS_MAX {
             let started = self.env().now_us();
@@ -278,8 +282,8 @@ impl Engine {
             if execution.is_eligible() {
                 self.offer(one.partition, &execution, one.command);
             }
-            let lease = one.batch.leases.iter().find(|lease| lease.key == key);
-            match (&execution.held().ttl_ms, lease.map(|lease| lease.ttl_ms)) {
+            let lease = one.leases.iter().find(|(leased, _)| *leased == key).map(|(_, ttl_ms)| *ttl_ms);
+            match (&execution.held().ttl_ms, lease) {
                 (Some(_), Some(Some(ttl_ms))) => {
                     let fence = Fence { epoch: execution.epoch, lease: execution.held().lease_id };
                     self.cache().put(key, Cached { execution, version: one.command, fence, lease_until: at + ttl_ms });
@@ -305,7 +309,7 @@ impl Engine {
         }
     }
 
-    fn offer(&self, partition: Partition, execution: &Execution, version: Version) {
+    fn offer(&self, partition: Partition, execution: &Arc<Execution>, version: Version) {
         let index =
             index::queue(&execution.namespace, &execution.lane, &execution.capabilities.route(), &execution.gate());
         let held = execution.held();
