@@ -2,28 +2,29 @@
 -- The one function library of FlowFabric: guarded commits and reads of one partition.
 --
 -- It knows nothing of executions or flows. A function has no rollback, so a batch is judged completely (guards, log
--- numbers, types of what it touches) before its first write, and the writes after that cannot fail. The first argument
+-- numbers) before its first write, and the writes after that cannot fail. Should a key hold what is none of ours, index
+-- entries are written first: what stands in an index without a document is repaired. The first argument
 -- is a flat msgpack sequence that begins with the revision and its own length; numbers in it are positions in KEYS, and in
 -- ARGV for what is stored as it is: Lua hashes every byte of every string, so bodies come as arguments of their own and
 -- are never put together here.
 --
--- Keys of a partition, behind its hash tag: r = names of its non-empty indexes, w = what barriers write,
--- d<key> = document, b<key> = blob, i<name> = index, l<key> = log.
+-- Keys of a partition, behind its hash tag: r = names of its non-empty indexes but those that begin with an exclamation
+-- mark, w = what barriers write, d<key> = document, b<key> = blob, i<name> = index, l<key> = log.
 --
 -- A document is a string: version (16 bytes), epoch (8), lease id (16), lease_until (8), expires_at (8), body.
 -- A log is a stream whose ids are <sequence>-<at>: searched by number, and by time because `at` never falls.
 
-local REVISION = 1
+local REVISION = 2
 local HEADER = 56
 local NO_TIME = '\0\0\0\0\0\0\0\0'
 local CHUNK = 1000
 
 -- Locals are faster than globals, but a library may not touch globals while it is loaded: the first call sets them.
-local call, sub, format, match, pack, unpack_struct, unpack_items
+local call, pcall, sub, format, match, pack, unpack_struct, unpack_items
 
 local function begin()
   if not call then
-    call, sub, format, match = server.call, string.sub, string.format, string.match
+    call, pcall, sub, format, match = server.call, server.pcall, string.sub, string.format, string.match
     pack, unpack_struct, unpack_items = struct.pack, struct.unpack, cmsgpack.unpack
   end
 end
@@ -70,11 +71,17 @@ local function log_end(key)
   return { next = tonumber(sequence) + 1, at = tonumber(at) }
 end
 
+-- The ends of logs that this server wrote to, by key, so that the newest record need not be fetched for its number. An
+-- end may be out of date after the server was a replica for a while: a number that is too small is refused and looked
+-- up, one that is too large leaves a gap, which only a log whose appends expect numbers must not have; those look.
+local ends, ends_count = {}, 0
+local ENDS_MAX = 4096
+
 -- The commit that runs now. One runs at a time, and its state out here spares every call a set of closures.
--- p is the request and i the position in it; argv holds what is stored as it is. Of documents (header or false), indexes (cardinality) and logs, what this
--- call has looked at is kept by position in KEYS.
+-- p is the request and i the position in it; argv holds what is stored as it is. Of documents (header or false) and logs
+-- (their ends), what this call has looked at is kept by position in KEYS.
 local keys, argv, p, i, now
-local headers, cards, logs
+local headers, logs
 -- Whether anything reached the replication stream: only what changed something does. Too few may be counted, never
 -- too many.
 local wrote
@@ -143,28 +150,12 @@ local function check_guard()
   return lease_until > now and { 'holds', k, lease_until }
 end
 
--- The name of an index is what stands behind the tag and the marker; the registry's key is tag and marker.
 local function set_entry(k, member, score)
-  local added = call('ZADD', keys[k], score, member)
-  if added > 0 then
-    local card = cards[k]
-    if card == 0 then
-      call('ZADD', keys[1], 0, sub(keys[k], #keys[1] + 1))
-    end
-    cards[k] = card + added
-    wrote = true
-  end
+  wrote = call('ZADD', keys[k], score, member) > 0 or wrote
 end
 
 local function remove_entry(k, member)
-  local card = cards[k]
-  if card > 0 and call('ZREM', keys[k], member) == 1 then
-    if card == 1 then
-      call('ZREM', keys[1], sub(keys[k], #keys[1] + 1))
-    end
-    cards[k] = card - 1
-    wrote = true
-  end
+  wrote = call('ZREM', keys[k], member) == 1 or wrote
 end
 
 -- Each of these does one kind of effect: a count, then as many effects.
@@ -254,6 +245,49 @@ local function apply_leases()
   i = at
 end
 
+local function remember_end(key, log)
+  if not ends[key] then
+    if ends_count >= ENDS_MAX then
+      ends, ends_count = {}, 0
+    end
+    ends_count = ends_count + 1
+  end
+  ends[key] = log
+  log.remembered = true
+end
+
+local function forget_end(key)
+  if ends[key] then
+    ends[key] = nil
+    ends_count = ends_count - 1
+  end
+end
+
+-- Appends a record behind the end of its log; says which number it got.
+local function append(key, log, cap, record)
+  if now > log.at then
+    log.at = now
+  end
+  local sequence = log.next
+  local id = format('%.0f-%.0f', sequence, log.at)
+  local done
+  if cap > 0 then
+    done = pcall('XADD', key, 'MAXLEN', '~', cap, id, '', record)
+  else
+    done = pcall('XADD', key, id, '', record)
+  end
+  if type(done) == 'table' then
+    if not log.remembered then
+      error(done.err)
+    end
+    local found = log_end(key)
+    log.next, log.at, log.remembered = found.next, found.at, false
+    return append(key, log, cap, record)
+  end
+  log.next = sequence + 1
+  return sequence
+end
+
 local function apply_appends()
   local p, at = p, i + 1
   local sequences = {}
@@ -261,19 +295,11 @@ local function apply_appends()
     local k, cap, first, last = p[at], p[at + 1], p[at + 2], p[at + 3]
     at = at + 4
     local key, log = keys[k], logs[k]
-    local instant = log.at > now and log.at or now
-    local sequence = log.next
-    sequences[a] = sequence
     for record = first, last do
-      local id = format('%.0f-%.0f', sequence, instant)
-      if cap > 0 and record == last then
-        call('XADD', key, 'MAXLEN', '~', cap, id, '', argv[record])
-      else
-        call('XADD', key, id, '', argv[record])
-      end
-      sequence = sequence + 1
+      local sequence = append(key, log, record == last and cap or 0, argv[record])
+      sequences[a] = sequences[a] or sequence
     end
-    log.next, log.at = sequence, instant
+    remember_end(key, log)
     wrote = true
   end
   i = at
@@ -290,6 +316,7 @@ local function apply_trims()
     else
       wrote = call('DEL', keys[k]) == 1 or wrote
       logs[k] = { next = 1, at = 0 }
+      forget_end(keys[k])
     end
   end
   i = at
@@ -318,24 +345,70 @@ local function send_hints()
   i = i + 1 + count
 end
 
--- Looks at the indexes and logs of a batch: what has the wrong type fails here, before the first write.
-local function look_at_what_is_touched()
-  local count = p[i]
-  for n = i + 1, i + count do
+local function all_exist(names)
+  return #names <= CHUNK and call('EXISTS', unpack(names)) == #names
+end
+
+-- The name of an index is what stands behind the tag and the marker; the registry's key is tag and marker.
+local function index_name(key)
+  return sub(key, #keys[1] + 1)
+end
+
+-- Looks at what a batch touches: lists the indexes that it opens, and finds the ends of its logs. That all of them are
+-- there already is the rule, and one question.
+local function look()
+  local names = {}
+  local first_index, last_index = i + 1, i + p[i]
+  for n = first_index, last_index do
+    names[#names + 1] = keys[p[n]]
+  end
+  i = last_index + 1
+  local first_log, last_log = i + 1, i + p[i]
+  for n = first_log, last_log do
     local k = p[n]
-    if not cards[k] then
-      cards[k] = call('ZCARD', keys[k])
+    local key = keys[k]
+    if not logs[k] then
+      logs[k] = ends[key] or log_end(key)
+    end
+    if logs[k].remembered then
+      names[#names + 1] = key
     end
   end
-  i = i + 1 + count
-  count = p[i]
-  for n = i + 1, i + count do
+  i = last_log + 1
+  if #names == 0 or all_exist(names) then
+    return
+  end
+  for n = first_log, last_log do
     local k = p[n]
-    if not logs[k] then
+    if logs[k].remembered and call('EXISTS', keys[k]) == 0 then
+      forget_end(keys[k])
       logs[k] = log_end(keys[k])
     end
   end
-  i = i + 1 + count
+  for n = first_index, last_index do
+    local key = keys[p[n]]
+    if call('EXISTS', key) == 0 then
+      wrote = call('ZADD', keys[1], 0, index_name(key)) > 0 or wrote
+    end
+  end
+end
+
+-- Takes the indexes that have become empty out of the list.
+local function unlist()
+  local names = {}
+  local first, last = i + 1, i + p[i]
+  for n = first, last do
+    names[#names + 1] = keys[p[n]]
+  end
+  i = last + 1
+  if #names == 0 or all_exist(names) then
+    return
+  end
+  for n = 1, #names do
+    if call('EXISTS', names[n]) == 0 then
+      wrote = call('ZREM', keys[1], index_name(names[n])) == 1 or wrote
+    end
+  end
 end
 
 local function commit_batch()
@@ -348,11 +421,12 @@ local function commit_batch()
       return found
     end
   end
-  look_at_what_is_touched()
+  look()
+  apply_entries()
   apply_puts()
   apply_deletes()
-  apply_entries()
   apply_leases()
+  unlist()
   local sequences = apply_appends()
   apply_trims()
   apply_blobs()
@@ -368,7 +442,7 @@ local function commit(given_keys, args)
     return server.error_reply(refused)
   end
   keys, argv, i, now = given_keys, args, 7, milliseconds()
-  headers, cards, logs, wrote = {}, {}, {}, false
+  headers, logs, wrote = {}, {}, false
   local reply = { now }
   for n = 2, p[6] + 1 do
     reply[n] = commit_batch()

@@ -1,9 +1,9 @@
 //! Batches to a function call, and its answer to outcomes.
 
 use bytes::Bytes;
-use ff_core::{IndexName, Key, LeaseEpoch, LeaseId, Partition, limits};
+use ff_core::{IndexName, LeaseEpoch, LeaseId, Partition, limits};
 use ff_store::{
-    Applied, Batch, Conflict, ConflictReason, EntryChange, Fence, Guard, LeaseChange, Outcome, Put, Result, StoreError,
+    Applied, Batch, Conflict, ConflictReason, EntryChange, Fence, Guard, Hint, LeaseChange, Outcome, Put, Result, StoreError,
 };
 use uuid::Uuid;
 
@@ -22,6 +22,8 @@ pub(crate) struct Style {
     pub(crate) sharded: bool,
     /// The tier waits for replicas.
     pub(crate) barrier: bool,
+    /// Somebody else listens to hints.
+    pub(crate) hints: bool,
 }
 
 /// A commit that is ready to be sent.
@@ -56,23 +58,24 @@ pub(crate) fn encode(partition: Partition, batches: &[Batch], style: Style) -> R
     let barrier = if style.barrier { keys.position(Space::Barrier, b"") } else { 0 };
     request.count(barrier);
     // How hints travel is said only where there are some.
-    match batches.iter().any(|batch| !batch.hints.is_empty()) {
+    match style.hints && batches.iter().any(|batch| !batch.hints.is_empty()) {
         true if style.sharded => request.string(b"SPUBLISH").string(&slot_channel(partition)),
         true => request.string(b"PUBLISH").string(CHANNEL),
         false => request.nothing().nothing(),
     };
     request.count(batches.len());
     for batch in batches {
-        let body = encode_batch(&mut keys, &mut values, batch)?;
+        let next = request.reserve_number();
+        encode_batch(&mut request, &mut keys, &mut values, batch)?;
+        encode_hints(&mut request, if style.hints { &batch.hints } else { &[] });
         // Where the next batch begins, so that a conflict can skip this one: two items stand before the request's
-        // own, one is this number, and Lua counts from 1.
-        request.count(request.len() + body.len() + 4);
-        request.extend(&body);
+        // own, and Lua counts from 1.
+        request.fill(next, request.len() + 3);
     }
     // A batch that frees memory runs on a full server; one that does not must not slip in with it.
     let relief = !batches.is_empty() && batches.iter().all(|batch| batch.relief);
     let function = if relief { "ff_commit_relief_1" } else { "ff_commit_1" };
-    Ok(CommitCall { bytes: function_call("FCALL", function, &keys, &request, &values), keys, batches: batches.len() })
+    Ok(CommitCall { bytes: function_call("FCALL", function, &keys, &mut request, &values), keys, batches: batches.len() })
 }
 
 /// The channel of all hints on a standalone server.
@@ -83,10 +86,18 @@ pub(crate) fn slot_channel(partition: Partition) -> Vec<u8> {
     format!("flowfabric_1{partition}").into_bytes()
 }
 
-fn encode_batch(keys: &mut Keys, values: &mut Values, batch: &Batch) -> Result<Packed> {
-    let mut p = Packed::new();
-    encode_guards(&mut p, keys, batch);
-    encode_touched(&mut p, keys, batch);
+fn encode_batch(p: &mut Packed, keys: &mut Keys, values: &mut Values, batch: &Batch) -> Result<()> {
+    encode_guards(p, keys, batch);
+    encode_touched(p, keys, batch);
+    p.count(batch.entries.len());
+    for entry in &batch.entries {
+        match entry {
+            EntryChange::Set { index, member, score } => {
+                p.count(keys.index(index)).string(member.as_bytes()).decimal(*score)
+            }
+            EntryChange::Remove { index, member } => p.count(keys.index(index)).string(member.as_bytes()).nothing(),
+        };
+    }
     let mut merged = vec![false; batch.leases.len()];
     p.count(batch.puts.len());
     for put in &batch.puts {
@@ -101,20 +112,12 @@ fn encode_batch(keys: &mut Keys, values: &mut Values, batch: &Batch) -> Result<P
     for key in &batch.deletes {
         p.count(keys.document(key));
     }
-    p.count(batch.entries.len());
-    for entry in &batch.entries {
-        match entry {
-            EntryChange::Set { index, member, score } => {
-                p.count(keys.index(index)).string(member.as_bytes()).decimal(*score)
-            }
-            EntryChange::Remove { index, member } => p.count(keys.index(index)).string(member.as_bytes()).nothing(),
-        };
-    }
     p.count(batch.leases.len());
     for (lease, merged) in batch.leases.iter().zip(merged) {
         let document = if merged { 0 } else { keys.document(&lease.key) };
         p.count(document).number(ttl(lease)?).count(keys.index(&lease.index)).string(lease.member.as_bytes());
     }
+    encode_left(p, keys, batch);
     p.count(batch.appends.len());
     for append in &batch.appends {
         let mut positions = append.records.iter().map(|record| values.add(record.clone(), Bytes::new()));
@@ -135,11 +138,14 @@ fn encode_batch(keys: &mut Keys, values: &mut Values, batch: &Batch) -> Result<P
         let value = blob.bytes.as_ref().map_or(0, |bytes| values.add(bytes.clone(), Bytes::new()));
         p.count(keys.blob(&blob.key)).count(value);
     }
-    p.count(batch.hints.len());
-    for hint in &batch.hints {
+    Ok(())
+}
+
+fn encode_hints(p: &mut Packed, hints: &[Hint]) {
+    p.count(hints.len());
+    for hint in hints {
         p.string(&[&hint.partition.ordinal().to_be_bytes()[..], &hint.payload].concat());
     }
-    Ok(p)
 }
 
 /// The guards of the batch and, in the same form, the numbers its appends expect.
@@ -164,20 +170,37 @@ fn encode_guards(p: &mut Packed, keys: &mut Keys, batch: &Batch) {
     }
 }
 
-/// The indexes and logs whose state the function looks at before its first write.
+/// The indexes that may be opened by the batch, and the logs it writes to: the function looks at them before its first
+/// write.
 fn encode_touched(p: &mut Packed, keys: &mut Keys, batch: &Batch) {
-    let of_entries = batch.entries.iter().map(|entry| match entry {
-        EntryChange::Set { index, .. } | EntryChange::Remove { index, .. } => index,
+    let of_entries = batch.entries.iter().filter_map(|entry| match entry {
+        EntryChange::Set { index, .. } => Some(index),
+        EntryChange::Remove { .. } => None,
     });
-    let indexes: Vec<&IndexName> = of_entries.chain(batch.leases.iter().map(|lease| &lease.index)).collect();
-    let positions = distinct(indexes.into_iter().map(|index| keys.index(index)).collect());
+    let of_leases = batch.leases.iter().filter(|lease| lease.ttl_ms.is_some()).map(|lease| &lease.index);
+    encode_indexes(p, keys, of_entries.chain(of_leases));
+    let logs = batch.appends.iter().map(|append| &append.log).chain(batch.trims.iter().map(|trim| &trim.log));
+    let positions = distinct(logs.map(|log| keys.log(log)).collect());
     p.count(positions.len());
     for position in positions {
         p.count(position);
     }
-    let logs = batch.appends.iter().map(|append| &append.log).chain(batch.trims.iter().map(|trim| &trim.log));
-    let logs: Vec<&Key> = logs.collect();
-    let positions = distinct(logs.into_iter().map(|log| keys.log(log)).collect());
+}
+
+/// The indexes that may be empty once the batch is done.
+fn encode_left(p: &mut Packed, keys: &mut Keys, batch: &Batch) {
+    let of_entries = batch.entries.iter().filter_map(|entry| match entry {
+        EntryChange::Remove { index, .. } => Some(index),
+        EntryChange::Set { .. } => None,
+    });
+    let of_leases = batch.leases.iter().filter(|lease| lease.ttl_ms.is_none()).map(|lease| &lease.index);
+    encode_indexes(p, keys, of_entries.chain(of_leases));
+}
+
+/// Those among the indexes that are listed at all.
+fn encode_indexes<'b>(p: &mut Packed, keys: &mut Keys, indexes: impl Iterator<Item = &'b IndexName>) {
+    let listed = indexes.filter(|index| index.is_listed());
+    let positions = distinct(listed.map(|index| keys.index(index)).collect());
     p.count(positions.len());
     for position in positions {
         p.count(position);
@@ -289,6 +312,8 @@ fn conflict_reason(word: &[u8], evidence: &Frame) -> Option<ConflictReason> {
 
 #[cfg(test)]
 mod tests {
+    use ff_core::Key;
+
     use super::*;
 
     #[test]

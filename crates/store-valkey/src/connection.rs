@@ -216,6 +216,10 @@ impl Session {
         waiting: &mut Vec<(Request, Answer)>,
     ) -> Option<String> {
         let mut open = true;
+        // One timer for the whole session: it looks at the oldest question now and then, instead of being set and
+        // taken back for each.
+        let patience = self.dialer.options.request_timeout / 4;
+        let mut look = std::pin::pin!(sleep_until(Instant::now() + patience));
         loop {
             if !waiting.is_empty() && self.waits == 0 {
                 self.enqueue(waiting);
@@ -229,7 +233,6 @@ impl Session {
             if !open && self.pending.is_empty() && waiting.is_empty() {
                 return None;
             }
-            let deadline = self.pending.front().map(Pending::deadline);
             tokio::select! {
                 biased;
                 read = self.stream.read_buf(&mut self.inbox) => match read {
@@ -241,8 +244,12 @@ impl Session {
                 },
                 // While a WAIT is out, the next group gathers in the queue.
                 received = requests.recv_many(waiting, GROUP), if open && self.waits == 0 => open = received > 0,
-                () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
-                    return Some("the server did not answer in time".into());
+                () = look.as_mut() => {
+                    let now = Instant::now();
+                    if self.pending.front().is_some_and(|oldest| oldest.deadline() <= now) {
+                        return Some("the server did not answer in time".into());
+                    }
+                    look.as_mut().reset(now + patience);
                 }
             }
         }

@@ -9,6 +9,7 @@
 //! serves a whole group of commits, and that nothing is repeated behind the caller's back.
 
 mod commit;
+mod company;
 mod connection;
 mod durability;
 mod library;

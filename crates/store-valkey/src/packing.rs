@@ -5,13 +5,16 @@ use std::collections::HashMap;
 use bytes::Bytes;
 use ff_core::{IndexName, Key, Partition};
 
-use crate::resp::Command;
+use crate::resp::{Command, Decimal};
 
 /// The revision of the library this program speaks to; every request carries it.
-pub(crate) const REVISION: u32 = 1;
+pub(crate) const REVISION: u32 = 2;
 
 /// Items that Lua takes one by one.
 const SEQUENCE_MAX: u32 = 500;
+
+/// Bytes in front of the items: an array's header, the revision, the length.
+const FRONT: usize = 15;
 
 /// The key spaces of a partition, as the byte behind its hash tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,47 +40,64 @@ impl Space {
     }
 }
 
+/// Among so few keys one is found faster by looking than by hashing.
+const FEW: usize = 24;
+
 /// The keys of one call, each once. Positions begin at 1, as in Lua; the first is the registry of index names.
 pub(crate) struct Keys {
     tag: Vec<u8>,
-    names: Vec<Vec<u8>>,
+    /// All names, one behind the other.
+    bytes: Vec<u8>,
+    /// Where each ends.
+    ends: Vec<usize>,
+    /// Only of many.
     positions: HashMap<Vec<u8>, usize>,
 }
 
 impl Keys {
     pub(crate) fn new(partition: Partition) -> Self {
-        let mut keys = Self { tag: partition.to_string().into_bytes(), names: Vec::new(), positions: HashMap::new() };
+        let mut keys = Self {
+            tag: partition.to_string().into_bytes(),
+            bytes: Vec::with_capacity(512),
+            ends: Vec::with_capacity(16),
+            positions: HashMap::new(),
+        };
         keys.position(Space::Registry, b"");
         keys
     }
 
     /// The full name of a key.
     pub(crate) fn name(&self, space: Space, bytes: &[u8]) -> Vec<u8> {
-        let mut name = Vec::with_capacity(self.tag.len() + 1 + bytes.len());
-        name.extend_from_slice(&self.tag);
-        name.push(space.marker());
-        name.extend_from_slice(bytes);
-        name
+        [&self.tag, &[space.marker()][..], bytes].concat()
     }
 
     pub(crate) fn position(&mut self, space: Space, bytes: &[u8]) -> usize {
-        let name = self.name(space, bytes);
-        // A handful of keys is found faster by looking than by hashing.
-        if self.names.len() < 12 {
-            if let Some(at) = self.names.iter().position(|known| *known == name) {
+        let marker = space.marker();
+        if self.ends.len() < FEW {
+            let same = |name: &[u8]| name.get(self.tag.len()) == Some(&marker) && name[self.tag.len() + 1..] == *bytes;
+            if let Some(at) = self.names().position(same) {
                 return at + 1;
             }
         } else {
             if self.positions.is_empty() {
-                self.positions = self.names.iter().cloned().zip(1..).collect();
+                self.positions = self.names().map(<[u8]>::to_vec).zip(1..).collect();
             }
+            let name = self.name(space, bytes);
             if let Some(&at) = self.positions.get(&name) {
                 return at;
             }
-            self.positions.insert(name.clone(), self.names.len() + 1);
+            self.positions.insert(name, self.ends.len() + 1);
         }
-        self.names.push(name);
-        self.names.len()
+        self.bytes.extend_from_slice(&self.tag);
+        self.bytes.push(marker);
+        self.bytes.extend_from_slice(bytes);
+        self.ends.push(self.bytes.len());
+        self.ends.len()
+    }
+
+    fn names(&self) -> impl Iterator<Item = &[u8]> {
+        let mut start = 0;
+        self.ends.iter().map(move |&end| &self.bytes[std::mem::replace(&mut start, end)..end])
     }
 
     pub(crate) fn document(&mut self, key: &Key) -> usize {
@@ -98,7 +118,7 @@ impl Keys {
 
     /// The key at a position, without tag and marker.
     pub(crate) fn key_at(&self, position: usize) -> Option<Key> {
-        let name = self.names.get(position.checked_sub(1)?)?;
+        let name = self.names().nth(position.checked_sub(1)?)?;
         name.get(self.tag.len() + 1..).map(Key::from_bytes)
     }
 }
@@ -116,13 +136,16 @@ impl Values {
 }
 
 /// A call of a function of the library.
-pub(crate) fn function_call(command: &str, function: &str, keys: &Keys, request: &Packed, values: &Values) -> Bytes {
-    let mut call = Command::new(4 + keys.names.len() + values.0.len());
-    call.part(command.as_bytes()).part(function.as_bytes()).part(keys.names.len().to_string().as_bytes());
-    for name in &keys.names {
+pub(crate) fn function_call(command: &str, function: &str, keys: &Keys, request: &mut Packed, values: &Values) -> Bytes {
+    let value_bytes: usize = values.0.iter().flatten().map(Bytes::len).sum();
+    let parts = 4 + keys.ends.len() + values.0.len();
+    // Every part has a line of its own before it, of about ten bytes.
+    let mut call = Command::with_capacity(parts, keys.bytes.len() + request.bytes.len() + value_bytes + 10 * parts + 64);
+    call.part(command.as_bytes()).part(function.as_bytes()).part(Decimal::of_count(keys.ends.len()).as_bytes());
+    for name in keys.names() {
         call.part(name);
     }
-    call.part(&request.finish());
+    call.part(request.finish());
     for [front, back] in &values.0 {
         call.parts(&[front, back]);
     }
@@ -137,7 +160,9 @@ pub(crate) struct Packed {
 
 impl Packed {
     pub(crate) fn new() -> Self {
-        Self { items: 0, bytes: Vec::with_capacity(256) }
+        let mut bytes = Vec::with_capacity(512);
+        bytes.resize(FRONT, 0);
+        Self { items: 0, bytes }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -186,7 +211,7 @@ impl Packed {
     }
 
     pub(crate) fn decimal(&mut self, number: i64) -> &mut Self {
-        self.string(number.to_string().as_bytes())
+        self.string(Decimal::of(number).as_bytes())
     }
 
     pub(crate) fn nothing(&mut self) -> &mut Self {
@@ -195,29 +220,35 @@ impl Packed {
         self
     }
 
-    /// Appends the items of another.
-    pub(crate) fn extend(&mut self, other: &Packed) {
-        self.items += other.items;
-        self.bytes.extend_from_slice(&other.bytes);
+    /// Leaves room for a number that is known later.
+    pub(crate) fn reserve_number(&mut self) -> Reserved {
+        self.items += 1;
+        self.bytes.extend_from_slice(&[0xce, 0, 0, 0, 0]);
+        Reserved(self.bytes.len() - 4)
+    }
+
+    /// Writes the number that room was left for.
+    pub(crate) fn fill(&mut self, reserved: Reserved, number: usize) {
+        let number = u32::try_from(number).expect("a commit has a bounded number of operations");
+        self.bytes[reserved.0..reserved.0 + 4].copy_from_slice(&number.to_be_bytes());
     }
 
     /// The whole request: the revision and the length in front of the items. A large one is wrapped into an array,
     /// because Lua's stack does not hold it.
-    fn finish(&self) -> Vec<u8> {
+    fn finish(&mut self) -> &[u8] {
         let total = u32::try_from(self.items + 2).expect("a commit has a bounded number of operations");
-        let mut whole = Vec::with_capacity(self.bytes.len() + 16);
-        if total > SEQUENCE_MAX {
-            whole.push(0xdd);
-            whole.extend_from_slice(&total.to_be_bytes());
-        }
-        whole.push(0xce);
-        whole.extend_from_slice(&REVISION.to_be_bytes());
-        whole.push(0xce);
-        whole.extend_from_slice(&total.to_be_bytes());
-        whole.extend_from_slice(&self.bytes);
-        whole
+        self.bytes[0] = 0xdd;
+        self.bytes[1..5].copy_from_slice(&total.to_be_bytes());
+        self.bytes[5] = 0xce;
+        self.bytes[6..10].copy_from_slice(&REVISION.to_be_bytes());
+        self.bytes[10] = 0xce;
+        self.bytes[11..FRONT].copy_from_slice(&total.to_be_bytes());
+        if total > SEQUENCE_MAX { &self.bytes } else { &self.bytes[5..] }
     }
 }
+
+/// Where a number is missing.
+pub(crate) struct Reserved(usize);
 
 #[cfg(test)]
 mod tests {

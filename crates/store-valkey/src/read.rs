@@ -25,7 +25,7 @@ pub(crate) fn encode(partition: Partition, queries: &[Query]) -> Bytes {
     for query in queries {
         encode_query(&mut p, &mut keys, query);
     }
-    function_call("FCALL_RO", "ff_read_1", &keys, &p, &Values::default())
+    function_call("FCALL_RO", "ff_read_1", &keys, &mut p, &Values::default())
 }
 
 fn encode_query(p: &mut Packed, keys: &mut Keys, query: &Query) {

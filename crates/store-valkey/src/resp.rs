@@ -60,7 +60,12 @@ pub(crate) struct Command(Vec<u8>);
 impl Command {
     /// Begins a command of this many parts, its name included.
     pub(crate) fn new(parts: usize) -> Self {
-        let mut bytes = Vec::with_capacity(128);
+        Self::with_capacity(parts, 128)
+    }
+
+    /// The same, with room for about so many bytes.
+    pub(crate) fn with_capacity(parts: usize, capacity: usize) -> Self {
+        let mut bytes = Vec::with_capacity(capacity);
         number_line(&mut bytes, b'*', parts);
         Self(bytes)
     }
@@ -95,8 +100,50 @@ pub(crate) fn command(parts: &[&[u8]]) -> Bytes {
 
 fn number_line(bytes: &mut Vec<u8>, kind: u8, number: usize) {
     bytes.push(kind);
-    bytes.extend_from_slice(number.to_string().as_bytes());
+    bytes.extend_from_slice(Decimal::of_count(number).as_bytes());
     bytes.extend_from_slice(b"\r\n");
+}
+
+/// A number in decimal digits, without an allocation: a commit writes dozens.
+pub(crate) struct Decimal {
+    digits: [u8; Self::LENGTH_MAX],
+    start: usize,
+}
+
+impl Decimal {
+    /// The sign and the digits of 64 bits.
+    const LENGTH_MAX: usize = 20;
+
+    pub(crate) fn of_count(number: usize) -> Self {
+        let mut decimal = Self { digits: [b'0'; Self::LENGTH_MAX], start: Self::LENGTH_MAX };
+        decimal.write(u64::try_from(number).unwrap_or(u64::MAX));
+        decimal
+    }
+
+    pub(crate) fn of(number: i64) -> Self {
+        let mut decimal = Self { digits: [b'0'; Self::LENGTH_MAX], start: Self::LENGTH_MAX };
+        decimal.write(number.unsigned_abs());
+        if number < 0 {
+            decimal.start -= 1;
+            decimal.digits[decimal.start] = b'-';
+        }
+        decimal
+    }
+
+    fn write(&mut self, mut number: u64) {
+        loop {
+            self.start -= 1;
+            self.digits[self.start] += u8::try_from(number % 10).expect("a digit is below 10");
+            number /= 10;
+            if number == 0 {
+                return;
+            }
+        }
+    }
+
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.digits[self.start..]
+    }
 }
 
 /// Takes the first frame off the buffer when all of it is there. An error is text that is not the protocol.
@@ -126,9 +173,19 @@ struct Cursor<'a> {
 impl<'a> Cursor<'a> {
     fn line(&mut self) -> Result<&'a [u8], Stop> {
         let rest = &self.bytes[self.at..];
-        let end = rest.windows(2).position(|pair| pair == b"\r\n").ok_or(Stop::Incomplete)?;
-        self.at += end + 2;
-        Ok(&rest[..end])
+        let mut from = 0;
+        loop {
+            // Lines are short and end at the first carriage return, unless an error's text holds one.
+            let end = from + rest[from..].iter().position(|byte| *byte == b'\r').ok_or(Stop::Incomplete)?;
+            match rest.get(end + 1) {
+                Some(b'\n') => {
+                    self.at += end + 2;
+                    return Ok(&rest[..end]);
+                }
+                Some(_) => from = end + 1,
+                None => return Err(Stop::Incomplete),
+            }
+        }
     }
 
     fn frame(&mut self, depth: usize) -> Result<Frame, Stop> {
@@ -164,10 +221,8 @@ impl<'a> Cursor<'a> {
 }
 
 fn number(text: &[u8]) -> Result<i64, Stop> {
-    std::str::from_utf8(text)
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .ok_or_else(|| Stop::Garbage("a length that is not a number".into()))
+    let parsed = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+    parsed.ok_or_else(|| Stop::Garbage("a length that is not a number".into()))
 }
 
 #[cfg(test)]
@@ -200,6 +255,16 @@ mod tests {
             [&b"HTTP/1.1 400\r\n"[..], b"$x\r\n", b"\r\n", b"*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n"]
         {
             assert!(take_frame(&mut BytesMut::from(text)).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_written_as_everybody_writes_them() {
+        for number in [0, 7, -7, 10, 1_234_567_890, i64::MAX, i64::MIN] {
+            assert_eq!(Decimal::of(number).as_bytes(), number.to_string().as_bytes());
+        }
+        for number in [0, 9, 10, usize::MAX] {
+            assert_eq!(Decimal::of_count(number).as_bytes(), number.to_string().as_bytes());
         }
     }
 

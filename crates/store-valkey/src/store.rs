@@ -44,7 +44,7 @@ impl ValkeyStore {
 
     /// Connects, checks the servers and loads the function library where it is missing.
     pub async fn connect(options: Options) -> Result<Self> {
-        let style = Style { sharded: options.cluster, barrier: options.waits() };
+        let style = Style { sharded: options.cluster, barrier: options.waits(), hints: true };
         let topology = Arc::new(Topology::new(Arc::new(Dialer::new(Arc::new(options))?)));
         let findings = startup::check(&topology).await?;
         let refresher = tokio::spawn(topology.clone().keep_fresh()).abort_handle();
@@ -102,9 +102,10 @@ impl Store for ValkeyStore {
         let _call = self.calls.acquire().await.map_err(|_| closed())?;
         self.watcher.touch(partition);
         let slot = slot_of(partition);
+        let style = Style { hints: self.watcher.has_company(), ..self.style };
         let mut outcomes = Vec::with_capacity(batches.len());
         for part in commit::split(&batches) {
-            let call = commit::encode(partition, part, self.style)?;
+            let call = commit::encode(partition, part, style)?;
             let answer = route::call(&self.topology, slot, Purpose::Commit, &call.bytes).await;
             let decoded = answer.and_then(|frame| commit::decode(&call, frame));
             // What an earlier part did stands: of the whole call one can then only say that it is not known.
@@ -112,6 +113,10 @@ impl Store for ValkeyStore {
                 error if outcomes.is_empty() => error,
                 error => StoreError::Unknown(format!("only a part of the commit was done: {error}")),
             })?);
+        }
+        if !style.hints {
+            let applied = batches.iter().zip(&outcomes).filter(|(_, one)| matches!(one, Outcome::Applied(_)));
+            applied.flat_map(|(batch, _)| &batch.hints).for_each(|hint| self.watcher.tell(hint));
         }
         Ok(outcomes)
     }

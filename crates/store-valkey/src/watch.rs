@@ -3,6 +3,9 @@
 //! On a standalone server there is one channel. In a cluster each partition has a channel that hashes to its slot, and
 //! each primary is listened to for the partitions it has. Whenever a subscription had to be renewed hints may have been
 //! lost, and the watchers are told to look at everything once.
+//!
+//! On a standalone server a process that listens alone publishes nothing: its hints would only come back to it. See
+//! [`Company`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,6 +20,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
 use crate::commit::{CHANNEL, slot_channel};
+use crate::company::Company;
 use crate::resp::{Frame, command, take_frame};
 use crate::topology::{Topology, slot_of};
 
@@ -31,6 +35,7 @@ const GATHER: Duration = Duration::from_millis(50);
 pub(crate) struct Watcher {
     sender: Mutex<Option<HintSender>>,
     partitions: Arc<Partitions>,
+    company: Arc<Company>,
     task: AbortHandle,
 }
 
@@ -73,12 +78,30 @@ impl Watcher {
         let partitions = Arc::new(Partitions { sharded, more: Mutex::default(), grown: Notify::new() });
         let patience = topology.dialer.options.connect_timeout;
         let (ready, standing) = oneshot::channel();
-        let listening =
-            Listening { topology, sender: sender.clone(), partitions: partitions.clone(), ready: Some(ready) };
+        let company = Arc::new(Company::default());
+        let listening = Listening {
+            topology,
+            sender: sender.clone(),
+            partitions: partitions.clone(),
+            company: company.clone(),
+            ready: Some(ready),
+        };
         let task = tokio::spawn(listening.run()).abort_handle();
         // Hints are only hints: a process that cannot hear them yet works all the same.
         let _ = timeout(patience, standing).await;
-        Self { sender: Mutex::new(Some(sender)), partitions, task }
+        Self { sender: Mutex::new(Some(sender)), partitions, company, task }
+    }
+
+    /// Whether hints must be published, or are heard in this process alone.
+    pub(crate) fn has_company(&self) -> bool {
+        self.company.is_there()
+    }
+
+    /// Tells the watchers of this process.
+    pub(crate) fn tell(&self, hint: &Hint) {
+        if let Some(sender) = self.sender.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
+            sender.send(Signal::Hint(hint.clone()));
+        }
     }
 
     /// Makes sure that the hints of a partition are heard.
@@ -114,6 +137,7 @@ struct Listening {
     topology: Arc<Topology>,
     sender: HintSender,
     partitions: Arc<Partitions>,
+    company: Arc<Company>,
     /// Told when the first subscriptions stand.
     ready: Option<oneshot::Sender<()>>,
 }
@@ -122,7 +146,9 @@ impl Listening {
     async fn run(mut self) {
         let mut backoff = BACKOFF_MIN;
         loop {
-            if self.listen().await {
+            let stood = self.listen().await;
+            self.company.assume();
+            if stood {
                 backoff = BACKOFF_MIN;
             }
             self.topology.doubt();
@@ -144,17 +170,22 @@ impl Listening {
         let mut missing = assignments.len();
         for (address, channels) in assignments {
             let (topology, sender, events) = (self.topology.clone(), self.sender.clone(), events.clone());
-            let sharded = self.partitions.sharded;
+            let (sharded, company) = (self.partitions.sharded, self.company.clone());
             listeners.spawn(async move {
-                let listener = Listener { sharded, channels, sender, events };
+                let listener = Listener { sharded, channels, sender, company, events };
                 if let Err(why) = listener.run(&topology, &address).await {
                     tracing::debug!(address, why, "a subscription ended");
                 }
             });
         }
+        let (topology, company, sharded) = (self.topology.clone(), self.company.clone(), self.partitions.sharded);
+        let mut looking = std::pin::pin!(async {
+            if sharded { std::future::pending().await } else { company.keep_looking(&topology).await }
+        });
         loop {
             tokio::select! {
                 biased;
+                () = looking.as_mut(), if missing == 0 => return true,
                 Some(Event::Standing) = heard.recv() => {
                     missing -= 1;
                     if missing == 0 {
@@ -199,6 +230,7 @@ struct Listener {
     sharded: bool,
     channels: Vec<Vec<u8>>,
     sender: HintSender,
+    company: Arc<Company>,
     events: mpsc::Sender<Event>,
 }
 
@@ -243,8 +275,10 @@ impl Listener {
         };
         match (items.first().and_then(Frame::text), items.get(2)) {
             (Some("message" | "smessage"), Some(Frame::Bulk(payload))) => {
-                if let Some(hint) = parse_hint(payload) {
-                    self.sender.send(Signal::Hint(hint));
+                match parse_hint(payload) {
+                    Some(hint) => self.sender.send(Signal::Hint(hint)),
+                    None if self.company.heard(payload) => self.sender.send(Signal::Resync),
+                    None => {}
                 }
                 Ok(false)
             }
