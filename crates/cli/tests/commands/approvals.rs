@@ -46,6 +46,27 @@ fn decisions_are_sent_for_programs() {
 }
 
 #[test]
+fn the_token_of_a_waitpoint_is_checked() {
+    let id = submit("signal-token", "call");
+    work::ask("signal-token", &["answer"], "");
+    let call = |operation: &str, arguments: String| {
+        run(connected("signal-token", &["call", operation, &arguments]), "").json()
+    };
+    let waitpoints = call("list_pending_waitpoints", format!("{{\"execution_id\": \"{id}\"}}"));
+    let waitpoint = waitpoints["items"][0]["waitpoint_id"].as_str().unwrap();
+    let shown =
+        call("get_waitpoint_token", format!("{{\"execution_id\": \"{id}\", \"waitpoint_id\": \"{waitpoint}\"}}"));
+    let token = shown["token"].as_str().unwrap();
+    let signal = |token: &str| {
+        let arguments = ["signal", &id, "answer", "--waitpoint", waitpoint, "--waitpoint-token", token];
+        run(connected("signal-token", &arguments), "")
+    };
+    assert_eq!(signal("k1:00").code, 7);
+    let sent = signal(token);
+    assert_eq!((sent.code, sent.stdout.trim()), (0, "answer: taken, the execution goes on"), "{sent:?}");
+}
+
+#[test]
 fn signals_reach_what_waits_for_them() {
     let mut it = Transcript::new("signal");
     let id = submit("signal", "call");

@@ -25,6 +25,21 @@ fn work_is_submitted_from_an_argument_a_file_or_standard_input() {
 }
 
 #[test]
+fn bytes_stay_what_they_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("scan.png");
+    std::fs::write(&file, b"\x89PNG\r\n\x00\xff").unwrap();
+    let source = format!("@{}", file.display());
+    let submitted = run(connected("bytes", &["submit", "ocr", &source, "--content-type", "image/png"]), "");
+    assert_eq!(submitted.code, 0, "{submitted:?}");
+    let input = work::hold("bytes").input.unwrap();
+    assert_eq!((&input.bytes[..], input.content_type.as_str()), (&b"\x89PNG\r\n\x00\xff"[..], "image/png"));
+    let refused = run(connected("bytes", &["submit", "ocr", &source]), "");
+    assert_eq!(refused.code, 2);
+    assert!(refused.stderr.contains("is not UTF-8") && refused.stderr.contains("--content-type"), "{refused:?}");
+}
+
+#[test]
 fn waiting_submissions_print_their_result() {
     let mut it = Transcript::new("submit-wait");
     for format in [&[][..], &["-o", "json"]] {

@@ -76,10 +76,15 @@ pub(crate) fn complete_held(namespace: &str, task: &Task, result: &str) {
     as_client(namespace, async |client| finish(&client, task, result).await);
 }
 
-/// Takes the next task and fails it for good.
+/// Takes the next task and fails it.
 pub(crate) fn fail(namespace: &str, reason: &str) {
+    let task = hold(namespace);
+    fail_held(namespace, &task, reason);
+}
+
+/// Fails a task that is held.
+pub(crate) fn fail_held(namespace: &str, task: &Task, reason: &str) {
     as_client(namespace, async |client| {
-        let task = take(&client).await;
         let args = fail::Args {
             execution_id: task.execution_id,
             fence: task.fence,
