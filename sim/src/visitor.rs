@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use ff_core::op::{
-    CloseWaitpoint, ConfigureLane, CreateToken, DisableLane, DrainLane, ExplainExecution, GetFlowGraph, GetResult,
-    GetState, GetWaitpointToken, ListAttempts, ListAudit, ListBudgets, ListExecutionEvents, ListFlows, ListLanes,
-    ListPendingWaitpoints, ListQuotas, ListResumeSignals, ListTokens, ListUpstreams, ListWorkers, ReadSummary,
-    ResumeLane, RevokeToken, RotateWaitpointSecret, WaitExecution,
+    CloseWaitpoint, ConfigureLane, CreateToken, DisableLane, DrainLane, ExplainExecution, GetDeployment, GetFlowGraph,
+    GetResult, GetState, GetWaitpointToken, ListAttempts, ListAudit, ListBudgets, ListExecutionEvents, ListFlows,
+    ListLanes, ListPendingWaitpoints, ListQuotas, ListResumeSignals, ListTokens, ListUpstreams, ListWorkers,
+    ReadSummary, ResumeLane, RevokeToken, RotateWaitpointSecret, WaitExecution,
 };
 use serde_json::json;
 
@@ -90,14 +90,15 @@ async fn explain(world: &Arc<World>, args: &serde_json::Value) {
 
 async fn lists(world: &Arc<World>) {
     let args = json!({ "limit": world.between(1, 20) });
-    match world.between(0, 6) {
+    match world.between(0, 7) {
         0 => drop(world.insist::<ListFlows>(&args).await),
         1 => drop(world.insist::<ListBudgets>(&args).await),
         2 => drop(world.insist::<ListQuotas>(&args).await),
         3 => drop(world.insist::<ListLanes>(&args).await),
         4 => drop(world.insist::<ListWorkers>(&args).await),
         5 => drop(world.insist::<ListTokens>(&args).await),
-        _ => drop(world.insist::<ListAudit>(&args).await),
+        6 => drop(world.insist::<ListAudit>(&args).await),
+        _ => drop(world.insist::<GetDeployment>(&json!({})).await),
     }
 }
 
