@@ -17,7 +17,11 @@ async fn ask(context: TaskContext, (model, fast): (String, bool)) -> Result<Stri
 
 async fn judge(context: TaskContext, (): ()) -> Result<Vec<String>, TaskError> {
     let results = context.upstreams().await?.into_iter().filter_map(|upstream| upstream.result);
-    results.map(|result| Ok(serde_json::from_slice(&result.bytes)?)).collect()
+    let mut answers =
+        results.map(|result| Ok(serde_json::from_slice(&result.bytes)?)).collect::<Result<Vec<_>, TaskError>>()?;
+    // Upstreams come in no particular order.
+    answers.sort();
+    Ok(answers)
 }
 
 #[tokio::main]
