@@ -7,12 +7,14 @@ use crate::command::{
     replay, result, rotate_secret, server, signal, submit, tail, token, wait, worker,
 };
 use crate::target::Target;
+use crate::{dev, task};
 
 /// FlowFabric: durable execution for long-running, interruptible work.
 #[derive(Parser)]
 #[command(name = "ff", version, propagate_version = true, max_term_width = 120)]
 #[command(after_help = "\
 Examples:
+  ff dev --demo                           see what it does, in a minute
   ff server                               run a server on ./flowfabric.db
   ff submit greet '{\"name\": \"Ada\"}'       hand in work
   ff ls --state failed                    find what went wrong
@@ -35,6 +37,8 @@ pub(crate) struct Targeted<T: clap::Args> {
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
+    /// Run a server for trying things out, with a demo
+    Dev(dev::Arguments),
     /// Run the server
     Server(Box<server::Arguments>),
     /// Submit work
@@ -69,8 +73,10 @@ pub(crate) enum Command {
     Quota(Box<Targeted<quota::Arguments>>),
     /// Open and close lanes
     Lane(Box<Targeted<lane::Arguments>>),
-    /// See and remove workers
+    /// Run a program as a worker; see and remove workers
     Worker(Box<Targeted<worker::Arguments>>),
+    /// Speak for the task that a worker runs this program for
+    Task(task::Arguments),
     /// Create, list and revoke API tokens
     Token(Box<Targeted<token::Arguments>>),
     /// Sign waitpoint tokens with a new secret

@@ -13,6 +13,11 @@ pub(crate) const WARNINGS: u8 = 12;
 /// A question was answered with no, or could not be asked.
 pub(crate) const NOT_CONFIRMED: u8 = 13;
 
+/// A budget refused what was spent: its hard limit is met.
+pub(crate) const BUDGET_SPENT: u8 = 14;
+/// What was to be waited for has come already: go on.
+pub(crate) const GO_ON: u8 = 15;
+
 /// A command's result.
 pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
 
@@ -209,7 +214,7 @@ mod tests {
 
     #[test]
     fn our_own_exit_codes_are_none_of_the_table() {
-        for own in [ENDED_WITHOUT_SUCCESS, TIME_RAN_OUT, WARNINGS, NOT_CONFIRMED] {
+        for own in [ENDED_WITHOUT_SUCCESS, TIME_RAN_OUT, WARNINGS, NOT_CONFIRMED, BUDGET_SPENT, GO_ON] {
             assert!(Code::ALL.iter().all(|code| code.class().exit_code() != own));
         }
     }

@@ -6,6 +6,7 @@
 
 mod arguments;
 mod command;
+mod dev;
 mod failure;
 mod flow_file;
 mod input;
@@ -15,7 +16,9 @@ mod progress;
 mod session;
 mod span;
 mod target;
+mod task;
 mod watch;
+mod worker;
 
 use std::process::ExitCode;
 

@@ -10,6 +10,9 @@ use crate::limits;
 use crate::suspension::TimeoutBehavior;
 use crate::text;
 
+/// The category of failures that no retry would change: never tried again, unless a policy lists it as retryable.
+pub const PERMANENT: &str = "permanent";
+
 document! {
     /// Everything a submitter may ask for.
     pub api struct Policy {
@@ -226,9 +229,12 @@ impl RetryPolicy {
     /// Whether a failure of this category is tried again after so many retries.
     pub fn allows(&self, retries: u32, category: &str) -> bool {
         let listed = |list: &[String]| list.iter().any(|entry| entry == category);
-        retries < self.max_retries
-            && !listed(&self.non_retryable_categories)
-            && (self.retryable_categories.is_empty() || listed(&self.retryable_categories))
+        let retryable = if self.retryable_categories.is_empty() {
+            category != PERMANENT
+        } else {
+            listed(&self.retryable_categories)
+        };
+        retries < self.max_retries && retryable && !listed(&self.non_retryable_categories)
     }
 
     /// How long to wait before the retry after so many others. `random` decides the jitter.
@@ -295,6 +301,9 @@ mod tests {
         assert!(!policy.allows(0, "auth"));
         assert!(!policy.allows(0, "other"));
         assert!(RetryPolicy::default().allows(2, "anything"));
+        assert!(!RetryPolicy::default().allows(0, PERMANENT));
+        let insists = RetryPolicy { retryable_categories: vec![PERMANENT.into()], ..Default::default() };
+        assert!(insists.allows(0, PERMANENT));
     }
 
     #[test]

@@ -21,6 +21,8 @@ Programs may rely on these:
   11  the time was up before it ended (--timeout)
   12  the doctor has warnings (doctor --strict)
   13  a question was answered with no, or there was nobody to ask (approve, reject)
+  14  a budget refused what was spent: its hard limit is met (task usage)
+  15  what was to be waited for has come already: go on (task suspend)
 
 With `-o json` a failure is a JSON object on standard error: {\"error\": {\"code\", \"message\", \"exit_code\", \"advice\",
 \"details\"}}. The codes are those of the API.
@@ -55,6 +57,7 @@ mod tests {
             assert!(table(code.class().exit_code()), "{code}");
         }
         let own = [failure::ENDED_WITHOUT_SUCCESS, failure::TIME_RAN_OUT, failure::WARNINGS, failure::NOT_CONFIRMED];
+        assert!([failure::BUDGET_SPENT, failure::GO_ON].into_iter().all(table));
         assert!(own.into_iter().all(table));
     }
 }

@@ -35,6 +35,8 @@ use crate::session::Session;
 pub(crate) fn run(command: Command) -> ExitCode {
     match command {
         Command::Server(arguments) => server::run(*arguments),
+        Command::Task(arguments) => crate::task::run(arguments),
+        Command::Dev(arguments) => crate::dev::run(arguments),
         Command::Completions(arguments) => completions::run(arguments),
         Command::ExitCodes(_) => exit_codes::run(),
         Command::Submit(it) => connected(*it, submit::run),

@@ -1,4 +1,4 @@
-//! `ff worker`: sees and removes workers.
+//! `ff worker`: runs a program as a worker, sees and removes workers.
 
 use flowfabric::WorkerView;
 use flowfabric::op::{DeregisterWorker, ListWorkers, deregister_worker, list_workers};
@@ -7,17 +7,28 @@ use crate::command::pages;
 use crate::failure::Result;
 use crate::output::{Cell, Style, Table};
 use crate::session::Session;
+use crate::worker::{self, TABLE};
 
 /// What the command takes.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(after_help = format!("\
+The program reads the input of a task on standard input. Lines on standard error become frames of type `log`. Its
+environment says which task it is (FF_TASK_*), and `ff task` streams, reports usage and suspends. SIGTERM means that the
+lease is lost or the execution cancelled.
+
+{TABLE}
+
 Examples:
-  ff worker ls
+  ff worker --lane media --kind transcode -- ./transcode.sh --fast
+  ff worker --kind shout --concurrency 4 -- tr a-z A-Z
   ff worker ls --lane gpu
-  ff worker rm worker-7f3a")]
+  ff worker rm worker-7f3a"))]
 pub(crate) struct Arguments {
     #[command(subcommand)]
-    verb: Verb,
+    verb: Option<Verb>,
+    #[command(flatten)]
+    launch: worker::Launch,
 }
 
 #[derive(Debug, clap::Subcommand)]
@@ -41,7 +52,8 @@ enum Verb {
 
 /// Does what the verb says.
 pub(crate) async fn run(session: Session, arguments: Arguments) -> Result<()> {
-    match arguments.verb {
+    let Some(verb) = arguments.verb else { return worker::run(session, arguments.launch).await };
+    match verb {
         Verb::Ls { lane } => {
             let items = pages(async |cursor| {
                 let args = list_workers::Args { lane: lane.clone(), cursor, ..Default::default() };

@@ -1,0 +1,187 @@
+//! `ff dev`: a server for trying things out, in this process, with a demo.
+//!
+//! `demo` submits a flow and tells what happens to it, `work` is what the demo's worker does, `narrator` is the voice.
+
+mod demo;
+mod narrator;
+mod work;
+
+use std::io::BufRead;
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use ff_server::{Config, Server, Settings};
+use flowfabric::{CancellationToken, Client, SdkError};
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+use crate::failure::{Failure, Result};
+use crate::output::{Format, Output, When};
+use narrator::Narrator;
+
+/// Where things are kept when nobody says otherwise; beside the work, and easy to throw away.
+const FOLDER: &str = "flowfabric-dev";
+const DEFAULT_LISTEN: &str = "127.0.0.1:7171";
+
+/// What the command takes.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  ff dev                                  a server on ./flowfabric-dev
+  ff dev --demo                           the same, with a worker and a flow that waits for your approval
+  ff dev --demo --memory                  leave nothing behind
+  ff dev --demo --auto-approve --exit-when-done")]
+pub(crate) struct Arguments {
+    /// Run a worker and a flow that fans out, streams, asks for an approval and spends a budget
+    #[arg(long)]
+    demo: bool,
+    /// Where to keep things [default: sqlite://./flowfabric-dev/flowfabric.db]
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
+    /// Keep things in memory only
+    #[arg(long, conflicts_with = "store")]
+    memory: bool,
+    /// Address and port [default: 127.0.0.1:7171, or a free port when that one is taken]
+    #[arg(long, env = "FF_LISTEN", value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
+    /// Approve without asking
+    #[arg(long, requires = "demo")]
+    auto_approve: bool,
+    /// End when the demo has ended
+    #[arg(long, requires = "demo")]
+    exit_when_done: bool,
+    /// What the server logs: error, warn, info, debug
+    #[arg(long, value_name = "LEVEL", default_value = "error")]
+    log_level: String,
+    /// When to use colours
+    #[arg(long, value_enum, value_name = "WHEN", default_value = "auto")]
+    color: When,
+}
+
+/// Runs the command.
+pub(crate) fn run(arguments: Arguments) -> ExitCode {
+    // People count from when they pressed Enter.
+    let started = Instant::now();
+    let out = Output::new(Format::Table, arguments.color);
+    match serve(arguments, out, started) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            out.failure(&failure);
+            ExitCode::from(failure.exit_code)
+        }
+    }
+}
+
+#[tokio::main]
+async fn serve(arguments: Arguments, out: Output, started: Instant) -> Result<()> {
+    start_logs(&arguments.log_level)?;
+    let stop = stop_signal()?;
+    let config = configure(&arguments)?;
+    let store = ff_stores::redacted(&config.store);
+    let server = Server::start(config).await.map_err(|error| cannot_start(error, &arguments))?;
+    let client = Client::connect_with(server.engine().clone()).await?;
+    let narrator = Narrator::new(out.style(), format!("http://{}", server.address()));
+    narrator.ready(&store, started.elapsed());
+
+    let over = CancellationToken::new();
+    let serving = tokio::spawn(server.run(over.clone().cancelled_owned()));
+    let ended = attend(&arguments, &client, &narrator, started, stop).await;
+    over.cancel();
+    let _ = serving.await;
+    ended
+}
+
+/// What happens while the server runs.
+async fn attend(
+    arguments: &Arguments,
+    client: &Client,
+    narrator: &Narrator,
+    started: Instant,
+    stop: impl Future<Output = ()>,
+) -> Result<()> {
+    tokio::pin!(stop);
+    if arguments.demo {
+        let worker = work::start(client).await?;
+        let told = tokio::select! {
+            biased;
+            () = &mut stop => None,
+            told = demo::tell(client, narrator, started, arguments.auto_approve) => Some(told),
+        };
+        match told {
+            Some(Ok(())) if !arguments.exit_when_done => {
+                narrator.goes_on();
+                stop.await;
+            }
+            Some(Err(failure)) => return Err(failure),
+            Some(Ok(())) | None => {}
+        }
+        return Ok(worker.stop().await?);
+    }
+    narrator.hints();
+    stop.await;
+    Ok(())
+}
+
+fn configure(arguments: &Arguments) -> Result<Config> {
+    let listen = match arguments.listen {
+        Some(listen) => listen.to_string(),
+        // Trying is the only way to know; somebody may still come between, and is then told so.
+        None if TcpListener::bind(DEFAULT_LISTEN).is_ok() => DEFAULT_LISTEN.to_owned(),
+        None => "127.0.0.1:0".to_owned(),
+    };
+    let store = match &arguments.store {
+        Some(store) => store.clone(),
+        None if arguments.memory => "memory://".to_owned(),
+        None => {
+            let path = Path::new(FOLDER);
+            std::fs::create_dir_all(path)
+                .map_err(|error| Failure::usage(format!("{} cannot be made: {error}", path.display())))?;
+            format!("sqlite://./{FOLDER}/flowfabric.db")
+        }
+    };
+    let settings = Settings { store: Some(store), listen: Some(listen), ..Settings::default() };
+    Config::resolve(settings, Settings::default()).map_err(|error| Failure::usage(error.to_string()))
+}
+
+fn cannot_start(error: ff_core::Error, arguments: &Arguments) -> Failure {
+    let own = arguments.store.is_none() && !arguments.memory;
+    let failure = Failure::from(SdkError::Refused(error));
+    if own {
+        failure.advice("Is another `ff dev` running here? Stop it, or try --memory or another --store.")
+    } else {
+        failure
+    }
+}
+
+fn start_logs(level: &str) -> Result<()> {
+    let filter = EnvFilter::try_new(level).map_err(|error| Failure::usage(format!("--log-level: {error}")))?;
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    Ok(())
+}
+
+fn stop_signal() -> Result<impl Future<Output = ()>> {
+    let cannot = |error| Failure::new(1, "internal", format!("signals cannot be received: {error}"));
+    let mut terminate = signal(SignalKind::terminate()).map_err(cannot)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(cannot)?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
+}
+
+/// Ends when somebody presses Enter. A thread of its own, because nothing can take back a read from a terminal; it ends
+/// with the process.
+fn enter_pressed() -> tokio::sync::oneshot::Receiver<()> {
+    let (pressed, waiting) = tokio::sync::oneshot::channel();
+    std::thread::spawn(move || {
+        let mut line = String::new();
+        if matches!(std::io::stdin().lock().read_line(&mut line), Ok(1..)) {
+            let _ = pressed.send(());
+        }
+    });
+    waiting
+}

@@ -1,0 +1,107 @@
+//! What a program asks of the worker that runs it, over a socket: one line of JSON each way.
+//!
+//! The worker and not the program speaks to the server, because it holds the lease, and because frames are numbered by
+//! their one writer.
+
+use std::collections::BTreeMap;
+
+use ff_core::{Blob, JsonText};
+use flowfabric::{Condition, FrameMode, SuspendReason, TimeoutBehavior, WaitpointId};
+use serde::{Deserialize, Serialize};
+
+/// The variable with the path of the socket.
+pub(crate) const SOCKET: &str = "FF_TASK_SOCKET";
+
+/// A request.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Call {
+    /// Append a frame.
+    Frame(FrameCall),
+    /// Charge the budgets.
+    Usage { usage: BTreeMap<String, i64>, dedup_key: Option<String> },
+    /// Say how far it is.
+    Progress { pct: u8, message: String },
+    /// Open a waitpoint before suspending.
+    Waitpoint { key: Option<String>, expires_in_ms: Option<u64> },
+    /// Let go until signals come.
+    Suspend(Box<SuspendCall>),
+    /// Let go and come back later.
+    Delay { delay_ms: u64 },
+    /// How long "retry later" means.
+    RetryAfter { delay_ms: u64 },
+    /// Submit a child.
+    Child { kind: String, lane: Option<String>, input: Option<JsonText> },
+    /// Let go until the children have ended.
+    WaitChildren,
+    /// The signals that resumed it.
+    Signals,
+    /// What it handed over when it suspended itself.
+    Continuation,
+    /// What it depends on, with results.
+    Upstreams,
+}
+
+/// A frame to append.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct FrameCall {
+    pub(crate) frame_type: String,
+    pub(crate) payload: Blob,
+    pub(crate) content_type: String,
+    pub(crate) mode: Option<FrameMode>,
+    pub(crate) correlation_id: Option<String>,
+}
+
+/// What a program waits for.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct SuspendCall {
+    pub(crate) condition: Condition,
+    pub(crate) reason: SuspendReason,
+    pub(crate) timeout: Option<(u64, TimeoutBehavior)>,
+    pub(crate) continuation: Option<JsonText>,
+    pub(crate) waitpoint_ids: Vec<WaitpointId>,
+    pub(crate) waitpoint_key: Option<String>,
+    pub(crate) detail: Option<String>,
+}
+
+/// What the worker says to it.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Answer {
+    /// It is done; what the program reads, if there is something.
+    Done(Blob),
+    /// It was not done.
+    Refused { exit_code: u8, code: String, message: String },
+}
+
+impl Answer {
+    /// Nothing to read.
+    pub(crate) fn done() -> Self {
+        Answer::Done(Blob::default())
+    }
+
+    /// Something to read, in JSON.
+    pub(crate) fn json(answer: &impl Serialize) -> Self {
+        match serde_json::to_vec(answer) {
+            Ok(text) => Answer::Done(Blob(text.into())),
+            Err(error) => Answer::refused(format!("the answer cannot be written: {error}")),
+        }
+    }
+
+    /// The program did what it cannot do now.
+    pub(crate) fn refused(message: impl Into<String>) -> Self {
+        let exit_code = ff_core::Class::Conflict.exit_code();
+        Answer::Refused { exit_code, code: "conflict".into(), message: message.into() }
+    }
+}
+
+impl From<flowfabric::SdkError> for Answer {
+    fn from(error: flowfabric::SdkError) -> Self {
+        let message = error.to_string();
+        let (exit_code, code) = match error.code() {
+            Some(code) => (code.class().exit_code(), code.as_str().to_owned()),
+            None => (ff_core::Class::Unavailable.exit_code(), "unreachable".to_owned()),
+        };
+        Answer::Refused { exit_code, code, message }
+    }
+}

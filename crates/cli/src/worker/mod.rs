@@ -1,0 +1,264 @@
+//! `ff worker -- PROGRAM`: any program is a worker.
+//!
+//! The loop claims tasks with the SDK's worker and runs each one's program (`run`): `program` starts it, `words` turns its
+//! standard error into frames, `desk` takes its `ff task` calls, `ending` reads its exit status.
+
+mod desk;
+mod ending;
+mod program;
+mod run;
+mod words;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use flowfabric::{Client, FlowFabricWorker, SdkError, WorkerConfig};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::JoinSet;
+
+use crate::failure::{Failure, Result};
+use crate::output::{Colour, Output, Style};
+use crate::session::Session;
+use crate::span;
+
+pub(crate) use ending::TABLE;
+
+/// Before a server that cannot be reached is asked again.
+const BREATH: Duration = Duration::from_secs(1);
+
+/// How long a worker that ends tries to say so.
+const FAREWELL: Duration = Duration::from_secs(3);
+
+/// What running a program takes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Launch {
+    /// A lane to take work from; may be repeated [default: default]
+    #[arg(long = "lane", value_name = "LANE")]
+    lanes: Vec<String>,
+    /// A kind of work the program does; may be repeated. Other kinds go back to the lane [default: all]
+    #[arg(long = "kind", value_name = "KIND")]
+    kinds: Vec<String>,
+    /// How many programs at once
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    concurrency: usize,
+    /// What the program can do, for work that requires it; may be repeated
+    #[arg(long = "capability", value_name = "NAME")]
+    capabilities: Vec<String>,
+    /// What the worker is called [default: the program's name]
+    #[arg(long)]
+    name: Option<String>,
+    /// The type of the result [default: JSON if it is JSON, otherwise text or bytes]
+    #[arg(long, value_name = "TYPE")]
+    content_type: Option<String>,
+    /// After a crash of the worker, others take over in this time
+    #[arg(long, value_name = "SPAN", default_value = "30s", value_parser = span::parse)]
+    lease_ttl: i64,
+    /// How long a program may take after SIGTERM, before SIGKILL
+    #[arg(long, value_name = "SPAN", default_value = "10s", value_parser = span::parse)]
+    grace: i64,
+    /// How long programs may go on when the worker is told to stop
+    #[arg(long, value_name = "SPAN", default_value = "30s", value_parser = span::parse)]
+    drain: i64,
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    program: Vec<OsString>,
+}
+
+/// What the tasks of a worker share.
+struct Settings {
+    program: Vec<OsString>,
+    kinds: Vec<String>,
+    content_type: Option<String>,
+    grace: Duration,
+    /// Where sockets are.
+    folder: PathBuf,
+    /// The search path of programs.
+    path: Option<OsString>,
+    /// The server's address, if there is one.
+    server: Option<String>,
+    client: Client,
+}
+
+impl Settings {
+    fn does(&self, kind: &str) -> bool {
+        self.kinds.is_empty() || self.kinds.iter().any(|known| known == kind)
+    }
+}
+
+/// Runs programs until it is told to stop.
+pub(crate) async fn run(session: Session, arguments: Launch) -> Result<()> {
+    let stop = Stop::listen()?;
+    let session = session.patient().await?;
+    let folder = tempfile::Builder::new().prefix("ff-worker-").tempdir();
+    let folder = folder.map_err(|error| Failure::usage(format!("no temporary folder: {error}")))?;
+    let worker = FlowFabricWorker::connect(&session.client, arguments.config()).await?;
+    let drain = span_of(arguments.drain);
+    session.out.note(&announcement(&arguments, &worker, &session.address()));
+    let settings = Arc::new(arguments.settings(&session, folder.path(), worker.client()));
+    work(&worker, &settings, session.out, stop, drain).await
+}
+
+async fn work(
+    worker: &FlowFabricWorker,
+    settings: &Arc<Settings>,
+    out: Output,
+    mut stop: Stop,
+    drain: Duration,
+) -> Result<()> {
+    let mut tasks = JoinSet::new();
+    let ended = tokio::select! {
+        biased;
+        () = stop.told() => Ok(()),
+        ended = claim(worker, settings, out, &mut tasks) => ended,
+    };
+    if !tasks.is_empty() {
+        out.note("ff worker: stopping; programs may finish, once more stops them");
+    }
+    let patience = if tasks.is_empty() { FAREWELL } else { drain + FAREWELL };
+    let stopped = tokio::select! {
+        biased;
+        () = stop.told() => tokio::time::timeout(FAREWELL, worker.stop(Duration::ZERO)).await,
+        stopped = tokio::time::timeout(patience, worker.stop(drain)) => stopped,
+    };
+    // Those whose tasks were handed back are told to stop, and get their grace.
+    while tasks.join_next().await.is_some() {}
+    match stopped {
+        Ok(stopped) => ended.and(stopped.map_err(Failure::from)),
+        Err(_) => {
+            out.note("ff worker: the server does not hear that it has ended; its registration runs out by itself");
+            ended
+        }
+    }
+}
+
+/// Claims and starts until something forbids it.
+async fn claim(
+    worker: &FlowFabricWorker,
+    settings: &Arc<Settings>,
+    out: Output,
+    tasks: &mut JoinSet<()>,
+) -> Result<()> {
+    loop {
+        while tasks.try_join_next().is_some() {}
+        match worker.claim_all_it_can().await {
+            Ok(claimed) => {
+                for task in claimed {
+                    let settings = settings.clone();
+                    tasks.spawn(async move {
+                        let report = run::run(task, &settings).await;
+                        // Nobody reads it: the server knows all the same.
+                        let _ = out.line(&report, |style| text(&report, style));
+                    });
+                }
+                if worker.stopping().is_cancelled() {
+                    return Err(Failure::new(
+                        4,
+                        "duplicate_worker_instance",
+                        "another process has taken this worker's place",
+                    ));
+                }
+            }
+            Err(error) if is_passing(&error) => {
+                out.note(&format!("ff worker: {error}; trying again"));
+                tokio::time::sleep(BREATH).await;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Whether waiting may help.
+fn is_passing(error: &SdkError) -> bool {
+    match error {
+        SdkError::Unreachable(_) => true,
+        SdkError::Refused(error) => error.code.retryable(),
+        _ => false,
+    }
+}
+
+impl Launch {
+    fn config(&self) -> WorkerConfig {
+        let name = self.name.clone().unwrap_or_else(|| self.program_name());
+        let mut config = WorkerConfig::new(name)
+            .capabilities(self.capabilities.iter().cloned())
+            .max_concurrent_tasks(self.concurrency)
+            .lease_ttl(span_of(self.lease_ttl))
+            .version(env!("CARGO_PKG_VERSION"));
+        if !self.lanes.is_empty() {
+            config = config.lanes(self.lanes.iter().cloned());
+        }
+        config
+    }
+
+    /// The program's file name, where it makes a name for a worker.
+    fn program_name(&self) -> String {
+        let name = self.program.first().and_then(|program| Path::new(program).file_name()?.to_str());
+        let name: String = name.unwrap_or("program").chars().filter(char::is_ascii_graphic).take(64).collect();
+        if name.is_empty() { "program".to_owned() } else { name }
+    }
+
+    fn settings(self, session: &Session, folder: &Path, client: &Client) -> Settings {
+        Settings {
+            program: self.program,
+            kinds: self.kinds,
+            content_type: self.content_type,
+            grace: span_of(self.grace),
+            folder: folder.to_owned(),
+            path: program::search_path(),
+            server: session.client.engine().is_none().then(|| session.address()),
+            client: client.clone(),
+        }
+    }
+}
+
+fn span_of(span_ms: i64) -> Duration {
+    Duration::from_millis(span_ms.unsigned_abs())
+}
+
+fn announcement(arguments: &Launch, worker: &FlowFabricWorker, address: &str) -> String {
+    let lanes: Vec<&str> = worker.config().lanes.iter().map(String::as_str).collect();
+    let kinds = if arguments.kinds.is_empty() { "all kinds".to_owned() } else { arguments.kinds.join(", ") };
+    format!(
+        "ff worker: {} does {kinds} in lane {}, {} at once, for {address}",
+        arguments.program_name(),
+        lanes.join(", "),
+        arguments.concurrency
+    )
+}
+
+fn text(report: &run::Report, style: Style) -> String {
+    let colour = match report.outcome {
+        "completed" => Colour::Green,
+        "failed" => Colour::Red,
+        "lost" | "untold" | "retry_scheduled" => Colour::Yellow,
+        _ => Colour::Magenta,
+    };
+    let took = span::show(i64::try_from(report.duration_ms).unwrap_or(i64::MAX));
+    let detail = report.detail.as_ref().map(|detail| format!(": {detail}")).unwrap_or_default();
+    let outcome = style.paint(colour, report.outcome);
+    format!("{} {} attempt {} {outcome} after {took}{detail}", report.execution_id, report.kind, report.attempt)
+}
+
+/// Signals that tell the worker to stop.
+struct Stop {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Stop {
+    fn listen() -> Result<Self> {
+        let cannot = |error| Failure::new(1, "internal", format!("signals cannot be received: {error}"));
+        let terminate = signal(SignalKind::terminate()).map_err(cannot)?;
+        let interrupt = signal(SignalKind::interrupt()).map_err(cannot)?;
+        Ok(Self { terminate, interrupt })
+    }
+
+    async fn told(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}

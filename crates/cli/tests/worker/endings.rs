@@ -1,0 +1,92 @@
+//! What exit codes, output and missing programs mean, and how a worker stops.
+
+use crate::process::{Deployment, Process, ff};
+
+fn failure(deployment: &Deployment, id: &str) -> (String, String) {
+    let shown = deployment.json(&["get", id]);
+    let word = |name: &str| shown["last_failure"][name].as_str().unwrap_or_default().to_owned();
+    (word("category"), word("reason"))
+}
+
+#[test]
+fn a_program_says_that_no_retry_would_help() {
+    let deployment = Deployment::start();
+    let id = deployment.run(&["submit", "k"]);
+    let worker = deployment.worker("sh", "echo 'the input makes no sense' >&2; exit 65");
+    let report = worker.json();
+    assert_eq!((report["outcome"].as_str(), report["attempt"].as_u64()), (Some("failed"), Some(0)));
+    let expected = ("permanent".to_owned(), "exit code 65: the input makes no sense".to_owned());
+    assert_eq!(failure(&deployment, &id), expected);
+}
+
+#[test]
+fn other_codes_and_signals_are_categories_that_a_policy_can_name() {
+    let deployment = Deployment::start();
+    let policy = r#"{"retry": {"max_retries": 2, "non_retryable_categories": ["exit_3", "signal_9"]}}"#;
+    let worker = deployment.worker("sh", r#"read -r how; eval "${how#\"}" 2> /dev/null"#);
+    for (input, category) in [(r#""exit 3 #""#, "exit_3"), (r#""kill -KILL $$ #""#, "signal_9")] {
+        let id = deployment.run(&["submit", "k", input, "--policy", policy]);
+        assert_eq!(worker.json()["outcome"], "failed", "{input}");
+        assert_eq!(failure(&deployment, &id).0, category);
+    }
+}
+
+#[test]
+fn output_that_is_no_json_is_kept_as_its_bytes() {
+    let deployment = Deployment::start();
+    std::fs::write(deployment.folder.path().join("input.bin"), b"\x00\xffraw\n").unwrap();
+    let id = deployment.run(&["submit", "k", "@input.bin", "--content-type", "application/x-test"]);
+    let worker = deployment.worker("sh", "test \"$FF_TASK_INPUT_TYPE\" = application/x-test && cat");
+    assert_eq!(worker.json()["outcome"], "completed");
+    let output = deployment.output(&["result", &id]);
+    assert_eq!(output.stdout, b"\x00\xffraw\n");
+}
+
+#[test]
+fn a_program_that_cannot_be_started_fails_its_task() {
+    let deployment = Deployment::start();
+    let id = deployment.run(&["submit", "k", "--policy", r#"{"retry": {"max_retries": 0}}"#]);
+    let worker = Process::start(deployment.command(&["worker", "-o", "json", "--", "./not-there"]), false);
+    assert_eq!(worker.json()["outcome"], "failed");
+    let (category, reason) = failure(&deployment, &id);
+    assert!(category == "not_runnable" && reason.contains("not-there"), "{category}: {reason}");
+}
+
+#[test]
+fn work_of_another_kind_goes_back_to_its_lane() {
+    let deployment = Deployment::start();
+    let id = deployment.run(&["submit", "other"]);
+    let worker = deployment.worker("sh", "true");
+    assert_eq!(worker.json()["outcome"], "handed_back");
+    let other = deployment.command(&["worker", "--kind", "other", "-o", "json", "--", "true"]);
+    let other = Process::start(other, false);
+    drop(worker);
+    assert_eq!(other.json()["outcome"], "completed");
+    assert_eq!(deployment.json(&["get", &id])["attempt"], 0, "the same attempt went on");
+}
+
+#[test]
+fn a_worker_without_a_server_says_so() {
+    let output = ff(&["worker", "--server", "http://127.0.0.1:1", "--", "true"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(9));
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(errors.contains("cannot be reached") && errors.contains("ff server"), "{errors}");
+    let output = ff(&["worker", "--lane", "l"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "a program is missing");
+}
+
+#[test]
+fn a_worker_that_is_told_to_stop_lets_its_programs_finish() {
+    let deployment = Deployment::start();
+    let id = deployment.run(&["submit", "k"]);
+    let worker =
+        deployment.worker("sh", r#"mkfifo "$FOLDER/go"; echo begun >&2; read -r word < "$FOLDER/go"; echo "$word""#);
+    let tail = Process::start(deployment.command(&["tail", &id]), false);
+    tail.line_with("begun");
+    worker.terminate();
+    std::fs::write(deployment.folder.path().join("go"), "\"done\"\n").unwrap();
+    assert_eq!(worker.json()["outcome"], "completed");
+    assert_eq!(worker.ended(), Some(0));
+    assert_eq!(deployment.run(&["result", &id]), "\"done\"");
+    assert!(deployment.json(&["worker", "ls"])["items"].as_array().unwrap().is_empty());
+}
