@@ -1,4 +1,5 @@
-//! Scenarios on the engine in process: how fast, how soon, how idle, and how that changes with what is queued.
+//! Scenarios on the engine in process: how fast, how soon, and how that changes with what is queued. Their arguments and
+//! steps serve the other scenarios too.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,11 +7,8 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use ff_core::budget::Limits;
-use ff_core::op::create_flow::{GraphEdge, NodeRequest};
-use ff_core::op::{
-    self, Claim, Complete, CreateBudget, CreateExecution, CreateFlow, GetFlow, ReportBudgetUsage, ResetBudget,
-};
-use ff_core::{Family, index, limits};
+use ff_core::op::{self, Claim, Complete, CreateBudget, CreateExecution, ReportBudgetUsage, ResetBudget};
+use ff_core::{Family, PartitionConfig, index};
 use ff_engine::env::TokioEnv;
 use ff_engine::{Caller, Engine, Options};
 use serde_json::json;
@@ -45,6 +43,12 @@ pub(crate) struct Arguments {
     /// For how long, where the scenario has a duration
     #[arg(long, default_value_t = 60)]
     pub(crate) seconds: u64,
+    /// Flow partitions, with an eighth as many for budgets and for quotas; the store's default when absent
+    #[arg(long)]
+    partitions: Option<u32>,
+    /// How large the input of each task is
+    #[arg(long, default_value_t = 0)]
+    pub(crate) input_bytes: usize,
     /// One JSON object a line instead of a table
     #[arg(long)]
     json: bool,
@@ -54,7 +58,12 @@ impl Arguments {
     pub(crate) async fn start(&self) -> Result<(Engine, Opened)> {
         let sync = self.sync.as_deref().unwrap_or(self.store.syncs()[0]);
         let opened = open(self.store, sync, self.url.as_deref()).await?;
-        let engine = Engine::start(opened.store.clone(), Arc::new(TokioEnv::current()), Options::default()).await?;
+        let partitions = self.partitions.map(|flow| {
+            let others = (flow / 8).max(1);
+            PartitionConfig { flow, budget: others, quota: others }
+        });
+        let options = Options { partitions, ..Options::default() };
+        let engine = Engine::start(opened.store.clone(), Arc::new(TokioEnv::current()), options).await?;
         Ok((engine, opened))
     }
 
@@ -83,7 +92,7 @@ impl Arguments {
     }
 }
 
-fn submission() -> op::create_execution::Args {
+pub(crate) fn submission() -> op::create_execution::Args {
     op::create_execution::Args { kind: "bench".into(), ..Default::default() }
 }
 
@@ -103,7 +112,7 @@ pub(crate) fn claim_args(worker: usize, wait_ms: i64) -> op::claim::Args {
     }
 }
 
-async fn complete(engine: &Engine, task: &op::view::Task) -> Result<()> {
+pub(crate) async fn complete(engine: &Engine, task: &op::view::Task) -> Result<()> {
     let args = op::complete::Args {
         execution_id: task.execution_id,
         fence: task.fence,
@@ -121,7 +130,7 @@ pub(crate) async fn submit(engine: &Engine, tasks: usize, submitters: usize) -> 
 }
 
 /// Submits tasks by their number, many at once; each is its own commit.
-async fn submit_each(
+pub(crate) async fn submit_each(
     engine: &Engine,
     tasks: usize,
     submitters: usize,
@@ -186,9 +195,11 @@ pub(crate) async fn throughput(arguments: &Arguments) -> Result<()> {
     let (tasks, workers, submitters) = (arguments.tasks, arguments.workers, arguments.submitters);
     eprintln!("submitting and draining {tasks} tasks at once, then one after the other");
     let before = opened.server_cost().await?;
+    let processor = processor_time();
     let began = Instant::now();
     tokio::try_join!(submit(&engine, tasks, submitters), drain(&engine, tasks, workers))?;
     let end_to_end = began.elapsed();
+    let processor = processor_time().zip(processor).map(|(after, before)| after.saturating_sub(before));
     let after = opened.server_cost().await?;
     let began = Instant::now();
     submit(&engine, tasks, submitters).await?;
@@ -202,6 +213,9 @@ pub(crate) async fn throughput(arguments: &Arguments) -> Result<()> {
         "submit_per_s": per_second(tasks, submitted),
         "drain_per_s": per_second(tasks, drained),
     });
+    if let Some(processor) = processor {
+        figures["own_us_per_task"] = json!((processor.as_secs_f64() * 1e6 / tasks as f64).round());
+    }
     if let (Some(before), Some(after)) = (before, after) {
         let calls = after.calls - before.calls;
         figures["function_calls_per_task"] = json!((calls as f64 / tasks as f64 * 100.0).round() / 100.0);
@@ -331,40 +345,17 @@ async fn count_parked(engine: &Engine, gate: &str) -> Result<u64> {
     Ok(parked)
 }
 
-/// A flow of one, then many, then one: from its creation to its end.
-pub(crate) async fn fan(arguments: &Arguments) -> Result<()> {
-    let (engine, _opened) = arguments.start().await?;
-    let system = Caller::system();
-    // The largest graph that one call may carry has room for this many between the first and the last.
-    let width = arguments.tasks.min(limits::GRAPH_NODES_MAX - 2);
-    let node = |name: String| NodeRequest { name, request: submission(), join: None };
-    let edge = |from: String, to: String| GraphEdge { from, to, ..Default::default() };
-    let middle = || (0..width).map(|number| format!("middle-{number}"));
-    let graph = op::create_flow::Args {
-        kind: Some("bench".into()),
-        nodes: ["first".to_owned(), "last".to_owned()].into_iter().chain(middle()).map(node).collect(),
-        edges: middle().flat_map(|name| [edge("first".into(), name.clone()), edge(name, "last".into())]).collect(),
-        ..Default::default()
-    };
-    let commits = || engine.metrics().commits.snapshot().0.iter().sum::<u64>();
-    let before = commits();
-    let began = Instant::now();
-    let (op::create_flow::Outcome::Created { flow_id, .. } | op::create_flow::Outcome::AlreadyExists { flow_id, .. }) =
-        engine.call::<CreateFlow>(&system, graph).await?;
-    let (created, create_commits) = (began.elapsed(), commits() - before);
-    drain(&engine, width + 2, arguments.workers).await?;
-    let total = began.elapsed();
-    let ended = engine.call::<GetFlow>(&system, op::get_flow::Args { flow_id }).await?.state;
-    arguments.print(
-        "fan",
-        json!({ "width": width, "workers": arguments.workers, "create_ms": milliseconds(created),
-            "create_commits": create_commits, "total_ms": milliseconds(total), "commits": commits() - before,
-            "members_per_s": per_second(width + 2, total), "flow": ended }),
-    );
-    engine.close().await;
-    Ok(())
-}
-
 pub(crate) fn milliseconds(took: Duration) -> f64 {
     (took.as_secs_f64() * 10_000.0).round() / 10.0
+}
+
+/// What the processors have spent on this process and the system on its behalf, where the system tells.
+pub(crate) fn processor_time() -> Option<Duration> {
+    /// As every Linux counts, whatever its timer does.
+    const TICKS_PER_SECOND: u64 = 100;
+    let text = std::fs::read_to_string("/proc/self/stat").ok()?;
+    // The name in the second field may hold anything; fields are counted from behind its closing bracket.
+    let mut fields = text.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
+    let mut ticks = || fields.next()?.parse::<u64>().ok();
+    Some(Duration::from_millis((ticks()? + ticks()?) * 1000 / TICKS_PER_SECOND))
 }

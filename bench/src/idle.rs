@@ -8,7 +8,7 @@ use ff_engine::Caller;
 use serde_json::json;
 
 use crate::Result;
-use crate::engine::{Arguments, claim_args};
+use crate::engine::{Arguments, claim_args, processor_time};
 use crate::open::Kind;
 use crate::postgres::Database;
 
@@ -40,7 +40,7 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<()> {
             (reads + metrics.reads.load(Ordering::Relaxed), commits + more)
         })
     };
-    let before = count();
+    let (before, commands_before, processor_before) = (count(), servers[0].1.commands().await?, processor_time());
     let transactions_before = transactions(counted.as_ref()).await?;
     for second in 0..arguments.seconds {
         eprint!("\ridle for {second} of {} s ", arguments.seconds);
@@ -51,9 +51,16 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<()> {
     let transactions_after = transactions(counted.as_ref()).await?;
     let rate = |count: u64| (count as f64 / arguments.seconds as f64 * 100.0).round() / 100.0;
     let mut figures = json!({ "servers": servers.len(), "workers": arguments.workers, "seconds": arguments.seconds,
-        "reads_per_s": rate(after.0 - before.0), "commits": after.1 - before.1 });
+        "partitions": servers[0].0.partitions().all().count(), "reads_per_s": rate(after.0 - before.0), "commits": after.1 - before.1 });
     if let (Some(before), Some(after)) = (transactions_before, transactions_after) {
         figures["database_transactions_per_s"] = json!(rate(after - before));
+    }
+    if let (Some(before), Some(after)) = (commands_before, servers[0].1.commands().await?) {
+        figures["commands_per_s"] = json!(rate(after - before));
+    }
+    if let (Some(before), Some(after)) = (processor_before, processor_time()) {
+        let spent = u64::try_from(after.saturating_sub(before).as_micros()).unwrap_or(u64::MAX);
+        figures["own_us_per_s"] = json!(rate(spent));
     }
     arguments.print("idle", figures);
     waiting.abort_all();

@@ -60,6 +60,24 @@ impl Opened {
     }
 }
 
+impl Opened {
+    /// Commands the server has carried out so far, those inside of functions included and the questions of this
+    /// program left out.
+    pub(crate) async fn commands(&self) -> Result<Option<u64>> {
+        let Some(valkey) = &self.valkey else { return Ok(None) };
+        let costs = valkey.command_costs().await?;
+        Ok(Some(costs.iter().filter(|(name, _)| *name != "info").map(|(_, cost)| cost.calls).sum()))
+    }
+
+    /// Bytes of memory that the server uses.
+    pub(crate) async fn used_memory(&self) -> Result<Option<u64>> {
+        match &self.valkey {
+            Some(valkey) => Ok(Some(valkey.used_memory().await?)),
+            None => Ok(None),
+        }
+    }
+}
+
 /// Opens a store with a setting, at an address or, where that is possible, at a new and empty place.
 pub(crate) async fn open(kind: Kind, sync: &str, url: Option<&str>) -> Result<Opened> {
     match kind {

@@ -24,6 +24,10 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+/// The engine makes many small and short-lived allocations on several threads.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     command::run(arguments::Arguments::parse().command)
 }

@@ -74,8 +74,8 @@ end
 -- The ends of logs that this server wrote to, by key, so that the newest record need not be fetched for its number. An
 -- end may be out of date after the server was a replica for a while: a number that is too small is refused and looked
 -- up, one that is too large leaves a gap, which only a log whose appends expect numbers must not have; those look.
-local ends, ends_count = {}, 0
-local ENDS_MAX = 4096
+local log_ends, log_ends_count = {}, 0
+local LOG_ENDS_MAX = 4096
 
 -- The commit that runs now. One runs at a time, and its state out here spares every call a set of closures.
 -- p is the request and i the position in it; argv holds what is stored as it is. Of documents (header or false) and logs
@@ -246,20 +246,20 @@ local function apply_leases()
 end
 
 local function remember_end(key, log)
-  if not ends[key] then
-    if ends_count >= ENDS_MAX then
-      ends, ends_count = {}, 0
+  if not log_ends[key] then
+    if log_ends_count >= LOG_ENDS_MAX then
+      log_ends, log_ends_count = {}, 0
     end
-    ends_count = ends_count + 1
+    log_ends_count = log_ends_count + 1
   end
-  ends[key] = log
+  log_ends[key] = log
   log.remembered = true
 end
 
 local function forget_end(key)
-  if ends[key] then
-    ends[key] = nil
-    ends_count = ends_count - 1
+  if log_ends[key] then
+    log_ends[key] = nil
+    log_ends_count = log_ends_count - 1
   end
 end
 
@@ -368,7 +368,7 @@ local function look()
     local k = p[n]
     local key = keys[k]
     if not logs[k] then
-      logs[k] = ends[key] or log_end(key)
+      logs[k] = log_ends[key] or log_end(key)
     end
     if logs[k].remembered then
       names[#names + 1] = key

@@ -3,7 +3,8 @@
 use bytes::Bytes;
 use ff_core::{IndexName, LeaseEpoch, LeaseId, Partition, limits};
 use ff_store::{
-    Applied, Batch, Conflict, ConflictReason, EntryChange, Fence, Guard, Hint, LeaseChange, Outcome, Put, Result, StoreError,
+    Applied, Batch, Conflict, ConflictReason, EntryChange, Fence, Guard, Hint, LeaseChange, Outcome, Put, Result,
+    StoreError,
 };
 use uuid::Uuid;
 
@@ -75,7 +76,11 @@ pub(crate) fn encode(partition: Partition, batches: &[Batch], style: Style) -> R
     // A batch that frees memory runs on a full server; one that does not must not slip in with it.
     let relief = !batches.is_empty() && batches.iter().all(|batch| batch.relief);
     let function = if relief { "ff_commit_relief_1" } else { "ff_commit_1" };
-    Ok(CommitCall { bytes: function_call("FCALL", function, &keys, &mut request, &values), keys, batches: batches.len() })
+    Ok(CommitCall {
+        bytes: function_call("FCALL", function, &keys, &mut request, &values),
+        keys,
+        batches: batches.len(),
+    })
 }
 
 /// The channel of all hints on a standalone server.

@@ -222,6 +222,13 @@ impl Session {
         let mut look = std::pin::pin!(sleep_until(Instant::now() + patience));
         loop {
             if !waiting.is_empty() && self.waits == 0 {
+                // Whoever is about to ask gets the chance to come along: one write and one read of the server for all.
+                tokio::task::yield_now().await;
+                while waiting.len() < GROUP
+                    && let Ok(next) = requests.try_recv()
+                {
+                    waiting.push(next);
+                }
                 self.enqueue(waiting);
                 let deadline = Instant::now() + self.dialer.options.request_timeout;
                 match timeout_at(deadline, self.stream.write_all(&self.outbox)).await {

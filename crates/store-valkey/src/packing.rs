@@ -136,11 +136,18 @@ impl Values {
 }
 
 /// A call of a function of the library.
-pub(crate) fn function_call(command: &str, function: &str, keys: &Keys, request: &mut Packed, values: &Values) -> Bytes {
+pub(crate) fn function_call(
+    command: &str,
+    function: &str,
+    keys: &Keys,
+    request: &mut Packed,
+    values: &Values,
+) -> Bytes {
     let value_bytes: usize = values.0.iter().flatten().map(Bytes::len).sum();
     let parts = 4 + keys.ends.len() + values.0.len();
     // Every part has a line of its own before it, of about ten bytes.
-    let mut call = Command::with_capacity(parts, keys.bytes.len() + request.bytes.len() + value_bytes + 10 * parts + 64);
+    let mut call =
+        Command::with_capacity(parts, keys.bytes.len() + request.bytes.len() + value_bytes + 10 * parts + 64);
     call.part(command.as_bytes()).part(function.as_bytes()).part(Decimal::of_count(keys.ends.len()).as_bytes());
     for name in keys.names() {
         call.part(name);

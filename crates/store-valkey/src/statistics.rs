@@ -19,12 +19,7 @@ pub struct CommandCost {
 /// The sums over all primaries, by the lower-case name of the command.
 pub(crate) async fn command_costs(topology: &Topology) -> Result<BTreeMap<String, CommandCost>> {
     let mut costs = BTreeMap::<String, CommandCost>::new();
-    for node in topology.map().primaries() {
-        let text = match node.ask(&[b"INFO", b"commandstats"]).await {
-            Ok(Frame::Bulk(text)) => text,
-            other => return Err(StoreError::Unavailable(format!("{}: {other:?}", node.address))),
-        };
-        let text = std::str::from_utf8(&text).map_err(|_| StoreError::Corrupt("INFO is not text".into()))?;
+    for text in info(topology, b"commandstats").await? {
         for (name, cost) in text.lines().filter_map(parse_line) {
             let sum = costs.entry(name.to_owned()).or_default();
             sum.calls += cost.calls;
@@ -32,6 +27,30 @@ pub(crate) async fn command_costs(topology: &Topology) -> Result<BTreeMap<String
         }
     }
     Ok(costs)
+}
+
+/// Bytes of memory that all primaries use.
+pub(crate) async fn used_memory(topology: &Topology) -> Result<u64> {
+    let used =
+        |text: &String| text.lines().find_map(|line| line.strip_prefix("used_memory:")?.trim_end().parse::<u64>().ok());
+    let used = info(topology, b"memory").await?.iter().map(used).sum::<Option<u64>>();
+    used.ok_or_else(|| StoreError::Corrupt("INFO tells nothing of used memory".into()))
+}
+
+/// A section of what each primary says of itself.
+async fn info(topology: &Topology, section: &[u8]) -> Result<Vec<String>> {
+    let mut texts = Vec::new();
+    for node in topology.map().primaries() {
+        match node.ask(&[b"INFO", section]).await {
+            Ok(Frame::Bulk(text)) => {
+                let text =
+                    String::from_utf8(text.into()).map_err(|_| StoreError::Corrupt("INFO is not text".into()))?;
+                texts.push(text);
+            }
+            other => return Err(StoreError::Unavailable(format!("{}: {other:?}", node.address))),
+        }
+    }
+    Ok(texts)
 }
 
 /// `cmdstat_get:calls=2,usec=3,...`

@@ -68,6 +68,11 @@ impl ValkeyStore {
         statistics::command_costs(&self.topology).await
     }
 
+    /// Bytes of memory that the servers use.
+    pub async fn used_memory(&self) -> Result<u64> {
+        statistics::used_memory(&self.topology).await
+    }
+
     fn options(&self) -> &Options {
         &self.topology.dialer.options
     }

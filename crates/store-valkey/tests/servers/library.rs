@@ -10,6 +10,8 @@ use ff_testkit::valkey::{Server, Value};
 use crate::support::{Load, creation, new_key};
 
 const CODE: &str = include_str!("../../lua/flowfabric_1.lua");
+/// As the library names it.
+const REVISION: u32 = 2;
 
 async fn open(url: &str) -> Arc<dyn Store> {
     Arc::new(ValkeyStore::open(url).await.expect("the store opens"))
@@ -17,8 +19,8 @@ async fn open(url: &str) -> Arc<dyn Store> {
 
 /// Replaces the library by the same one under another revision.
 fn load_revision(server: &Server, revision: u32) {
-    let code = CODE.replace("local REVISION = 1", &format!("local REVISION = {revision}"));
-    assert!(revision == 1 || code != CODE, "the library names its revision as expected");
+    let code = CODE.replace(&format!("local REVISION = {REVISION}"), &format!("local REVISION = {revision}"));
+    assert!(revision == REVISION || code != CODE, "the library names its revision as expected");
     let loaded = server.client().try_command(&[b"FUNCTION", b"LOAD", b"REPLACE", code.as_bytes()]);
     assert!(matches!(loaded, Ok(Value::Bytes(_))), "{loaded:?}");
 }
@@ -40,27 +42,27 @@ async fn a_flushed_library_is_loaded_again_and_no_call_fails() {
 #[tokio::test]
 async fn an_older_library_is_replaced() {
     let server = Server::start();
-    load_revision(&server, 0);
+    load_revision(&server, REVISION - 1);
     let store = open(&server.url()).await;
-    assert_eq!(server.command("FCALL_RO ff_revision_1 0").integer(), 1);
-    load_revision(&server, 0);
+    assert_eq!(server.command("FCALL_RO ff_revision_1 0").integer(), i64::from(REVISION));
+    load_revision(&server, REVISION - 1);
     let outcomes = store.commit(Partition::SYSTEM, vec![creation(&new_key(), CommandId::default())]).await;
     assert!(matches!(outcomes.as_deref(), Ok([Outcome::Applied(_)])), "{outcomes:?}");
-    assert_eq!(server.command("FCALL_RO ff_revision_1 0").integer(), 1);
+    assert_eq!(server.command("FCALL_RO ff_revision_1 0").integer(), i64::from(REVISION));
 }
 
 #[tokio::test]
 async fn a_newer_library_is_refused_and_left_alone() {
     let server = Server::start();
     let store = open(&server.url()).await;
-    load_revision(&server, 2);
+    load_revision(&server, REVISION + 1);
     let key = new_key();
     let refused = store.commit(Partition::SYSTEM, vec![creation(&key, CommandId::default())]).await;
     assert!(matches!(refused, Err(StoreError::LibraryMismatch { .. })), "{refused:?}");
     let refused = ValkeyStore::open(&server.url()).await.err();
     assert!(matches!(refused, Some(StoreError::LibraryMismatch { .. })), "{refused:?}");
-    assert_eq!(server.command("FCALL_RO ff_revision_1 0").integer(), 2);
-    load_revision(&server, 1);
+    assert_eq!(server.command("FCALL_RO ff_revision_1 0").integer(), i64::from(REVISION + 1));
+    load_revision(&server, REVISION);
     assert_eq!(store.documents(Partition::SYSTEM, vec![key]).await, Ok(vec![None]));
 }
 
@@ -70,6 +72,6 @@ async fn a_library_that_may_not_be_loaded_must_be_there() {
     let url = format!("{}?load_library=off", server.url());
     let refused = ValkeyStore::open(&url).await.err();
     assert!(matches!(refused, Some(StoreError::LibraryMismatch { .. })), "{refused:?}");
-    load_revision(&server, 1);
+    load_revision(&server, REVISION);
     assert!(ValkeyStore::open(&url).await.is_ok());
 }
