@@ -16,8 +16,12 @@
 
 local REVISION = 2
 local HEADER = 56
+-- Numbers that commands take are texts here: turning a number into a text is a good part of a small command.
+local HEADER_END = '55'
+local LEASE_AT = '40'
 local NO_TIME = '\0\0\0\0\0\0\0\0'
 local CHUNK = 1000
+local TRIM_EVERY = 64
 
 -- Locals are faster than globals, but a library may not touch globals while it is loaded: the first call sets them.
 local call, pcall, sub, format, match, pack, unpack_struct, unpack_items
@@ -89,7 +93,7 @@ local wrote
 local function header(k)
   local known = headers[k]
   if known == nil then
-    known = call('GETRANGE', keys[k], 0, HEADER - 1)
+    known = call('GETRANGE', keys[k], '0', HEADER_END)
     if known == '' then
       known = false
     elseif #known < HEADER then
@@ -179,11 +183,11 @@ local function apply_puts()
     end
     -- The value comes without the end of a lease.
     if ttl > 0 then
-      call('SETRANGE', key, 40, pack('>I8', now + ttl))
+      call('SETRANGE', key, LEASE_AT, pack('>I8', now + ttl))
     elseif old then
       local lease_until = sub(old, 41, 48)
       if lease_until ~= NO_TIME then
-        call('SETRANGE', key, 40, lease_until)
+        call('SETRANGE', key, LEASE_AT, lease_until)
       end
     end
     -- Read again if a later batch of this call asks; most calls have one.
@@ -231,13 +235,13 @@ local function apply_leases()
           ends = known
         end
         local lease_until = ttl > 0 and pack('>I8', ends) or NO_TIME
-        call('SETRANGE', keys[k], 40, lease_until)
+        call('SETRANGE', keys[k], LEASE_AT, lease_until)
         headers[k] = nil
         wrote = true
       end
     end
     if ttl > 0 then
-      set_entry(index, member, format('%.0f', ends))
+      set_entry(index, member, format('%d', ends))
     else
       remove_entry(index, member)
     end
@@ -269,9 +273,10 @@ local function append(key, log, cap, record)
     log.at = now
   end
   local sequence = log.next
-  local id = format('%.0f-%.0f', sequence, log.at)
+  local id = format('%d-%d', sequence, log.at)
   local done
-  if cap > 0 then
+  -- Old records go in whole nodes anyway, so not every append needs to look for some.
+  if cap > 0 and sequence % TRIM_EVERY == 0 then
     done = pcall('XADD', key, 'MAXLEN', '~', cap, id, '', record)
   else
     done = pcall('XADD', key, id, '', record)
@@ -296,7 +301,7 @@ local function apply_appends()
     at = at + 4
     local key, log = keys[k], logs[k]
     for record = first, last do
-      local sequence = append(key, log, record == last and cap or 0, argv[record])
+      local sequence = append(key, log, cap, argv[record])
       sequences[a] = sequences[a] or sequence
     end
     remember_end(key, log)
@@ -388,7 +393,7 @@ local function look()
   for n = first_index, last_index do
     local key = keys[p[n]]
     if call('EXISTS', key) == 0 then
-      wrote = call('ZADD', keys[1], 0, index_name(key)) > 0 or wrote
+      wrote = call('ZADD', keys[1], '0', index_name(key)) > 0 or wrote
     end
   end
 end

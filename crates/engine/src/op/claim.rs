@@ -1,10 +1,11 @@
 //! Takes work, waiting for it if there is none.
 
+use std::sync::OnceLock;
+
 use ff_core::execution::{ClaimedAttempt, Execution, ResumedBy};
 use ff_core::op::Claim;
 use ff_core::op::claim::{Args, ClaimMode, Outcome};
 use ff_core::op::view::Task;
-use ff_core::worker::Worker;
 use ff_core::{Code, Error, LeaseId, Result, ResumeSignal, SignalId};
 use futures_util::future::{Either, select};
 use tokio::sync::oneshot;
@@ -19,8 +20,7 @@ use crate::scheduler::{Ask, Taken};
 impl Handle<Claim> for Engine {
     async fn handle(&self, caller: &Caller, args: Args) -> Result<Outcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
-        let worker = self.system_document::<Worker>(&Worker::key_of(&namespace, &args.instance_id)).await?;
-        let ask = self.ask(namespace, &args, worker)?;
+        let ask = self.ask(namespace, &args)?;
         if args.retry {
             let held = self.find_leases(&ask).await?;
             if !held.is_empty() {
@@ -32,7 +32,7 @@ impl Handle<Claim> for Engine {
 }
 
 impl Engine {
-    fn ask(&self, namespace: String, args: &Args, worker: Option<Worker>) -> Result<Ask> {
+    fn ask(&self, namespace: String, args: &Args) -> Result<Ask> {
         let limits = self.limits();
         limits.capabilities(&args.capabilities)?;
         let mut lease_ids = args.lease_ids.clone();
@@ -47,7 +47,7 @@ impl Engine {
                 lanes: args.lanes.iter().cloned().collect(),
                 capabilities: args.capabilities.clone(),
             },
-            worker_id: worker.map_or_else(|| args.instance_id.clone(), |worker| worker.worker_id),
+            worker_id: OnceLock::new(),
             instance_id: args.instance_id.clone(),
             lease_ids,
             ttl_ms: limits.lease_ttl(args.lease_ttl_ms)?,

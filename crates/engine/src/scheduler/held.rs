@@ -56,6 +56,7 @@ impl Engine {
 
     async fn grants_in(&self, partition: Partition, ask: &Ask) -> Result<Vec<Taken>> {
         let mut held = Vec::new();
+        let worker_id = self.worker_id(ask).await?;
         let mut scan = Scan::first(index::due(), PAGE).up_to(self.now() + limits::GRANT_TTL_MAX_MS);
         for _ in 0..PAGES_MAX {
             let page = self.store().scan(partition, scan.clone()).await?;
@@ -69,7 +70,7 @@ impl Engine {
             for stored in self.store().documents(partition, keys).await?.into_iter().flatten() {
                 let Some(mut execution) = self.readable(&stored) else { continue };
                 let Some(grant) = execution.grant.clone() else { continue };
-                let own = grant.worker_id == ask.worker_id && execution.namespace == ask.criteria.namespace;
+                let own = grant.worker_id == worker_id && execution.namespace == ask.criteria.namespace;
                 if own && ask.lease_ids.contains(&grant.id) && grant.expires_at > self.now() {
                     // The same id again answers with the grant that is there.
                     held.push(Taken::Grant(execution.grant(grant.id, &grant.worker_id, 1, self.now())?));

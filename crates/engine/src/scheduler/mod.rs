@@ -11,12 +11,13 @@ pub(crate) mod ready;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use ff_core::event::Effects;
 use ff_core::execution::{Claim, ClaimedAttempt, Execution};
 use ff_core::flow::Flow;
 use ff_core::lease::ClaimGrant;
+use ff_core::worker::Worker;
 use ff_core::{Document, Key, LeaseId, Result, SlotId};
 use ff_store::{ConflictReason, Query, Scan, Version};
 use futures_util::future::select;
@@ -74,7 +75,8 @@ impl Scheduler {
 #[derive(Debug, Clone)]
 pub(crate) struct Ask {
     pub(crate) criteria: Criteria,
-    pub(crate) worker_id: String,
+    /// The logical name behind the instance, once there is something to take: who only waits need not be looked up.
+    pub(crate) worker_id: OnceLock<String>,
     pub(crate) instance_id: String,
     /// One for each task wanted, chosen by the caller.
     pub(crate) lease_ids: Vec<LeaseId>,
@@ -169,7 +171,11 @@ impl Engine {
 
     /// Takes what is there now.
     async fn take_ready(&self, ask: &Ask) -> Result<Vec<Taken>> {
+        if !self.scheduler().ready().may_have_work(&ask.criteria) {
+            return Ok(Vec::new());
+        }
         let criteria = self.open_lanes(&ask.criteria).await?;
+        self.worker_id(ask).await?;
         let first_lane = self.scheduler().turn.fetch_add(1, Ordering::Relaxed);
         let mut free = ask.lease_ids.clone();
         let mut taken = Vec::new();
@@ -210,6 +216,17 @@ impl Engine {
             }
         }
         Ok(taken)
+    }
+
+    /// The logical name of a claimer, as it registered; who did not is known by its instance.
+    pub(crate) async fn worker_id<'a>(&self, ask: &'a Ask) -> Result<&'a str> {
+        if let Some(known) = ask.worker_id.get() {
+            return Ok(known);
+        }
+        let key = Worker::key_of(&ask.criteria.namespace, &ask.instance_id);
+        let worker = self.system_document::<Worker>(&key).await?;
+        let name = worker.map_or_else(|| ask.instance_id.clone(), |worker| worker.worker_id);
+        Ok(ask.worker_id.get_or_init(|| name))
     }
 
     /// The lanes among those asked for that give out work now.
@@ -355,7 +372,7 @@ impl Engine {
                     lane = candidate.execution.lane,
                     attempt = %candidate.execution.next_attempt_index(),
                     lease = %lease_id,
-                    worker = ask.worker_id,
+                    worker = ask.worker_id.get(),
                     grant = ask.grant_ttl_ms.is_some(),
                     us,
                     "claimed"
@@ -461,8 +478,9 @@ impl Command for TakeCandidate<'_> {
             tx.require_not_after(not_after);
         }
         let mut effects = Effects::default();
+        let worker_id = tx.engine.worker_id(self.ask).await?;
         if let Some(grant_ttl_ms) = self.ask.grant_ttl_ms {
-            let grant = execution.grant(self.lease_id, &self.ask.worker_id, grant_ttl_ms, tx.now)?;
+            let grant = execution.grant(self.lease_id, worker_id, grant_ttl_ms, tx.now)?;
             if let Some(granted) = execution.grant.as_mut() {
                 granted.slot = self.slot;
             }
@@ -471,7 +489,7 @@ impl Command for TakeCandidate<'_> {
         }
         let claim = Claim {
             lease_id: self.lease_id,
-            worker_id: self.ask.worker_id.clone(),
+            worker_id: worker_id.to_owned(),
             instance_id: self.ask.instance_id.clone(),
             ttl_ms: self.ask.ttl_ms,
             slot: self.slot,

@@ -224,6 +224,12 @@ impl Ready {
         }
     }
 
+    /// Whether there may be anything in the lanes of a claimer; the answer costs nothing.
+    pub(crate) fn may_have_work(&self, criteria: &Criteria) -> bool {
+        let Some(lanes) = self.lanes.get(&criteria.namespace) else { return false };
+        criteria.lanes.iter().any(|lane| lanes.get(lane).is_some_and(|lane| !lane.heads.is_empty()))
+    }
+
     /// The best work for a claimer, or what must be read to find it. `first_lane` begins the turn among the lanes.
     pub(crate) fn pick(&mut self, criteria: &Criteria, first_lane: usize, count: usize, now: i64) -> Pick {
         self.closed_gates.retain(|_, until| *until > now);
