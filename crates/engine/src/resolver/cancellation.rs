@@ -36,7 +36,7 @@ impl Engine {
                 Ok(Told::Finished) => return Ok(()),
                 Ok(Told::Page { next, acted: now }) => {
                     acted |= now;
-                    positions = next;
+                    positions = *next;
                     if positions.iter().all(Option::is_none) {
                         positions = [const { Some(None) }; LIVE.len()];
                         acted = false;
@@ -89,7 +89,7 @@ enum Told {
     /// The flow's cancellation is complete.
     Finished,
     /// A page of members was told.
-    Page { next: Positions, acted: bool },
+    Page { next: Box<Positions>, acted: bool },
 }
 
 /// One page of members.
@@ -136,7 +136,7 @@ impl Command for TellMembers<'_> {
             return Ok(Told::Finished);
         }
         tx.pin(self.key);
-        Ok(Told::Page { next, acted })
+        Ok(Told::Page { next: Box::new(next), acted })
     }
 }
 
