@@ -14,7 +14,8 @@ const CHUNK: usize = 10_000;
 
 /// Many tasks through one database: what its tables weigh before, after, and after a vacuum, and whether it got slower.
 pub(crate) async fn run(arguments: &Arguments) -> Result<()> {
-    let (engine, opened) = arguments.start().await?;
+    let subject = arguments.start().await?;
+    let (client, opened) = (&subject.client, &subject.opened);
     let Some(url) = opened.url.as_deref().filter(|_| arguments.store == Kind::Postgres) else {
         return Err("bloat is a matter of Postgres: use --store postgres".into());
     };
@@ -32,7 +33,7 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<()> {
     while done < arguments.tasks && began.elapsed().as_secs() < arguments.seconds {
         let chunk = CHUNK.min(arguments.tasks - done);
         let chunk_began = Instant::now();
-        tokio::try_join!(submit(&engine, chunk, arguments.submitters), drain(&engine, chunk, arguments.workers))?;
+        tokio::try_join!(submit(client, chunk, arguments.submitters), drain(client, chunk, arguments.workers))?;
         rates.push(per_second(chunk, chunk_began.elapsed()));
         done += chunk;
         eprint!("\r{done} of {} tasks, {} tasks/s ", arguments.tasks, rates[rates.len() - 1]);
@@ -52,6 +53,5 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<()> {
             "first_tenth_per_s": mean(&rates[..tenth]), "last_tenth_per_s": mean(&rates[rates.len() - tenth..]),
             "vacuum_ms": milliseconds(vacuum), "autovacuums": database.autovacuums().await? }),
     );
-    engine.close().await;
-    Ok(())
+    subject.close().await
 }

@@ -9,13 +9,14 @@ use clap::Args;
 use ff_core::budget::Limits;
 use ff_core::op::{self, Claim, Complete, CreateBudget, CreateExecution, ReportBudgetUsage, ResetBudget};
 use ff_core::{Family, PartitionConfig, index};
-use ff_engine::env::TokioEnv;
-use ff_engine::{Caller, Engine, Options};
+use ff_engine::Engine;
+use flowfabric::Client;
 use serde_json::json;
 
 use crate::Result;
 use crate::latency::Latencies;
 use crate::open::{Kind, Opened, open};
+use crate::subject::{Subject, Via};
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -49,26 +50,27 @@ pub(crate) struct Arguments {
     /// How large the input of each task is
     #[arg(long, default_value_t = 0)]
     pub(crate) input_bytes: usize,
+    /// The way to the engine
+    #[arg(long, value_enum, default_value = "process")]
+    pub(crate) via: Via,
     /// One JSON object a line instead of a table
     #[arg(long)]
     json: bool,
 }
 
 impl Arguments {
-    pub(crate) async fn start(&self) -> Result<(Engine, Opened)> {
+    pub(crate) async fn start(&self) -> Result<Subject> {
         let sync = self.sync.as_deref().unwrap_or(self.store.syncs()[0]);
         let opened = open(self.store, sync, self.url.as_deref()).await?;
         let partitions = self.partitions.map(|flow| {
             let others = (flow / 8).max(1);
             PartitionConfig { flow, budget: others, quota: others }
         });
-        let options = Options { partitions, ..Options::default() };
-        let engine = Engine::start(opened.store.clone(), Arc::new(TokioEnv::current()), options).await?;
-        Ok((engine, opened))
+        Subject::start(opened, partitions, self.via).await
     }
 
     /// One more server on a store that serves several.
-    pub(crate) async fn join(&self, opened: &Opened) -> Result<(Engine, Opened)> {
+    pub(crate) async fn join(&self, opened: &Opened) -> Result<Subject> {
         let Some(url) = opened.url.clone() else {
             return Err(format!("{} serves one process", self.store.as_str()).into());
         };
@@ -80,12 +82,13 @@ impl Arguments {
         let map = figures.as_object_mut().expect("figures are an object");
         if self.json {
             map.insert("scenario".into(), json!(scenario));
+            map.insert("via".into(), json!(self.via.as_str()));
             map.insert("store".into(), json!(self.store.as_str()));
             map.insert("sync".into(), json!(self.sync.as_deref().unwrap_or(self.store.syncs()[0])));
             println!("{figures}");
             return;
         }
-        println!("{scenario} on {}", self.store.as_str());
+        println!("{scenario} on {}, via {}", self.store.as_str(), self.via.as_str());
         for (name, value) in map {
             println!("  {name:<28} {value}");
         }
@@ -112,7 +115,7 @@ pub(crate) fn claim_args(worker: usize, wait_ms: i64) -> op::claim::Args {
     }
 }
 
-pub(crate) async fn complete(engine: &Engine, task: &op::view::Task) -> Result<()> {
+pub(crate) async fn complete(client: &Client, task: &op::view::Task) -> Result<()> {
     let args = op::complete::Args {
         execution_id: task.execution_id,
         fence: task.fence,
@@ -120,18 +123,18 @@ pub(crate) async fn complete(engine: &Engine, task: &op::view::Task) -> Result<(
         result_base64: None,
         content_type: None,
     };
-    engine.call::<Complete>(&Caller::system(), args).await?;
+    client.call::<Complete>(args).await?;
     Ok(())
 }
 
 /// Submits this many tasks, many at once; each is its own commit.
-pub(crate) async fn submit(engine: &Engine, tasks: usize, submitters: usize) -> Result<()> {
-    submit_each(engine, tasks, submitters, |_| submission()).await
+pub(crate) async fn submit(client: &Client, tasks: usize, submitters: usize) -> Result<()> {
+    submit_each(client, tasks, submitters, |_| submission()).await
 }
 
 /// Submits tasks by their number, many at once; each is its own commit.
 pub(crate) async fn submit_each(
-    engine: &Engine,
+    client: &Client,
     tasks: usize,
     submitters: usize,
     task: impl Fn(usize) -> op::create_execution::Args + Copy + Send + 'static,
@@ -139,16 +142,16 @@ pub(crate) async fn submit_each(
     let next = Arc::new(AtomicUsize::new(0));
     let mut submitting = tokio::task::JoinSet::new();
     for _ in 0..submitters {
-        let (engine, next) = (engine.clone(), next.clone());
+        let (client, next) = (client.clone(), next.clone());
         submitting.spawn(async move {
             loop {
                 let number = next.fetch_add(1, Ordering::Relaxed);
                 if number >= tasks {
                     break;
                 }
-                engine.call::<CreateExecution>(&Caller::system(), task(number)).await?;
+                client.call::<CreateExecution>(task(number)).await?;
             }
-            Ok::<(), ff_core::Error>(())
+            Ok::<(), flowfabric::SdkError>(())
         });
     }
     while let Some(ended) = submitting.join_next().await {
@@ -158,11 +161,11 @@ pub(crate) async fn submit_each(
 }
 
 /// Claims and completes this many tasks with so many workers, one task at a time each.
-pub(crate) async fn drain(engine: &Engine, tasks: usize, workers: usize) -> Result<()> {
+pub(crate) async fn drain(client: &Client, tasks: usize, workers: usize) -> Result<()> {
     let left = Arc::new(AtomicUsize::new(tasks));
     let mut draining = tokio::task::JoinSet::new();
     for worker in 0..workers {
-        let (engine, left) = (engine.clone(), left.clone());
+        let (client, left) = (client.clone(), left.clone());
         draining.spawn(async move {
             loop {
                 let taken = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
@@ -170,9 +173,9 @@ pub(crate) async fn drain(engine: &Engine, tasks: usize, workers: usize) -> Resu
                     return Ok::<(), Box<dyn std::error::Error + Send + Sync>>(());
                 }
                 loop {
-                    let claimed = engine.call::<Claim>(&Caller::system(), claim_args(worker, 5_000)).await?;
+                    let claimed = client.call::<Claim>(claim_args(worker, 5_000)).await?;
                     if let Some(task) = claimed.tasks.first() {
-                        complete(&engine, task).await?;
+                        complete(&client, task).await?;
                         break;
                     }
                 }
@@ -191,21 +194,22 @@ pub(crate) fn per_second(count: usize, took: Duration) -> f64 {
 
 /// Submit, claim, complete: empty tasks, end to end, and each half on its own.
 pub(crate) async fn throughput(arguments: &Arguments) -> Result<()> {
-    let (engine, opened) = arguments.start().await?;
+    let subject = arguments.start().await?;
+    let (client, opened) = (subject.client.clone(), &subject.opened);
     let (tasks, workers, submitters) = (arguments.tasks, arguments.workers, arguments.submitters);
     eprintln!("submitting and draining {tasks} tasks at once, then one after the other");
     let before = opened.server_cost().await?;
     let processor = processor_time();
     let began = Instant::now();
-    tokio::try_join!(submit(&engine, tasks, submitters), drain(&engine, tasks, workers))?;
+    tokio::try_join!(submit(&client, tasks, submitters), drain(&client, tasks, workers))?;
     let end_to_end = began.elapsed();
     let processor = processor_time().zip(processor).map(|(after, before)| after.saturating_sub(before));
     let after = opened.server_cost().await?;
     let began = Instant::now();
-    submit(&engine, tasks, submitters).await?;
+    submit(&client, tasks, submitters).await?;
     let submitted = began.elapsed();
     let began = Instant::now();
-    drain(&engine, tasks, workers).await?;
+    drain(&client, tasks, workers).await?;
     let drained = began.elapsed();
     let mut figures = json!({
         "tasks": tasks, "workers": workers,
@@ -223,54 +227,55 @@ pub(crate) async fn throughput(arguments: &Arguments) -> Result<()> {
             json!(((after.microseconds - before.microseconds) as f64 / tasks as f64).round());
     }
     arguments.print("throughput", figures);
-    engine.close().await;
-    Ok(())
+    subject.close().await
 }
 
 /// One idle worker, submits one after another: how long until the task is in hand.
 pub(crate) async fn wake(arguments: &Arguments) -> Result<()> {
-    let (engine, _opened) = arguments.start().await?;
+    let subject = arguments.start().await?;
+    let client = subject.client.clone();
     let mut latencies = Latencies::default();
     for _ in 0..200 {
         let waiting = {
-            let engine = engine.clone();
+            let client = client.clone();
             tokio::spawn(async move {
-                let claimed = engine.call::<Claim>(&Caller::system(), claim_args(0, 10_000)).await;
+                let claimed = client.call::<Claim>(claim_args(0, 10_000)).await;
                 (claimed, Instant::now())
             })
         };
         // The worker has to be waiting before the clock starts; a claim reaches its wait within a few polls.
         tokio::time::sleep(Duration::from_millis(2)).await;
         let began = Instant::now();
-        engine.call::<CreateExecution>(&Caller::system(), submission()).await?;
+        client.call::<CreateExecution>(submission()).await?;
         let (claimed, at) = waiting.await?;
         latencies.record(at.duration_since(began));
         for task in claimed?.tasks {
-            complete(&engine, &task).await?;
+            complete(&client, &task).await?;
         }
     }
     arguments.print(
         "wake",
-        json!({ "submits": 200, "p50_ms": latencies.percentile_ms(50), "p99_ms": latencies.percentile_ms(99) }),
+        json!({ "submits": 200, "p50_ms": latencies.percentile_ms(50), "p95_ms": latencies.percentile_ms(95),
+            "p99_ms": latencies.percentile_ms(99) }),
     );
-    engine.close().await;
-    Ok(())
+    subject.close().await
 }
 
 /// Claims per second with a thousand and with many more queued executions, in one run.
 pub(crate) async fn growth(arguments: &Arguments) -> Result<()> {
     let mut rates = Vec::new();
     for queued in [1_000.max(arguments.workers), arguments.tasks] {
-        let (engine, _opened) = arguments.start().await?;
+        let subject = arguments.start().await?;
+        let client = subject.client.clone();
         let measured = 1_000.min(queued);
         eprintln!("queueing {queued}");
-        submit(&engine, queued, arguments.submitters).await?;
+        submit(&client, queued, arguments.submitters).await?;
         let began = Instant::now();
-        drain(&engine, measured, arguments.workers).await?;
+        drain(&client, measured, arguments.workers).await?;
         let rate = per_second(measured, began.elapsed());
         rates.push(rate);
         arguments.print("growth", json!({ "queued": queued, "claims_and_completions_per_s": rate }));
-        engine.close().await;
+        subject.close().await?;
     }
     arguments.print("growth", json!({ "ratio": (rates[1] / rates[0] * 100.0).round() / 100.0 }));
     Ok(())
@@ -284,17 +289,17 @@ const ROOM: u32 = 10;
 /// Many behind a budget that is used up, in front of one that may run: when that one is claimed, and how many the
 /// reset lets in.
 pub(crate) async fn blocked(arguments: &Arguments) -> Result<()> {
-    let (engine, _opened) = arguments.start().await?;
-    let system = Caller::system();
+    let subject = arguments.start().await?;
+    let client = subject.client.clone();
     let room = i64::from(ROOM);
     let budget = |name: String, hard: i64| op::create_budget::Args {
         name,
         dimensions: [("tokens".to_owned(), Limits { hard, ..Default::default() })].into(),
         ..Default::default()
     };
-    engine.call::<CreateBudget>(&system, budget("spent".into(), room)).await?;
+    client.call::<CreateBudget>(budget("spent".into(), room)).await?;
     for number in 0..COMBINATIONS {
-        engine.call::<CreateBudget>(&system, budget(format!("wide-{number}"), 0)).await?;
+        client.call::<CreateBudget>(budget(format!("wide-{number}"), 0)).await?;
     }
     let usage = op::report_budget_usage::Args {
         name: "spent".into(),
@@ -304,36 +309,35 @@ pub(crate) async fn blocked(arguments: &Arguments) -> Result<()> {
         execution_id: None,
         fence: None,
     };
-    engine.call::<ReportBudgetUsage>(&system, usage).await?;
+    client.call::<ReportBudgetUsage>(usage).await?;
     eprintln!("queueing {} behind a budget that is used up", arguments.tasks);
-    submit_each(&engine, arguments.tasks, arguments.submitters, |number| op::create_execution::Args {
+    submit_each(&client, arguments.tasks, arguments.submitters, |number| op::create_execution::Args {
         priority: Some(10),
         budget_ids: vec!["spent".into(), format!("wide-{}", number % COMBINATIONS)],
         ..submission()
     })
     .await?;
-    let free = engine.call::<CreateExecution>(&system, submission()).await?.execution_id;
+    let free = client.call::<CreateExecution>(submission()).await?.execution_id;
     let began = Instant::now();
-    let claimed = engine.call::<Claim>(&system, claim_args(0, 30_000)).await?;
+    let claimed = client.call::<Claim>(claim_args(0, 30_000)).await?;
     let until_claimed = began.elapsed();
     let first = claimed.tasks.first().map(|task| task.execution_id);
     if first != Some(free) {
         return Err(format!("claimed {first:?} instead of the one that may run").into());
     }
-    let parked = count_parked(&engine, "b:spent").await?;
+    let parked = count_parked(&subject.engine, "b:spent").await?;
     let reset = op::reset_budget::Args { name: "spent".into(), namespace: None, command_id: None };
     let began = Instant::now();
-    engine.call::<ResetBudget>(&system, reset).await?;
+    client.call::<ResetBudget>(reset).await?;
     let reset = began.elapsed();
-    let left = count_parked(&engine, "b:spent").await?;
+    let left = count_parked(&subject.engine, "b:spent").await?;
     arguments.print(
         "blocked",
         json!({ "blocked": arguments.tasks, "budget_combinations": COMBINATIONS,
             "claimed_after_ms": milliseconds(until_claimed), "parked": parked,
             "reset_with_room_for": ROOM, "reset_ms": milliseconds(reset), "unparked": parked - left }),
     );
-    engine.close().await;
-    Ok(())
+    subject.close().await
 }
 
 /// How many executions a gate keeps out of their queues.

@@ -6,7 +6,7 @@ use ff_core::join::{JoinPolicy, OnSatisfied, Quorum};
 use ff_core::op::create_flow::{GraphEdge, NodeRequest, Outcome};
 use ff_core::op::{self, Claim, CreateFlow, GetFlow};
 use ff_core::{ExecutionId, FlowId, PublicState, index, limits};
-use ff_engine::{Caller, Engine};
+use flowfabric::Client;
 use serde_json::json;
 use tokio::sync::broadcast;
 use tokio::task::JoinSet;
@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use crate::Result;
 use crate::engine::{Arguments, claim_args, complete, drain, milliseconds, per_second, submission};
 use crate::latency::Latencies;
+use crate::subject::Subject;
 
 /// Links of a chain.
 const LINKS: usize = 10;
@@ -34,25 +35,25 @@ fn edge(from: String, to: String) -> GraphEdge {
     GraphEdge { from, to, ..Default::default() }
 }
 
-async fn create(engine: &Engine, nodes: Vec<NodeRequest>, edges: Vec<GraphEdge>) -> Result<(FlowId, Vec<ExecutionId>)> {
+async fn create(client: &Client, nodes: Vec<NodeRequest>, edges: Vec<GraphEdge>) -> Result<(FlowId, Vec<ExecutionId>)> {
     let names: Vec<String> = nodes.iter().map(|node| node.name.clone()).collect();
     let graph = op::create_flow::Args { kind: Some("bench".into()), nodes, edges, ..Default::default() };
     let (Outcome::Created { flow_id, executions, .. } | Outcome::AlreadyExists { flow_id, executions, .. }) =
-        engine.call::<CreateFlow>(&Caller::system(), graph).await?;
+        client.call::<CreateFlow>(graph).await?;
     let ids = names.iter().filter_map(|name| executions.get(name).copied()).collect();
     Ok((flow_id, ids))
 }
 
 /// Workers that take whatever there is, and tell of what they completed.
-fn work(engine: &Engine, workers: usize) -> (JoinSet<()>, broadcast::Sender<ExecutionId>) {
+fn work(client: &Client, workers: usize) -> (JoinSet<()>, broadcast::Sender<ExecutionId>) {
     let (done, _) = broadcast::channel(BACKLOG);
     let mut working = JoinSet::new();
     for worker in 0..workers {
-        let (engine, done) = (engine.clone(), done.clone());
+        let (client, done) = (client.clone(), done.clone());
         working.spawn(async move {
-            while let Ok(claimed) = engine.call::<Claim>(&Caller::system(), claim_args(worker, 5_000)).await {
+            while let Ok(claimed) = client.call::<Claim>(claim_args(worker, 5_000)).await {
                 for task in &claimed.tasks {
-                    if complete(&engine, task).await.is_err() {
+                    if complete(&client, task).await.is_err() {
                         return;
                     }
                     // Nobody waits for most of them.
@@ -65,11 +66,11 @@ fn work(engine: &Engine, workers: usize) -> (JoinSet<()>, broadcast::Sender<Exec
 }
 
 /// One chain, from its creation until its last link has completed.
-async fn run_chain(engine: &Engine, mut done: broadcast::Receiver<ExecutionId>) -> Result<Duration> {
+async fn run_chain(client: &Client, mut done: broadcast::Receiver<ExecutionId>) -> Result<Duration> {
     let names = || (0..LINKS).map(|number| format!("link-{number}"));
     let began = Instant::now();
     let (_, ids) =
-        create(engine, names().map(node).collect(), names().zip(names().skip(1)).map(|(a, b)| edge(a, b)).collect())
+        create(client, names().map(node).collect(), names().zip(names().skip(1)).map(|(a, b)| edge(a, b)).collect())
             .await?;
     let last = ids.last().copied();
     while Some(done.recv().await?) != last {}
@@ -78,18 +79,19 @@ async fn run_chain(engine: &Engine, mut done: broadcast::Receiver<ExecutionId>) 
 
 /// A chain of ten: one at a time, then a hundred at once.
 pub(crate) async fn chain(arguments: &Arguments) -> Result<()> {
-    let (engine, _opened) = arguments.start().await?;
-    let (working, done) = work(&engine, arguments.workers);
+    let subject = arguments.start().await?;
+    let client = subject.client.clone();
+    let (working, done) = work(&client, arguments.workers);
     eprintln!("{CHAINS} chains one after another, then at once");
     let mut alone = Latencies::default();
     for _ in 0..CHAINS {
-        alone.record(run_chain(&engine, done.subscribe()).await?);
+        alone.record(run_chain(&client, done.subscribe()).await?);
     }
     let mut running = JoinSet::new();
     let began = Instant::now();
     for _ in 0..CHAINS {
-        let (engine, done) = (engine.clone(), done.subscribe());
-        running.spawn(async move { run_chain(&engine, done).await });
+        let (client, done) = (client.clone(), done.subscribe());
+        running.spawn(async move { run_chain(&client, done).await });
     }
     let mut together = Latencies::default();
     while let Some(took) = running.join_next().await {
@@ -99,22 +101,21 @@ pub(crate) async fn chain(arguments: &Arguments) -> Result<()> {
     arguments.print(
         "chain",
         json!({ "links": LINKS, "workers": arguments.workers,
-            "alone_p50_ms": alone.percentile_ms(50), "alone_p99_ms": alone.percentile_ms(99),
+            "alone_p50_ms": alone.percentile_ms(50), "alone_p95_ms": alone.percentile_ms(95), "alone_p99_ms": alone.percentile_ms(99),
             "at_once": CHAINS, "flows_per_s": per_second(CHAINS, took), "at_once_p99_ms": together.percentile_ms(99) }),
     );
     drop(working);
-    engine.close().await;
-    Ok(())
+    subject.close().await
 }
 
 /// One of many is enough: from its success until the last of the others is cancelled.
 pub(crate) async fn quorum_cancel(arguments: &Arguments) -> Result<()> {
-    let (engine, _opened) = arguments.start().await?;
+    let subject = arguments.start().await?;
     for siblings in SIBLINGS {
         let mut latencies = Latencies::default();
         for round in 0..ROUNDS {
             eprint!("\r{siblings} siblings, round {round} of {ROUNDS} ");
-            latencies.record(cancel_siblings(&engine, siblings).await?);
+            latencies.record(cancel_siblings(&subject, siblings).await?);
         }
         eprintln!();
         arguments.print(
@@ -122,57 +123,56 @@ pub(crate) async fn quorum_cancel(arguments: &Arguments) -> Result<()> {
             json!({ "siblings": siblings, "p50_ms": latencies.percentile_ms(50), "p99_ms": latencies.percentile_ms(99) }),
         );
     }
-    engine.close().await;
-    Ok(())
+    subject.close().await
 }
 
-async fn cancel_siblings(engine: &Engine, siblings: usize) -> Result<Duration> {
+async fn cancel_siblings(subject: &Subject, siblings: usize) -> Result<Duration> {
+    let client = &subject.client;
     // The largest graph that one call may carry has room for one child beside its upstreams.
     let siblings = siblings.min(limits::GRAPH_NODES_MAX - 1);
     let names = || (0..siblings).map(|number| format!("sibling-{number}"));
     let quorum = Quorum { k: 1, on_satisfied: OnSatisfied::CancelRemaining, ..Default::default() };
     let child = NodeRequest { join: Some(JoinPolicy::Quorum(quorum)), ..node("child".into()) };
     let nodes = names().map(node).chain([child]).collect();
-    let (flow, _) = create(engine, nodes, names().map(|name| edge(name, "child".into())).collect()).await?;
-    let first = engine.call::<Claim>(&Caller::system(), claim_args(0, 5_000)).await?.tasks;
+    let (flow, _) = create(client, nodes, names().map(|name| edge(name, "child".into())).collect()).await?;
+    let first = client.call::<Claim>(claim_args(0, 5_000)).await?.tasks;
     let began = Instant::now();
     for task in &first {
-        complete(engine, task).await?;
+        complete(client, task).await?;
     }
     let cancelled = index::member(flow.uuid, PublicState::Cancelled);
     let others = u64::try_from(siblings).unwrap_or(u64::MAX) - 1;
-    while engine.store().count(flow.partition(), cancelled.clone(), i64::MIN, i64::MAX).await? < others {
+    while subject.engine.store().count(flow.partition(), cancelled.clone(), i64::MIN, i64::MAX).await? < others {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     let took = began.elapsed();
     // The child is left; the next round must not find it.
-    drain(engine, 1, 1).await?;
+    drain(client, 1, 1).await?;
     Ok(took)
 }
 
 /// A flow of one, then many, then one: from its creation to its end.
 pub(crate) async fn fan(arguments: &Arguments) -> Result<()> {
-    let (engine, _opened) = arguments.start().await?;
-    let system = Caller::system();
+    let subject = arguments.start().await?;
+    let client = subject.client.clone();
     // The largest graph that one call may carry has room for this many between the first and the last.
     let width = arguments.tasks.min(limits::GRAPH_NODES_MAX - 2);
     let middle = || (0..width).map(|number| format!("middle-{number}"));
     let nodes = ["first".to_owned(), "last".to_owned()].into_iter().chain(middle()).map(node).collect();
     let edges = middle().flat_map(|name| [edge("first".into(), name.clone()), edge(name, "last".into())]).collect();
-    let commits = || engine.metrics().commits.snapshot().0.iter().sum::<u64>();
+    let commits = || subject.engine.metrics().commits.snapshot().0.iter().sum::<u64>();
     let before = commits();
     let began = Instant::now();
-    let (flow_id, _) = create(&engine, nodes, edges).await?;
+    let (flow_id, _) = create(&client, nodes, edges).await?;
     let (created, create_commits) = (began.elapsed(), commits() - before);
-    drain(&engine, width + 2, arguments.workers).await?;
+    drain(&client, width + 2, arguments.workers).await?;
     let total = began.elapsed();
-    let ended = engine.call::<GetFlow>(&system, op::get_flow::Args { flow_id }).await?.state;
+    let ended = client.call::<GetFlow>(op::get_flow::Args { flow_id }).await?.state;
     arguments.print(
         "fan",
         json!({ "width": width, "workers": arguments.workers, "create_ms": milliseconds(created),
             "create_commits": create_commits, "total_ms": milliseconds(total), "commits": commits() - before,
             "members_per_s": per_second(width + 2, total), "flow": ended }),
     );
-    engine.close().await;
-    Ok(())
+    subject.close().await
 }

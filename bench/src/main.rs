@@ -11,6 +11,7 @@ mod latency;
 mod open;
 mod postgres;
 mod store;
+mod subject;
 mod suspend;
 
 use std::process::ExitCode;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use ff_core::op::suspend::Outcome;
 use ff_core::op::{self, Claim, CreateExecution, DeliverSignal, Suspend};
 use ff_core::suspension::SuspendReason;
-use ff_engine::{Caller, Engine};
+use flowfabric::Client;
 use serde_json::json;
 use tokio::task::JoinSet;
 
@@ -20,13 +20,14 @@ const ROUNDS: usize = 50;
 
 /// Suspends and resumes, alone and with many others.
 pub(crate) async fn suspend_resume(arguments: &Arguments) -> Result<()> {
-    let (engine, _opened) = arguments.start().await?;
+    let subject = arguments.start().await?;
+    let client = subject.client.clone();
     for at_once in AT_ONCE {
         eprintln!("{at_once} at a time");
         let mut running = JoinSet::new();
         for number in 0..at_once {
-            let engine = engine.clone();
-            running.spawn(async move { rounds(&engine, number).await });
+            let client = client.clone();
+            running.spawn(async move { rounds(&client, number).await });
         }
         let mut latencies = Latencies::default();
         while let Some(measured) = running.join_next().await {
@@ -34,23 +35,22 @@ pub(crate) async fn suspend_resume(arguments: &Arguments) -> Result<()> {
         }
         arguments.print(
             "suspend-resume",
-            json!({ "at_once": at_once, "p50_ms": latencies.percentile_ms(50), "p99_ms": latencies.percentile_ms(99) }),
+            json!({ "at_once": at_once, "p50_ms": latencies.percentile_ms(50), "p95_ms": latencies.percentile_ms(95),
+            "p99_ms": latencies.percentile_ms(99) }),
         );
     }
-    engine.close().await;
-    Ok(())
+    subject.close().await
 }
 
 /// One worker in a lane of its own, so that nobody else takes what it waits for.
-async fn rounds(engine: &Engine, number: usize) -> Result<Latencies> {
-    let system = Caller::system();
+async fn rounds(client: &Client, number: usize) -> Result<Latencies> {
     let lane = format!("bench-{number}");
     let take = || op::claim::Args { lanes: [lane.clone()].into(), ..claim_args(number, 10_000) };
     let mut latencies = Latencies::default();
     for _ in 0..ROUNDS {
         let task = op::create_execution::Args { lane: Some(lane.clone()), ..submission() };
-        engine.call::<CreateExecution>(&system, task).await?;
-        let claimed = engine.call::<Claim>(&system, take()).await?.tasks;
+        client.call::<CreateExecution>(task).await?;
+        let claimed = client.call::<Claim>(take()).await?.tasks;
         let task = claimed.first().ok_or("nothing to claim")?;
         let suspension = op::suspend::Args {
             execution_id: task.execution_id,
@@ -69,13 +69,13 @@ async fn rounds(engine: &Engine, number: usize) -> Result<Latencies> {
             detail: None,
             idempotency_key: None,
         };
-        let Outcome::Suspended { waitpoint_id, token, .. } = engine.call::<Suspend>(&system, suspension).await? else {
+        let Outcome::Suspended { waitpoint_id, token, .. } = client.call::<Suspend>(suspension).await? else {
             return Err("the suspension was over before it began".into());
         };
         let waiting = {
-            let (engine, take) = (engine.clone(), take());
+            let (client, take) = (client.clone(), take());
             tokio::spawn(async move {
-                let claimed = engine.call::<Claim>(&Caller::system(), take).await;
+                let claimed = client.call::<Claim>(take).await;
                 (claimed, Instant::now())
             })
         };
@@ -99,11 +99,11 @@ async fn rounds(engine: &Engine, number: usize) -> Result<Latencies> {
             resume_delay_ms: None,
         };
         let began = Instant::now();
-        engine.call::<DeliverSignal>(&system, signal).await?;
+        client.call::<DeliverSignal>(signal).await?;
         let (claimed, at) = waiting.await?;
         latencies.record(at.duration_since(began));
         for task in claimed?.tasks {
-            complete(engine, &task).await?;
+            complete(client, &task).await?;
         }
     }
     Ok(latencies)
