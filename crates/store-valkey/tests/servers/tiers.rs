@@ -54,7 +54,7 @@ async fn an_answer_decided_by_reading_is_confirmed_too() {
 #[tokio::test]
 async fn without_replicas_nothing_is_acknowledged_as_replicated() {
     let server = Server::start();
-    let store = open(&format!("{}?tier=replicated&request_timeout_ms=300", server.url())).await;
+    let store = open(&format!("{}?tier=replicated&request_timeout_ms=3000", server.url())).await;
     let unconfirmed = store.commit(HERE, vec![creation(&new_key(), command())]).await;
     let Err(StoreError::Unknown(why)) = &unconfirmed else { panic!("{unconfirmed:?}") };
     assert!(why.contains("0 of 1 replicas"), "{why}");
