@@ -79,7 +79,8 @@ async fn serve(arguments: Arguments, out: Output, started: Instant) -> Result<()
     start_logs(&arguments.log_level)?;
     let stop = stop_signal()?;
     let config = configure(&arguments)?;
-    let store = ff_stores::redacted(&config.store);
+    // How it is kept, behind the question mark, is no news here.
+    let store = ff_stores::redacted(&config.store).split('?').next().unwrap_or_default().to_owned();
     let server = Server::start(config).await.map_err(|error| cannot_start(error, &arguments))?;
     let client = Client::connect_with(server.engine().clone()).await?;
     let narrator = Narrator::new(out.style(), format!("http://{}", server.address()));
