@@ -27,8 +27,11 @@ pub(crate) const LANES: [&str; 2] = ["default", "bulk"];
 /// Works until the world ends.
 pub(crate) async fn run(world: Arc<World>, number: usize) {
     let instance = format!("w-{number}");
-    // Nothing forbids callers to use one lease id for everything: then only the epoch tells their leases apart.
-    let habit = (number % 2 == 1).then_some(world.habit);
+    // Nothing forbids callers to use one lease id for everything: then only the epoch tells their leases apart. A store
+    // that forgets takes epochs back, and there only an id that is a worker's own keeps its leases from another's.
+    let own = world.mint_lease();
+    let shared = world.profile.failover_ms == 0;
+    let habit = (number % 2 == 1).then_some(if shared { world.habit } else { own });
     register(&world, &instance).await;
     loop {
         let (tasks, grants) = claim(&world, &instance, habit).await;
