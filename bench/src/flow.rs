@@ -101,7 +101,7 @@ pub(crate) async fn chain(arguments: &Arguments) -> Result<()> {
     arguments.print(
         "chain",
         json!({ "links": LINKS, "workers": arguments.workers,
-            "alone_p50_ms": alone.percentile_ms(50), "alone_p95_ms": alone.percentile_ms(95), "alone_p99_ms": alone.percentile_ms(99),
+            "p50_ms": alone.percentile_ms(50), "p95_ms": alone.percentile_ms(95), "p99_ms": alone.percentile_ms(99),
             "at_once": CHAINS, "flows_per_s": per_second(CHAINS, took), "at_once_p99_ms": together.percentile_ms(99) }),
     );
     drop(working);

@@ -17,19 +17,21 @@ pub(crate) struct System {
 }
 
 enum Kind {
-    /// Ours, in process, on a store with the meaning of an acknowledgement.
-    Ours { store: &'static str, sync: &'static str },
+    /// Ours on a store with the meaning of an acknowledgement, in process or through a server.
+    Ours { store: &'static str, sync: &'static str, via: &'static str },
     /// A script that prints lines.
     Peer,
 }
 
 /// In the order in which they are run.
 pub(crate) fn all() -> Vec<System> {
-    let ours = |name, store, sync| System { name, kind: Kind::Ours { store, sync } };
+    let ours = |name, store, sync| System { name, kind: Kind::Ours { store, sync, via: "process" } };
+    let served = |name, store, sync| System { name, kind: Kind::Ours { store, sync, via: "http" } };
     let peer = |name| System { name, kind: Kind::Peer };
     vec![
         peer("limit"),
         ours("flowfabric-valkey", "valkey", "async"),
+        served("flowfabric-http", "valkey", "async"),
         peer("flowfabric-idle"),
         peer("bullmq"),
         peer("apalis"),
@@ -101,7 +103,9 @@ impl System {
     /// What it printed; a failure is a line too.
     pub(crate) fn run(&self, size: &Size) -> Vec<Value> {
         match self.kind {
-            Kind::Ours { store, sync } => OURS.iter().flat_map(|scenario| scenario.run(store, sync, size)).collect(),
+            Kind::Ours { store, sync, via } => {
+                OURS.iter().flat_map(|scenario| scenario.run(store, sync, via, size)).collect()
+            }
             Kind::Peer => {
                 let mut script = peer(self.name);
                 script
@@ -173,22 +177,24 @@ fn latency(scenario: &str, line: &Value) -> Value {
 }
 
 impl Ours {
-    fn run(&self, store: &str, sync: &str, size: &Size) -> Vec<Value> {
+    fn run(&self, store: &str, sync: &str, via: &str, size: &Size) -> Vec<Value> {
+        let system = if via == "http" { "FlowFabric over HTTP" } else { "FlowFabric" };
         let known = Command::new(program()).args([self.scenario, "--help"]).output();
         if !known.is_ok_and(|output| output.status.success()) {
             return vec![
-                json!({ "system": "FlowFabric", "scenario": self.scenario, "skipped": "ff-bench has no such scenario" }),
+                json!({ "system": system, "scenario": self.scenario, "skipped": "ff-bench has no such scenario" }),
             ];
         }
         let mut bench = Command::new(program());
-        bench.args([self.scenario, "--store", store, "--sync", sync, "--tasks", &size.tasks.to_string(), "--json"]);
-        eprintln!("FlowFabric on {store}: {}", self.scenario);
+        bench.args([self.scenario, "--store", store, "--sync", sync, "--via", via, "--json"]);
+        bench.args(["--tasks", &size.tasks.to_string()]);
+        eprintln!("{system} on {store}: {}", self.scenario);
         let (store, durability) = match store {
             "valkey" => ("Valkey", "none, persistence off"),
             "sqlite" => ("SQLite", "fsync for every commit, shared by those at once"),
             _ => ("PostgreSQL", "fsync for every commit"),
         };
-        let head = json!({ "system": "FlowFabric", "version": env!("CARGO_PKG_VERSION"), "store": store,
+        let head = json!({ "system": system, "version": env!("CARGO_PKG_VERSION"), "store": store,
             "durability": durability, "note": self.note });
         let with_head = |mut line: Value| {
             if let (Some(line), Some(head)) = (line.as_object_mut(), head.as_object()) {
