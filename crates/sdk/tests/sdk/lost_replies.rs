@@ -49,7 +49,7 @@ async fn everything_happens_once(client: &Client, lose: &(dyn Fn() + Sync)) {
     assert_eq!(within(execution.replay()).await.unwrap().replay_count, 1, "one replay");
     let task = within(worker.claim_next()).await.unwrap().unwrap();
     lose();
-    within(task.fail("no", "permanent")).await.unwrap();
+    within(task.fail("no", "busy")).await.unwrap();
     let view = execution.get().await.unwrap();
     assert_eq!(view.retry_count, 1, "one retry");
     lose();
