@@ -202,6 +202,8 @@ impl Engine {
         mut prepared: Vec<Prepared>,
     ) -> Result<Vec<std::result::Result<i64, Conflict>>> {
         let batches: Vec<Batch> = prepared.iter_mut().map(|one| std::mem::take(&mut one.batch)).collect();
+        // When the first of several tries was sent: what was applied unseen was applied no earlier.
+        let first_sent_at = self.now();
         let mut sent_before = false;
         for resend in 0..=RESENDS_MAX {
             let started = self.env().now_us();
@@ -210,7 +212,7 @@ impl Engine {
                     self.metrics().commit(self.env().now_us() - started);
                     let mut conflicts = Vec::with_capacity(outcomes.len());
                     for (one, outcome) in prepared.into_iter().zip(outcomes) {
-                        conflicts.push(self.settle_outcome(one, outcome, sent_before));
+                        conflicts.push(self.settle_outcome(one, outcome, sent_before.then_some(first_sent_at)));
                     }
                     return Ok(conflicts);
                 }
@@ -242,7 +244,13 @@ impl Engine {
         Ok(conflicts.into_iter().next().flatten())
     }
 
-    fn settle_outcome(&self, one: Prepared, outcome: Outcome, sent_before: bool) -> std::result::Result<i64, Conflict> {
+    /// What became of a batch. With `sent_before` an earlier try of it, begun at that instant, may have been applied.
+    fn settle_outcome(
+        &self,
+        one: Prepared,
+        outcome: Outcome,
+        sent_before: Option<i64>,
+    ) -> std::result::Result<i64, Conflict> {
         match outcome {
             Outcome::Applied(applied) => {
                 self.observe(applied.at);
@@ -254,12 +262,12 @@ impl Engine {
                     ConflictReason::Exists(version) | ConflictReason::Version(version) => version == one.command,
                     _ => false,
                 };
-                if sent_before && own {
-                    let now = self.now();
-                    self.applied(one, now);
-                    return Ok(now);
+                // The instant is not known. The earliest it can have been promises nobody more than there is.
+                if let Some(at) = sent_before.filter(|_| own) {
+                    self.applied(one, at);
+                    return Ok(at);
                 }
-                if sent_before {
+                if sent_before.is_some() {
                     self.perhaps_applied(&one);
                 }
                 self.metrics().conflict();

@@ -9,6 +9,7 @@ use ff_core::op::{
 };
 use ff_core::{Code, PartitionConfig, PublicState};
 use ff_engine::Options;
+use ff_store::memory::{Call, Fault, Plan};
 use serde_json::{Value, json};
 
 fn worker(nonce: &str) -> Value {
@@ -56,6 +57,31 @@ async fn a_shorter_renewal_that_comes_late_takes_nothing_back() {
     h.pass(1_100).await;
     assert_eq!(h.state(&id).await, PublicState::Waiting);
     other.engine.close().await;
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_is_promised_more_than_the_store_keeps_after_a_lost_reply() {
+    let (h, trouble) = Harness::with_trouble(Options::default()).await;
+    let id = h.submit(json!({})).await;
+    let mut lost = false;
+    trouble.begin(move |call| match call {
+        Call::Commit { batches, .. } if batches.iter().any(|batch| !batch.leases.is_empty()) => {
+            let first = !std::mem::replace(&mut lost, true);
+            if first { Fault::LostReply.into() } else { Plan::default() }
+        }
+        _ => Plan::default(),
+    });
+    let task = h.claim_with(json!({ "lease_ttl_ms": 60_000 })).await.unwrap();
+    trouble.end();
+    let renewal = json!({ "leases": [{ "execution_id": id, "fence": task.fence, "lease_ttl_ms": 1_000 }] });
+    let results = h.must::<RenewLeases>(renewal).await.results;
+    let RenewalOutcome::Renewed { expires_at, .. } = results[0] else { panic!("{results:?}") };
+    let kept = h.store.inspect(|contents| {
+        let contents = contents.partition(id.partition()).unwrap();
+        contents.document(&ff_core::execution::Execution::key_of(&id)).unwrap().lease_until
+    });
+    assert!(expires_at <= kept && task.lease_expires_at <= kept, "promised {expires_at}, kept until {kept}");
     h.finish().await;
 }
 
