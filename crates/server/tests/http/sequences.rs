@@ -35,17 +35,15 @@ mod sqlite {
     ff_sequences::tests!(open());
 }
 
-/// One Valkey for all, and a server for each sequence: thirty servers side by side.
+/// A Valkey for each sequence: servers that end with their test do not say goodbye, and would count as living for a while.
 mod valkey {
-    use std::sync::OnceLock;
-
     use super::*;
 
-    static SERVER: OnceLock<ff_testkit::valkey::Server> = OnceLock::new();
-
-    async fn open() -> (Client, Running) {
-        let url = SERVER.get_or_init(ff_testkit::valkey::Server::start).url();
-        serve(Arc::new(ff_store_valkey::ValkeyStore::open(&url).await.unwrap())).await
+    async fn open() -> (Client, (Running, ff_testkit::valkey::Server)) {
+        let valkey = ff_testkit::valkey::Server::start();
+        let store = ff_store_valkey::ValkeyStore::open(&valkey.url()).await.unwrap();
+        let (client, server) = serve(Arc::new(store)).await;
+        (client, (server, valkey))
     }
 
     ff_sequences::tests!(open());
@@ -53,32 +51,30 @@ mod valkey {
 
 /// Any request at any server: two of them on one Valkey, request by request in turn.
 mod two_servers_on_valkey {
-    use std::sync::OnceLock;
-
     use super::*;
 
-    static SERVER: OnceLock<ff_testkit::valkey::Server> = OnceLock::new();
-
-    async fn open() -> (Client, (Running, Running)) {
-        let url = SERVER.get_or_init(ff_testkit::valkey::Server::start).url();
+    async fn open() -> (Client, ((Running, Running), ff_testkit::valkey::Server)) {
+        let valkey = ff_testkit::valkey::Server::start();
+        let url = valkey.url();
         let store = || async { Arc::new(ff_store_valkey::ValkeyStore::open(&url).await.unwrap()) };
-        in_turn(store().await, store().await).await
+        let (client, servers) = in_turn(store().await, store().await).await;
+        (client, (servers, valkey))
     }
 
     ff_sequences::tests!(open());
 }
 
-/// The same on one PostgreSQL.
+/// The same on PostgreSQL, in a database for each sequence.
 mod two_servers_on_postgres {
-    use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
 
-    static DATABASE: OnceLock<String> = OnceLock::new();
+    static DATABASES: AtomicU32 = AtomicU32::new(0);
 
     async fn open() -> (Client, (Running, Running)) {
-        let create = || ff_testkit::postgres::Server::shared().create_database("http");
-        let url = format!("{}?pool_size=3", DATABASE.get_or_init(create));
+        let name = format!("http_{}", DATABASES.fetch_add(1, Ordering::Relaxed));
+        let url = format!("{}?pool_size=3", ff_testkit::postgres::Server::shared().create_database(&name));
         let store = || async {
             let options = ff_store_postgres::Options::parse(&url).unwrap();
             Arc::new(ff_store_postgres::PostgresStore::open(options).await.unwrap())
