@@ -58,17 +58,11 @@ async fn check_once(topology: &Topology) -> Result<Findings> {
     let mut findings = Findings::default();
     let mut lowest = None;
     for node in map.primaries() {
-        let info = info(&node).await?;
-        let version = required_version(&node.address, &info)?;
-        if lowest.is_none_or(|lowest| version < lowest) {
-            lowest = Some(version);
-            findings.version = reported_version(&info).unwrap_or_default().to_owned();
-        }
-        check_mode(topology, &node, &info)?;
-        check_settings(topology, &node, &info, &mut findings.warnings).await?;
+        check_primary(topology, &node, &mut lowest, &mut findings.warnings).await?;
         let found = library::revision(&node).await?;
         library::reconcile(&node, found, topology.dialer.options.load_library).await?;
     }
+    findings.version = lowest.map(|(_, reported)| reported).unwrap_or_default();
     for address in map.replicas() {
         // A replica that is away cannot harm anyone yet; one that is too old could be promoted.
         match info(&topology.node(&address)).await {
@@ -99,14 +93,7 @@ pub(crate) async fn look(topology: &Topology) -> Result<Look> {
     let mut libraries = Vec::new();
     let mut lowest = None;
     for node in map.primaries() {
-        let info = info(&node).await?;
-        let version = required_version(&node.address, &info)?;
-        if lowest.is_none_or(|lowest| version < lowest) {
-            lowest = Some(version);
-            look.version = reported_version(&info).unwrap_or_default().to_owned();
-        }
-        check_mode(topology, &node, &info)?;
-        check_settings(topology, &node, &info, &mut look.warnings).await?;
+        let info = check_primary(topology, &node, &mut lowest, &mut look.warnings).await?;
         libraries.push(match library::revision(&node).await? {
             library::Found::Missing => None,
             library::Found::Revision(revision) => Some(revision),
@@ -117,12 +104,32 @@ pub(crate) async fn look(topology: &Topology) -> Result<Look> {
             }
         }
     }
+    look.version = lowest.map(|(_, reported)| reported).unwrap_or_default();
     // A library that one server lacks is lacking.
     look.layout.found = libraries.into_iter().min().flatten();
     Ok(look)
 }
 
 type Info = HashMap<String, String>;
+/// A version, and the text it was reported as.
+type Version = ((u32, u32), String);
+
+/// What every primary must satisfy, whoever asks. Keeps the lowest version seen and adds to the warnings.
+async fn check_primary(
+    topology: &Topology,
+    node: &Node,
+    lowest: &mut Option<Version>,
+    warnings: &mut Vec<String>,
+) -> Result<Info> {
+    let info = info(node).await?;
+    let version = required_version(&node.address, &info)?;
+    if lowest.as_ref().is_none_or(|(lowest, _)| version < *lowest) {
+        *lowest = Some((version, reported_version(&info).unwrap_or_default().to_owned()));
+    }
+    check_mode(topology, node, &info)?;
+    check_settings(topology, node, &info, warnings).await?;
+    Ok(info)
+}
 
 async fn info(node: &Node) -> Result<Info> {
     let unavailable = |why: String| StoreError::Unavailable(format!("{}: {why}", node.address));

@@ -22,13 +22,7 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>> {
         #[cfg(feature = "sqlite")]
         "sqlite" => Ok(ff_store_sqlite::open(&url.parse()?)?),
         #[cfg(feature = "valkey")]
-        "valkey" | "valkeys" => {
-            let store = ff_store_valkey::ValkeyStore::open(url).await?;
-            for warning in store.warnings() {
-                tracing::warn!("{warning}");
-            }
-            Ok(Arc::new(store))
-        }
+        "valkey" | "valkeys" => Ok(Arc::new(ff_store_valkey::ValkeyStore::open(url).await?)),
         #[cfg(feature = "postgres")]
         "postgres" | "postgresql" => {
             let options = ff_store_postgres::Options::parse(url)?.describe(describe::describe);
