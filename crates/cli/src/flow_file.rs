@@ -125,6 +125,9 @@ fn request<V>(name: &str, file: FlowFile<V>, text: impl Fn(V) -> ff_core::Result
             None => Ok(None),
         };
         let bad = |error: ff_core::Error| refused(name, &error.with("node", &node_name));
+        let mut policy = node.policy.unwrap_or_default();
+        // So that a program run by `ff worker` can say that no retry would help.
+        policy.retry.spare_permanent();
         let request = create_execution::Args {
             kind: node.kind,
             input: node.input.map(&text).transpose().map_err(bad)?,
@@ -136,7 +139,7 @@ fn request<V>(name: &str, file: FlowFile<V>, text: impl Fn(V) -> ff_core::Result
             required_capabilities: CapabilitySet::new(node.requires).map_err(bad)?,
             budget_ids: node.budgets,
             quota_policy_id: node.quota,
-            policy: node.policy,
+            policy: Some(policy),
             ..Default::default()
         };
         for after in node.after {

@@ -10,7 +10,8 @@ use crate::limits;
 use crate::suspension::TimeoutBehavior;
 use crate::text;
 
-/// The category of failures that no retry would change: never tried again, unless a policy lists it as retryable.
+/// By convention the category of failures that no retry would change. It is a category like any other: who submits lists
+/// it as not retryable, see [`RetryPolicy::spare_permanent`].
 pub const PERMANENT: &str = "permanent";
 
 document! {
@@ -229,12 +230,15 @@ impl RetryPolicy {
     /// Whether a failure of this category is tried again after so many retries.
     pub fn allows(&self, retries: u32, category: &str) -> bool {
         let listed = |list: &[String]| list.iter().any(|entry| entry == category);
-        let retryable = if self.retryable_categories.is_empty() {
-            category != PERMANENT
-        } else {
-            listed(&self.retryable_categories)
-        };
+        let retryable = self.retryable_categories.is_empty() || listed(&self.retryable_categories);
         retries < self.max_retries && retryable && !listed(&self.non_retryable_categories)
+    }
+
+    /// Leaves [`PERMANENT`] failures as they are, unless categories were chosen already.
+    pub fn spare_permanent(&mut self) {
+        if self.retryable_categories.is_empty() && self.non_retryable_categories.is_empty() {
+            self.non_retryable_categories.push(PERMANENT.into());
+        }
     }
 
     /// How long to wait before the retry after so many others. `random` decides the jitter.
@@ -301,9 +305,13 @@ mod tests {
         assert!(!policy.allows(0, "auth"));
         assert!(!policy.allows(0, "other"));
         assert!(RetryPolicy::default().allows(2, "anything"));
-        assert!(!RetryPolicy::default().allows(0, PERMANENT));
-        let insists = RetryPolicy { retryable_categories: vec![PERMANENT.into()], ..Default::default() };
-        assert!(insists.allows(0, PERMANENT));
+        let mut spared = RetryPolicy::default();
+        assert!(spared.allows(0, PERMANENT), "a name alone decides nothing");
+        spared.spare_permanent();
+        assert!(!spared.allows(0, PERMANENT) && spared.allows(0, "anything"));
+        let mut chosen = RetryPolicy { retryable_categories: vec![PERMANENT.into()], ..Default::default() };
+        chosen.spare_permanent();
+        assert!(chosen.allows(0, PERMANENT));
     }
 
     #[test]

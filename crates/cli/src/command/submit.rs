@@ -92,10 +92,12 @@ pub(crate) async fn run(session: Session, arguments: Arguments) -> Result<()> {
 }
 
 fn request(arguments: &Arguments) -> Result<Args> {
-    let policy = match &arguments.policy {
-        Some(source) => Some(policy(source)?),
-        None => None,
+    let mut policy = match &arguments.policy {
+        Some(source) => policy(source)?,
+        None => flowfabric::Policy::default(),
     };
+    // So that a program run by `ff worker` can say that no retry would help.
+    policy.retry.spare_permanent();
     let capabilities = CapabilitySet::new(arguments.capabilities.iter().cloned()).map_err(SdkError::from)?;
     Ok(Args {
         kind: arguments.kind.clone(),
@@ -108,7 +110,7 @@ fn request(arguments: &Arguments) -> Result<Args> {
         required_capabilities: capabilities,
         budget_ids: arguments.budgets.clone(),
         quota_policy_id: arguments.quota.clone(),
-        policy,
+        policy: Some(policy),
         ..Args::default()
     })
 }

@@ -65,7 +65,9 @@ async fn fund(client: &Client) -> Result<()> {
 }
 
 async fn submit(client: &Client) -> Result<CreatedFlow> {
-    let work = |kind: &str| client.submit(kind).lane(LANE).budget(BUDGET).tag("demo", "report");
+    let work = |kind: &str| {
+        client.submit(kind).lane(LANE).budget(BUDGET).tag("demo", "report").never_retry([flowfabric::policy::PERMANENT])
+    };
     let mut flow =
         client.new_flow("report").node("plan", work("plan").input("FlowFabric")).node("draft", work("draft"));
     for (topic, _) in TOPICS {

@@ -14,7 +14,7 @@ const DO_NOT_RETRY: i32 = 65;
 pub(crate) const TABLE: &str = "\
 Exit codes of the program:
     0  completed; standard output is the result, as JSON if it is JSON
-   65  failed for good, category `permanent`: not retried
+   65  failed for good, category `permanent`: not retried if submitted with ff
    75  failed for now, category `retry_later`: retried after `ff task retry-after`, or the policy's backoff
     n  failed, category `exit_<n>`: retried as the policy says
        killed by signal n: failed, category `signal_<n>`
