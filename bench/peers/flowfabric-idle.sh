@@ -16,7 +16,7 @@ for repetition in $(seq "${PEER_REPETITIONS:-1}"); do
     say "idle, $repetition of ${PEER_REPETITIONS:-1}"
     valkey-cli -p "$PEER_PORT" flushall >&2
     # Its own two seconds of settling and ours, then the window, then some to spare.
-    timeout "$((seconds + 60))" "$PEER_BENCH" idle --store valkey --url "valkey://127.0.0.1:$PEER_PORT" --workers "${PEER_WORKERS:-16}" \
+    timeout "$((seconds + 60))" "$PEER_BENCH" idle --store "valkey://127.0.0.1:$PEER_PORT" --workers "${PEER_WORKERS:-16}" \
         --seconds "$((seconds + 4))" --json >/dev/null 2>&1 &
     idling=$!
     servers="$idling $servers"

@@ -21,8 +21,13 @@ impl Latencies {
 
     /// The duration that so many of a hundred did not exceed, in milliseconds; 0 when nothing was measured.
     pub(crate) fn percentile_ms(&mut self, percent: usize) -> f64 {
+        self.permille_ms(percent * 10)
+    }
+
+    /// The same of a thousand.
+    pub(crate) fn permille_ms(&mut self, permille: usize) -> f64 {
         self.0.sort_unstable();
-        let rank = (self.0.len() * percent).div_ceil(100).saturating_sub(1);
+        let rank = (self.0.len() * permille).div_ceil(1000).saturating_sub(1);
         self.0.get(rank).map_or(0.0, |duration| duration.as_secs_f64() * 1000.0)
     }
 }
@@ -35,11 +40,12 @@ mod tests {
     fn percentiles_are_durations_that_were_measured() {
         let mut latencies = Latencies::default();
         assert_eq!(latencies.percentile_ms(99), 0.0);
-        for ms in (1..=200).rev() {
+        for ms in (1..=2000).rev() {
             latencies.record(Duration::from_millis(ms));
         }
-        assert_eq!(latencies.percentile_ms(50), 100.0);
-        assert_eq!(latencies.percentile_ms(99), 198.0);
-        assert_eq!(latencies.percentile_ms(100), 200.0);
+        assert_eq!(latencies.percentile_ms(50), 1000.0);
+        assert_eq!(latencies.percentile_ms(99), 1980.0);
+        assert_eq!(latencies.permille_ms(999), 1998.0);
+        assert_eq!(latencies.percentile_ms(100), 2000.0);
     }
 }

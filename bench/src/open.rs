@@ -1,19 +1,24 @@
-//! The stores one can measure. Adding one: its name, the settings worth comparing, and its arm in [`open`].
+//! The stores one can measure. Adding one: its name, the settings worth comparing, and its address.
 
 use std::any::Any;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::sync::Arc;
 
-use clap::ValueEnum;
 use ff_store::Store;
 use ff_store_valkey::{CommandCost, ValkeyStore};
-use ff_testkit::valkey::{Replicated, Server};
 
-use crate::Result;
+use crate::error::{Error, Result};
+
+/// How long Valkey is waited for, unless its address says otherwise.
+const STARTUP: &str = "startup_timeout_ms";
+const STARTUP_MS: u32 = 2_000;
 
 /// A kind of store.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Kind {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// This process's memory
+    Memory,
     /// A file
     Sqlite,
     /// A Valkey server or cluster
@@ -24,27 +29,114 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// As on the command line and in results.
-    pub(crate) fn as_str(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
+            Kind::Memory => "memory",
             Kind::Sqlite => "sqlite",
             Kind::Valkey => "valkey",
             Kind::Postgres => "postgres",
         }
     }
 
-    /// What an acknowledgement can mean on this store; each is measured.
+    /// What an acknowledgement can mean on this store; the first is the usual one.
     pub(crate) fn syncs(self) -> &'static [&'static str] {
         match self {
+            Kind::Memory => &["none"],
             Kind::Sqlite => &["full", "normal"],
             Kind::Valkey => &["async", "everysec", "replicated"],
             Kind::Postgres => &["default"],
         }
+    }
+
+    /// The setting of this name, if the store has it.
+    pub(crate) fn sync(self, name: &str) -> Result<&'static str> {
+        let unknown =
+            || Error::Usage(format!("{} has no sync {name:?}, but {}", self.as_str(), self.syncs().join(", ")));
+        self.syncs().iter().find(|known| **known == name).copied().ok_or_else(unknown)
+    }
+
+    fn of_address(url: &str) -> Option<Self> {
+        match url.split_once("://")?.0 {
+            "memory" => Some(Kind::Memory),
+            "sqlite" => Some(Kind::Sqlite),
+            "valkey" | "valkeys" => Some(Kind::Valkey),
+            "postgres" | "postgresql" => Some(Kind::Postgres),
+            _ => None,
+        }
+    }
+}
+
+/// Which store is measured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Choice {
+    /// A new and empty one.
+    New(Kind),
+    /// One that is there, or a file that will be.
+    At(Kind, String),
+}
+
+impl Choice {
+    pub(crate) fn kind(&self) -> Kind {
+        match self {
+            Choice::New(kind) | Choice::At(kind, _) => *kind,
+        }
+    }
+}
+
+impl FromStr for Choice {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let kinds = [Kind::Memory, Kind::Sqlite, Kind::Valkey, Kind::Postgres];
+        if let Some(kind) = kinds.into_iter().find(|kind| kind.as_str() == text) {
+            return Ok(Choice::New(kind));
+        }
+        // The text is not repeated: it may hold a password.
+        let neither = "--store names neither a kind of store (sqlite, valkey, postgres, memory) nor an address such as \
+                       sqlite:///var/tmp/bench.db or valkey://127.0.0.1:6379";
+        let kind = Kind::of_address(text).ok_or_else(|| Error::Usage(neither.to_owned()))?;
+        Ok(Choice::At(kind, text.to_owned()))
+    }
+}
+
+/// A new and empty store.
+pub struct Place {
+    /// Where it is.
+    pub url: String,
+    /// What must live as long as it is used, and takes it away when it is dropped.
+    pub keep: Box<dyn Any + Send>,
+}
+
+/// Where new stores may be made.
+pub trait Places {
+    /// Makes one that can be opened with this setting.
+    fn make(&self, kind: Kind, sync: &str) -> Result<Place>;
+}
+
+/// New SQLite files in a folder; servers are not started.
+#[derive(Debug, Clone)]
+pub struct NewFiles(
+    /// The folder.
+    pub PathBuf,
+);
+
+impl Places for NewFiles {
+    fn make(&self, kind: Kind, _sync: &str) -> Result<Place> {
+        if kind != Kind::Sqlite {
+            let name = kind.as_str();
+            return Err(Error::Usage(format!(
+                "no {name} server is started here: give the address of one, --store {name}://HOST..."
+            )));
+        }
+        let folder = tempfile::Builder::new().prefix("ff-bench-").tempdir_in(&self.0)?;
+        Ok(Place { url: format!("sqlite://{}", folder.path().join("bench.db").display()), keep: Box::new(folder) })
     }
 }
 
 /// A store, and what must live as long as it does.
 pub(crate) struct Opened {
     pub(crate) store: Arc<dyn Store>,
+    pub(crate) kind: Kind,
     /// Where another process would find it, for those that serve several.
     pub(crate) url: Option<String>,
     /// The same store, where it can tell what its server spent on commits.
@@ -58,9 +150,7 @@ impl Opened {
         let Some(valkey) = &self.valkey else { return Ok(None) };
         Ok(valkey.command_costs().await?.get("fcall").copied())
     }
-}
 
-impl Opened {
     /// Commands the server has carried out so far, those inside of functions included and the questions of this
     /// program left out.
     pub(crate) async fn commands(&self) -> Result<Option<u64>> {
@@ -78,63 +168,64 @@ impl Opened {
     }
 }
 
-/// Opens a store with a setting, at an address or, where that is possible, at a new and empty place.
-pub(crate) async fn open(kind: Kind, sync: &str, url: Option<&str>) -> Result<Opened> {
-    match kind {
-        Kind::Sqlite => {
-            let (mut options, keep): (ff_store_sqlite::Options, Option<Box<dyn Any + Send>>) = match url {
-                Some(url) => (url.parse()?, None),
-                None => {
-                    let directory = tempfile::tempdir_in(beside_the_program()?)?;
-                    (ff_store_sqlite::Options::new(directory.path().join("bench.db")), Some(Box::new(directory)))
-                }
-            };
-            options.sync = if sync == "normal" { ff_store_sqlite::Sync::Normal } else { ff_store_sqlite::Sync::Full };
-            Ok(Opened { store: ff_store_sqlite::open(&options)?, url: None, valkey: None, _keep: keep })
+/// Opens a store with a setting, at an address or at a new and empty place. An address keeps what it says itself unless
+/// a setting is given.
+pub(crate) async fn open(choice: &Choice, sync: Option<&str>, places: &dyn Places) -> Result<Opened> {
+    let kind = choice.kind();
+    let (url, sync, keep) = match choice {
+        Choice::At(_, url) => (url.clone(), sync.map(|sync| kind.sync(sync)).transpose()?, None),
+        Choice::New(Kind::Memory) => ("memory://".to_owned(), None, None),
+        Choice::New(kind) => {
+            let sync = kind.sync(sync.unwrap_or(kind.syncs()[0]))?;
+            let place = places.make(*kind, sync)?;
+            (place.url, Some(sync), Some(place.keep))
         }
-        Kind::Valkey => open_valkey(sync, url).await,
-        Kind::Postgres => open_postgres(url).await,
+    };
+    let parameter = match (kind, sync) {
+        (Kind::Sqlite, Some(sync)) => Some(format!("sync={sync}")),
+        (Kind::Valkey, Some("replicated")) => Some("tier=replicated".to_owned()),
+        (Kind::Valkey, Some(_)) => Some("tier=async".to_owned()),
+        _ => None,
+    };
+    let mut full = url.clone();
+    // A person waits: a server that is not there is told soon.
+    let impatient = (kind == Kind::Valkey && !url.contains(STARTUP)).then(|| format!("{STARTUP}={STARTUP_MS}"));
+    for parameter in parameter.into_iter().chain(impatient) {
+        full.push(if full.contains('?') { '&' } else { '?' });
+        full.push_str(&parameter);
     }
+    if kind == Kind::Valkey {
+        let store = Arc::new(ValkeyStore::open(&full).await?);
+        return Ok(Opened { store: store.clone(), kind, url: Some(url), valkey: Some(store), _keep: keep });
+    }
+    // The way the server opens it: with the columns for people, which cost something on Postgres.
+    let store = ff_stores::open(&full).await?;
+    Ok(Opened { store, kind, url: (kind == Kind::Postgres).then_some(url), valkey: None, _keep: keep })
 }
 
-/// Without an address: a cluster of our own, where temporary files go.
-async fn open_postgres(url: Option<&str>) -> Result<Opened> {
-    let (url, keep): (String, Option<Box<dyn Any + Send>>) = match url {
-        Some(url) => (url.to_owned(), None),
-        None => {
-            let server = ff_testkit::postgres::Server::start();
-            (server.url(), Some(Box::new(server)))
-        }
-    };
-    // The way the server opens it: with the columns for people, which cost something.
-    Ok(Opened { store: ff_stores::open(&url).await?, url: Some(url), valkey: None, _keep: keep })
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Without an address: a server of our own, persistent or followed by a replica as the setting says.
-async fn open_valkey(sync: &str, url: Option<&str>) -> Result<Opened> {
-    let tier = if sync == "replicated" { "replicated" } else { "async" };
-    let (url, keep): (String, Option<Box<dyn Any + Send>>) = match (url, sync) {
-        (Some(url), _) => (url.to_owned(), None),
-        (None, "replicated") => {
-            let pair = Replicated::start();
-            (pair.primary.url(), Some(Box::new(pair)))
-        }
-        (None, "everysec") => {
-            let server = Server::start_with(&["--appendonly", "yes", "--appendfsync", "everysec"]);
-            (server.url(), Some(Box::new(server)))
-        }
-        (None, _) => {
-            let server = Server::start();
-            (server.url(), Some(Box::new(server)))
-        }
-    };
-    let separator = if url.contains('?') { '&' } else { '?' };
-    let store = Arc::new(ValkeyStore::open(&format!("{url}{separator}tier={tier}")).await?);
-    Ok(Opened { store: store.clone(), url: Some(url), valkey: Some(store), _keep: keep })
-}
+    #[test]
+    fn a_store_is_a_kind_or_an_address() {
+        assert_eq!("valkey".parse::<Choice>().unwrap(), Choice::New(Kind::Valkey));
+        let address = "valkeys://u:canary@h:1";
+        assert_eq!(address.parse::<Choice>().unwrap(), Choice::At(Kind::Valkey, address.into()));
+        let refused = "mysql://u:canary@h".parse::<Choice>().unwrap_err().to_string();
+        assert!(refused.contains("sqlite://") && !refused.contains("canary"), "{refused}");
+    }
 
-/// The system's directory for temporary files is often memory, where a sync costs nothing; the program's is a disk.
-fn beside_the_program() -> Result<PathBuf> {
-    let program = std::env::current_exe()?;
-    Ok(program.parent().map_or_else(|| PathBuf::from("."), PathBuf::from))
+    #[test]
+    fn files_are_made_and_taken_away_and_servers_are_not_started() {
+        let folder = tempfile::tempdir().unwrap();
+        let places = NewFiles(folder.path().to_owned());
+        let place = places.make(Kind::Sqlite, "full").unwrap();
+        assert!(place.url.starts_with("sqlite:///"));
+        assert_eq!(folder.path().read_dir().unwrap().count(), 1);
+        drop(place);
+        assert_eq!(folder.path().read_dir().unwrap().count(), 0);
+        let Err(Error::Usage(why)) = places.make(Kind::Valkey, "async") else { panic!("it is refused") };
+        assert!(why.contains("--store valkey://"), "{why}");
+    }
 }

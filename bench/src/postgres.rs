@@ -2,7 +2,7 @@
 
 use tokio_postgres::{Client, NoTls};
 
-use crate::Result;
+use crate::error::Result;
 
 /// The schema that benchmarks use.
 const SCHEMA: &str = "flowfabric";

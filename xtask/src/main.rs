@@ -1,8 +1,10 @@
 //! The project's tool box.
 //!
-//! `cargo xtask test` installs what the tests need and runs all of them; `cargo xtask bench store` measures a store.
+//! `cargo xtask test` installs what the tests need and runs all of them; `cargo xtask bench` measures.
 
+mod all;
 mod compare;
+mod growth;
 mod schemathesis;
 mod setup;
 
@@ -14,14 +16,18 @@ fn main() -> ExitCode {
     match words.as_slice() {
         ["test", filters @ ..] => test(filters),
         ["tidy"] => tidy(),
+        ["bench", "all", rest @ ..] => all::all(rest),
         ["bench", "compare", rest @ ..] => compare::compare(rest),
+        ["bench", "growth", rest @ ..] => growth::growth(rest),
         ["bench", rest @ ..] => run("cargo", &[&["run", "--release", "--package", "ff-bench", "--"], rest].concat()),
         ["sim", rest @ ..] => sim(rest),
         ["schemathesis", rest @ ..] => schemathesis::run(rest),
         _ => {
             eprintln!("usage: cargo xtask test [FILTER] | tidy | sim [--seeds N | --seed S] [--steps N] [--planted]");
             eprintln!("       cargo xtask schemathesis [-n CASES] [--seed S]");
-            eprintln!("       cargo xtask bench store --store sqlite|valkey|postgres [--json]");
+            eprintln!("       cargo xtask bench SCENARIO [--store sqlite|valkey|postgres|URL] [--json]");
+            eprintln!("       cargo xtask bench all [--store STORE,STORE]");
+            eprintln!("       cargo xtask bench growth [--store STORE,STORE] [--quick] [--out FOLDER]");
             eprintln!("       cargo xtask bench compare [--quick] [--only NAME,NAME] [--rounds N] [--out FOLDER]");
             ExitCode::from(2)
         }

@@ -3,7 +3,7 @@
 use clap::{Parser, Subcommand};
 
 use crate::command::{
-    approve, budget, call, cancel, completions, doctor, events, exit_codes, explain, flow, get, lane, ls, quota,
+    approve, bench, budget, call, cancel, completions, doctor, events, exit_codes, explain, flow, get, lane, ls, quota,
     replay, result, rotate_secret, server, signal, submit, tail, token, wait, worker,
 };
 use crate::target::Target;
@@ -85,6 +85,8 @@ pub(crate) enum Command {
     Events(Box<Targeted<events::Arguments>>),
     /// Examine a store or a server
     Doctor(Box<Targeted<doctor::Arguments>>),
+    /// Measure how fast it is on a store
+    Bench(Box<bench::Arguments>),
     /// Call any operation of the API by its name
     Call(Box<Targeted<call::Arguments>>),
     /// Print a completion script for a shell

@@ -1,4 +1,4 @@
-//! A bar chart as SVG: one panel for each scenario, one bar for each system, ours in a colour of their own.
+//! Bar charts as SVG: panels of bars that are compared with each other, ours in a colour of their own.
 
 use std::fmt::Write;
 
@@ -17,21 +17,45 @@ const GAP: f64 = 26.0;
 /// A panel whose figures are further apart than this has a logarithmic scale.
 const LINEAR_MAX: f64 = 20.0;
 
-/// The whole picture.
-pub(crate) fn draw(summaries: &[Summary]) -> String {
+/// Bars that are compared with each other.
+pub(crate) struct Panel {
+    pub(crate) title: String,
+    pub(crate) more_is_better: bool,
+    pub(crate) bars: Vec<Bar>,
+}
+
+/// One figure.
+pub(crate) struct Bar {
+    pub(crate) label: String,
+    pub(crate) value: f64,
+    /// In the colour of our own.
+    pub(crate) ours: bool,
+}
+
+/// A panel for every scenario that was measured, the best first.
+pub(crate) fn of_scenarios(summaries: &[Summary]) -> Vec<Panel> {
+    let mut panels = Vec::new();
+    for (scenario, title, more_is_better) in SCENARIOS {
+        let of_scenario = summaries.iter().filter(|row| row.scenario == scenario);
+        let mut bars: Vec<Bar> = of_scenario
+            .map(|row| Bar { label: row.label(), value: row.median(), ours: row.is_ours() })
+            .filter(|bar| bar.value > 0.0)
+            .collect();
+        bars.sort_by(|one, another| one.value.total_cmp(&another.value));
+        if more_is_better {
+            bars.reverse();
+        }
+        panels.push(Panel { title: title.to_owned(), more_is_better, bars });
+    }
+    panels
+}
+
+/// The whole picture; panels without bars are left out.
+pub(crate) fn draw(panels: &[Panel]) -> String {
     let mut body = String::new();
     let mut top = 12.0;
-    for (scenario, title, more_is_better) in SCENARIOS {
-        let mut rows: Vec<&Summary> =
-            summaries.iter().filter(|row| row.scenario == scenario && row.median() > 0.0).collect();
-        if rows.is_empty() {
-            continue;
-        }
-        rows.sort_by(|one, another| one.median().total_cmp(&another.median()));
-        if more_is_better {
-            rows.reverse();
-        }
-        top = panel(&mut body, top, title, more_is_better, &rows) + GAP;
+    for shown in panels.iter().filter(|shown| !shown.bars.is_empty()) {
+        top = panel(&mut body, top, shown) + GAP;
     }
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{top}\" viewBox=\"0 0 {WIDTH} {top}\" \
@@ -40,11 +64,12 @@ pub(crate) fn draw(summaries: &[Summary]) -> String {
 }
 
 /// Draws one panel and gives where it ends.
-fn panel(body: &mut String, top: f64, title: &str, more_is_better: bool, rows: &[&Summary]) -> f64 {
-    let medians = || rows.iter().map(|row| row.median());
-    let (least, most) = (medians().fold(f64::INFINITY, f64::min), medians().fold(0.0, f64::max));
+fn panel(body: &mut String, top: f64, panel: &Panel) -> f64 {
+    let Panel { title, more_is_better, bars } = panel;
+    let values = || bars.iter().map(|bar| bar.value);
+    let (least, most) = (values().fold(f64::INFINITY, f64::min), values().fold(0.0, f64::max));
     let scale = Scale::of(least, most);
-    let better = if more_is_better { "longer is better" } else { "shorter is better" };
+    let better = if *more_is_better { "longer is better" } else { "shorter is better" };
     let kind = if scale.logarithmic { ", logarithmic scale" } else { "" };
     let _ = writeln!(
         body,
@@ -54,7 +79,7 @@ fn panel(body: &mut String, top: f64, title: &str, more_is_better: bool, rows: &
     );
     let _ =
         writeln!(body, "<text x=\"16\" y=\"{}\" font-size=\"12\" fill=\"#6b6b6b\">{better}{kind}</text>", top + 34.0);
-    let bottom = top + HEAD + rows.len().min(64) as f64 * ROW;
+    let bottom = top + HEAD + bars.len().min(64) as f64 * ROW;
     for tick in scale.ticks() {
         let x = LEFT + scale.length(tick);
         let _ = writeln!(
@@ -69,10 +94,10 @@ fn panel(body: &mut String, top: f64, title: &str, more_is_better: bool, rows: &
             short(tick)
         );
     }
-    for (row, y) in rows.iter().zip((0u8..64).map(|at| top + HEAD + f64::from(at) * ROW)) {
-        let (length, middle) = (scale.length(row.median()).max(1.0), y + BAR / 2.0 + 4.5);
-        let (colour, weight) = if row.is_ours() { ("#0b7285", "600") } else { ("#adb5bd", "400") };
-        let label = escape(&row.label());
+    for (bar, y) in bars.iter().zip((0u8..64).map(|at| top + HEAD + f64::from(at) * ROW)) {
+        let (length, middle) = (scale.length(bar.value).max(1.0), y + BAR / 2.0 + 4.5);
+        let (colour, weight) = if bar.ours { ("#0b7285", "600") } else { ("#adb5bd", "400") };
+        let label = escape(&bar.label);
         let _ = writeln!(
             body,
             "<text x=\"{}\" y=\"{middle:.1}\" text-anchor=\"end\" font-weight=\"{weight}\" fill=\"#1a1a1a\">{label}</text>",
@@ -86,7 +111,7 @@ fn panel(body: &mut String, top: f64, title: &str, more_is_better: bool, rows: &
             body,
             "<text x=\"{:.1}\" y=\"{middle:.1}\" font-weight=\"{weight}\" fill=\"#1a1a1a\">{}</text>",
             LEFT + length + 6.0,
-            figure(row.median())
+            figure(bar.value)
         );
     }
     bottom + 14.0

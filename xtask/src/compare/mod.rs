@@ -3,19 +3,20 @@
 //! [`systems`] says what is run, [`figures`] reads what it printed, [`targets`] what we ask of ourselves, [`report`] and
 //! [`chart`] write it down. Rounds go through all systems, so that a disturbance of the machine hits all of them.
 
-mod chart;
+pub(crate) mod chart;
 mod figures;
-mod machine;
+pub(crate) mod machine;
 mod report;
-mod systems;
+pub(crate) mod systems;
 mod targets;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use figures::{Run, Summary};
 use machine::Machine;
+pub(crate) use report::figure;
 use systems::{Size, System};
 
 /// Everything a report is made of.
@@ -90,10 +91,7 @@ impl Options {
 }
 
 fn measure(options: &Options) -> Result<(), String> {
-    // Paths are relative to the workspace, wherever in it one is.
-    if let Some(ours) = std::env::var_os("CARGO_MANIFEST_DIR") {
-        std::env::set_current_dir(Path::new(&ours).join("..")).map_err(|why| format!("no workspace: {why}"))?;
-    }
+    systems::enter_workspace()?;
     let systems = options.systems()?;
     let size = if options.quick { Size::quick() } else { Size::full() };
     systems::prepare(&systems)?;
@@ -131,7 +129,7 @@ fn write(options: &Options, session: &Session) -> Result<(), String> {
             .map_err(|why| format!("cannot write {}: {why}", path.display()))
     };
     let summaries = session.summaries();
-    put("svg", chart::draw(&summaries))?;
+    put("svg", chart::draw(&chart::of_scenarios(&summaries)))?;
     put("md", report::markdown(session, &summaries))?;
     put("json", report::json(session, &summaries))
 }

@@ -70,12 +70,23 @@ pub(crate) fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from)
 }
 
-fn program() -> PathBuf {
+/// Our own scenarios.
+pub(crate) fn program() -> PathBuf {
     target().join("release/ff-bench")
 }
 
-/// Builds and installs everything first: compiling beside a measurement would spoil it.
-pub(crate) fn prepare(systems: &[System]) -> Result<(), String> {
+/// Paths are relative to the workspace, wherever in it one is.
+pub(crate) fn enter_workspace() -> Result<(), String> {
+    match std::env::var_os("CARGO_MANIFEST_DIR") {
+        Some(ours) => {
+            std::env::set_current_dir(Path::new(&ours).join("..")).map_err(|why| format!("no workspace: {why}"))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Builds our own scenarios.
+pub(crate) fn build() -> Result<(), String> {
     eprintln!("building our own scenarios");
     let mut build = Command::new("cargo");
     build.args(["build", "--release", "--package", "ff-bench"]);
@@ -89,6 +100,12 @@ pub(crate) fn prepare(systems: &[System]) -> Result<(), String> {
     if !built.is_ok_and(|status| status.success()) {
         return Err("ff-bench does not build".into());
     }
+    Ok(())
+}
+
+/// Builds and installs everything first: compiling beside a measurement would spoil it.
+pub(crate) fn prepare(systems: &[System]) -> Result<(), String> {
+    build()?;
     for system in systems.iter().filter(|system| matches!(system.kind, Kind::Peer)) {
         eprintln!("preparing {}", system.name);
         let mut script = peer(system.name);
@@ -187,7 +204,8 @@ impl Ours {
         }
         let mut bench = Command::new(program());
         bench.args([self.scenario, "--store", store, "--sync", sync, "--via", via, "--json"]);
-        bench.args(["--tasks", &size.tasks.to_string()]);
+        // Rounds are made here, in turn with the others.
+        bench.args(["--tasks", &size.tasks.to_string(), "--repetitions", "1"]);
         eprintln!("{system} on {store}: {}", self.scenario);
         let (store, durability) = match store {
             "valkey" => ("Valkey", "none, persistence off"),
@@ -219,7 +237,7 @@ impl Ours {
 }
 
 /// Runs a program for at most so long and gives the JSON lines it printed, with one that says so if it failed.
-fn run(seconds: u32, command: Command) -> Vec<Value> {
+pub(crate) fn run(seconds: u32, command: Command) -> Vec<Value> {
     let mut bounded = Command::new("timeout");
     // In the foreground: an interrupt from the keyboard has to reach the scripts, which then stop their servers.
     bounded

@@ -1,6 +1,7 @@
 //! The commands, one file each.
 
 pub(crate) mod approve;
+pub(crate) mod bench;
 pub(crate) mod budget;
 pub(crate) mod call;
 pub(crate) mod cancel;
@@ -38,6 +39,7 @@ pub(crate) fn run(command: Command) -> ExitCode {
         Command::Task(arguments) => crate::task::run(arguments),
         Command::Dev(arguments) => crate::dev::run(arguments),
         Command::Completions(arguments) => completions::run(arguments),
+        Command::Bench(arguments) => bench::run(*arguments),
         Command::ExitCodes(_) => exit_codes::run(),
         Command::Submit(it) => connected(*it, submit::run),
         Command::Ls(it) => connected(*it, ls::run),

@@ -2,6 +2,7 @@
 
 mod administration;
 mod approvals;
+mod bench;
 mod embedded;
 mod executions;
 mod flows;

@@ -7,14 +7,16 @@ use ff_core::op::create_flow::{GraphEdge, NodeRequest, Outcome};
 use ff_core::op::{self, Claim, CreateFlow, GetFlow};
 use ff_core::{ExecutionId, FlowId, PublicState, index, limits};
 use flowfabric::Client;
-use serde_json::json;
 use tokio::sync::broadcast;
 use tokio::task::JoinSet;
 
-use crate::Result;
-use crate::engine::{Arguments, claim_args, complete, drain, milliseconds, per_second, submission};
+use super::throughput::WORKERS;
+use crate::error::Result;
+use crate::figures::Figures;
 use crate::latency::Latencies;
+use crate::run::Run;
 use crate::subject::Subject;
+use crate::work::{claim_args, complete, drain, milliseconds, per_second, submission};
 
 /// Links of a chain.
 const LINKS: usize = 10;
@@ -78,11 +80,12 @@ async fn run_chain(client: &Client, mut done: broadcast::Receiver<ExecutionId>) 
 }
 
 /// A chain of ten: one at a time, then a hundred at once.
-pub(crate) async fn chain(arguments: &Arguments) -> Result<()> {
-    let subject = arguments.start().await?;
+pub(crate) async fn chain(run: &Run<'_>) -> Result<()> {
+    let subject = run.start().await?;
     let client = subject.client.clone();
-    let (working, done) = work(&client, arguments.workers);
-    eprintln!("{CHAINS} chains one after another, then at once");
+    let workers = run.arguments.workers_or(WORKERS);
+    let (working, done) = work(&client, workers);
+    run.progress(&format!("{CHAINS} chains one after another, then at once"));
     let mut alone = Latencies::default();
     for _ in 0..CHAINS {
         alone.record(run_chain(&client, done.subscribe()).await?);
@@ -98,30 +101,29 @@ pub(crate) async fn chain(arguments: &Arguments) -> Result<()> {
         together.record(took??);
     }
     let took = began.elapsed();
-    arguments.print(
-        "chain",
-        json!({ "links": LINKS, "workers": arguments.workers,
-            "p50_ms": alone.percentile_ms(50), "p95_ms": alone.percentile_ms(95), "p99_ms": alone.percentile_ms(99),
-            "at_once": CHAINS, "flows_per_s": per_second(CHAINS, took), "at_once_p99_ms": together.percentile_ms(99) }),
-    );
+    run.report(
+        Figures::new()
+            .with("links", LINKS)
+            .with("workers", workers)
+            .with("at_once", CHAINS)
+            .latency(&mut alone)
+            .measured("flows_per_s", per_second(CHAINS, took))
+            .measured("at_once_p99_ms", together.percentile_ms(99)),
+    )?;
     drop(working);
     subject.close().await
 }
 
 /// One of many is enough: from its success until the last of the others is cancelled.
-pub(crate) async fn quorum_cancel(arguments: &Arguments) -> Result<()> {
-    let subject = arguments.start().await?;
+pub(crate) async fn quorum_cancel(run: &Run<'_>) -> Result<()> {
+    let subject = run.start().await?;
     for siblings in SIBLINGS {
         let mut latencies = Latencies::default();
         for round in 0..ROUNDS {
-            eprint!("\r{siblings} siblings, round {round} of {ROUNDS} ");
+            run.progress(&format!("{siblings} siblings, round {round} of {ROUNDS}"));
             latencies.record(cancel_siblings(&subject, siblings).await?);
         }
-        eprintln!();
-        arguments.print(
-            "quorum-cancel",
-            json!({ "siblings": siblings, "p50_ms": latencies.percentile_ms(50), "p99_ms": latencies.percentile_ms(99) }),
-        );
+        run.report(Figures::new().with("siblings", siblings).latency(&mut latencies))?;
     }
     subject.close().await
 }
@@ -152,11 +154,11 @@ async fn cancel_siblings(subject: &Subject, siblings: usize) -> Result<Duration>
 }
 
 /// A flow of one, then many, then one: from its creation to its end.
-pub(crate) async fn fan(arguments: &Arguments) -> Result<()> {
-    let subject = arguments.start().await?;
+pub(crate) async fn fan(run: &Run<'_>) -> Result<()> {
+    let subject = run.start().await?;
     let client = subject.client.clone();
     // The largest graph that one call may carry has room for this many between the first and the last.
-    let width = arguments.tasks.min(limits::GRAPH_NODES_MAX - 2);
+    let width = run.arguments.tasks.min(limits::GRAPH_NODES_MAX - 2);
     let middle = || (0..width).map(|number| format!("middle-{number}"));
     let nodes = ["first".to_owned(), "last".to_owned()].into_iter().chain(middle()).map(node).collect();
     let edges = middle().flat_map(|name| [edge("first".into(), name.clone()), edge(name, "last".into())]).collect();
@@ -165,14 +167,20 @@ pub(crate) async fn fan(arguments: &Arguments) -> Result<()> {
     let began = Instant::now();
     let (flow_id, _) = create(&client, nodes, edges).await?;
     let (created, create_commits) = (began.elapsed(), commits() - before);
-    drain(&client, width + 2, arguments.workers).await?;
+    let workers = run.arguments.workers_or(WORKERS);
+    drain(&client, width + 2, workers).await?;
     let total = began.elapsed();
     let ended = client.call::<GetFlow>(op::get_flow::Args { flow_id }).await?.state;
-    arguments.print(
-        "fan",
-        json!({ "width": width, "workers": arguments.workers, "create_ms": milliseconds(created),
-            "create_commits": create_commits, "total_ms": milliseconds(total), "commits": commits() - before,
-            "members_per_s": per_second(width + 2, total), "flow": ended }),
-    );
+    run.report(
+        Figures::new()
+            .with("width", width)
+            .with("workers", workers)
+            .with("flow", ended.as_str())
+            .measured("create_ms", milliseconds(created))
+            .measured("create_commits", create_commits as f64)
+            .measured("total_ms", milliseconds(total))
+            .measured("commits", (commits() - before) as f64)
+            .measured("members_per_s", per_second(width + 2, total)),
+    )?;
     subject.close().await
 }

@@ -1,19 +1,20 @@
 //! Commits per second: one committer pays for every commit alone, many share what can be shared.
 
-use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use ff_core::deployment::Deployment;
 use ff_core::{CommandId, Key, Partition, PublicState, index};
 use ff_store::{Append, Batch, EntryChange, Fence, Guard, Outcome, Put, Store};
-use serde::Serialize;
 use uuid::Uuid;
 
-use crate::Result;
+use crate::error::{Error, Result};
+use crate::figures::Figures;
 use crate::latency::Latencies;
-use crate::open::{Kind, open};
+use crate::open::Choice;
+use crate::run::Run;
 
 /// How many commit at a time.
 const COMMITTERS: [usize; 2] = [1, 64];
@@ -26,36 +27,6 @@ const DOCUMENT_BYTES: usize = 300;
 /// About the size of an event.
 const EVENT_BYTES: usize = 60;
 
-/// Arguments of the scenario.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
-    /// The store to measure
-    #[arg(long, value_enum)]
-    store: Kind,
-    /// Its address; without one SQLite makes a temporary file, and Postgres a cluster where temporary files go
-    #[arg(long)]
-    url: Option<String>,
-    /// One JSON object a line instead of a table
-    #[arg(long)]
-    json: bool,
-    /// Seconds for each figure
-    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=3600))]
-    seconds: u32,
-}
-
-/// One figure.
-#[derive(Debug, Serialize)]
-struct Row {
-    store: &'static str,
-    sync: &'static str,
-    committers: usize,
-    commits_per_s: f64,
-    p50_ms: f64,
-    p99_ms: f64,
-    /// Microseconds of each commit inside of the database, where it tells.
-    server_us: Option<f64>,
-}
-
 /// What was measured so far for a number of committers.
 #[derive(Debug, Default)]
 struct Sample {
@@ -65,24 +36,23 @@ struct Sample {
     server: Option<(u64, u64)>,
 }
 
-/// Measures a store with each of its settings and prints the figures.
-pub(crate) async fn run(arguments: &Arguments) -> Result<()> {
-    if !arguments.json {
-        println!(
-            "{:<10} {:<10} {:>10} {:>12} {:>9} {:>9} {:>10}",
-            "store", "sync", "committers", "commits/s", "p50 ms", "p99 ms", "server us"
-        );
-    }
-    for &sync in arguments.store.syncs() {
-        let opened = open(arguments.store, sync, arguments.url.as_deref()).await?;
-        let turn = Duration::from_secs(arguments.seconds.into()) / TURNS;
+/// Measures a store with each of its settings.
+pub(crate) async fn store(run: &Run<'_>) -> Result<()> {
+    let kind = run.store.kind();
+    let syncs: Vec<Option<&str>> = match (&run.store, run.arguments.sync.as_deref()) {
+        (Choice::New(kind), None) => kind.syncs().iter().copied().map(Some).collect(),
+        // An address says itself what an acknowledgement means.
+        (_, given) => vec![given],
+    };
+    for sync in syncs {
+        let opened = run.open(sync).await?;
+        check_empty(&*opened.store).await?;
+        let turn = Duration::from_secs(run.arguments.seconds_or(6).into()) / TURNS;
         let mut samples = [Sample::default(), Sample::default()];
         for number in 1..=TURNS {
             for (committers, sample) in COMMITTERS.into_iter().zip(&mut samples) {
-                progress(&format!(
-                    "{} {sync}: {committers} committers, turn {number}/{TURNS}",
-                    arguments.store.as_str()
-                ));
+                let name = sync.unwrap_or_default();
+                run.progress(&format!("{} {name}: {committers} committers, turn {number}/{TURNS}", kind.as_str()));
                 let before = opened.server_cost().await?;
                 measure(&opened.store, committers, turn, sample).await?;
                 if let Some(after) = opened.server_cost().await? {
@@ -94,21 +64,27 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<()> {
             }
         }
         opened.store.close().await;
-        progress("");
         for (committers, mut sample) in COMMITTERS.into_iter().zip(samples) {
-            let per_second =
-                |count: usize| u32::try_from(count).map_or(f64::INFINITY, f64::from) / sample.elapsed.as_secs_f64();
-            let row = Row {
-                store: arguments.store.as_str(),
-                sync,
-                committers,
-                commits_per_s: rounded(per_second(sample.latencies.count())),
-                p50_ms: rounded(sample.latencies.percentile_ms(50)),
-                p99_ms: rounded(sample.latencies.percentile_ms(99)),
-                server_us: sample.server.and_then(|(calls, microseconds)| mean(microseconds, calls)).map(rounded),
-            };
-            print(&row, arguments.json)?;
+            let rate = sample.latencies.count() as f64 / sample.elapsed.as_secs_f64();
+            let server = sample.server.filter(|(calls, _)| *calls > 0);
+            run.report(
+                Figures::new()
+                    .with("sync", sync)
+                    .with("committers", committers)
+                    .measured("commits_per_s", rate)
+                    .latency(&mut sample.latencies)
+                    .known("server_us", server.map(|(calls, microseconds)| microseconds as f64 / calls as f64)),
+            )?;
         }
+    }
+    Ok(())
+}
+
+/// What is written here is no work of any engine: a store with a deployment on it must not get it.
+async fn check_empty(store: &dyn Store) -> Result<()> {
+    let found = store.documents(Partition::SYSTEM, vec![Deployment::key_of()]).await?;
+    if found.iter().any(Option::is_some) {
+        return Err(Error::Usage("a deployment lives on this store; this scenario needs an empty one".into()));
     }
     Ok(())
 }
@@ -176,33 +152,4 @@ fn creation() -> Batch {
         }],
         ..Batch::new(CommandId(id))
     }
-}
-
-fn mean(sum: u64, count: u64) -> Option<f64> {
-    let (sum, count) = (u32::try_from(sum).ok()?, u32::try_from(count).ok()?);
-    (count > 0).then(|| f64::from(sum) / f64::from(count))
-}
-
-fn rounded(value: f64) -> f64 {
-    (value * 1000.0).round() / 1000.0
-}
-
-fn print(row: &Row, json: bool) -> Result<()> {
-    if json {
-        println!("{}", serde_json::to_string(row)?);
-    } else {
-        let Row { store, sync, committers, commits_per_s, p50_ms, p99_ms, server_us } = row;
-        let server_us = server_us.map_or_else(|| "-".to_owned(), |us| format!("{us:.1}"));
-        println!(
-            "{store:<10} {sync:<10} {committers:>10} {commits_per_s:>12.0} {p50_ms:>9.2} {p99_ms:>9.2} {server_us:>10}"
-        );
-    }
-    Ok(())
-}
-
-/// One line that is written over; an empty text clears it.
-fn progress(text: &str) {
-    let mut errors = std::io::stderr();
-    // Nobody misses a line of progress that could not be written.
-    let _ = write!(errors, "\r\x1b[K{text}").and_then(|()| errors.flush());
 }

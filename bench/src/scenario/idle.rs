@@ -4,21 +4,25 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ff_core::op::Claim;
-use serde_json::json;
 
-use crate::Result;
-use crate::engine::{Arguments, claim_args, processor_time};
+use super::throughput::WORKERS;
+use crate::error::Result;
+use crate::figures::Figures;
+use crate::machine::processor_time;
 use crate::open::Kind;
 use crate::postgres::Database;
+use crate::run::Run;
+use crate::work::claim_args;
 
 /// Idle workers, no work: what the store is asked all the same.
-pub(crate) async fn run(arguments: &Arguments) -> Result<()> {
-    let mut servers = vec![arguments.start().await?];
-    for _ in 1..arguments.servers {
-        servers.push(arguments.join(&servers[0].opened).await?);
+pub(crate) async fn idle(run: &Run<'_>) -> Result<()> {
+    let (workers, seconds) = (run.arguments.workers_or(WORKERS), run.arguments.seconds_or(60));
+    let mut servers = vec![run.start().await?];
+    for _ in 1..run.arguments.servers {
+        servers.push(run.join(&servers[0].opened).await?);
     }
     let mut waiting = tokio::task::JoinSet::new();
-    for worker in 0..arguments.workers {
+    for worker in 0..workers {
         let client = servers[worker % servers.len()].client.clone();
         waiting.spawn(async move {
             loop {
@@ -29,7 +33,7 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<()> {
         });
     }
     let counted = match &servers[0].opened.url {
-        Some(url) if arguments.store == Kind::Postgres => Some(Database::connect(url).await?),
+        Some(url) if servers[0].opened.kind == Kind::Postgres => Some(Database::connect(url).await?),
         _ => None,
     };
     tokio::time::sleep(Duration::from_secs(2)).await;
@@ -41,27 +45,27 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<()> {
     };
     let (before, commands_before, processor_before) = (count(), servers[0].opened.commands().await?, processor_time());
     let transactions_before = transactions(counted.as_ref()).await?;
-    for second in 0..arguments.seconds {
-        eprint!("\ridle for {second} of {} s ", arguments.seconds);
+    for second in 0..seconds {
+        run.progress(&format!("idle for {second} of {seconds} s"));
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
-    eprintln!();
     let after = count();
     let transactions_after = transactions(counted.as_ref()).await?;
-    let rate = |count: u64| (count as f64 / arguments.seconds as f64 * 100.0).round() / 100.0;
-    let mut figures = json!({ "servers": servers.len(), "workers": arguments.workers, "seconds": arguments.seconds,
-        "partitions": servers[0].engine.partitions().all().count(), "reads_per_s": rate(after.0 - before.0), "commits": after.1 - before.1 });
-    if let (Some(before), Some(after)) = (transactions_before, transactions_after) {
-        figures["database_transactions_per_s"] = json!(rate(after - before));
-    }
-    if let (Some(before), Some(after)) = (commands_before, servers[0].opened.commands().await?) {
-        figures["commands_per_s"] = json!(rate(after - before));
-    }
-    if let (Some(before), Some(after)) = (processor_before, processor_time()) {
-        let spent = u64::try_from(after.saturating_sub(before).as_micros()).unwrap_or(u64::MAX);
-        figures["own_us_per_s"] = json!(rate(spent));
-    }
-    arguments.print("idle", figures);
+    let rate = |count: u64| count as f64 / f64::from(seconds);
+    let difference = |after: Option<u64>, before: Option<u64>| Some(rate(after? - before?));
+    let spent = processor_before.zip(processor_time()).map(|(before, after)| after.saturating_sub(before));
+    run.report(
+        Figures::new()
+            .with("servers", servers.len())
+            .with("workers", workers)
+            .with("seconds", seconds)
+            .with("partitions", servers[0].engine.partitions().all().count())
+            .measured("reads_per_s", rate(after.0 - before.0))
+            .measured("commits", (after.1 - before.1) as f64)
+            .known("database_transactions_per_s", difference(transactions_after, transactions_before))
+            .known("commands_per_s", difference(servers[0].opened.commands().await?, commands_before))
+            .known("own_us_per_s", spent.map(|spent| spent.as_secs_f64() * 1e6 / f64::from(seconds))),
+    )?;
     waiting.abort_all();
     for server in servers {
         server.close().await?;

@@ -1,0 +1,171 @@
+//! What a benchmark takes.
+
+use clap::{Args, ValueEnum};
+use ff_core::PartitionConfig;
+
+use crate::subject::Via;
+
+/// What is measured, on what, and how much of it.
+#[derive(Debug, Clone, Args)]
+#[group(skip)]
+pub struct Arguments {
+    /// What to measure
+    #[arg(value_enum)]
+    pub scenario: Scenario,
+    /// A kind of store (sqlite, valkey, postgres, memory), which is made anew, or the address of one
+    #[arg(long, value_name = "STORE", default_value = "sqlite")]
+    // Read later: a complaint about an argument would repeat it, with the password that may be in it.
+    pub store: String,
+    /// What an acknowledgement means: full or normal; async, everysec or replicated [default: the store's first]
+    #[arg(long)]
+    pub sync: Option<String>,
+    /// The way to the engine
+    #[arg(long, value_enum, default_value = "process")]
+    pub via: Via,
+    /// How often; the median and the spread are told [default: 3, or 1 where one takes long]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub repetitions: Option<usize>,
+    /// How many tasks; frames or leases where the scenario is about those
+    #[arg(long, value_name = "N", default_value = "10000", value_parser = positive)]
+    pub tasks: usize,
+    /// How many workers; `growth` takes several numbers [default: the scenario's]
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = positive)]
+    pub workers: Vec<usize>,
+    /// How many submitters at once
+    #[arg(long, value_name = "N", default_value = "64", value_parser = positive)]
+    pub submitters: usize,
+    /// For how long, where the scenario has a duration [default: 60, or 6 for `store`]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    pub seconds: Option<u32>,
+    /// Flow partitions of a new store, with an eighth as many for budgets and for quotas; `growth` takes several numbers
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub partitions: Vec<u32>,
+    /// How many are queued, for `growth`: several numbers
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1000,100000,1000000", value_parser = positive)]
+    pub queued: Vec<usize>,
+    /// How many look at one stream, for `stream`
+    #[arg(long, value_name = "N", default_value = "1000", value_parser = positive)]
+    pub viewers: usize,
+    /// How many servers on one store, for `idle`
+    #[arg(long, value_name = "N", default_value = "1", value_parser = positive)]
+    pub servers: usize,
+    /// How large the input of each task is, for `footprint`
+    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    pub input_bytes: usize,
+    /// One JSON object a line instead of text
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn positive(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|number| *number > 0).ok_or_else(|| "not a number from 1".into())
+}
+
+impl Arguments {
+    /// The number of workers, or the scenario's own.
+    pub(crate) fn workers_or(&self, default: usize) -> usize {
+        self.workers.first().copied().unwrap_or(default)
+    }
+
+    /// The duration in seconds, or the scenario's own.
+    pub(crate) fn seconds_or(&self, default: u32) -> u32 {
+        self.seconds.unwrap_or(default)
+    }
+
+    /// How often the scenario is run.
+    pub(crate) fn repetitions(&self) -> usize {
+        self.repetitions.unwrap_or(self.scenario.repetitions())
+    }
+}
+
+/// So many flow partitions, with fewer for the rest.
+pub(crate) fn partitions(flow: u32) -> PartitionConfig {
+    let others = (flow / 8).max(1);
+    PartitionConfig { flow, budget: others, quota: others }
+}
+
+/// What is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Scenario {
+    /// Empty tasks a second through the engine: submit, claim, complete; and submitted in batches
+    Throughput,
+    /// From submit to the task in the hand of an idle worker
+    Wake,
+    /// From a signal to the suspended task back in hand, at 1 and at 64 at a time
+    SuspendResume,
+    /// How long tasks wait while they come steadily, at 20, 50 and 80 % of the rate of `throughput`
+    Steady,
+    /// Chains of ten: one at a time, and a hundred at once
+    Chain,
+    /// A flow of one, then many (`--tasks`, as far as one graph may be large), then one
+    Fan,
+    /// Workers with ten sets of capabilities, behind a task that nobody can run
+    Routed,
+    /// One success cancels 9, 99 and 999 others
+    QuorumCancel,
+    /// What idle workers cost the store
+    Idle,
+    /// Frames a second to streams, and how soon many viewers of one see them
+    Stream,
+    /// Usage reports a second on one budget, and what admission by a budget and a quota costs
+    Budget,
+    /// Rates with few and many queued, workers and partitions
+    Growth,
+    /// What keeping many (`--tasks`) leases costs
+    Renew,
+    /// How many (`--tasks`) behind a budget that is used up delay the one that may run
+    Blocked,
+    /// Bytes of Valkey's memory for each waiting and each completed execution
+    Footprint,
+    /// Sizes of Postgres tables before and after many (`--tasks`) tasks, and after a vacuum
+    Bloat,
+    /// Commits a second of an empty store, for one committer and for many
+    Store,
+}
+
+impl Scenario {
+    /// As on the command line and in results.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Scenario::Throughput => "throughput",
+            Scenario::Wake => "wake",
+            Scenario::SuspendResume => "suspend-resume",
+            Scenario::Steady => "steady",
+            Scenario::Chain => "chain",
+            Scenario::Fan => "fan",
+            Scenario::Routed => "routed",
+            Scenario::QuorumCancel => "quorum-cancel",
+            Scenario::Idle => "idle",
+            Scenario::Stream => "stream",
+            Scenario::Budget => "budget",
+            Scenario::Growth => "growth",
+            Scenario::Renew => "renew",
+            Scenario::Blocked => "blocked",
+            Scenario::Footprint => "footprint",
+            Scenario::Bloat => "bloat",
+            Scenario::Store => "store",
+        }
+    }
+
+    /// Long ones run once, and `store` takes turns by itself.
+    fn repetitions(self) -> usize {
+        match self {
+            Scenario::Steady | Scenario::Idle | Scenario::Growth | Scenario::Renew => 1,
+            Scenario::Footprint | Scenario::Bloat | Scenario::Store => 1,
+            _ => 3,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_call_a_scenario_as_the_command_line_does() {
+        for scenario in Scenario::value_variants() {
+            let name = scenario.to_possible_value().expect("none is hidden");
+            assert_eq!(scenario.as_str(), name.get_name());
+        }
+    }
+}

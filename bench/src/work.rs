@@ -1,0 +1,148 @@
+//! Steps that scenarios share: submitting, claiming, completing, many at once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use ff_core::op::create_executions::CreateResult;
+use ff_core::op::{self, Claim, Complete, CreateExecution};
+use flowfabric::Client;
+use tokio::task::JoinSet;
+
+use crate::error::Result;
+
+/// An empty task.
+pub(crate) fn submission() -> op::create_execution::Args {
+    op::create_execution::Args { kind: "bench".into(), ..Default::default() }
+}
+
+/// One task for a worker, waited for.
+pub(crate) fn claim_args(worker: usize, wait_ms: i64) -> op::claim::Args {
+    op::claim::Args {
+        instance_id: format!("w-{worker}"),
+        namespace: None,
+        lanes: ["default".to_owned()].into(),
+        capabilities: Default::default(),
+        max_tasks: None,
+        wait_ms: Some(wait_ms),
+        mode: None,
+        lease_ids: Vec::new(),
+        retry: false,
+        lease_ttl_ms: None,
+        grant_ttl_ms: None,
+    }
+}
+
+pub(crate) async fn complete(client: &Client, task: &op::view::Task) -> Result<()> {
+    let args = op::complete::Args {
+        execution_id: task.execution_id,
+        fence: task.fence,
+        result: None,
+        result_base64: None,
+        content_type: None,
+    };
+    client.call::<Complete>(args).await?;
+    Ok(())
+}
+
+/// Submits this many tasks, many at once; each is its own commit.
+pub(crate) async fn submit(client: &Client, tasks: usize, submitters: usize) -> Result<()> {
+    submit_each(client, tasks, submitters, |_| submission()).await
+}
+
+/// Submits tasks by their number, many at once; each is its own commit.
+pub(crate) async fn submit_each(
+    client: &Client,
+    tasks: usize,
+    submitters: usize,
+    task: impl Fn(usize) -> op::create_execution::Args + Clone + Send + 'static,
+) -> Result<()> {
+    let next = Arc::new(AtomicUsize::new(0));
+    let mut submitting = JoinSet::new();
+    for _ in 0..submitters {
+        let (client, next, task) = (client.clone(), next.clone(), task.clone());
+        submitting.spawn(async move {
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                if number >= tasks {
+                    return Ok(());
+                }
+                client.call::<CreateExecution>(task(number)).await?;
+            }
+        });
+    }
+    all(submitting).await
+}
+
+/// Submits this many tasks in calls of so many each, a few calls at once.
+pub(crate) async fn submit_in_batches(client: &Client, tasks: usize, each: usize, callers: usize) -> Result<()> {
+    let left = Arc::new(AtomicUsize::new(tasks));
+    let mut submitting = JoinSet::new();
+    for _ in 0..callers {
+        let (client, left) = (client.clone(), left.clone());
+        submitting.spawn(async move {
+            loop {
+                let before = left
+                    .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| Some(left.saturating_sub(each)))
+                    .unwrap_or(0);
+                if before == 0 {
+                    return Ok(());
+                }
+                let batch = std::iter::repeat_with(submission).take(each.min(before)).collect();
+                for result in client.submit_all(batch).await? {
+                    if let CreateResult::Refused { error } = result {
+                        return Err(error.into());
+                    }
+                }
+            }
+        });
+    }
+    all(submitting).await
+}
+
+/// Claims and completes this many tasks with so many workers, one task at a time each.
+pub(crate) async fn drain(client: &Client, tasks: usize, workers: usize) -> Result<()> {
+    let left = Arc::new(AtomicUsize::new(tasks));
+    let mut draining = JoinSet::new();
+    for worker in 0..workers {
+        let (client, left) = (client.clone(), left.clone());
+        draining.spawn(async move {
+            while take_one(&left) {
+                complete(&client, &claim_one(&client, claim_args(worker, 5_000)).await?).await?;
+            }
+            Ok(())
+        });
+    }
+    all(draining).await
+}
+
+/// Whether there was one left to take.
+pub(crate) fn take_one(left: &AtomicUsize) -> bool {
+    left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
+}
+
+/// Asks until there is a task.
+pub(crate) async fn claim_one(client: &Client, args: op::claim::Args) -> Result<op::view::Task> {
+    loop {
+        if let Some(task) = client.call::<Claim>(args.clone()).await?.tasks.pop() {
+            return Ok(task);
+        }
+    }
+}
+
+/// Waits for all of them; the first that fails ends the others.
+pub(crate) async fn all(mut running: JoinSet<Result<()>>) -> Result<()> {
+    while let Some(ended) = running.join_next().await {
+        ended??;
+    }
+    Ok(())
+}
+
+/// To a whole number: more digits say nothing of a rate.
+pub(crate) fn per_second(count: usize, took: Duration) -> f64 {
+    (count as f64 / took.as_secs_f64()).round()
+}
+
+pub(crate) fn milliseconds(took: Duration) -> f64 {
+    took.as_secs_f64() * 1000.0
+}
