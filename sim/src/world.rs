@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ff_core::op::Operation;
 use ff_core::{ExecutionId, LeaseId, Mint, Partition, Result};
-use ff_engine::{Caller, Engine, Handle};
+use ff_engine::{Caller, Engine, Serves};
 use ff_store::memory::{Contents, MemoryStore};
 use ff_store::{Batch, Outcome};
 use serde_json::Value;
@@ -243,7 +243,7 @@ impl World {
     /// Calls an operation of some server, as one request of a client.
     pub(crate) async fn call<O: Operation>(self: &Arc<Self>, args: &Value) -> Reply<O::Outcome>
     where
-        Engine: Handle<O>,
+        Engine: Serves<O>,
         O::Outcome: 'static,
     {
         let chosen = {
@@ -278,7 +278,7 @@ impl World {
     /// Repeats an operation with one identity until its outcome is known. `None`: it never was.
     pub(crate) async fn insist<O: Operation>(self: &Arc<Self>, args: &Value) -> Option<Result<O::Outcome>>
     where
-        Engine: Handle<O>,
+        Engine: Serves<O>,
         O::Outcome: 'static,
     {
         for attempt in 0..12 {

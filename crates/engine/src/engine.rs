@@ -13,7 +13,7 @@ use ff_store::{Answers, Query, Signal, Store};
 use crate::board::{Board, Listener};
 use crate::cache::Cache;
 use crate::clock::StoreClock;
-use crate::env::{self, Env, Tasks};
+use crate::env::{self, BoxFuture, Env, Tasks};
 use crate::hint::{Item, Message};
 use crate::limits::Limits;
 use crate::locks::Locks;
@@ -23,6 +23,7 @@ use crate::resolver::Resolver;
 use crate::scheduler::Scheduler;
 use crate::secrets::SecretState;
 use crate::servers::Servers;
+use crate::serves::Serves;
 use crate::system::SystemCache;
 use crate::timers::Timers;
 use crate::transaction::{Command, Tx};
@@ -115,7 +116,7 @@ impl Caller {
 }
 
 /// Carries out one operation. Each stands in its own file under `op/`.
-pub trait Handle<O: Operation> {
+pub(crate) trait Handle<O: Operation> {
     /// Does it, on behalf of a caller.
     fn handle(&self, caller: &Caller, args: O::Args) -> impl Future<Output = Result<O::Outcome>> + Send;
 }
@@ -150,6 +151,15 @@ struct Inner {
 impl Engine {
     /// Opens a deployment on a store and starts the services.
     pub async fn start(store: Arc<dyn Store>, env: Arc<dyn Env>, options: Options) -> Result<Self> {
+        Self::starting(store, env, options).await
+    }
+
+    /// Boxed in a function of its own for the reason that [`serves`](crate::serves) gives.
+    fn starting(store: Arc<dyn Store>, env: Arc<dyn Env>, options: Options) -> BoxFuture<'static, Result<Self>> {
+        Box::pin(Self::open(store, env, options))
+    }
+
+    async fn open(store: Arc<dyn Store>, env: Arc<dyn Env>, options: Options) -> Result<Self> {
         if let Some(partitions) = &options.partitions {
             partitions.validate()?;
         }
@@ -213,6 +223,14 @@ impl Engine {
 
     /// Carries out an operation.
     pub async fn call<O: Operation>(&self, caller: &Caller, args: O::Args) -> Result<O::Outcome>
+    where
+        Self: Serves<O>,
+    {
+        self.serve(caller, args).await
+    }
+
+    /// The same, and counts it.
+    pub(crate) async fn carry_out<O: Operation>(&self, caller: &Caller, args: O::Args) -> Result<O::Outcome>
     where
         Self: Handle<O>,
     {

@@ -25,13 +25,15 @@ mod resolver;
 mod scheduler;
 mod secrets;
 mod servers;
+mod serves;
 mod system;
 mod timers;
 mod transaction;
 mod usage;
 
-pub use engine::{Caller, Engine, Handle, Options};
+pub use engine::{Caller, Engine, Options};
 pub use follow::{Seen, Sight};
 pub use limits::Limits;
 pub use metrics::{BUCKETS_US, Family, FamilyKind, Histogram, Metrics, Sample, SampleValue};
 pub use reconcile::Reconciled;
+pub use serves::Serves;

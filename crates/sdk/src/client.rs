@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ff_core::op::get_deployment::{self, Outcome as Deployment};
 use ff_core::op::{GetDeployment, Operation};
 use ff_core::{Code, Error, ExecutionId, PartitionConfig};
-use ff_engine::{Engine, Handle};
+use ff_engine::env::BoxFuture;
+use ff_engine::{Engine, Serves};
 use serde_json::Value;
 
 use crate::connect::ClientBuilder;
@@ -99,7 +100,7 @@ impl Client {
     /// ```
     pub async fn call<O: Operation>(&self, mut args: O::Args) -> Result<O::Outcome>
     where
-        Engine: Handle<O>,
+        Engine: Serves<O>,
     {
         if let Some(namespace) = &self.namespace {
             namespace::fill_in(&mut args, namespace);
@@ -118,6 +119,11 @@ impl Client {
 
     /// Calls an operation by its name, with arguments and answer in JSON.
     pub async fn call_json(&self, operation: &str, args: Value) -> Result<Value> {
+        self.dispatch(operation, args).await
+    }
+
+    /// Made here, so that the calls of all operations are compiled here and not in programs that name one.
+    fn dispatch<'a>(&'a self, operation: &'a str, args: Value) -> BoxFuture<'a, Result<Value>> {
         macro_rules! dispatch {
             ($($module:ident $name:ident;)*) => {
                 match operation {
@@ -131,7 +137,7 @@ impl Client {
                 }
             };
         }
-        Box::pin(async { ff_core::operations!(dispatch) }).await
+        Box::pin(async move { ff_core::operations!(dispatch) })
     }
 
     /// Submits an execution of some kind: `client.submit("render").input(&request).send().await?`.

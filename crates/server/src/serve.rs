@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ff_core::{Error, Result};
 use ff_engine::Engine;
-use ff_engine::env::TokioEnv;
+use ff_engine::env::{BoxFuture, TokioEnv};
 use ff_store::Store;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -82,10 +82,10 @@ impl Server {
                 Some(_ended) = connections.join_next() => {}
                 (accepted, place) = accepted => match accepted {
                     Ok((stream, _peer)) => {
-                        let app = app.clone();
+                        let serving = connection(app.clone(), stream);
                         connections.spawn(async move {
                             let _place = place;
-                            connection(app, stream).await;
+                            serving.await;
                         });
                     }
                     Err(error) => {
@@ -143,8 +143,13 @@ impl std::fmt::Debug for Server {
     }
 }
 
-/// Serves one connection until it ends, or until the server stops and the present answer is given.
-async fn connection(app: Arc<App>, stream: TcpStream) {
+/// Serves one connection until it ends, or until the server stops and the present answer is given. Boxed, because
+/// [`Server::run`] is compiled by its callers, and this should not be.
+fn connection(app: Arc<App>, stream: TcpStream) -> BoxFuture<'static, ()> {
+    Box::pin(serve(app, stream))
+}
+
+async fn serve(app: Arc<App>, stream: TcpStream) {
     // Answers are small and written at once; waiting for more would only delay them.
     let _ = stream.set_nodelay(true);
     let io = TokioIo::new(Patience::new(stream, app.config.write_timeout));

@@ -116,6 +116,12 @@ pub trait Operation: Send + Sync + 'static {
     /// The answer.
     type Outcome: Serialize + DeserializeOwned + JsonSchema + Clone + std::fmt::Debug + Send + Sync + 'static;
 
+    /// The call as an HTTP request.
+    fn write(args: &Self::Args) -> Result<wire::WireRequest>;
+
+    /// Reads the JSON of an answer.
+    fn read(answer: &[u8]) -> serde_json::Result<Self::Outcome>;
+
     /// Refuses arguments that are wrong whatever the state of the system.
     fn validate(_args: &Self::Args) -> Result<()> {
         Ok(())
@@ -215,6 +221,15 @@ macro_rules! operation {
             $( $crate::op::operation!(@ $special $(($value))?); )*
             type Args = Args;
             type Outcome = Outcome;
+
+            // Here and not as defaults of the trait, so that they are compiled once and not by every caller.
+            fn write(args: &Args) -> $crate::error::Result<$crate::op::wire::WireRequest> {
+                $crate::op::wire::write(&$crate::op::OperationInfo::of::<Self>(), args)
+            }
+
+            fn read(answer: &[u8]) -> ::serde_json::Result<Outcome> {
+                ::serde_json::from_slice(answer)
+            }
         }
     };
     (@ administrative) => { const ADMINISTRATIVE: bool = true; };

@@ -10,7 +10,7 @@ use ff_core::op::{
     WaitExecution,
 };
 use ff_core::{Code, limits};
-use ff_engine::{Engine, Handle};
+use ff_engine::{Engine, Serves};
 use serde_json::{Value, json};
 
 /// A JSON string whose text, quotes and all, has this many bytes.
@@ -26,7 +26,7 @@ fn merged(mut args: Value, more: Value) -> Value {
 /// Each of the arguments is refused with this code, and nothing changes.
 async fn refuses<O: Operation>(h: &Harness, code: Code, wrong: impl IntoIterator<Item = Value>)
 where
-    Engine: Handle<O>,
+    Engine: Serves<O>,
 {
     let before = h.documents();
     for args in wrong {

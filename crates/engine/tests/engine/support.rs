@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use ff_core::op::Operation;
 use ff_core::{Code, ExecutionId, PublicState, Result, documents};
 use ff_engine::env::TokioEnv;
-use ff_engine::{Caller, Engine, Handle, Options};
+use ff_engine::{Caller, Engine, Options, Serves};
 use ff_store::memory::{Call, Faults, MemoryStore, Plan};
 use serde_json::{Value, json};
 
@@ -84,7 +84,7 @@ impl Harness {
     /// Calls an operation with arguments as a client would write them.
     pub(crate) async fn call<O: Operation>(&self, args: Value) -> Result<O::Outcome>
     where
-        Engine: Handle<O>,
+        Engine: Serves<O>,
     {
         let args = serde_json::from_str(&args.to_string()).expect("the arguments are readable");
         self.engine.call::<O>(&self.caller, args).await
@@ -93,7 +93,7 @@ impl Harness {
     /// Calls an operation that must succeed.
     pub(crate) async fn must<O: Operation>(&self, args: Value) -> O::Outcome
     where
-        Engine: Handle<O>,
+        Engine: Serves<O>,
     {
         match self.call::<O>(args.clone()).await {
             Ok(outcome) => outcome,
@@ -104,7 +104,7 @@ impl Harness {
     /// Calls an operation that must be refused.
     pub(crate) async fn refused<O: Operation>(&self, args: Value) -> Code
     where
-        Engine: Handle<O>,
+        Engine: Serves<O>,
     {
         match self.call::<O>(args.clone()).await {
             Ok(outcome) => panic!("{} {args} succeeded: {outcome:?}", O::NAME),

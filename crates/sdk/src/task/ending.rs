@@ -10,7 +10,7 @@ use ff_core::op::{
     wait_children,
 };
 use ff_core::{Blob, JsonText};
-use ff_engine::{Engine, Handle};
+use ff_engine::{Engine, Serves};
 use serde::Serialize;
 
 use super::ClaimedTask;
@@ -91,7 +91,7 @@ impl ClaimedTask {
     /// Takes note of an ending, so that the drop of the task is no surprise.
     pub(super) async fn end<O: Operation>(&self, args: O::Args) -> Result<O::Outcome>
     where
-        Engine: Handle<O>,
+        Engine: Serves<O>,
     {
         let ended = self.core.call::<O>(args).await;
         self.ended.store(ended.is_ok(), Ordering::Relaxed);

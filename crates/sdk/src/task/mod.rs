@@ -288,7 +288,7 @@ impl Core {
     /// A call under the lease. A refusal that says the lease is lost makes the token fire.
     pub(crate) async fn call<O: ff_core::op::Operation>(&self, args: O::Args) -> Result<O::Outcome>
     where
-        ff_engine::Engine: ff_engine::Handle<O>,
+        ff_engine::Engine: ff_engine::Serves<O>,
     {
         let answer = self.shared.client.call::<O>(args).await;
         if let Err(error) = &answer

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use ff_core::op::wire::{self, WireRequest};
-use ff_core::op::{Claim, Operation, OperationInfo};
+use ff_core::op::wire::WireRequest;
+use ff_core::op::{Claim, Operation};
 use ff_core::stream::FrameId;
 use ff_core::{Error, ExecutionId};
-use ff_engine::{Engine, Handle};
+use ff_engine::{Engine, Serves};
 use http_body_util::{BodyExt, Full};
 use hyper::header::{self, HeaderValue};
 use hyper::{Method, Request, StatusCode, Uri};
@@ -55,6 +55,19 @@ impl Http {
         request
     }
 
+    /// Sends a call; gives the JSON of its answer.
+    async fn answer(&self, operation: &str, call: WireRequest) -> Result<Bytes, Failure> {
+        let (status, body) = self.exchange(call).await?;
+        match status {
+            StatusCode::OK => Ok(body),
+            // The one answer without a body: a claim that found nothing.
+            StatusCode::NO_CONTENT if operation == Claim::NAME => {
+                Ok(Bytes::from_static(br#"{"tasks":[],"grants":[]}"#))
+            }
+            status => Err(refusal(status, &body)),
+        }
+    }
+
     /// Sends a call and reads its whole answer.
     async fn exchange(&self, call: WireRequest) -> Result<(StatusCode, Bytes), Failure> {
         let method = Method::from_bytes(call.method.as_str().as_bytes()).map_err(unsendable)?;
@@ -82,16 +95,10 @@ impl Http {
 impl Transport for Http {
     async fn call<O: Operation>(&self, args: O::Args) -> Result<O::Outcome, Failure>
     where
-        Engine: Handle<O>,
+        Engine: Serves<O>,
     {
-        let call = wire::write(&OperationInfo::of::<O>(), &args).map_err(Failure::Refused)?;
-        let (status, body) = self.exchange(call).await?;
-        match status {
-            StatusCode::OK => read(&body),
-            // The one answer without a body: a claim that found nothing.
-            StatusCode::NO_CONTENT if O::NAME == Claim::NAME => read(br#"{"tasks":[],"grants":[]}"#),
-            status => Err(refusal(status, &body)),
-        }
+        let body = self.answer(O::NAME, O::write(&args).map_err(Failure::Refused)?).await?;
+        O::read(&body).map_err(|error| Failure::Unreadable(error.to_string()))
     }
 
     async fn follow(&self, id: ExecutionId, after: FrameId) -> Result<Follower, Failure> {
@@ -121,10 +128,6 @@ fn bearer(token: &str) -> Result<HeaderValue, SdkError> {
         .map_err(|_| SdkError::config("connect", "token", "holds characters that no token has"))?;
     value.set_sensitive(true);
     Ok(value)
-}
-
-fn read<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T, Failure> {
-    serde_json::from_slice(body).map_err(|error| Failure::Unreadable(error.to_string()))
 }
 
 /// What a status that is no success means. Something in between may answer, too, in words of its own.

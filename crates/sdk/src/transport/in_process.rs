@@ -3,7 +3,7 @@
 use ff_core::op::Operation;
 use ff_core::stream::FrameId;
 use ff_core::{Code, Error, ExecutionId, limits};
-use ff_engine::{Caller, Engine, Handle, Seen, Sight};
+use ff_engine::{Caller, Engine, Seen, Serves, Sight};
 
 use super::{Failure, Follower, Transport};
 use crate::tail::StreamEvent;
@@ -51,7 +51,7 @@ impl Drop for InProcess {
 impl Transport for InProcess {
     async fn call<O: Operation>(&self, args: O::Args) -> Result<O::Outcome, Failure>
     where
-        Engine: Handle<O>,
+        Engine: Serves<O>,
     {
         self.engine.call::<O>(&self.caller, args).await.map_err(refused)
     }

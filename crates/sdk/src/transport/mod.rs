@@ -8,7 +8,7 @@ mod sse;
 use ff_core::op::Operation;
 use ff_core::stream::FrameId;
 use ff_core::{Error, ExecutionId};
-use ff_engine::{Engine, Handle};
+use ff_engine::{Engine, Serves};
 
 pub(crate) use http::Http;
 pub(crate) use in_process::InProcess;
@@ -54,7 +54,7 @@ pub(crate) trait Transport {
     /// Calls an operation.
     fn call<O: Operation>(&self, args: O::Args) -> impl Future<Output = Result<O::Outcome, Failure>> + Send
     where
-        Engine: Handle<O>;
+        Engine: Serves<O>;
 
     /// Opens the stream of an execution after a frame.
     fn follow(&self, id: ExecutionId, after: FrameId) -> impl Future<Output = Result<Follower, Failure>> + Send;
@@ -85,7 +85,7 @@ pub(crate) enum Connection {
 impl Transport for Connection {
     async fn call<O: Operation>(&self, args: O::Args) -> Result<O::Outcome, Failure>
     where
-        Engine: Handle<O>,
+        Engine: Serves<O>,
     {
         match self {
             Connection::InProcess(engine) => engine.call::<O>(args).await,

@@ -7,7 +7,7 @@ use ff_core::op::parts::Content;
 use ff_core::op::view::Task;
 use ff_core::op::{Operation, OperationInfo, claim, claim_from_grant, create_execution};
 use ff_core::{Code, Error, Result};
-use ff_engine::{Caller, Engine, Handle};
+use ff_engine::{Caller, Engine, Serves};
 use futures_util::future::BoxFuture;
 use hyper::{Method, Response};
 
@@ -47,7 +47,7 @@ enum Segment {
 impl Route {
     fn of<O: Operation>() -> Self
     where
-        Engine: Handle<O>,
+        Engine: Serves<O>,
         O::Outcome: 'static,
     {
         let segment = |part: &'static str| match part.strip_prefix('{').and_then(|part| part.strip_suffix('}')) {
@@ -83,7 +83,7 @@ fn call<O: Operation>(
     asked: Asked,
 ) -> BoxFuture<'static, Result<Response<Body>>>
 where
-    Engine: Handle<O>,
+    Engine: Serves<O>,
     O::Outcome: 'static,
 {
     Box::pin(async move {
@@ -101,7 +101,7 @@ where
 
 async fn carry_out<O: Operation>(app: &App, route: &Route, caller: &Caller, text: &str) -> Result<O::Outcome>
 where
-    Engine: Handle<O>,
+    Engine: Serves<O>,
 {
     let args = arguments::parse::<O>(&route.shape, text).map_err(|unreadable| {
         // Who may not call this at all learns that, and not how to. What can be read, the engine judges.

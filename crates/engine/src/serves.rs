@@ -1,0 +1,34 @@
+//! The operations as the engine offers them to other crates.
+//!
+//! A future that is known by its type alone is compiled again in every crate that waits for it, with all of the engine
+//! beneath it. Those made here are compiled here: a program that calls eighty operations adds little of its own.
+
+use ff_core::Result;
+use ff_core::op::{self, Operation};
+
+use crate::engine::{Caller, Engine};
+use crate::env::BoxFuture;
+
+/// An engine that carries out an operation.
+pub trait Serves<O: Operation> {
+    /// Does it, on behalf of a caller; [`Engine::call`] in another form.
+    fn serve<'a>(&'a self, caller: &'a Caller, args: O::Args) -> BoxFuture<'a, Result<O::Outcome>>;
+}
+
+macro_rules! serves {
+    ($($module:ident $name:ident;)*) => {
+        $(
+            impl Serves<op::$name> for Engine {
+                fn serve<'a>(
+                    &'a self,
+                    caller: &'a Caller,
+                    args: op::$module::Args,
+                ) -> BoxFuture<'a, Result<<op::$name as Operation>::Outcome>> {
+                    Box::pin(self.carry_out::<op::$name>(caller, args))
+                }
+            }
+        )*
+    };
+}
+
+ff_core::operations!(serves);
