@@ -8,13 +8,14 @@
 -- ARGV for what is stored as it is: Lua hashes every byte of every string, so bodies come as arguments of their own and
 -- are never put together here.
 --
--- Keys of a partition, behind its hash tag: r = names of its non-empty indexes but those that begin with an exclamation
--- mark, w = what barriers write, d<key> = document, b<key> = blob, i<name> = index, l<key> = log.
+-- Keys of a partition, behind its hash tag: r = names of its indexes but those that begin with an exclamation mark, those
+-- that were not empty lately included, w = what barriers write, d<key> = document, b<key> = blob, i<name> = index,
+-- l<key> = log. The empty name in r has the list's generation as its score.
 --
 -- A document is a string: version (16 bytes), epoch (8), lease id (16), lease_until (8), expires_at (8), body.
 -- A log is a stream whose ids are <sequence>-<at>: searched by number, and by time because `at` never falls.
 
-local REVISION = 2
+local REVISION = 3
 local HEADER = 56
 -- Numbers that commands take are texts here: turning a number into a text is a good part of a small command.
 local HEADER_END = '55'
@@ -75,17 +76,21 @@ local function log_end(key)
   return { next = tonumber(sequence) + 1, at = tonumber(at) }
 end
 
--- The ends of logs that this server wrote to, by key, so that the newest record need not be fetched for its number. An
--- end may be out of date after the server was a replica for a while: a number that is too small is refused and looked
+-- What this server remembers of a partition, by the key of its list of indexes, so that the common commit need not ask:
+-- which indexes are listed, which may have become empty since (they are taken off the list many at a time), and the ends
+-- of logs. Whoever takes a name off the list gives it a new generation; a memory of another one is of the time before this
+-- server was a replica, or before everything was deleted, and is dropped. A new copy of the data comes with the library,
+-- and so without memories. The end of a log may still be out of date: a number that is too small is refused and looked
 -- up, one that is too large leaves a gap, which only a log whose appends expect numbers must not have; those look.
-local log_ends, log_ends_count = {}, 0
-local LOG_ENDS_MAX = 4096
+local places = {}
+local REMEMBERED_MAX = 4096
+local LEFT_MAX = 64
 
 -- The commit that runs now. One runs at a time, and its state out here spares every call a set of closures.
 -- p is the request and i the position in it; argv holds what is stored as it is. Of documents (header or false) and logs
 -- (their ends), what this call has looked at is kept by position in KEYS.
 local keys, argv, p, i, now
-local headers, logs
+local headers, logs, place
 -- Whether anything reached the replication stream: only what changed something does. Too few may be counted, never
 -- too many.
 local wrote
@@ -125,6 +130,25 @@ local function check_guard()
     if log.next + earlier ~= expected then
       return { 'sequence', k, log.next + earlier }
     end
+    return nil
+  end
+  if kind == 8 then
+    -- The only guard of its batch: what it guards is written at once.
+    local value = p[i + 2]
+    i = i + 3
+    if call('SET', keys[k], argv[value], 'NX') then
+      wrote = true
+      headers[k] = nil
+      return nil
+    end
+    local h = header(k)
+    if h then
+      return { 'exists', k, sub(h, 1, 16) }
+    end
+    -- It has expired in this very millisecond.
+    call('SET', keys[k], argv[value])
+    wrote = true
+    headers[k] = nil
     return nil
   end
   local h = header(k)
@@ -249,21 +273,50 @@ local function apply_leases()
   i = at
 end
 
-local function remember_end(key, log)
-  if not log_ends[key] then
-    if log_ends_count >= LOG_ENDS_MAX then
-      log_ends, log_ends_count = {}, 0
-    end
-    log_ends_count = log_ends_count + 1
+local function fresh_place(generation)
+  return { generation = generation, listed = {}, listed_count = 0, left = {}, left_count = 0, ends = {}, ends_count = 0 }
+end
+
+-- Gives the list a generation that it never had.
+local function renew_generation()
+  local time = call('TIME')
+  call('ZADD', keys[1], '-' .. time[1] .. format('%06d', time[2]), '')
+  -- As it will be read from now on.
+  place.generation = call('ZSCORE', keys[1], '')
+  wrote = true
+end
+
+-- Finds what is remembered of the partition, if it still holds.
+local function recall()
+  if place then
+    return
   end
-  log_ends[key] = log
+  local registry = keys[1]
+  local generation = call('ZSCORE', registry, '')
+  place = places[registry]
+  if not place or place.generation ~= generation then
+    place = fresh_place(generation)
+    places[registry] = place
+  end
+  if not generation then
+    renew_generation()
+  end
+end
+
+local function remember_end(key, log)
+  if not place.ends[key] then
+    if place.ends_count >= REMEMBERED_MAX then
+      place.ends, place.ends_count = {}, 0
+    end
+    place.ends_count = place.ends_count + 1
+  end
+  place.ends[key] = log
   log.remembered = true
 end
 
 local function forget_end(key)
-  if log_ends[key] then
-    log_ends[key] = nil
-    log_ends_count = log_ends_count - 1
+  if place.ends[key] then
+    place.ends[key], place.ends_count = nil, place.ends_count - 1
   end
 end
 
@@ -351,7 +404,7 @@ local function send_hints()
 end
 
 local function all_exist(names)
-  return #names <= CHUNK and call('EXISTS', unpack(names)) == #names
+  return call('EXISTS', unpack(names)) == #names
 end
 
 -- The name of an index is what stands behind the tag and the marker; the registry's key is tag and marker.
@@ -359,60 +412,73 @@ local function index_name(key)
   return sub(key, #keys[1] + 1)
 end
 
--- Looks at what a batch touches: lists the indexes that it opens, and finds the ends of its logs. That all of them are
--- there already is the rule, and one question.
+-- Lists the indexes that a batch may open, and finds the ends of its logs.
 local function look()
-  local names = {}
-  local first_index, last_index = i + 1, i + p[i]
-  for n = first_index, last_index do
-    names[#names + 1] = keys[p[n]]
-  end
-  i = last_index + 1
-  local first_log, last_log = i + 1, i + p[i]
-  for n = first_log, last_log do
-    local k = p[n]
-    local key = keys[k]
-    if not logs[k] then
-      logs[k] = log_ends[key] or log_end(key)
-    end
-    if logs[k].remembered then
-      names[#names + 1] = key
-    end
-  end
-  i = last_log + 1
-  if #names == 0 or all_exist(names) then
+  local p, indexes = p, p[i]
+  local logs_at = i + 1 + indexes
+  if indexes == 0 and p[logs_at] == 0 then
+    i = logs_at + 1
     return
   end
-  for n = first_log, last_log do
-    local k = p[n]
-    if logs[k].remembered and call('EXISTS', keys[k]) == 0 then
-      forget_end(keys[k])
-      logs[k] = log_end(keys[k])
+  recall()
+  for n = i + 1, i + indexes do
+    local key = keys[p[n]]
+    if not place.listed[key] then
+      wrote = call('ZADD', keys[1], '0', index_name(key)) > 0 or wrote
+      if place.listed_count >= REMEMBERED_MAX then
+        place.listed, place.listed_count = {}, 0
+      end
+      place.listed[key], place.listed_count = true, place.listed_count + 1
     end
   end
-  for n = first_index, last_index do
-    local key = keys[p[n]]
-    if call('EXISTS', key) == 0 then
-      wrote = call('ZADD', keys[1], '0', index_name(key)) > 0 or wrote
-    end
+  i = logs_at + p[logs_at] + 1
+  for n = logs_at + 1, i - 1 do
+    local k = p[n]
+    logs[k] = logs[k] or place.ends[keys[k]] or log_end(keys[k])
   end
 end
 
--- Takes the indexes that have become empty out of the list.
-local function unlist()
+-- Takes those off the list that are still empty.
+local function settle()
   local names = {}
-  local first, last = i + 1, i + p[i]
-  for n = first, last do
-    names[#names + 1] = keys[p[n]]
+  for key in pairs(place.left) do
+    names[#names + 1] = key
   end
+  place.left, place.left_count = {}, 0
+  local removed = false
+  for first = 1, #names, CHUNK do
+    local some = { unpack(names, first, math.min(first + CHUNK - 1, #names)) }
+    if not all_exist(some) then
+      for n = 1, #some do
+        if call('EXISTS', some[n]) == 0 and call('ZREM', keys[1], index_name(some[n])) == 1 then
+          removed = true
+          if place.listed[some[n]] then
+            place.listed[some[n]], place.listed_count = nil, place.listed_count - 1
+          end
+        end
+      end
+    end
+  end
+  if removed then
+    renew_generation()
+  end
+end
+
+-- Notes the indexes that a batch may have emptied. Most are filled again soon: what passes through an index that is
+-- nearly empty must not list it and take it off the list each time.
+local function unlist()
+  local p, first, last = p, i + 1, i + p[i]
   i = last + 1
-  if #names == 0 or all_exist(names) then
+  if first > last then
     return
   end
-  for n = 1, #names do
-    if call('EXISTS', names[n]) == 0 then
-      wrote = call('ZREM', keys[1], index_name(names[n])) == 1 or wrote
-    end
+  recall()
+  for n = first, last do
+    place.left[keys[p[n]]] = true
+  end
+  place.left_count = place.left_count + 1
+  if place.left_count >= LEFT_MAX then
+    settle()
   end
 end
 
@@ -447,7 +513,7 @@ local function commit(given_keys, args)
     return server.error_reply(refused)
   end
   keys, argv, i, now = given_keys, args, 7, milliseconds()
-  headers, logs, wrote = {}, {}, false
+  headers, logs, place, wrote = {}, {}, nil, false
   local reply = { now }
   for n = 2, p[6] + 1 do
     reply[n] = commit_batch()
@@ -574,6 +640,24 @@ local function log_page(key, mode, start, limit)
   return page
 end
 
+-- The list has some that are empty, and its own generation; neither counts.
+local function index_names(registry, min, max, limit)
+  local front, found = sub(registry, 1, -2) .. 'i', {}
+  while #found < limit do
+    local names = call('ZRANGE', registry, min, max, 'BYLEX', 'LIMIT', 0, CHUNK)
+    for n = 1, #names do
+      if #found < limit and names[n] ~= '' and call('EXISTS', front .. names[n]) == 1 then
+        found[#found + 1] = names[n]
+      end
+    end
+    if #names < CHUNK then
+      break
+    end
+    min = '(' .. names[#names]
+  end
+  return found
+end
+
 local function read(keys, args)
   begin()
   local p, refused = request(args)
@@ -600,7 +684,7 @@ local function read(keys, args)
       answer = call('ZCOUNT', keys[p[i]], p[i + 1], p[i + 2])
       i = i + 3
     elseif kind == 4 then
-      answer = call('ZRANGE', keys[1], p[i], p[i + 1], 'BYLEX', 'LIMIT', 0, p[i + 2])
+      answer = index_names(keys[1], p[i], p[i + 1], p[i + 2])
       i = i + 3
     elseif kind == 5 then
       answer = log_page(keys[p[i]], p[i + 1], p[i + 2], p[i + 3])

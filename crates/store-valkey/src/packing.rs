@@ -8,7 +8,7 @@ use ff_core::{IndexName, Key, Partition};
 use crate::resp::{Command, Decimal};
 
 /// The revision of the library this program speaks to; every request carries it.
-pub(crate) const REVISION: u32 = 2;
+pub(crate) const REVISION: u32 = 3;
 
 /// Items that Lua takes one by one.
 const SEQUENCE_MAX: u32 = 500;

@@ -12,7 +12,7 @@ use uuid::Uuid;
 const EXECUTIONS: u64 = 12_800;
 const PARTITIONS: u64 = 32;
 /// Commands that a function may call in one of the common changes.
-const COMMANDS_MAX: u64 = 15;
+const COMMANDS_MAX: u64 = 12;
 /// A document of about 200 bytes with an input of 100 in it.
 const BODY: &[u8] = &[b'd'; 300];
 

@@ -11,7 +11,7 @@ use crate::support::{Load, creation, new_key};
 
 const CODE: &str = include_str!("../../lua/flowfabric_1.lua");
 /// As the library names it.
-const REVISION: u32 = 2;
+const REVISION: u32 = 3;
 
 async fn open(url: &str) -> Arc<dyn Store> {
     Arc::new(ValkeyStore::open(url).await.expect("the store opens"))

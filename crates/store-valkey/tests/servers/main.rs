@@ -3,6 +3,7 @@
 mod failover;
 mod hints;
 mod library;
+mod listing;
 mod support;
 mod tiers;
 mod tls;
