@@ -12,7 +12,7 @@ pub struct Arguments {
     /// What to measure
     #[arg(value_enum)]
     pub scenario: Scenario,
-    /// A kind of store (sqlite, valkey, postgres, memory), which is made anew, or the address of one
+    /// The address of a store, or a kind that is made anew: sqlite, memory, and for `ff-bench` valkey and postgres
     #[arg(long, value_name = "STORE", default_value = "sqlite")]
     // Read later: a complaint about an argument would repeat it, with the password that may be in it.
     pub store: String,

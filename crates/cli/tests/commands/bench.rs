@@ -1,5 +1,8 @@
 //! `ff bench`: short runs for people and for programs, and what it refuses.
 
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
 use crate::support::{Ended, command, run};
 
 fn bench(arguments: &[&str]) -> Ended {
@@ -110,5 +113,21 @@ fn a_new_file_is_gone_afterwards() {
     command.env("TMPDIR", folder.path());
     let ended = run(command, "");
     assert_eq!(ended.code, 0, "{ended:?}");
+    assert_eq!(folder.path().read_dir().unwrap().count(), 0);
+}
+
+#[test]
+fn an_interrupt_takes_the_new_file_away_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = command(&["bench", "idle", "--seconds", "50"]);
+    command.env("TMPDIR", folder.path()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    // The head is printed when the store is open, so the file is there by now.
+    lines.find(|line| line.as_ref().is_ok_and(|line| line.starts_with("namespace"))).unwrap().unwrap();
+    assert_eq!(folder.path().read_dir().unwrap().count(), 1);
+    let told = Command::new("kill").args(["-s", "INT", &child.id().to_string()]).status().unwrap();
+    assert!(told.success());
+    assert_eq!(child.wait().unwrap().code(), Some(130));
     assert_eq!(folder.path().read_dir().unwrap().count(), 0);
 }
