@@ -164,7 +164,7 @@ fn markdown(quick: bool, date: &str, all: &[Grown]) -> String {
     let short = if quick { " A short run: for a look, not for quoting." } else { "" };
     let mut page = format!(
         "# Growth, {date}\n\nClaims and completions a second while so many are queued, on one machine ({} cores, {} GiB, {}).{short} A rate is of at \
-         least 2,000 tasks or 2 s; the share is of the rate with the fewest queued, and grey bars are below {ALLOWED}.\n\n\
+         least 2,000 tasks and 1 s, or of 2 s; the share is of the rate with the fewest queued, and grey bars are below {ALLOWED}.\n\n\
          ![bar chart]({date}-growth.svg)\n\n",
         machine.cores, machine.memory_gib, machine.kernel
     );

@@ -12,9 +12,10 @@ use crate::work::{drain, per_second, submit_in_batches};
 /// Unless said otherwise.
 const WORKERS: [usize; 3] = [1, 16, 256];
 const PARTITIONS: [u32; 2] = [16, 256];
-/// A rate is of so many tasks, or of as many as this time allows.
+/// A rate is of so many tasks and so much time at least; who is slow has at most this long.
 const TASKS_MIN: usize = 2_000;
-const TIME_MIN: Duration = Duration::from_secs(2);
+const TIME_MIN: Duration = Duration::from_secs(1);
+const TIME_MAX: Duration = Duration::from_secs(2);
 /// The queue is filled in calls of so many, a few at once.
 const BATCH: usize = 500;
 const CALLERS: usize = 4;
@@ -39,6 +40,8 @@ pub(crate) async fn growth(run: &Run<'_>) -> Result<()> {
         // A store that is there has as many as it has.
         Choice::At(..) => vec![run.arguments.partitions.first().copied()],
     };
+    // So many are taken between two fillings, for every length alike: the shortest queue is never emptied.
+    let share = (depths.first().copied().unwrap_or(0) / 2).clamp(1, TASKS_MIN);
     let mut cells: Vec<Cell> = Vec::new();
     for count in counts {
         let subject = run.start_with(count.map(partitions)).await?;
@@ -48,12 +51,10 @@ pub(crate) async fn growth(run: &Run<'_>) -> Result<()> {
         for &queued in &depths {
             for &workers in &workers {
                 let (mut done, mut took) = (0, Duration::ZERO);
-                while done < TASKS_MIN && took < TIME_MIN {
+                while took < TIME_MAX && (done < TASKS_MIN || took < TIME_MIN) {
                     run.progress(&format!("{partitions} partitions, {workers} workers: queueing up to {queued}"));
                     submit_in_batches(client, queued.saturating_sub(waiting), BATCH, CALLERS).await?;
                     waiting = waiting.max(queued);
-                    // Few queued are never all taken: what is measured is a queue of about this length.
-                    let share = (queued / 2).clamp(1, TASKS_MIN);
                     run.progress(&format!("{partitions} partitions, {workers} workers: taking {share} of {queued}"));
                     let began = Instant::now();
                     drain(client, share, workers).await?;
