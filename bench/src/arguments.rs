@@ -25,6 +25,9 @@ pub struct Arguments {
     /// How often; the median and the spread are told [default: 3, or 1 where one takes long]
     #[arg(long, value_name = "N", value_parser = positive)]
     pub repetitions: Option<usize>,
+    /// Threads of this program's runtime [default: the cores; one is left to a store's server when in process]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub threads: Option<usize>,
     /// How many tasks; frames or leases where the scenario is about those
     #[arg(long, value_name = "N", default_value = "10000", value_parser = positive)]
     pub tasks: usize,
@@ -115,7 +118,7 @@ pub enum Scenario {
     Renew,
     /// How many (`--tasks`) behind a budget that is used up delay the one that may run
     Blocked,
-    /// Bytes of Valkey's memory for each waiting and each completed execution
+    /// Bytes in the store for each waiting and each completed execution
     Footprint,
     /// Sizes of Postgres tables before and after many (`--tasks`) tasks, and after a vacuum
     Bloat,

@@ -9,6 +9,7 @@ use ff_store::Store;
 use ff_store_valkey::{CommandCost, ValkeyStore};
 
 use crate::error::{Error, Result};
+use crate::postgres::Database;
 
 /// How long Valkey is waited for, unless its address says otherwise.
 const STARTUP: &str = "startup_timeout_ms";
@@ -139,6 +140,8 @@ pub(crate) struct Opened {
     pub(crate) kind: Kind,
     /// Where another process would find it, for those that serve several.
     pub(crate) url: Option<String>,
+    /// The file, for those that are one.
+    file: Option<PathBuf>,
     /// The same store, where it can tell what its server spent on commits.
     valkey: Option<Arc<ValkeyStore>>,
     _keep: Option<Box<dyn Any + Send>>,
@@ -159,12 +162,24 @@ impl Opened {
         Ok(Some(costs.iter().filter(|(name, _)| *name != "info").map(|(_, cost)| cost.calls).sum()))
     }
 
-    /// Bytes of memory that the server uses.
-    pub(crate) async fn used_memory(&self) -> Result<Option<u64>> {
-        match &self.valkey {
-            Some(valkey) => Ok(Some(valkey.used_memory().await?)),
-            None => Ok(None),
+    /// Bytes that the store takes: of its server's memory, of its file and the log beside it, of its tables with their
+    /// indexes.
+    pub(crate) async fn size(&self) -> Result<u64> {
+        if let Some(valkey) = &self.valkey {
+            return Ok(valkey.used_memory().await?);
         }
+        if let Some(file) = &self.file {
+            let mut log = file.clone().into_os_string();
+            log.push("-wal");
+            // The log is there only while it is needed.
+            let beside = std::fs::metadata(log).map_or(0, |log| log.len());
+            return Ok(std::fs::metadata(file)?.len() + beside);
+        }
+        let Some(url) = &self.url else {
+            return Err(Error::Usage(format!("{} does not tell how much it takes", self.kind.as_str())));
+        };
+        let tables = Database::connect(url).await?.tables().await?;
+        Ok(u64::try_from(tables.iter().map(|table| table.heap + table.indexes).sum::<i64>())?)
     }
 }
 
@@ -196,11 +211,13 @@ pub(crate) async fn open(choice: &Choice, sync: Option<&str>, places: &dyn Place
     }
     if kind == Kind::Valkey {
         let store = Arc::new(ValkeyStore::open(&full).await?);
-        return Ok(Opened { store: store.clone(), kind, url: Some(url), valkey: Some(store), _keep: keep });
+        return Ok(Opened { store: store.clone(), kind, url: Some(url), file: None, valkey: Some(store), _keep: keep });
     }
     // The way the server opens it: with the columns for people, which cost something on Postgres.
     let store = ff_stores::open(&full).await?;
-    Ok(Opened { store, kind, url: (kind == Kind::Postgres).then_some(url), valkey: None, _keep: keep })
+    let file = (kind == Kind::Sqlite).then(|| url.trim_start_matches("sqlite://").split('?').next()).flatten();
+    let file = file.map(PathBuf::from);
+    Ok(Opened { store, kind, url: (kind == Kind::Postgres).then_some(url), file, valkey: None, _keep: keep })
 }
 
 #[cfg(test)]

@@ -14,11 +14,12 @@ use crate::figures::{Figures, Repeated, join};
 use crate::machine::Machine;
 use crate::open::{Choice, Opened, Places, open};
 use crate::scenario;
-use crate::subject::Subject;
+use crate::subject::{Subject, Via};
 
 /// Measures and prints. An interrupt ends it early, with everything taken away that was made for it.
 pub fn measure(arguments: &Arguments, places: &dyn Places) -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let threads = arguments.threads.unwrap_or_else(|| threads(arguments));
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
     runtime.block_on(async {
         let mut terminate = signal(SignalKind::terminate())?;
         let run = Run::new(arguments, places)?;
@@ -28,6 +29,17 @@ pub fn measure(arguments: &Arguments, places: &dyn Places) -> Result<()> {
             _ = terminate.recv() => Err(Error::Interrupted),
         }
     })
+}
+
+/// As many as there are cores. A store with a server of its own gets one of them where nobody else needs it: threads of
+/// ours would only push that server aside.
+fn threads(arguments: &Arguments) -> usize {
+    let cores = Machine::now().cores.max(1);
+    let served = arguments.store.starts_with("valkey") || arguments.store.starts_with("postgres");
+    match arguments.via {
+        Via::Process if served => (cores - 1).max(1),
+        Via::Process | Via::Http => cores,
+    }
 }
 
 /// What a scenario works with.
@@ -153,7 +165,7 @@ impl<'a> Run<'a> {
                 "type": "run", "scenario": scenario, "flowfabric_version": version,
                 "store": opened.kind.as_str(), "store_version": info.version, "durability": info.durability,
                 "sync": self.sync(), "via": self.arguments.via.as_str(), "namespace": self.namespace,
-                "cores": machine.cores, "memory_gib": machine.memory_gib, "load_before": machine.load,
+                "cores": machine.cores, "threads": tokio::runtime::Handle::current().metrics().num_workers(), "memory_gib": machine.memory_gib, "load_before": machine.load,
                 "repetitions": self.repetitions,
             });
             return write(&format!("{head}\n"));
@@ -167,13 +179,14 @@ impl<'a> Run<'a> {
             "{scenario} of FlowFabric {version}, via {}, {times}\n\
              store       {} {}\n\
              durability  {}\n\
-             machine     {} cores, {} GiB, load {} before\n\
+             machine     {} cores, {} threads of ours, {} GiB, load {} before\n\
              namespace   {}\n",
             self.arguments.via.as_str(),
             opened.kind.as_str(),
             info.version,
             info.durability,
             machine.cores,
+            tokio::runtime::Handle::current().metrics().num_workers(),
             known(machine.memory_gib.map(|gib| gib.to_string())),
             known(machine.load.map(|load| load.to_string())),
             self.namespace,

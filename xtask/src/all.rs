@@ -27,7 +27,7 @@ const SCENARIOS: [Small; 17] = [
     ("growth", &["--queued", "1000,5000"], None),
     ("renew", &["--tasks", "2000", "--seconds", "15"], None),
     ("blocked", &["--tasks", "2000"], None),
-    ("footprint", &["--tasks", "5000", "--input-bytes", "100"], Some("valkey")),
+    ("footprint", &["--tasks", "5000", "--input-bytes", "100"], None),
     ("bloat", &["--tasks", "5000", "--seconds", "30"], Some("postgres")),
     ("store", &["--seconds", "3"], None),
 ];

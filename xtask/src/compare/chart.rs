@@ -32,7 +32,7 @@ pub(crate) struct Bar {
     pub(crate) ours: bool,
 }
 
-/// A panel for every scenario that was measured, the best first.
+/// A panel for every scenario that somebody else has, too, the best first.
 pub(crate) fn of_scenarios(summaries: &[Summary]) -> Vec<Panel> {
     let mut panels = Vec::new();
     for (scenario, title, more_is_better) in SCENARIOS {
@@ -45,7 +45,9 @@ pub(crate) fn of_scenarios(summaries: &[Summary]) -> Vec<Panel> {
         if more_is_better {
             bars.reverse();
         }
-        panels.push(Panel { title: title.to_owned(), more_is_better, bars });
+        if bars.iter().any(|bar| !bar.ours) {
+            panels.push(Panel { title: title.to_owned(), more_is_better, bars });
+        }
     }
     panels
 }

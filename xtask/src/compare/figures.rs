@@ -35,7 +35,7 @@ impl Summary {
     }
 
     pub(crate) fn is_ours(&self) -> bool {
-        self.system == "FlowFabric"
+        self.system.starts_with("FlowFabric")
     }
 
     /// As it is called in tables and charts.

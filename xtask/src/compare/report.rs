@@ -8,13 +8,22 @@ use super::figures::{Summary, median, problems};
 use super::{Session, targets};
 
 /// Scenarios in the order of the page: name, title, and whether more is better.
-pub(crate) const SCENARIOS: [(&str, &str, bool); 7] = [
+pub(crate) const SCENARIOS: [(&str, &str, bool); 16] = [
     ("throughput", "S1: empty tasks a second, end to end", true),
     ("wake", "S8: submit to task in hand, one idle worker (p50, ms)", false),
     ("suspend-resume", "S2: signal to task back in hand (p50, ms)", false),
     ("chain", "S4: chain of ten, one at a time (p50, ms)", false),
     ("chains", "S4: chains of ten a second, 100 at once", true),
+    ("routed", "S5: tasks routed by capability a second, end to end", true),
+    ("quorum-cancel-10", "S6: one success cancels the other 9 (p50, ms)", false),
+    ("quorum-cancel-100", "S6: one success cancels the other 99 (p50, ms)", false),
+    ("quorum-cancel-1000", "S6: one success cancels the other 998 (p50, ms)", false),
     ("idle", "S7: commands a second on Valkey with 16 idle workers", false),
+    ("idle-store", "S7: what 16 idle workers ask of each store, a second", false),
+    ("round-trips-per-task", "Round trips to the store for a task (reads and commits)", false),
+    ("server-time-per-task", "Time inside of Valkey for a task (µs)", false),
+    ("bytes-waiting", "S9: bytes in the store for an execution that waits", false),
+    ("bytes-completed", "S9: bytes in the store for an execution that has ended", false),
     ("limit", "The limit: function calls a second of Valkey alone", true),
 ];
 

@@ -151,36 +151,97 @@ fn peer(name: &str) -> Command {
 /// One of our scenarios and what its line means to the report.
 struct Ours {
     scenario: &'static str,
+    /// What is measured in process says the same through a server, but for what a server adds.
+    served: bool,
+    /// Beside the number of tasks.
+    arguments: fn(&Size) -> Vec<String>,
     note: &'static str,
     read: fn(&Value) -> Vec<Value>,
 }
 
-const OURS: [Ours; 4] = [
+fn nothing_more(_: &Size) -> Vec<String> {
+    Vec::new()
+}
+
+const OURS: [Ours; 8] = [
     Ours {
         scenario: "throughput",
+        served: true,
+        arguments: nothing_more,
         note: "empty tasks, 64 submits at once, 16 workers, each its own claim and completion: from the first submit to the last completion",
         read: |line| {
             let mut figures = vec![rate("throughput", "tasks/s", &line["end_to_end_per_s"])];
             figures.push(rate("calls-per-task", "calls", &line["function_calls_per_task"]));
             figures.push(rate("server-time-per-task", "µs", &line["server_us_per_task"]));
+            if let (Some(reads), Some(commits)) = (line["reads_per_task"].as_f64(), line["commits_per_task"].as_f64()) {
+                figures.push(rate("round-trips-per-task", "round trips", &json!(reads + commits)));
+            }
             figures
         },
     },
     Ours {
         scenario: "wake",
+        served: true,
+        arguments: nothing_more,
         note: "from the call of submit to the return of the claim of one idle worker",
         read: |line| vec![latency("wake", line)],
     },
     Ours {
         scenario: "chain",
+        served: true,
+        arguments: nothing_more,
         note: "a flow of ten executions, each with its own lease, from its creation to the completion of the last",
         read: |line| vec![latency("chain", line), rate("chains", "flows/s", &line["flows_per_s"])],
     },
     Ours {
         scenario: "suspend-resume",
+        served: true,
+        arguments: nothing_more,
         note: "from the call of signal to the return of the claim that resumes",
         read: |line| {
             if line["at_once"].as_u64().unwrap_or(1) == 1 { vec![latency("suspend-resume", line)] } else { Vec::new() }
+        },
+    },
+    Ours {
+        scenario: "routed",
+        served: false,
+        arguments: nothing_more,
+        note: "100 workers with ten sets of capabilities, each task asks for one, behind one that nobody can run",
+        read: |line| vec![rate("routed", "tasks/s", &line["end_to_end_per_s"])],
+    },
+    Ours {
+        scenario: "quorum-cancel",
+        served: false,
+        arguments: nothing_more,
+        note: "from the completion of one of n siblings until the last of the others is cancelled",
+        read: |line| match line["siblings"].as_u64() {
+            Some(10) => vec![latency("quorum-cancel-10", line)],
+            Some(100) => vec![latency("quorum-cancel-100", line)],
+            Some(1_000) => vec![latency("quorum-cancel-1000", line)],
+            _ => Vec::new(),
+        },
+    },
+    Ours {
+        scenario: "footprint",
+        served: false,
+        arguments: |size| {
+            ["--tasks", &(10 * size.tasks).to_string(), "--input-bytes", "100"].map(str::to_owned).to_vec()
+        },
+        note: "the growth of what the store takes by many executions with an input of 100 bytes, for each of them",
+        read: |line| {
+            let scenario = if line["state"] == "waiting" { "bytes-waiting" } else { "bytes-completed" };
+            vec![rate(scenario, "bytes", &line["bytes_each"])]
+        },
+    },
+    Ours {
+        scenario: "idle",
+        served: false,
+        arguments: |size| ["--seconds", &size.idle_seconds.to_string()].map(str::to_owned).to_vec(),
+        note: "16 workers that wait: commands Valkey carried out, transactions of the PostgreSQL database, reads and commits of SQLite",
+        read: |line| {
+            let asked = [&line["commands_per_s"], &line["database_transactions_per_s"], &line["reads_per_s"]];
+            let first = asked.into_iter().find(|value| value.is_number());
+            first.map(|value| rate("idle-store", "a second", value)).into_iter().collect()
         },
     },
 ];
@@ -195,6 +256,9 @@ fn latency(scenario: &str, line: &Value) -> Value {
 
 impl Ours {
     fn run(&self, store: &str, sync: &str, via: &str, size: &Size) -> Vec<Value> {
+        if via == "http" && !self.served {
+            return Vec::new();
+        }
         let system = if via == "http" { "FlowFabric over HTTP" } else { "FlowFabric" };
         let known = Command::new(program()).args([self.scenario, "--help"]).output();
         if !known.is_ok_and(|output| output.status.success()) {
@@ -205,7 +269,12 @@ impl Ours {
         let mut bench = Command::new(program());
         bench.args([self.scenario, "--store", store, "--sync", sync, "--via", via, "--json"]);
         // Rounds are made here, in turn with the others.
-        bench.args(["--tasks", &size.tasks.to_string(), "--repetitions", "1"]);
+        bench.args(["--repetitions", "1"]);
+        let more = (self.arguments)(size);
+        if !more.iter().any(|word| word == "--tasks") {
+            bench.args(["--tasks", &size.tasks.to_string()]);
+        }
+        bench.args(more);
         eprintln!("{system} on {store}: {}", self.scenario);
         let (store, durability) = match store {
             "valkey" => ("Valkey", "none, persistence off"),

@@ -22,6 +22,8 @@ struct Target {
     unit: &'static str,
     /// The 99th percentile instead of the median.
     tail: bool,
+    /// Through a server instead of in process.
+    served: bool,
     asks: Asks,
 }
 
@@ -30,6 +32,8 @@ enum Asks {
     Times(f64, f64, &'static [&'static str]),
     /// At most this; must, and goal.
     AtMost(f64, f64),
+    /// At least this; must, and goal.
+    AtLeast(f64, f64),
 }
 
 const fn target(
@@ -38,13 +42,21 @@ const fn target(
     store: &'static str,
     asks: Asks,
 ) -> Target {
-    Target { what, scenario, store, unit, tail: false, asks }
+    Target { what, scenario, store, unit, tail: false, served: false, asks }
+}
+
+const fn tail(target: Target) -> Target {
+    Target { tail: true, ..target }
+}
+
+const fn through_a_server(target: Target) -> Target {
+    Target { served: true, ..target }
 }
 
 const THROUGHPUT: (&str, &str) = ("throughput", "tasks/s");
 const WAKE: (&str, &str) = ("wake", "ms");
 
-const TARGETS: [Target; 11] = [
+const TARGETS: [Target; 20] = [
     target("S1 throughput, Valkey, against BullMQ", THROUGHPUT, "Valkey", Asks::Times(1.3, 2.0, &["BullMQ"])),
     target("S1 throughput, SQLite, against Restate", THROUGHPUT, "SQLite", Asks::Times(2.0, 2.0, &["Restate"])),
     target(
@@ -53,7 +65,19 @@ const TARGETS: [Target; 11] = [
         "PostgreSQL",
         Asks::Times(2.0, 2.0, &["graphile-worker", "pg-boss"]),
     ),
+    through_a_server(target(
+        "S1 throughput through a server, Valkey",
+        THROUGHPUT,
+        "Valkey",
+        Asks::AtLeast(4_300.0, 7_150.0),
+    )),
     target("S2 signal to task in hand, p50", ("suspend-resume", "ms"), "Valkey", Asks::AtMost(2.0, 2.0)),
+    through_a_server(target(
+        "S2 signal to task in hand through a server, p50",
+        ("suspend-resume", "ms"),
+        "Valkey",
+        Asks::AtMost(3.0, 3.0),
+    )),
     target("S4 chain of ten, one at a time, p50", ("chain", "ms"), "Valkey", Asks::AtMost(10.0, 5.0)),
     target(
         "S4 chains of ten, 100 at once, against BullMQ",
@@ -61,9 +85,31 @@ const TARGETS: [Target; 11] = [
         "Valkey",
         Asks::Times(1.0, 1.5, &["BullMQ"]),
     ),
+    target("S5 tasks routed by capability, Valkey", ("routed", "tasks/s"), "Valkey", Asks::AtLeast(6_200.0, 6_200.0)),
+    tail(target("S6 one success cancels 9, p99", ("quorum-cancel-10", "ms"), "Valkey", Asks::AtMost(20.0, 20.0))),
+    tail(target("S6 one success cancels 99, p99", ("quorum-cancel-100", "ms"), "Valkey", Asks::AtMost(100.0, 100.0))),
+    tail(target("S6 one success cancels 998, p99", ("quorum-cancel-1000", "ms"), "Valkey", Asks::AtMost(500.0, 500.0))),
     target("S7 commands with 16 idle workers", ("idle", "commands/s"), "Valkey", Asks::AtMost(25.0, 25.0)),
     target("S8 submit to task in hand, idle, p50", WAKE, "Valkey", Asks::AtMost(1.0, 1.0)),
-    Target { tail: true, ..target("S8 submit to task in hand, idle, p99", WAKE, "Valkey", Asks::AtMost(3.0, 3.0)) },
+    tail(target("S8 submit to task in hand, idle, p99", WAKE, "Valkey", Asks::AtMost(3.0, 3.0))),
+    through_a_server(target(
+        "S8 submit to task in hand through a server, idle, p50",
+        WAKE,
+        "Valkey",
+        Asks::AtMost(2.0, 2.0),
+    )),
+    through_a_server(tail(target(
+        "S8 submit to task in hand through a server, idle, p99",
+        WAKE,
+        "Valkey",
+        Asks::AtMost(6.0, 6.0),
+    ))),
+    target(
+        "S9 bytes for an execution that waits",
+        ("bytes-waiting", "bytes"),
+        "Valkey",
+        Asks::AtMost(1_024.0, 1_024.0),
+    ),
     target("function calls for a task", ("calls-per-task", "calls"), "Valkey", Asks::AtMost(3.5, 3.5)),
     target("time inside of Valkey for a task", ("server-time-per-task", "µs"), "Valkey", Asks::AtMost(70.0, 70.0)),
 ];
@@ -76,7 +122,8 @@ pub(crate) fn judge(summaries: &[Summary]) -> Vec<Judged> {
 impl Target {
     fn judge(&self, summaries: &[Summary]) -> Judged {
         let of_scenario = || summaries.iter().filter(|summary| summary.scenario == self.scenario);
-        let found = of_scenario().find(|summary| summary.is_ours() && summary.store.starts_with(self.store));
+        let system = if self.served { "FlowFabric over HTTP" } else { "FlowFabric" };
+        let found = of_scenario().find(|summary| summary.system == system && summary.store.starts_with(self.store));
         let ours = found.map(|summary| if self.tail { median(&summary.p99) } else { summary.median() });
         let unit = self.unit;
         match self.asks {
@@ -88,6 +135,15 @@ impl Target {
                 other: None,
                 ratio: None,
                 verdict: verdict(ours, |value| value <= must, |value| value <= goal),
+            },
+            Asks::AtLeast(must, goal) => Judged {
+                what: self.what,
+                ours,
+                asked: asked("≥", must, goal, &format!(" {unit}")),
+                unit,
+                other: None,
+                ratio: None,
+                verdict: verdict(ours, |value| value >= must, |value| value >= goal),
             },
             Asks::Times(must, goal, others) => {
                 let fastest = of_scenario()

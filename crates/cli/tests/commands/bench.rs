@@ -81,7 +81,7 @@ fn what_cannot_be_measured_is_told() {
             &["throughput", "--store", "sqlite:///nonexistent/bench.db"],
             &["throughput", "--sync", "everysec"],
             &["throughput", "--tasks", "0"],
-            &["footprint", "--tasks", "1"],
+            &["footprint", "--tasks", "1", "--store", "memory"],
             &["bloat", "--tasks", "1"],
             &["idle", "--servers", "2"],
         ],
