@@ -45,6 +45,15 @@ pub(crate) enum CallError {
     },
 }
 
+impl std::fmt::Display for CallError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            CallError::NotSent(why) | CallError::Denied(why) | CallError::Lost(why) => f.write_str(why),
+            CallError::Unconfirmed { confirmed } => write!(f, "only {confirmed} replicas confirmed it in time"),
+        }
+    }
+}
+
 /// A request on its way to a server.
 #[derive(Debug, Clone)]
 pub(crate) struct Request {

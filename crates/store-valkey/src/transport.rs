@@ -29,6 +29,14 @@ pub(crate) enum DialError {
     Denied(String),
 }
 
+impl std::fmt::Display for DialError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            DialError::Unreachable(why) | DialError::Denied(why) => f.write_str(why),
+        }
+    }
+}
+
 /// Makes connections that are ready for commands.
 pub(crate) struct Dialer {
     pub(crate) options: Arc<Options>,

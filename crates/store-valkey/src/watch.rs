@@ -236,7 +236,7 @@ struct Listener {
 
 impl Listener {
     async fn run(&self, topology: &Topology, address: &str) -> Result<(), String> {
-        let mut stream = topology.dialer.dial(address).await.map_err(|why| format!("{why:?}"))?;
+        let mut stream = topology.dialer.dial(address).await.map_err(|why| why.to_string())?;
         let verb: &[u8] = if self.sharded { b"SSUBSCRIBE" } else { b"SUBSCRIBE" };
         let requests: Vec<u8> = self.channels.iter().flat_map(|channel| command(&[verb, channel])).collect();
         stream.write_all(&requests).await.map_err(|why| why.to_string())?;
