@@ -112,7 +112,7 @@ fn measure(options: &Options) -> Result<(), String> {
                 options.rounds,
                 system.name
             );
-            session.runs.push(Run { name: system.name, round, load, lines: system.run(&size) });
+            session.runs.push(Run { name: system.name, round, load, lines: system.run(&size, round) });
         }
         // A session takes long; what is done so far is kept.
         write(options, &session)?;

@@ -10,6 +10,10 @@ const RUN_MAX_S: u32 = 900;
 /// Installing may mean compiling.
 const PREPARE_MAX_S: u32 = 1_800;
 
+const IDLE: &str = "idle";
+/// What the scripts know beside idling.
+const RACES: &str = "limit,throughput,wake,suspend-resume,chain,chains";
+
 /// One line of the list of systems.
 pub(crate) struct System {
     pub(crate) name: &'static str,
@@ -117,14 +121,18 @@ pub(crate) fn prepare(systems: &[System]) -> Result<(), String> {
 }
 
 impl System {
-    /// What it printed; a failure is a line too.
-    pub(crate) fn run(&self, size: &Size) -> Vec<Value> {
+    /// What it printed; a failure is a line too. What it costs to idle is a count and no race: one round is enough.
+    pub(crate) fn run(&self, size: &Size, round: usize) -> Vec<Value> {
         match self.kind {
             Kind::Ours { store, sync, via } => {
-                OURS.iter().flat_map(|scenario| scenario.run(store, sync, via, size)).collect()
+                let scenarios = OURS.iter().filter(|ours| round == 1 || ours.scenario != IDLE);
+                scenarios.flat_map(|scenario| scenario.run(store, sync, via, size)).collect()
             }
             Kind::Peer => {
                 let mut script = peer(self.name);
+                if round > 1 {
+                    script.env("PEER_SCENARIOS", RACES);
+                }
                 script
                     .env("PEER_TASKS", size.tasks.to_string())
                     .env("PEER_WAKES", size.wakes.to_string())
@@ -225,7 +233,7 @@ const OURS: [Ours; 8] = [
         scenario: "footprint",
         served: false,
         arguments: |size| {
-            ["--tasks", &(10 * size.tasks).to_string(), "--input-bytes", "100"].map(str::to_owned).to_vec()
+            ["--tasks", &(5 * size.tasks).to_string(), "--input-bytes", "100"].map(str::to_owned).to_vec()
         },
         note: "the growth of what the store takes by many executions with an input of 100 bytes, for each of them",
         read: |line| {
@@ -234,7 +242,7 @@ const OURS: [Ours; 8] = [
         },
     },
     Ours {
-        scenario: "idle",
+        scenario: IDLE,
         served: false,
         arguments: |size| ["--seconds", &size.idle_seconds.to_string()].map(str::to_owned).to_vec(),
         note: "16 workers that wait: commands Valkey carried out, transactions of the PostgreSQL database, reads and commits of SQLite",
