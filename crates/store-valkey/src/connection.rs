@@ -45,6 +45,16 @@ pub(crate) enum CallError {
     },
 }
 
+impl CallError {
+    /// With the server it is about; why one cannot connect says that already.
+    pub(crate) fn at(&self, address: &str) -> String {
+        match self {
+            CallError::NotSent(why) if why.starts_with(address) => why.clone(),
+            other => format!("{address}: {other}"),
+        }
+    }
+}
+
 impl std::fmt::Display for CallError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

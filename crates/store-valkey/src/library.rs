@@ -29,7 +29,7 @@ pub(crate) async fn revision(node: &Node) -> Result<Found> {
         },
         Ok(other) => Err(StoreError::Corrupt(format!("{}: {other:?} is no revision", node.address))),
         Err(CallError::Denied(text)) => Err(StoreError::Config(text)),
-        Err(why) => Err(StoreError::Unavailable(format!("{}: {why}", node.address))),
+        Err(why) => Err(StoreError::Unavailable(why.at(&node.address))),
     }
 }
 
@@ -62,6 +62,6 @@ pub(crate) async fn reconcile(node: &Node, found: Found, may_load: bool) -> Resu
             Ok(())
         }
         Err(CallError::Denied(text)) => Err(StoreError::Config(text)),
-        Err(why) => Err(StoreError::Unavailable(format!("{}: {why}", node.address))),
+        Err(why) => Err(StoreError::Unavailable(why.at(&node.address))),
     }
 }

@@ -145,7 +145,7 @@ async fn info(node: &Node) -> Result<Info> {
         Ok(Frame::Error(text)) => Err(crate::refusal::Refusal::parse(&text).into_error(&text)),
         Ok(_) => Err(unavailable("INFO gave nothing".into())),
         Err(CallError::Denied(text)) => Err(StoreError::Config(text)),
-        Err(why) => Err(unavailable(why.to_string())),
+        Err(why) => Err(StoreError::Unavailable(why.at(&node.address))),
     }
 }
 
@@ -205,7 +205,7 @@ async fn check_settings(topology: &Topology, node: &Node, info: &Info, warnings:
             Ok(Frame::Array(pair)) => pair.get(1).and_then(Frame::text).unwrap_or("unknown").to_owned(),
             Ok(Frame::Error(text)) => text,
             Ok(_) => "unknown".into(),
-            Err(why) => return Err(StoreError::Unavailable(format!("{address}: {why}"))),
+            Err(why) => return Err(StoreError::Unavailable(why.at(address))),
         };
         let aof = info.get("aof_enabled").is_some_and(|enabled| enabled == "1");
         if fsync != "always" || !aof {

@@ -252,7 +252,7 @@ async fn ask(node: &Node, parts: &[&[u8]]) -> Result<Frame> {
     match timeout(DISCOVERY_TIMEOUT, node.ask(parts)).await {
         Ok(Ok(frame)) => Ok(frame),
         Ok(Err(CallError::Denied(text))) => Err(StoreError::Config(text)),
-        Ok(Err(why)) => Err(StoreError::Unavailable(format!("{}: {why}", node.address))),
+        Ok(Err(why)) => Err(StoreError::Unavailable(why.at(&node.address))),
         Err(_) => Err(StoreError::Unavailable(format!("{} did not answer", node.address))),
     }
 }
