@@ -4,10 +4,11 @@ use ff_core::event::Effects;
 use ff_core::execution::{Execution, Fired};
 use ff_core::index::{Due, kind};
 use ff_core::planted::{Bug, planted};
-use ff_core::waitpoint::Waitpoint;
+use ff_core::waitpoint::{Waitpoint, WaitpointState};
 use ff_core::worker::{Server, Worker};
 use ff_core::{Code, Error, Indexed, Key, Partition, Result};
 
+use super::RETRY_MS;
 use super::registry::ExpireRegistration;
 use crate::engine::Engine;
 use crate::op;
@@ -125,15 +126,22 @@ impl Command for ExpireWaitpoint {
         let mut waitpoint = loaded.document;
         if waitpoint.expire(tx.now) {
             tx.save(&waitpoint);
+        } else {
+            let pending = waitpoint.state == WaitpointState::Pending;
+            repair_due(tx, &self.key, waitpoint.expires_at.filter(|_| pending), self.score);
         }
         Ok(())
     }
 }
 
-/// An entry that its document does not justify is moved or removed.
+/// An entry that its document does not justify is moved or removed. One that it does justify was read at a time of the
+/// store that ours is still behind: it is looked at again when we get there.
 pub(crate) fn repair_due(tx: &mut Tx<'_>, key: &Key, next: Option<i64>, score: i64) {
     match next {
-        Some(at) if at == score => {}
+        Some(at) if at == score => {
+            let again = if at > tx.now { at } else { tx.now + RETRY_MS };
+            tx.engine.timers().note(tx.partition, again);
+        }
         Some(at) => tx.set_stray(key, Due::Timer.entry(key, at)),
         None => tx.remove_stray(key, Due::Timer.entry(key, score)),
     }
