@@ -54,14 +54,14 @@ pub(crate) struct Size {
     tasks: u32,
     wakes: u32,
     chains: u32,
-    /// Long enough for what happens at most twice a minute.
+    /// Long enough for what happens twice a minute.
     idle_seconds: u32,
     calls: u32,
 }
 
 impl Size {
     pub(crate) fn full() -> Self {
-        Self { tasks: 10_000, wakes: 200, chains: 50, idle_seconds: 60, calls: 500_000 }
+        Self { tasks: 10_000, wakes: 200, chains: 50, idle_seconds: 30, calls: 500_000 }
     }
 
     pub(crate) fn quick() -> Self {
