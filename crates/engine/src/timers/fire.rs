@@ -134,8 +134,8 @@ impl Command for ExpireWaitpoint {
     }
 }
 
-/// An entry that its document does not justify is moved or removed. One that it does justify was read at a time of the
-/// store that ours is still behind: it is looked at again when we get there.
+/// An entry that its document does not justify is moved or removed. One that it does justify came too early, as after a
+/// failover to a server whose clock is behind: it is looked at again in time.
 pub(crate) fn repair_due(tx: &mut Tx<'_>, key: &Key, next: Option<i64>, score: i64) {
     match next {
         Some(at) if at == score => {
@@ -144,5 +144,31 @@ pub(crate) fn repair_due(tx: &mut Tx<'_>, key: &Key, next: Option<i64>, score: i
         }
         Some(at) => tx.set_stray(key, Due::Timer.entry(key, at)),
         None => tx.remove_stray(key, Due::Timer.entry(key, score)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use ff_core::op::{CreateExecution, create_execution};
+    use ff_store::memory::MemoryStore;
+
+    use super::*;
+    use crate::env::TokioEnv;
+    use crate::{Caller, Options};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_timer_that_came_too_early_is_looked_at_again() {
+        let store = Arc::new(MemoryStore::with_clock(Arc::new(|| 1_800_000_000_000)));
+        let options = Options { services: false, ..Options::default() };
+        let engine = Engine::start(store, Arc::new(TokioEnv::current()), options).await.unwrap();
+        let later = Some(engine.now() + 1_000);
+        let args = create_execution::Args { kind: "test".into(), delay_until: later, ..Default::default() };
+        let id = engine.call::<CreateExecution>(&Caller::system(), args).await.unwrap().execution_id;
+        let due = engine.timers().earliest(|_| 0).unwrap();
+        engine.timers().take_due(due, |_| 0);
+        engine.fire(id.partition(), &Due::Timer.member(&Execution::key_of(&id)), due).await.unwrap();
+        assert_eq!(engine.timers().earliest(|_| 0), Some(due));
     }
 }

@@ -150,6 +150,11 @@ impl Engine {
                 self.timers().note(partition, now + RETRY_MS);
                 return;
             }
+            if fired_all == 0 && known_at <= now && self.rank(partition) > 0 {
+                // Another engine fired what we knew of. Its hint says so, unless it has died since: look for ourselves.
+                self.sweep_partition(partition).await;
+                return;
+            }
             if later.is_some() || !full || fired_all == 0 {
                 return;
             }
