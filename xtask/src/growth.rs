@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::compare::chart::{self, Bar, Panel};
 use crate::compare::machine::{self, Machine};
-use crate::compare::{figure, systems};
+use crate::compare::{figure, systems, thousands};
 
 /// A million has to be queued, twice, on every store.
 const RUN_MAX_S: u32 = 7_200;
@@ -38,8 +38,7 @@ struct Options {
 impl Options {
     fn parse(arguments: &[&str]) -> Result<Self, String> {
         let quick = arguments.contains(&"--quick");
-        // Figures of a short run are for a look at them, not for keeping.
-        let folder = if quick { systems::target().join("compare") } else { PathBuf::from("bench/results") };
+        let folder = systems::results(quick);
         let stores = ["sqlite", "valkey", "postgres"].map(str::to_owned).to_vec();
         let mut options = Self { stores, quick, folder };
         let mut words = arguments.iter();
@@ -150,7 +149,7 @@ fn panels(grown: &Grown) -> Vec<Panel> {
                 .iter()
                 .filter(|cell| cell.workers == workers)
                 .map(|cell| Bar {
-                    label: format!("{} queued, {} partitions", number(cell.queued), cell.partitions),
+                    label: format!("{} queued, {} partitions", thousands(&cell.queued.to_string()), cell.partitions),
                     value: cell.rate,
                     ours: cell.of_fewest_queued >= ALLOWED,
                 })
@@ -177,7 +176,7 @@ fn markdown(quick: bool, date: &str, all: &[Grown]) -> String {
             let _ = writeln!(
                 page,
                 "| {partitions} | {workers} | {} | {} | {of_fewest_queued:.2} |",
-                number(queued),
+                thousands(&queued.to_string()),
                 figure(rate)
             );
         }
@@ -188,19 +187,6 @@ fn markdown(quick: bool, date: &str, all: &[Grown]) -> String {
     }
     page.push_str("Made by `cargo xtask bench growth`.\n");
     page
-}
-
-/// With commas between thousands.
-fn number(value: u64) -> String {
-    let digits = value.to_string();
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 #[cfg(test)]

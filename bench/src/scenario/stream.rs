@@ -8,7 +8,7 @@ use flowfabric::{ClaimedTask, Client, FlowFabricWorker, Frame, StreamEvent, Work
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::figures::Figures;
 use crate::latency::Latencies;
 use crate::run::Run;
@@ -32,18 +32,13 @@ pub(crate) async fn stream(run: &Run<'_>) -> Result<()> {
     let worker =
         FlowFabricWorker::connect(&subject.client, WorkerConfig::new("bench").max_concurrent_tasks(most)).await?;
     for attempts in ATTEMPTS {
-        run.progress(&format!("{frames} frames, one call each, by {attempts} attempts"));
-        let tasks = claim(&worker, attempts).await?;
-        let (took, tasks) = append(tasks, frames).await?;
-        let figures = Figures::new().with("attempts", attempts).with("frames_per_call", "one");
-        run.report(figures.measured("frames_per_s", per_second(frames, took)))?;
-        finish(tasks).await?;
-        run.progress(&format!("{frames} frames through writers, by {attempts} attempts"));
-        let tasks = claim(&worker, attempts).await?;
-        let (took, tasks) = write(tasks, frames).await?;
-        let figures = Figures::new().with("attempts", attempts).with("frames_per_call", "what gathers");
-        run.report(figures.measured("frames_per_s", per_second(frames, took)))?;
-        finish(tasks).await?;
+        for (way, per_call) in [(Way::Calls, "one"), (Way::Writer, "what gathers")] {
+            run.progress(&format!("{frames} frames by {attempts} attempts, in a call: {per_call}"));
+            let (took, tasks) = send(claim(&worker, attempts).await?, frames, way).await?;
+            let figures = Figures::new().with("attempts", attempts).with("frames_per_call", per_call);
+            run.report(figures.measured("frames_per_s", per_second(frames, took)))?;
+            finish(tasks).await?;
+        }
     }
     let viewers = run.arguments.viewers;
     run.progress(&format!("{viewers} viewers of one stream"));
@@ -74,45 +69,43 @@ async fn finish(tasks: Vec<ClaimedTask>) -> Result<()> {
     Ok(())
 }
 
-/// Appends so many frames, each attempt one after another.
-async fn append(tasks: Vec<ClaimedTask>, frames: usize) -> Result<(Duration, Vec<ClaimedTask>)> {
+/// How frames travel.
+#[derive(Debug, Clone, Copy)]
+enum Way {
+    /// A call for each.
+    Calls,
+    /// Through a writer, which sends what gathers.
+    Writer,
+}
+
+/// Sends so many frames, as fast as the attempts can.
+async fn send(tasks: Vec<ClaimedTask>, frames: usize, way: Way) -> Result<(Duration, Vec<ClaimedTask>)> {
     let left = Arc::new(AtomicUsize::new(frames));
-    let mut appending = JoinSet::new();
+    let mut sending: JoinSet<Result<ClaimedTask>> = JoinSet::new();
     let began = Instant::now();
     for task in tasks {
         let left = left.clone();
-        appending.spawn(async move {
-            while take_one(&left) {
-                task.append_frame(Frame::text("token", TEXT)).await?;
+        sending.spawn(async move {
+            let frame = || Frame::text("token", TEXT);
+            match way {
+                Way::Calls => {
+                    while take_one(&left) {
+                        task.append_frame(frame()).await?;
+                    }
+                }
+                Way::Writer => {
+                    let writer = task.frame_writer();
+                    while take_one(&left) {
+                        writer.write(frame()).await?;
+                    }
+                    writer.finish().await?;
+                }
             }
-            Ok::<_, Error>(task)
+            Ok(task)
         });
     }
-    ended(appending, began).await
-}
-
-/// Writes so many frames, as fast as the writers take them.
-async fn write(tasks: Vec<ClaimedTask>, frames: usize) -> Result<(Duration, Vec<ClaimedTask>)> {
-    let left = Arc::new(AtomicUsize::new(frames));
-    let mut writing = JoinSet::new();
-    let began = Instant::now();
-    for task in tasks {
-        let left = left.clone();
-        writing.spawn(async move {
-            let writer = task.frame_writer();
-            while take_one(&left) {
-                writer.write(Frame::text("token", TEXT)).await?;
-            }
-            writer.finish().await?;
-            Ok::<_, Error>(task)
-        });
-    }
-    ended(writing, began).await
-}
-
-async fn ended(mut running: JoinSet<Result<ClaimedTask>>, began: Instant) -> Result<(Duration, Vec<ClaimedTask>)> {
     let mut tasks = Vec::new();
-    while let Some(task) = running.join_next().await {
+    while let Some(task) = sending.join_next().await {
         tasks.push(task??);
     }
     Ok((began.elapsed(), tasks))

@@ -16,7 +16,7 @@ use std::process::ExitCode;
 
 use figures::{Run, Summary};
 use machine::Machine;
-pub(crate) use report::figure;
+pub(crate) use report::{figure, thousands};
 use systems::{Size, System};
 
 /// Everything a report is made of.
@@ -57,8 +57,7 @@ struct Options {
 impl Options {
     fn parse(arguments: &[&str]) -> Result<Self, String> {
         let quick = arguments.contains(&"--quick");
-        // Figures of a short run are for a look at them, not for keeping.
-        let folder = if quick { systems::target().join("compare") } else { PathBuf::from("bench/results") };
+        let folder = systems::results(quick);
         let mut options = Self { quick, only: Vec::new(), rounds: if quick { 1 } else { 3 }, folder };
         let mut words = arguments.iter();
         while let Some(&word) = words.next() {

@@ -127,7 +127,11 @@ pub(crate) fn figure(value: f64) -> String {
     if value < 100.0 {
         return format!("{value:.1}");
     }
-    let digits = format!("{value:.0}");
+    thousands(&format!("{value:.0}"))
+}
+
+/// Digits with commas between thousands.
+pub(crate) fn thousands(digits: &str) -> String {
     let mut text = String::new();
     for (at, digit) in digits.chars().enumerate() {
         if at > 0 && (digits.len() - at).is_multiple_of(3) {

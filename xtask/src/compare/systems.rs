@@ -69,6 +69,11 @@ impl Size {
     }
 }
 
+/// Where results go. Figures of a short run are for a look at them, not for keeping.
+pub(crate) fn results(quick: bool) -> PathBuf {
+    if quick { target().join("compare") } else { PathBuf::from("bench/results") }
+}
+
 /// Where cargo puts what it builds.
 pub(crate) fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from)
