@@ -21,11 +21,13 @@ pub fn measure(arguments: &Arguments, places: &dyn Places) -> Result<()> {
     let threads = arguments.threads.unwrap_or_else(|| threads(arguments));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
     runtime.block_on(async {
+        // Listened to before anything is made: a signal that comes first would end us and leave what was made.
+        let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
         let run = Run::new(arguments, places)?;
         tokio::select! {
             ended = run.all() => ended,
-            _ = tokio::signal::ctrl_c() => Err(Error::Interrupted),
+            _ = interrupt.recv() => Err(Error::Interrupted),
             _ = terminate.recv() => Err(Error::Interrupted),
         }
     })

@@ -15,6 +15,7 @@ mod profile;
 mod progress;
 mod session;
 mod span;
+mod stop;
 mod target;
 mod task;
 mod watch;

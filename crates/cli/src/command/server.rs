@@ -4,8 +4,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use ff_server::{Config, ConfigError, LogFormat, Server, Settings};
-use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
+
+use crate::output::{Format, Output, When};
+use crate::stop::Stop;
 
 /// What `ff server` takes.
 #[derive(clap::Args)]
@@ -65,28 +67,21 @@ fn start_logs(config: &Config) -> Result<(), tracing_subscriber::filter::ParseEr
 
 #[tokio::main]
 async fn serve(config: Config) -> ExitCode {
-    let stop = match (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) {
-        (Ok(terminate), Ok(interrupt)) => wait_for(terminate, interrupt),
-        (Err(error), _) | (_, Err(error)) => {
-            tracing::error!(%error, "signals cannot be received");
-            return ExitCode::FAILURE;
+    let mut stop = match Stop::listen() {
+        Ok(stop) => stop,
+        Err(failure) => {
+            Output::new(Format::Table, When::Never).failure(&failure);
+            return ExitCode::from(failure.exit_code);
         }
     };
     match Server::start(config).await {
         Ok(server) => {
-            server.run(stop).await;
+            server.run(async move { tracing::info!("{}", stop.told().await) }).await;
             ExitCode::SUCCESS
         }
         Err(error) => {
             tracing::error!(%error, advice = error.code.advice(), "the server cannot start");
             ExitCode::from(error.code.class().exit_code())
         }
-    }
-}
-
-async fn wait_for(mut terminate: tokio::signal::unix::Signal, mut interrupt: tokio::signal::unix::Signal) {
-    tokio::select! {
-        _ = terminate.recv() => tracing::info!("told to terminate"),
-        _ = interrupt.recv() => tracing::info!("interrupted"),
     }
 }

@@ -14,11 +14,11 @@ use std::time::Instant;
 
 use ff_server::{Config, Server, Settings};
 use flowfabric::{CancellationToken, Client, SdkError};
-use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
 use crate::failure::{Failure, Result};
 use crate::output::{Format, Output, When};
+use crate::stop::Stop;
 use narrator::Narrator;
 
 /// Where things are kept when nobody says otherwise; beside the work, and easy to throw away.
@@ -77,7 +77,7 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
 #[tokio::main]
 async fn serve(arguments: Arguments, out: Output, started: Instant) -> Result<()> {
     start_logs(&arguments.log_level)?;
-    let stop = stop_signal()?;
+    let mut stop = Stop::listen()?;
     let config = configure(&arguments)?;
     // How it is kept, behind the question mark, is no news here.
     let store = ff_stores::redacted(&config.store).split('?').next().unwrap_or_default().to_owned();
@@ -88,7 +88,7 @@ async fn serve(arguments: Arguments, out: Output, started: Instant) -> Result<()
 
     let over = CancellationToken::new();
     let serving = tokio::spawn(server.run(over.clone().cancelled_owned()));
-    let ended = attend(&arguments, &client, &narrator, started, stop).await;
+    let ended = attend(&arguments, &client, &narrator, started, &mut stop).await;
     over.cancel();
     let _ = serving.await;
     ended
@@ -100,20 +100,19 @@ async fn attend(
     client: &Client,
     narrator: &Narrator,
     started: Instant,
-    stop: impl Future<Output = ()>,
+    stop: &mut Stop,
 ) -> Result<()> {
-    tokio::pin!(stop);
     if arguments.demo {
         let worker = work::start(client).await?;
         let told = tokio::select! {
             biased;
-            () = &mut stop => None,
+            _ = stop.told() => None,
             told = demo::tell(client, narrator, started, arguments.auto_approve) => Some(told),
         };
         match told {
             Some(Ok(())) if !arguments.exit_when_done => {
                 narrator.goes_on();
-                stop.await;
+                stop.told().await;
             }
             Some(Err(failure)) => return Err(failure),
             Some(Ok(())) | None => {}
@@ -121,7 +120,7 @@ async fn attend(
         return Ok(worker.stop().await?);
     }
     narrator.hints();
-    stop.await;
+    stop.told().await;
     Ok(())
 }
 
@@ -160,18 +159,6 @@ fn start_logs(level: &str) -> Result<()> {
     let filter = EnvFilter::try_new(level).map_err(|error| Failure::usage(format!("--log-level: {error}")))?;
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     Ok(())
-}
-
-fn stop_signal() -> Result<impl Future<Output = ()>> {
-    let cannot = |error| Failure::new(1, "internal", format!("signals cannot be received: {error}"));
-    let mut terminate = signal(SignalKind::terminate()).map_err(cannot)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(cannot)?;
-    Ok(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-    })
 }
 
 /// Ends when somebody presses Enter. A thread of its own, because nothing can take back a read from a terminal; it ends

@@ -15,13 +15,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use flowfabric::{Client, FlowFabricWorker, SdkError, WorkerConfig};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
 
 use crate::failure::{Failure, Result};
 use crate::output::{Colour, Output, Style};
 use crate::session::Session;
 use crate::span;
+use crate::stop::Stop;
 
 pub(crate) use ending::TABLE;
 
@@ -110,7 +110,7 @@ async fn work(
     let mut tasks = JoinSet::new();
     let ended = tokio::select! {
         biased;
-        () = stop.told() => Ok(()),
+        _ = stop.told() => Ok(()),
         ended = claim(worker, settings, out, &mut tasks) => ended,
     };
     if !tasks.is_empty() {
@@ -119,7 +119,7 @@ async fn work(
     let patience = if tasks.is_empty() { FAREWELL } else { drain + FAREWELL };
     let stopped = tokio::select! {
         biased;
-        () = stop.told() => tokio::time::timeout(FAREWELL, worker.stop(Duration::ZERO)).await,
+        _ = stop.told() => tokio::time::timeout(FAREWELL, worker.stop(Duration::ZERO)).await,
         stopped = tokio::time::timeout(patience, worker.stop(drain)) => stopped,
     };
     // Those whose tasks were handed back are told to stop, and get their grace.
@@ -239,26 +239,4 @@ fn text(report: &run::Report, style: Style) -> String {
     let detail = report.detail.as_ref().map(|detail| format!(": {detail}")).unwrap_or_default();
     let outcome = style.paint(colour, report.outcome);
     format!("{} {} attempt {} {outcome} after {took}{detail}", report.execution_id, report.kind, report.attempt)
-}
-
-/// Signals that tell the worker to stop.
-struct Stop {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Stop {
-    fn listen() -> Result<Self> {
-        let cannot = |error| Failure::new(1, "internal", format!("signals cannot be received: {error}"));
-        let terminate = signal(SignalKind::terminate()).map_err(cannot)?;
-        let interrupt = signal(SignalKind::interrupt()).map_err(cannot)?;
-        Ok(Self { terminate, interrupt })
-    }
-
-    async fn told(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
-    }
 }

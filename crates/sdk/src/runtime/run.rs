@@ -113,17 +113,25 @@ fn shorten(mut reason: String) -> String {
     reason
 }
 
-/// Ends when the process is told to stop.
+/// Ends when the process is told to stop. Listens from now on, not only when it is first awaited: until then a signal
+/// would kill the process, and its tasks would wait for their leases to run out.
+#[cfg(unix)]
 pub(super) fn stop_signal() -> std::io::Result<impl Future<Output = ()>> {
-    #[cfg(unix)]
-    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
     Ok(async move {
-        #[cfg(unix)]
         tokio::select! {
             _ = terminate.recv() => {}
-            _ = tokio::signal::ctrl_c() => {}
+            _ = interrupt.recv() => {}
         }
-        #[cfg(not(unix))]
+    })
+}
+
+/// Ends when the process is told to stop.
+#[cfg(not(unix))]
+pub(super) fn stop_signal() -> std::io::Result<impl Future<Output = ()>> {
+    Ok(async {
         let _ = tokio::signal::ctrl_c().await;
     })
 }
