@@ -76,7 +76,11 @@ async fn serve(config: Config) -> ExitCode {
     };
     match Server::start(config).await {
         Ok(server) => {
-            server.run(async move { tracing::info!("{}", stop.told().await) }).await;
+            let told = async {
+                let how = stop.told().await;
+                tracing::info!("{how}");
+            };
+            server.run(told).await;
             ExitCode::SUCCESS
         }
         Err(error) => {
