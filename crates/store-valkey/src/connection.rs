@@ -9,7 +9,9 @@
 //! round trip to the replicas.
 
 use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -25,6 +27,8 @@ use crate::transport::{DialError, Dialer, Duplex};
 const QUEUE: usize = 4_096;
 /// Requests written in one go.
 const GROUP: usize = 512;
+/// Of those who were just answered, one in so many is waited for before the next write.
+const SHARE: usize = 3;
 /// After a failed attempt to connect, requests are refused this long before the next attempt.
 const BACKOFF_MIN: Duration = Duration::from_millis(20);
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
@@ -114,6 +118,30 @@ impl Connection {
     }
 }
 
+/// Gives those who are about to ask the chance to come along: one write and one read of the server for several. Not for
+/// all: the server would have nothing to do while we gather, and we nothing while it answers. Nobody is waited for longer
+/// than others have something to do.
+async fn gather(requests: &mut mpsc::Receiver<(Request, Answer)>, waiting: &mut Vec<(Request, Answer)>, enough: usize) {
+    let enough = enough.min(GROUP);
+    let mut polled = false;
+    poll_fn(|cx| {
+        let before = waiting.len();
+        while waiting.len() < GROUP
+            && let Poll::Ready(Some(next)) = requests.poll_recv(cx)
+        {
+            waiting.push(next);
+        }
+        if waiting.len() >= enough || (polled && waiting.len() == before) {
+            return Poll::Ready(());
+        }
+        polled = true;
+        // Polled again when somebody asks, and at the latest when everybody who is ready has run.
+        let _ = std::pin::pin!(tokio::task::yield_now()).poll(cx);
+        Poll::Pending
+    })
+    .await;
+}
+
 struct Actor {
     address: String,
     dialer: Arc<Dialer>,
@@ -191,6 +219,8 @@ struct Session {
     /// Answers of the group that the pending WAIT will confirm.
     held: Vec<(Answer, Frame)>,
     waits: usize,
+    /// Answers that were last handed out: each may bring a question.
+    delivered: usize,
     inbox: BytesMut,
     outbox: Vec<u8>,
 }
@@ -203,6 +233,7 @@ impl Session {
             pending: VecDeque::new(),
             held: Vec::new(),
             waits: 0,
+            delivered: 0,
             inbox: BytesMut::with_capacity(64 * 1024),
             outbox: Vec::new(),
         }
@@ -241,13 +272,7 @@ impl Session {
         let mut look = std::pin::pin!(sleep_until(Instant::now() + patience));
         loop {
             if !waiting.is_empty() && self.waits == 0 {
-                // Whoever is about to ask gets the chance to come along: one write and one read of the server for all.
-                tokio::task::yield_now().await;
-                while waiting.len() < GROUP
-                    && let Ok(next) = requests.try_recv()
-                {
-                    waiting.push(next);
-                }
+                gather(requests, waiting, self.delivered.div_ceil(SHARE)).await;
                 self.enqueue(waiting);
                 let deadline = Instant::now() + self.dialer.options.request_timeout;
                 match timeout_at(deadline, self.stream.write_all(&self.outbox)).await {
@@ -311,6 +336,7 @@ impl Session {
 
     /// Hands out all answers that are complete.
     fn deliver(&mut self) -> Result<(), String> {
+        self.delivered = 0;
         while let Some(frame) = take_frame(&mut self.inbox)? {
             match self.pending.pop_front() {
                 None => return Err("the server answered a question nobody asked".into()),
@@ -321,6 +347,7 @@ impl Session {
                 Some(Pending::Call { answer, .. }) => {
                     // A caller that has gone away needs no answer.
                     let _ = answer.send(Ok(frame));
+                    self.delivered += 1;
                 }
                 Some(Pending::Wait { .. }) => {
                     self.waits -= 1;
@@ -339,5 +366,54 @@ impl Session {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::{Context, Waker};
+
+    use super::*;
+
+    fn ask() -> (Request, Answer) {
+        (Request::plain(Bytes::new()), oneshot::channel().0)
+    }
+
+    /// Begins with one request; more come between one look and the next. How many go together, and after how many looks.
+    fn gathered(coming: &[usize], enough: usize) -> (usize, usize) {
+        let (queue, mut requests) = mpsc::channel(GROUP);
+        let (mut waiting, mut looks, mut coming) = (vec![ask()], 0, coming.iter());
+        {
+            let mut gathering = std::pin::pin!(gather(&mut requests, &mut waiting, enough));
+            loop {
+                looks += 1;
+                if gathering.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready() {
+                    break;
+                }
+                for _ in 0..*coming.next().unwrap_or(&0) {
+                    queue.try_send(ask()).unwrap();
+                }
+            }
+        }
+        (waiting.len(), looks)
+    }
+
+    #[test]
+    fn a_lone_request_goes_at_once() {
+        assert_eq!(gathered(&[], 0), (1, 1));
+        assert_eq!(gathered(&[], 1), (1, 1));
+    }
+
+    #[test]
+    fn those_who_come_are_waited_for_until_they_are_enough() {
+        assert_eq!(gathered(&[1, 1, 1, 1, 1, 1, 1], 6), (6, 6));
+        assert_eq!(gathered(&[9], 6), (10, 2));
+        assert_eq!(gathered(&[GROUP], 6), (GROUP, 2));
+    }
+
+    #[test]
+    fn nobody_is_waited_for_who_does_not_come() {
+        assert_eq!(gathered(&[], 6), (1, 2));
+        assert_eq!(gathered(&[3], 6), (4, 3));
     }
 }
