@@ -12,6 +12,8 @@ mod latency;
 mod machine;
 mod open;
 mod postgres;
+#[cfg(feature = "servers")]
+mod program;
 mod run;
 mod scenario;
 mod subject;
@@ -20,5 +22,7 @@ mod work;
 pub use arguments::{Arguments, Scenario};
 pub use error::{Error, Result};
 pub use open::{Choice, Kind, NewFiles, Place, Places};
+#[cfg(feature = "servers")]
+pub use program::program;
 pub use run::measure;
-pub use subject::Via;
+pub use subject::{Allocations, Via};

@@ -10,6 +10,7 @@ use ff_store_valkey::{CommandCost, ValkeyStore};
 
 use crate::error::{Error, Result};
 use crate::postgres::Database;
+use crate::subject::Allocations;
 
 /// How long Valkey is waited for, unless its address says otherwise.
 const STARTUP: &str = "startup_timeout_ms";
@@ -112,6 +113,11 @@ pub struct Place {
 pub trait Places {
     /// Makes one that can be opened with this setting.
     fn make(&self, kind: Kind, sync: &str) -> Result<Place>;
+
+    /// Reads what this program has allocated, if its allocator counts.
+    fn allocations(&self) -> Option<fn() -> Allocations> {
+        None
+    }
 }
 
 /// New SQLite files in a folder; servers are not started.

@@ -114,7 +114,7 @@ impl<'a> Run<'a> {
     async fn subject(&self, opened: Opened, partitions: Option<PartitionConfig>) -> Result<Subject> {
         let number = self.state().opened;
         let namespace = format!("{}-{number}", self.namespace);
-        Subject::start(opened, partitions, self.arguments.via, &namespace).await
+        Subject::start(opened, partitions, self.arguments.via, &namespace, self.places.allocations()).await
     }
 
     /// Opens the store alone. The first time, the head of the run is printed: by then the store has said what it is.

@@ -44,6 +44,7 @@ pub(crate) struct Subject {
     pub(crate) namespace: String,
     pub(crate) engine: Engine,
     pub(crate) opened: Opened,
+    allocations: Option<fn() -> Allocations>,
     server: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
 }
 
@@ -53,6 +54,7 @@ impl Subject {
         partitions: Option<PartitionConfig>,
         via: Via,
         namespace: &str,
+        allocations: Option<fn() -> Allocations>,
     ) -> Result<Self> {
         let namespace = namespace.to_owned();
         match via {
@@ -60,7 +62,7 @@ impl Subject {
                 let options = Options { partitions, ..Options::default() };
                 let engine = Engine::start(opened.store.clone(), Arc::new(TokioEnv::current()), options).await?;
                 let client = Client::connect_with(engine.clone()).await?.in_namespace(&namespace);
-                Ok(Self { client, namespace, engine, opened, server: None })
+                Ok(Self { client, namespace, engine, opened, allocations, server: None })
             }
             Via::Http => {
                 let settings = Settings {
@@ -82,7 +84,7 @@ impl Subject {
                 }));
                 // A client asks for the deployment at once, so the server has to answer by now.
                 let client = Client::connect(&format!("http://{address}")).await?.in_namespace(&namespace);
-                Ok(Self { client, namespace, engine, opened, server: Some((stop, ended)) })
+                Ok(Self { client, namespace, engine, opened, allocations, server: Some((stop, ended)) })
             }
         }
     }
@@ -95,6 +97,7 @@ impl Subject {
             commits: metrics.commits.snapshot().0.iter().sum(),
             function: self.opened.server_cost().await?,
             processor: processor_time(),
+            allocations: self.allocations.map(|read| read()),
         })
     }
 
@@ -120,6 +123,17 @@ pub(crate) struct Spent {
     function: Option<CommandCost>,
     /// Of this process: client, engine and, for SQLite, the store.
     processor: Option<Duration>,
+    /// Of this process, where they are counted.
+    allocations: Option<Allocations>,
+}
+
+/// What a program has allocated so far.
+#[derive(Debug, Clone, Copy)]
+pub struct Allocations {
+    /// How often, moves to a larger place included.
+    pub count: u64,
+    /// How many bytes were asked for.
+    pub bytes: u64,
 }
 
 impl Spent {
@@ -138,11 +152,14 @@ impl Spent {
             (each(function.calls - before.calls), each(function.microseconds - before.microseconds))
         });
         let processor = self.processor.zip(since.processor);
+        let allocations = self.allocations.zip(since.allocations);
         figures
             .measured("reads_per_task", each(self.reads - since.reads))
             .measured("commits_per_task", each(self.commits - since.commits))
             .known("function_calls_per_task", function.map(|(calls, _)| calls))
             .known("server_us_per_task", function.map(|(_, us)| us))
             .known("own_us_per_task", processor.map(|(now, then)| now.saturating_sub(then).as_secs_f64() * 1e6 / tasks))
+            .known("allocations_per_task", allocations.map(|(now, then)| each(now.count - then.count)))
+            .known("allocated_bytes_per_task", allocations.map(|(now, then)| each(now.bytes - then.bytes)))
     }
 }

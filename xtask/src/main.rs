@@ -19,13 +19,15 @@ fn main() -> ExitCode {
         ["bench", "all", rest @ ..] => all::all(rest),
         ["bench", "compare", rest @ ..] => compare::compare(rest),
         ["bench", "growth", rest @ ..] => growth::growth(rest),
-        ["bench", rest @ ..] => run("cargo", &[&["run", "--release", "--package", "ff-bench", "--"], rest].concat()),
+        ["bench", "allocations", rest @ ..] => bench("ff-bench-counting", &[&["throughput"], rest].concat()),
+        ["bench", rest @ ..] => bench("ff-bench", rest),
         ["sim", rest @ ..] => sim(rest),
         ["schemathesis", rest @ ..] => schemathesis::run(rest),
         _ => {
             eprintln!("usage: cargo xtask test [FILTER] | tidy | sim [--seeds N | --seed S] [--steps N] [--planted]");
             eprintln!("       cargo xtask schemathesis [-n CASES] [--seed S]");
             eprintln!("       cargo xtask bench SCENARIO [--store sqlite|valkey|postgres|URL] [--json]");
+            eprintln!("       cargo xtask bench allocations [--store STORE]");
             eprintln!("       cargo xtask bench all [--store STORE,STORE]");
             eprintln!("       cargo xtask bench growth [--store STORE,STORE] [--quick] [--out FOLDER]");
             eprintln!("       cargo xtask bench compare [--quick] [--only NAME,NAME] [--rounds N] [--out FOLDER]");
@@ -45,6 +47,11 @@ fn test(filters: &[&str]) -> ExitCode {
         return tidied;
     }
     run("cargo", &[&["test", "--workspace", "--no-fail-fast"], filters].concat())
+}
+
+/// One of our scenarios, with the usual allocator or with one that counts.
+fn bench(program: &str, arguments: &[&str]) -> ExitCode {
+    run("cargo", &[&["run", "--release", "--package", "ff-bench", "--bin", program, "--"], arguments].concat())
 }
 
 /// The simulator. Its planted bugs are compiled in only when they are asked for.

@@ -38,6 +38,15 @@ impl Extra {
     }
 }
 
+/// The msgpack form of something small that is no document, such as a record of a log. It must hold only types that msgpack
+/// can express.
+pub fn pack(value: &impl Serialize) -> Vec<u8> {
+    // Room for most: a buffer that grows from nothing moves half a dozen times.
+    let mut bytes = Vec::with_capacity(128);
+    value.serialize(&mut rmp_serde::Serializer::new(&mut bytes)).expect("only types that msgpack can express");
+    bytes
+}
+
 /// Something that is stored under a key of its own.
 pub trait Document: Serialize + DeserializeOwned {
     /// The first byte of its key.

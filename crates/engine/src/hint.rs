@@ -33,7 +33,7 @@ pub(crate) struct Message {
 
 impl Message {
     pub(crate) fn encode(&self) -> Bytes {
-        rmp_serde::to_vec(self).expect("hints hold only types that msgpack can express").into()
+        ff_core::encoding::pack(self).into()
     }
 
     /// How the messages of an engine begin: its own come back to it, and are recognised without being read.

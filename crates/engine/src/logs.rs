@@ -32,7 +32,7 @@ pub(crate) fn audit() -> Key {
 
 /// The bytes of a record.
 pub(crate) fn encode(record: &impl Serialize) -> Bytes {
-    rmp_serde::to_vec(record).expect("records hold only types that msgpack can express").into()
+    ff_core::encoding::pack(record).into()
 }
 
 /// The record in these bytes; `None` when they cannot be read, which the caller counts and passes over.

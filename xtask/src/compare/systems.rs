@@ -84,6 +84,11 @@ pub(crate) fn program() -> PathBuf {
     target().join("release/ff-bench")
 }
 
+/// The same with an allocator that counts and takes its time.
+fn counting() -> PathBuf {
+    target().join("release/ff-bench-counting")
+}
+
 /// Paths are relative to the workspace, wherever in it one is.
 pub(crate) fn enter_workspace() -> Result<(), String> {
     match std::env::var_os("CARGO_MANIFEST_DIR") {
@@ -164,6 +169,7 @@ fn peer(name: &str) -> Command {
 /// One of our scenarios and what its line means to the report.
 struct Ours {
     scenario: &'static str,
+    program: fn() -> PathBuf,
     /// What is measured in process says the same through a server, but for what a server adds.
     served: bool,
     /// Beside the number of tasks.
@@ -176,9 +182,10 @@ fn nothing_more(_: &Size) -> Vec<String> {
     Vec::new()
 }
 
-const OURS: [Ours; 8] = [
+const OURS: [Ours; 9] = [
     Ours {
         scenario: "throughput",
+        program,
         served: true,
         arguments: nothing_more,
         note: "empty tasks, 64 submits at once, 16 workers, each its own claim and completion: from the first submit to the last completion",
@@ -193,7 +200,21 @@ const OURS: [Ours; 8] = [
         },
     },
     Ours {
+        scenario: "throughput",
+        program: counting,
+        served: false,
+        arguments: nothing_more,
+        note: "by this process, for an empty task: client, engine and store",
+        read: |line| {
+            vec![
+                rate("allocations-per-task", "allocations", &line["allocations_per_task"]),
+                rate("allocated-bytes-per-task", "bytes", &line["allocated_bytes_per_task"]),
+            ]
+        },
+    },
+    Ours {
         scenario: "wake",
+        program,
         served: true,
         arguments: nothing_more,
         note: "from the call of submit to the return of the claim of one idle worker",
@@ -201,6 +222,7 @@ const OURS: [Ours; 8] = [
     },
     Ours {
         scenario: "chain",
+        program,
         served: true,
         arguments: nothing_more,
         note: "a flow of ten executions, each with its own lease, from its creation to the completion of the last",
@@ -208,6 +230,7 @@ const OURS: [Ours; 8] = [
     },
     Ours {
         scenario: "suspend-resume",
+        program,
         served: true,
         arguments: nothing_more,
         note: "from the call of signal to the return of the claim that resumes",
@@ -217,6 +240,7 @@ const OURS: [Ours; 8] = [
     },
     Ours {
         scenario: "routed",
+        program,
         served: false,
         arguments: nothing_more,
         note: "100 workers with ten sets of capabilities, each task asks for one, behind one that nobody can run",
@@ -224,6 +248,7 @@ const OURS: [Ours; 8] = [
     },
     Ours {
         scenario: "quorum-cancel",
+        program,
         served: false,
         arguments: nothing_more,
         note: "from the completion of one of n siblings until the last of the others is cancelled",
@@ -236,6 +261,7 @@ const OURS: [Ours; 8] = [
     },
     Ours {
         scenario: "footprint",
+        program,
         served: false,
         arguments: |size| {
             ["--tasks", &(5 * size.tasks).to_string(), "--input-bytes", "100"].map(str::to_owned).to_vec()
@@ -248,6 +274,7 @@ const OURS: [Ours; 8] = [
     },
     Ours {
         scenario: IDLE,
+        program,
         served: false,
         arguments: |size| ["--seconds", &size.idle_seconds.to_string()].map(str::to_owned).to_vec(),
         note: "16 workers that wait: commands Valkey carried out, transactions of the PostgreSQL database, reads and commits of SQLite",
@@ -273,13 +300,13 @@ impl Ours {
             return Vec::new();
         }
         let system = if via == "http" { "FlowFabric over HTTP" } else { "FlowFabric" };
-        let known = Command::new(program()).args([self.scenario, "--help"]).output();
+        let known = Command::new((self.program)()).args([self.scenario, "--help"]).output();
         if !known.is_ok_and(|output| output.status.success()) {
             return vec![
                 json!({ "system": system, "scenario": self.scenario, "skipped": "ff-bench has no such scenario" }),
             ];
         }
-        let mut bench = Command::new(program());
+        let mut bench = Command::new((self.program)());
         bench.args([self.scenario, "--store", store, "--sync", sync, "--via", via, "--json"]);
         // Rounds are made here, in turn with the others.
         bench.args(["--repetitions", "1"]);

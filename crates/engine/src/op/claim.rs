@@ -80,7 +80,8 @@ impl Engine {
             if let Ok(taken) = taken
                 && (failed || undelivered)
             {
-                engine.give_back(taken).await;
+                // Boxed, as few come to it: the future would be three times as large.
+                Box::pin(engine.give_back(taken)).await;
             }
         });
         answer.await.map_err(|_| Error::of(Code::ShuttingDown))?

@@ -20,7 +20,8 @@ impl Handle<CreateExecution> for Engine {
     async fn handle(&self, caller: &Caller, args: Args) -> Result<Outcome> {
         let submission = self.submission(caller, &args).await?;
         if submission.joins_a_flow(&args) {
-            return self.create_member(caller, &args, submission).await;
+            // Boxed, because it would make the future of every other submission three times as large.
+            return Box::pin(self.create_member(caller, &args, submission)).await;
         }
         let partition = submission.request.id.partition();
         self.transact(partition, self.fresh_command(), &CreateSolo { submission: &submission }).await

@@ -306,6 +306,7 @@ impl Engine {
         futures_util::future::join_all(tries).await
     }
 
+    /// Every claim holds one of these futures: what only some come to is boxed, so that it takes no room in the others.
     async fn try_candidate(
         &self,
         ask: &Ask,
@@ -321,7 +322,7 @@ impl Engine {
                     Limit::Quota(limit) => self.metrics().refused_by_quota(limit),
                 }
                 let (namespace, gate) = (candidate.execution.namespace.clone(), refusal.gate.clone());
-                self.park(&candidate.execution, refusal).await?;
+                Box::pin(self.park(&candidate.execution, refusal)).await?;
                 return Ok(Try::Parked { namespace, gate });
             }
             Admission::Unreadable => {
@@ -336,12 +337,12 @@ impl Engine {
                 Ok(Some(admitted)) => Some(admitted),
                 Ok(None) => {
                     // Its flow was cancelled. It leaves the queue here and now, or it would be found again and again.
-                    self.release_unused_slot(&candidate.execution, slot).await;
-                    self.stop_with_flow(&candidate.execution).await?;
+                    Box::pin(self.release_unused_slot(&candidate.execution, slot)).await;
+                    Box::pin(self.stop_with_flow(&candidate.execution)).await?;
                     return Ok(Try::Aside);
                 }
                 Err(error) => {
-                    self.release_unused_slot(&candidate.execution, slot).await;
+                    Box::pin(self.release_unused_slot(&candidate.execution, slot)).await;
                     return Err(error);
                 }
             },
@@ -359,7 +360,7 @@ impl Engine {
             // The transition itself says no: the candidate is out of date.
             Err(error) => {
                 tracing::debug!(%error, execution = %candidate.execution.id, "a candidate was out of date");
-                self.release_unused_slot(&candidate.execution, slot).await;
+                Box::pin(self.release_unused_slot(&candidate.execution, slot)).await;
                 return Ok(Try::Lost);
             }
         };
@@ -388,7 +389,7 @@ impl Engine {
                 if matches!(conflict.why, ConflictReason::TooLate(_)) {
                     tracing::warn!(execution = %candidate.execution.id, "a claim came too late for its slot");
                 }
-                self.release_unused_slot(&candidate.execution, slot).await;
+                Box::pin(self.release_unused_slot(&candidate.execution, slot)).await;
                 Ok(Try::Lost)
             }
             Err(error) => Err(error),
