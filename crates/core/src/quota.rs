@@ -117,6 +117,8 @@ document! {
         "a" recent: Blob,
         /// How many slot documents there are.
         "u" in_use: u32,
+        /// How many were given back so far: whoever wakes what waits sees whether more may run meanwhile.
+        "g" given_back: u64,
         /// Where executions wait for it.
         "p" parked_in: Parked,
     }
@@ -219,12 +221,11 @@ impl QuotaPolicy {
         QuotaDecision::Admitted
     }
 
-    /// Takes back a slot; its document is deleted in the same commit. Says whether that made room.
-    pub fn release(&mut self, now: i64) -> bool {
+    /// Gives back one slot.
+    pub fn release(&mut self, now: i64) {
         self.touch(now);
-        let was_full = self.in_use >= self.definition.max_concurrent;
         self.in_use = self.in_use.saturating_sub(1);
-        was_full && self.in_use < self.definition.max_concurrent
+        self.given_back += 1;
     }
 
     /// Corrects the number of slots to what was counted under this document's version; answers the number it

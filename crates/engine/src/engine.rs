@@ -21,6 +21,7 @@ use crate::metrics::Metrics;
 use crate::registry::Registry;
 use crate::resolver::Resolver;
 use crate::scheduler::Scheduler;
+use crate::scheduler::quotas::Quotas;
 use crate::secrets::SecretState;
 use crate::servers::Servers;
 use crate::serves::Serves;
@@ -135,6 +136,7 @@ struct Inner {
     board: Board,
     locks: Locks,
     reports: Reports,
+    quotas: Quotas,
     scheduler: Scheduler,
     timers: Timers,
     resolver: Resolver,
@@ -182,6 +184,7 @@ impl Engine {
             board: Board::default(),
             locks: Locks::default(),
             reports: Reports::default(),
+            quotas: Quotas::default(),
             scheduler: Scheduler::default(),
             timers: Timers::default(),
             resolver: Resolver::default(),
@@ -422,6 +425,10 @@ impl Engine {
 
     pub(crate) fn reports(&self) -> &Reports {
         &self.0.reports
+    }
+
+    pub(crate) fn quotas(&self) -> &Quotas {
+        &self.0.quotas
     }
 
     pub(crate) fn scheduler(&self) -> &Scheduler {

@@ -12,6 +12,7 @@ mod cursor;
 mod engine;
 pub mod env;
 mod follow;
+mod groups;
 mod hint;
 mod limits;
 mod locks;

@@ -2,24 +2,20 @@
 //! keeps its own answer and its own dedup record, all in the commit that changes the budget.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Mutex;
 
 use ff_core::budget::Budget;
 use ff_core::planted::{Bug, planted};
 use ff_core::usage::{ReportUsageResult, UsageRecord};
 use ff_core::{Code, Error, Result, index};
-use tokio::sync::oneshot;
 
 use crate::engine::Engine;
+use crate::groups::{Groups, Name};
 use crate::hint::Item;
 use crate::scheduler::parking::Opened;
 use crate::transaction::{Command, Tx};
 
-/// Reports that share one commit.
-const REPORTS_PER_COMMIT: usize = 128;
-
-type BudgetName = (String, String);
-type Answer = Result<Option<ReportUsageResult>>;
+/// `None`: the report names no dimension of the budget and did not insist.
+pub(crate) type Answer = Result<Option<ReportUsageResult>>;
 
 /// What was spent.
 #[derive(Debug, Clone)]
@@ -31,43 +27,15 @@ pub(crate) struct Report {
     pub(crate) only_known: bool,
 }
 
-struct Waiting {
-    report: Report,
-    answer: oneshot::Sender<Answer>,
-}
-
-/// Reports on their way, by budget. A budget is in the map while somebody commits for it.
-#[derive(Default)]
-pub(crate) struct Reports(Mutex<BTreeMap<BudgetName, Vec<Waiting>>>);
-
-impl Reports {
-    /// Queues a report; says whether its sender must see to the queue.
-    fn queue(&self, budget: &BudgetName, waiting: Waiting) -> bool {
-        let mut reports = self.0.lock().expect("no holder of this lock panics");
-        let first = !reports.contains_key(budget);
-        reports.entry(budget.clone()).or_default().push(waiting);
-        first
-    }
-
-    /// The next reports to commit; with none left the queue is closed.
-    fn take(&self, budget: &BudgetName) -> Vec<Waiting> {
-        let mut reports = self.0.lock().expect("no holder of this lock panics");
-        let Some(queue) = reports.get_mut(budget) else { return Vec::new() };
-        let count = queue.len().min(REPORTS_PER_COMMIT);
-        let taken: Vec<Waiting> = queue.drain(..count).collect();
-        if taken.is_empty() {
-            reports.remove(budget);
-        }
-        taken
-    }
-}
+/// Reports on their way, by budget.
+pub(crate) type Reports = Groups<Report, Answer>;
 
 impl Engine {
-    /// Charges a budget. `None`: the report names no dimension of the budget and did not insist.
+    /// Charges a budget.
     pub(crate) async fn charge(&self, namespace: &str, name: &str, report: Report) -> Answer {
         let budget = (namespace.to_owned(), name.to_owned());
-        let (answer, answered) = oneshot::channel();
-        if self.reports().queue(&budget, Waiting { report, answer }) {
+        let (answered, first) = self.reports().queue(&budget, report);
+        if first {
             // In a task of its own, so that a caller that goes away takes nobody else's report with it.
             let engine = self.clone();
             self.spawn_short(async move { engine.commit_reports(budget).await });
@@ -75,15 +43,14 @@ impl Engine {
         answered.await.unwrap_or_else(|_| Err(Error::of(Code::ShuttingDown)))
     }
 
-    async fn commit_reports(&self, budget: BudgetName) {
+    async fn commit_reports(&self, budget: Name) {
         let partition = self.partitions().budget_partition(&budget.0, &budget.1);
         loop {
             let waiting = self.reports().take(&budget);
             if waiting.is_empty() {
                 return;
             }
-            let (reports, senders): (Vec<Report>, Vec<_>) =
-                waiting.into_iter().map(|one| (one.report, one.answer)).unzip();
+            let (reports, senders): (Vec<Report>, Vec<_>) = waiting.into_iter().unzip();
             let verb = ReportAll { budget: &budget, reports: &reports };
             let turn = self.locks().take(partition, Budget::key_of(&budget.0, &budget.1)).await;
             let outcome = self.transact(partition, self.fresh_command(), &verb).await;
@@ -107,7 +74,7 @@ impl Engine {
 }
 
 struct ReportAll<'a> {
-    budget: &'a BudgetName,
+    budget: &'a Name,
     reports: &'a [Report],
 }
 
@@ -157,7 +124,7 @@ impl Command for ReportAll<'_> {
         let mut opened = Opened::default();
         if budget.opened_since(&before) {
             let count = budget.release_count();
-            opened = Opened::take(&mut budget.parked_in, count, tx.engine.partitions());
+            opened = Opened::take(&mut budget, count, tx.engine.partitions());
             tx.hint(Item::Gate(index::blocked(namespace, &format!("b:{name}"))));
         }
         if budget != before {

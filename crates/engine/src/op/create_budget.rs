@@ -32,7 +32,7 @@ impl Engine {
     /// A gate that did not exist cannot remember where work is parked for it: it may be anywhere.
     pub(crate) fn everywhere(&self, count: u64) -> Opened {
         let places = self.partitions().all().filter(|partition| partition.family == Family::Flow).collect();
-        Opened { places, count }
+        Opened { places, count, given_back: 0 }
     }
 }
 

@@ -55,7 +55,7 @@ impl Command for Reset<'_> {
             tx.create_until(&record, record.expires_at(tx.engine.options().dedup_window_ms));
         }
         let count = budget.release_count();
-        let opened = Opened::take(&mut budget.parked_in, count, tx.engine.partitions());
+        let opened = Opened::take(&mut budget, count, tx.engine.partitions());
         tx.hint(Item::Gate(index::blocked(namespace, &format!("b:{name}"))));
         tx.save(&budget);
         Ok((Outcome { reset_at, next_reset_at }, opened))

@@ -41,7 +41,7 @@ impl Command for SetLimits<'_> {
         let mut opened = Opened::default();
         if budget.opened_since(&before) {
             let count = budget.release_count();
-            opened = Opened::take(&mut budget.parked_in, count, tx.engine.partitions());
+            opened = Opened::take(&mut budget, count, tx.engine.partitions());
             tx.hint(Item::Gate(index::blocked(namespace, &format!("b:{name}"))));
         }
         if budget != before {

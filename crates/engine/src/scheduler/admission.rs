@@ -9,17 +9,12 @@ use ff_core::budget::{Budget, HardAction};
 use ff_core::execution::Execution;
 use ff_core::lease::ClaimKind;
 use ff_core::planted::{Bug, planted};
-use ff_core::quota::{QuotaDecision, QuotaPolicy, QuotaRequest};
-use ff_core::slot::Slot;
-use ff_core::{Document, Indexed, LeaseId, Partition, Result, SlotId, limits};
+use ff_core::quota::{QuotaPolicy, QuotaRequest};
+use ff_core::{Document, LeaseId, Partition, Result, SlotId};
 
 use super::ready::Candidate;
 use crate::engine::Engine;
 use crate::env;
-use crate::transaction::{Command, Tx};
-
-/// A claim must land this much before its slot may be taken for an orphan.
-const SLOT_MARGIN_MS: i64 = 1_000;
 
 /// What the gates say.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,7 +52,7 @@ pub(crate) enum Limit {
 }
 
 impl Refusal {
-    fn waits(gate: String, limit: Limit, detail: String, until: Option<i64>) -> Self {
+    pub(super) fn waits(gate: String, limit: Limit, detail: String, until: Option<i64>) -> Self {
         Self { gate, limit, detail, until, action: HardAction::Block }
     }
 }
@@ -131,8 +126,6 @@ impl Engine {
         let Some(quota) = &execution.quota else {
             return Admission::Admitted { slot: None, not_after: None };
         };
-        let partition = self.partitions().quota_partition(&execution.namespace, quota);
-        let key = QuotaPolicy::key_of(&execution.namespace, quota);
         let request = QuotaRequest {
             execution: execution.id,
             attempt: execution.next_attempt_index(),
@@ -140,15 +133,11 @@ impl Engine {
             slot: SlotId::mint(&env::mint(self.env(), self.now())),
             starts: execution.claim_kind() != ClaimKind::Resumed,
         };
-        let _turn = self.locks().take(partition, key.clone()).await;
-        match self.transact(partition, self.fresh_command(), &AdmitClaim { key, name: quota, request }).await {
-            Ok(admission) => admission,
-            Err(error) => {
-                // A slot that was taken all the same is freed as an orphan.
-                tracing::warn!(quota, %error, "a quota cannot be asked; its work is passed over");
-                Admission::Unreadable
-            }
-        }
+        self.admit_by_quota(&execution.namespace, quota, request).await.unwrap_or_else(|error| {
+            // A slot that was taken all the same is freed as an orphan.
+            tracing::warn!(quota, %error, "a quota cannot be asked; its work is passed over");
+            Admission::Unreadable
+        })
     }
 
     /// A claim that took a slot did not come about: the slot of this very try goes back.
@@ -184,58 +173,6 @@ pub(crate) fn budget_refusal(name: &str, budget: Option<&Budget>) -> Option<Refu
     Some(Refusal { gate, limit, detail, until: refusal.next_reset_at, action: budget.definition.on_hard })
 }
 
-/// Counts a start and takes a slot, or says why not.
-struct AdmitClaim<'a> {
-    key: ff_core::Key,
-    name: &'a str,
-    request: QuotaRequest,
-}
-
-impl Command for AdmitClaim<'_> {
-    type Outcome = Admission;
-
-    async fn run(&self, tx: &mut Tx<'_>) -> Result<Admission> {
-        let gate = format!("q:{}", self.name);
-        let Some(policy) = tx.load::<QuotaPolicy>(self.key.clone()).await? else {
-            let detail = format!("the quota {} does not exist", self.name);
-            return Ok(Admission::Refused(Refusal::waits(gate, Limit::Quota("missing"), detail, None)));
-        };
-        let mut policy = policy.document;
-        let held = match policy.definition.max_concurrent {
-            0 => None,
-            _ => tx.load::<Slot>(Slot::key_of(&self.request.execution, &self.request.slot)).await?,
-        };
-        let held = held.map(|held| held.document);
-        let before = policy.clone();
-        let (decision, slot) = policy.admit(&self.request, held.as_ref(), tx.now);
-        match decision {
-            QuotaDecision::RateExceeded { retry_after_ms } => {
-                let opens_at = policy.opens_at(tx.now, u64::from(tx.random()));
-                let until = opens_at.unwrap_or(tx.now + retry_after_ms);
-                let (max, window) = (policy.definition.max_requests, policy.definition.window_seconds);
-                let detail = format!("quota {}: {max} starts in {window} s", self.name);
-                return Ok(Admission::Refused(Refusal::waits(gate, Limit::Quota("rate"), detail, Some(until))));
-            }
-            QuotaDecision::ConcurrencyExceeded => {
-                let (used, max) = (policy.in_use, policy.definition.max_concurrent);
-                let detail = format!("quota {}: {used}/{max} running", self.name);
-                let limit = Limit::Quota("concurrency");
-                return Ok(Admission::Refused(Refusal::waits(gate, limit, detail, None)));
-            }
-            QuotaDecision::Admitted | QuotaDecision::AlreadyAdmitted => {}
-        }
-        if policy != before {
-            tx.save(&policy);
-        }
-        if let Some(slot) = &slot {
-            tx.save(slot);
-        }
-        let slot = slot.or(held);
-        let not_after = slot.as_ref().map(|slot| slot.taken_at + limits::SLOT_ORPHAN_AGE_MS - SLOT_MARGIN_MS);
-        Ok(Admission::Admitted { slot: slot.map(|slot| slot.id), not_after })
-    }
-}
-
 /// Where a gate lives: its partition and its document.
 pub(crate) fn place_of(engine: &Engine, namespace: &str, gate: &str) -> Option<(Partition, ff_core::Key)> {
     match gate.split_once(':')? {
@@ -244,45 +181,5 @@ pub(crate) fn place_of(engine: &Engine, namespace: &str, gate: &str) -> Option<(
             Some((engine.partitions().quota_partition(namespace, name), QuotaPolicy::key_of(namespace, name)))
         }
         _ => None,
-    }
-}
-
-/// Gives back slots in the quota's partition; a slot that is not there was given back before.
-pub(super) struct FreeSlots<'a> {
-    pub(super) policy: ff_core::Key,
-    pub(super) slots: Vec<ff_core::Key>,
-    pub(super) index: &'a ff_core::IndexName,
-}
-
-impl Command for FreeSlots<'_> {
-    type Outcome = super::parking::Opened;
-
-    async fn run(&self, tx: &mut Tx<'_>) -> Result<super::parking::Opened> {
-        let policy = tx.load::<QuotaPolicy>(self.policy.clone()).await?;
-        let found = tx.load_many::<Slot>(self.slots.clone()).await?;
-        let held: Vec<_> = found.into_iter().flatten().map(|slot| slot.document.key()).collect();
-        if planted(Bug::QuotaSlotLeaked) {
-            return Ok(super::parking::Opened::default());
-        }
-        for key in &held {
-            tx.delete(key);
-        }
-        let anyway = planted(Bug::LoserFreesSlot);
-        let Some(mut policy) = policy.map(|policy| policy.document).filter(|_| anyway || !held.is_empty()) else {
-            return Ok(super::parking::Opened::default());
-        };
-        let mut made_room = false;
-        let freed = if anyway { self.slots.len() } else { held.len() };
-        for _ in 0..freed {
-            made_room |= policy.release(tx.now);
-        }
-        let mut opened = super::parking::Opened::default();
-        if made_room {
-            tx.hint(crate::hint::Item::Gate(self.index.clone()));
-            let count = policy.release_count(tx.now);
-            opened = super::parking::Opened::take(&mut policy.parked_in, count, tx.engine.partitions());
-        }
-        tx.save(&policy);
-        Ok(opened)
     }
 }

@@ -6,6 +6,7 @@
 pub(crate) mod admission;
 mod held;
 pub(crate) mod parking;
+pub(crate) mod quotas;
 pub(crate) mod ready;
 
 use std::borrow::Cow;

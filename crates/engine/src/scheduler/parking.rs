@@ -10,11 +10,10 @@ use ff_core::event::Effects;
 use ff_core::execution::Execution;
 use ff_core::gate::Parked;
 use ff_core::quota::QuotaPolicy;
-use ff_core::slot::Slot;
-use ff_core::{Code, ExecutionId, IndexName, Key, Partition, PartitionConfig, Result, SlotId, index, limits};
+use ff_core::{Code, IndexName, Key, Partition, PartitionConfig, Result, index, limits};
 use ff_store::{Answer, Query, Scan};
 
-use super::admission::{FreeSlots, Refusal, place_of};
+use super::admission::{Refusal, place_of};
 use crate::engine::{Caller, Engine};
 use crate::transaction::{Command, Tx};
 
@@ -26,17 +25,21 @@ const UNPARK_CHUNK: usize = 64;
 pub(crate) struct Opened {
     pub(crate) places: Vec<Partition>,
     pub(crate) count: u64,
+    /// How many slots the gate had taken back by then.
+    pub(crate) given_back: u64,
 }
 
 impl Opened {
     /// Takes over the memory of a gate that admits this many.
-    pub(crate) fn take(parked: &mut Parked, count: u64, config: &PartitionConfig) -> Self {
+    pub(crate) fn take<G: Gate>(gate: &mut G, count: u64, config: &PartitionConfig) -> Self {
+        let given_back = gate.given_back();
+        let parked = gate.parked();
         if count == 0 || parked.is_empty() {
             return Self::default();
         }
         let places = parked.places(config);
         parked.clear();
-        Self { places, count }
+        Self { places, count, given_back }
     }
 }
 
@@ -99,8 +102,7 @@ impl Engine {
         }
         self.scheduler().ready().open_gates(namespace, gate);
         let index = index::blocked(namespace, gate);
-        let mut places = opened.places;
-        let mut left = opened.count;
+        let Opened { mut places, count: mut left, mut given_back } = opened;
         while left > 0 && !places.is_empty() {
             let limit = usize::try_from(left).unwrap_or(UNPARK_CHUNK).min(UNPARK_CHUNK);
             let reads = places.iter().map(|place| {
@@ -141,23 +143,28 @@ impl Engine {
             });
             if !unread.is_empty() || (left == 0 && !places.is_empty()) {
                 unread.extend(places.iter().filter(|_| left == 0).copied());
-                self.remember_left(namespace, gate, unread).await;
+                let again = self.remember_left(namespace, gate, unread, given_back).await;
+                if !again.places.is_empty() {
+                    Opened { places, count: left, given_back } = again;
+                }
             }
         }
     }
 
-    async fn remember_left(&self, namespace: &str, gate: &str, places: Vec<Partition>) {
-        let Some((home, key)) = place_of(self, namespace, gate) else { return };
+    /// Writes down where something is left, unless more of it can run by now.
+    async fn remember_left(&self, namespace: &str, gate: &str, places: Vec<Partition>, given_back: u64) -> Opened {
+        let Some((home, key)) = place_of(self, namespace, gate) else { return Opened::default() };
         let index = index::blocked(namespace, gate);
         let command = self.fresh_command();
         let noted = if gate.starts_with("b:") {
-            self.transact(home, command, &NoteParked::<Budget>::left(key, index, places)).await
+            self.transact(home, command, &NoteParked::<Budget>::left(key, index, places, given_back)).await
         } else {
-            self.transact(home, command, &NoteParked::<QuotaPolicy>::left(key, index, places)).await
+            self.transact(home, command, &NoteParked::<QuotaPolicy>::left(key, index, places, given_back)).await
         };
-        if let Err(error) = noted {
+        noted.unwrap_or_else(|error| {
             tracing::warn!(gate, %error, "parked work was forgotten; it is looked at again in 30 s");
-        }
+            Opened::default()
+        })
     }
 
     /// Another engine, or this one, opened a gate.
@@ -169,26 +176,6 @@ impl Engine {
             self.scheduler().ready().open_gates(namespace, gate);
         }
     }
-
-    /// Frees slots of a quota and lets in what waited for them.
-    pub(crate) async fn free_slots(
-        &self,
-        namespace: &str,
-        quota: &str,
-        execution: &ExecutionId,
-        slots: &[SlotId],
-    ) -> Result<()> {
-        let partition = self.partitions().quota_partition(namespace, quota);
-        let gate = format!("q:{quota}");
-        let index = index::blocked(namespace, &gate);
-        let slots = slots.iter().map(|slot| Slot::key_of(execution, slot)).collect();
-        let verb = FreeSlots { policy: QuotaPolicy::key_of(namespace, quota), slots, index: &index };
-        let turn = self.locks().take(partition, verb.policy.clone()).await;
-        let opened = self.transact(partition, self.fresh_command(), &verb).await?;
-        drop(turn);
-        self.release_parked(namespace, &gate, opened).await;
-        Ok(())
-    }
 }
 
 /// What can refuse work and remembers where it is parked.
@@ -197,6 +184,8 @@ pub(crate) trait Gate: ff_core::Indexed {
     fn parked(&mut self) -> &mut Parked;
     /// How many can run now.
     fn room(&self, now: i64) -> u64;
+    /// How many slots were given back so far.
+    fn given_back(&self) -> u64;
 }
 
 impl Gate for Budget {
@@ -205,6 +194,9 @@ impl Gate for Budget {
     }
     fn room(&self, _: i64) -> u64 {
         self.release_count()
+    }
+    fn given_back(&self) -> u64 {
+        0
     }
 }
 
@@ -215,6 +207,9 @@ impl Gate for QuotaPolicy {
     fn room(&self, now: i64) -> u64 {
         self.release_count(now)
     }
+    fn given_back(&self) -> u64 {
+        self.given_back
+    }
 }
 
 /// Adds partitions to a gate's memory. If the gate is open by now, the memory is taken instead.
@@ -222,18 +217,19 @@ struct NoteParked<G> {
     key: Key,
     index: IndexName,
     places: Vec<Partition>,
-    /// The gate is known to be open; what is left waits for the next time.
-    left: bool,
+    /// The gate is open, and as many as it admitted were woken when it had taken back so many slots. What is left waits
+    /// for the next one.
+    left_at: Option<u64>,
     gate: std::marker::PhantomData<fn() -> G>,
 }
 
 impl<G> NoteParked<G> {
     fn new(key: Key, index: IndexName, places: Vec<Partition>) -> Self {
-        Self { key, index, places, left: false, gate: std::marker::PhantomData }
+        Self { key, index, places, left_at: None, gate: std::marker::PhantomData }
     }
 
-    fn left(key: Key, index: IndexName, places: Vec<Partition>) -> Self {
-        Self { left: true, ..Self::new(key, index, places) }
+    fn left(key: Key, index: IndexName, places: Vec<Partition>, given_back: u64) -> Self {
+        Self { left_at: Some(given_back), ..Self::new(key, index, places) }
     }
 }
 
@@ -249,8 +245,10 @@ impl<G: Gate + Send> Command for NoteParked<G> {
             news |= gate.parked().add(place.number);
         }
         let room = gate.room(tx.now);
-        if !self.left && room > 0 {
-            let opened = Opened::take(gate.parked(), room, tx.engine.partitions());
+        // Who gave a slot back while the memory was taken found nobody to wake.
+        let woken_for = self.left_at == Some(gate.given_back());
+        if !woken_for && room > 0 {
+            let opened = Opened::take(&mut gate, room, tx.engine.partitions());
             tx.hint(crate::hint::Item::Gate(self.index.clone()));
             tx.save(&gate);
             return Ok(opened);

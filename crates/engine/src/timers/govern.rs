@@ -54,7 +54,7 @@ impl Command for ResetWhenDue {
             return Ok(None);
         }
         let count = budget.release_count();
-        let opened = Opened::take(&mut budget.parked_in, count, tx.engine.partitions());
+        let opened = Opened::take(&mut budget, count, tx.engine.partitions());
         let (namespace, name) = (budget.namespace.clone(), budget.name.clone());
         tx.hint(Item::Gate(index::blocked(&namespace, &format!("b:{name}"))));
         tx.save(&budget);
