@@ -33,6 +33,8 @@ struct State {
     next_id: u64,
     tasks: BTreeMap<u64, Task>,
     ready: Vec<u64>,
+    /// Owners that were killed: what their futures would start as they are dropped does not begin.
+    dead: BTreeSet<Owner>,
     timers: BTreeMap<(i64, u64), Waker>,
     order: Random,
     entropy: Random,
@@ -69,6 +71,7 @@ impl Executor {
             next_id: 0,
             tasks: BTreeMap::new(),
             ready: Vec::new(),
+            dead: BTreeSet::new(),
             timers: BTreeMap::new(),
             order: random.fork(),
             entropy: random.fork(),
@@ -88,6 +91,11 @@ impl Executor {
     /// Starts a task.
     pub(crate) fn spawn(&self, owner: Owner, future: BoxFuture<'static, ()>) -> TaskHandle {
         let mut state = self.state();
+        if state.dead.contains(&owner) {
+            drop(state);
+            drop(future);
+            return TaskHandle::new(|| {});
+        }
         let id = state.next_id;
         state.next_id += 1;
         let waker = Waker::from(Arc::new(TaskWaker { id, executor: self.clone() }));
@@ -105,7 +113,8 @@ impl Executor {
     /// Everything an owner has, as it stands: what waited for a reply never gets it.
     pub(crate) fn kill(&self, owner: Owner) {
         let ids: Vec<u64> = {
-            let state = self.state();
+            let mut state = self.state();
+            state.dead.insert(owner);
             state.tasks.iter().filter(|(_, task)| task.owner == owner).map(|(id, _)| *id).collect()
         };
         for id in ids {

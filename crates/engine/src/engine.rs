@@ -216,10 +216,10 @@ impl Engine {
     fn start_services(&self) {
         let hints = self.store().watch();
         self.spawn_owned(self.clone().listen(hints));
+        self.spawn_owned(self.clone().run_sweeps());
         if self.options().services {
             self.spawn_owned(self.clone().run_heartbeats());
             self.spawn_owned(self.clone().run_timers());
-            self.spawn_owned(self.clone().run_sweeps());
             self.spawn_owned(self.clone().run_reconciler());
         }
     }

@@ -12,8 +12,13 @@ use ff_core::{Code, Document, Error, Key, Partition, Result};
 use ff_store::{Conflict, ConflictReason, Fence};
 
 use crate::engine::{Caller, Engine};
+use crate::env;
 use crate::op::{check_visible, not_found};
 use crate::transaction::{Command, Tx};
+
+/// A partition that takes longer has its leases answered as failed, so that it does not hold up those of the others until
+/// their worker gives up on all of them.
+const PATIENCE_MS: i64 = 3_000;
 
 impl Engine {
     /// Renews each lease on its own, and says of each what became of it, in order.
@@ -26,7 +31,14 @@ impl Engine {
                 Err(error) => drop(outcomes.insert(place, lost(renewal, LeaseLoss::NotFound, error))),
             }
         }
-        let renewing = groups.into_iter().map(|(partition, group)| self.renew_group(caller, partition, group));
+        let renewing = groups.into_iter().map(|(partition, group)| async move {
+            let all = group.clone();
+            let renewed = self.renew_group(caller, partition, group);
+            env::within(self.env_handle(), PATIENCE_MS, renewed).await.unwrap_or_else(|| {
+                let slow = Error::of(Code::Unavailable).retry_after(1_000);
+                all.into_iter().map(|(place, one)| (place, failed(one, slow.clone()))).collect()
+            })
+        });
         outcomes.extend(futures_util::future::join_all(renewing).await.into_iter().flatten());
         outcomes.into_values().collect()
     }

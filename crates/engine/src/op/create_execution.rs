@@ -8,7 +8,7 @@ use ff_core::idempotency::IdempotencyRecord;
 use ff_core::op::CreateExecution;
 use ff_core::op::create_execution::{Args, Outcome};
 use ff_core::planted::{Bug, planted};
-use ff_core::{Blob, Code, Error, ExecutionId, Result};
+use ff_core::{Blob, Code, Document, Error, ExecutionId, Indexed, PublicState, Result, limits};
 
 use super::payload;
 use crate::engine::{Caller, Engine, Handle};
@@ -85,7 +85,11 @@ impl Engine {
         let (input, blob) = payload::divide(input);
         let id = self.submission_id(&namespace, args)?;
         let policy = args.policy.as_ref().or_else(|| self.options().policies.get(&namespace));
-        let policy = policy.cloned().unwrap_or_default();
+        let mut policy = policy.cloned().unwrap_or_default();
+        let kept_ms = self.options().retention_ms;
+        if policy.retention_ms.is_none() && kept_ms != limits::RETENTION_DEFAULT_MS {
+            policy.retention_ms = Some(kept_ms);
+        }
         let request = NewExecution {
             id,
             namespace,
@@ -109,7 +113,31 @@ impl Engine {
         request.validate()?;
         let window_ms = args.dedup_window_ms.unwrap_or(self.options().dedup_window_ms);
         let key = args.idempotency_key.clone().map(|key| (key, window_ms));
-        Ok(Submission { request, blob, key, own_id: args.execution_id.is_some() })
+        let mut submission = Submission { request, blob, key, own_id: args.execution_id.is_some() };
+        if submission.own_id && !submission.joins_a_flow(args) {
+            self.record_elsewhere(&mut submission).await?;
+        }
+        Ok(submission)
+    }
+
+    /// A key is known in its own partition. Where the caller's id lies in another one, the id is recorded there first.
+    async fn record_elsewhere(&self, submission: &mut Submission) -> Result<()> {
+        let Some((key, _)) = &submission.key else { return Ok(()) };
+        if self.partitions().key_partition(&submission.request.namespace, key) == submission.request.id.partition() {
+            return Ok(());
+        }
+        self.record_key(submission).await
+    }
+
+    /// Records in the partition of its key which execution a submission makes, before there is one: a repeat takes the
+    /// recorded id and finishes what was begun.
+    pub(crate) async fn record_key(&self, submission: &mut Submission) -> Result<()> {
+        let Some((record, window_ms)) = submission.record() else { return Ok(()) };
+        let partition = self.partitions().key_partition(&record.namespace, &record.idempotency_key);
+        submission.request.id = self.transact(partition, self.fresh_command(), &Record { record, window_ms }).await?;
+        submission.key = None;
+        submission.own_id = true;
+        Ok(())
     }
 
     /// Where it will live: where its caller says, beside its flow or parent, with its key, or anywhere.
@@ -131,6 +159,25 @@ impl Engine {
             Some(key) => ExecutionId::in_partition(self.partitions().key_partition(namespace, key), &mint),
             None => ExecutionId::solo(self.partitions(), &mint),
         })
+    }
+}
+
+/// Remembers which execution a key stands for, before there is one.
+struct Record {
+    record: IdempotencyRecord,
+    window_ms: i64,
+}
+
+impl Command for Record {
+    type Outcome = ExecutionId;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<ExecutionId> {
+        if let Some(known) = tx.load::<IdempotencyRecord>(self.record.key()).await? {
+            known.document.check_same(&self.record.request_hash)?;
+            return Ok(known.document.execution_id);
+        }
+        tx.create_until(&self.record, tx.now + self.window_ms);
+        Ok(self.record.execution_id)
     }
 }
 
@@ -167,15 +214,12 @@ impl Command for CreateSolo<'_> {
 /// What an earlier request with the same id or key made, if it is the same request.
 pub(crate) async fn find_duplicate(tx: &mut Tx<'_>, submission: &Submission) -> Result<Option<Outcome>> {
     if let Some((record, _)) = submission.record()
-        && let Some(known) = tx.load::<IdempotencyRecord>(ff_core::Indexed::key(&record)).await?
+        && let Some(known) = tx.load::<IdempotencyRecord>(record.key()).await?
     {
         let known = known.document;
         known.check_same(&submission.request.request_hash)?;
-        let public_state = match tx.find_execution(&known.execution_id).await? {
-            Some(existing) => existing.public_state(),
-            // It ended and was removed before its key expired.
-            None => ff_core::PublicState::Completed,
-        };
+        // It ended and was removed before its key expired.
+        let public_state = state_anywhere(tx, &known.execution_id).await?.unwrap_or(PublicState::Completed);
         let flow_id = submission.request.flow;
         return Ok(Some(Outcome { execution_id: known.execution_id, duplicate: true, flow_id, public_state }));
     }
@@ -183,6 +227,16 @@ pub(crate) async fn find_duplicate(tx: &mut Tx<'_>, submission: &Submission) -> 
         Some(existing) => submission.duplicate_of(&existing).map(Some),
         None => Ok(None),
     }
+}
+
+/// The state of an execution that a key stands for: its caller may have brought an id of another partition.
+async fn state_anywhere(tx: &mut Tx<'_>, id: &ExecutionId) -> Result<Option<PublicState>> {
+    if id.partition() == tx.partition {
+        return Ok(tx.find_execution(id).await?.map(|existing| existing.public_state()));
+    }
+    let mut found = tx.engine.store().documents(id.partition(), vec![Execution::key_of(id)]).await?;
+    let existing = found.pop().flatten().map(|stored| Execution::decode(&stored.body)).transpose()?;
+    Ok(existing.map(|existing| existing.public_state()))
 }
 
 /// Writes a new execution with its input.

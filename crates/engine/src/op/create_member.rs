@@ -3,7 +3,6 @@
 use ff_core::event::Effects;
 use ff_core::execution::Execution;
 use ff_core::flow::{Flow, NewFlow};
-use ff_core::idempotency::IdempotencyRecord;
 use ff_core::op::create_execution::{Args, Dependency, Outcome, ParentLink};
 use ff_core::{Code, Edge, EdgeRole, Error, ExecutionId, FlowId, Indexed, NewEdge, Result};
 
@@ -15,8 +14,7 @@ use crate::engine::{Caller, Engine};
 use crate::transaction::{Command, Tx};
 
 impl Engine {
-    /// Creates a member. With an idempotency key the id is recorded first, in the key's partition: a repeat takes the
-    /// recorded id and finishes what was begun.
+    /// Creates a member. It lives beside its flow, and not with its key: the key is recorded first.
     pub(crate) async fn create_member(
         &self,
         caller: &Caller,
@@ -27,36 +25,10 @@ impl Engine {
         if beside.is_some_and(|partition| partition != submission.request.id.partition) {
             return Err(Error::of(Code::PartitionMismatch).with("execution_id", submission.request.id));
         }
-        let mut may_exist = submission.own_id;
-        if let Some((record, window_ms)) = submission.record() {
-            let partition = self.partitions().key_partition(&record.namespace, &record.idempotency_key);
-            let recorded = self.transact(partition, self.fresh_command(), &Record { record, window_ms }).await?;
-            submission.request.id = recorded;
-            submission.key = None;
-            may_exist = true;
-        }
+        self.record_key(&mut submission).await?;
         let partition = submission.request.id.partition();
-        let verb = CreateMember { caller, args, submission: &submission, may_exist };
+        let verb = CreateMember { caller, args, submission: &submission };
         self.transact(partition, self.fresh_command(), &verb).await
-    }
-}
-
-/// Remembers which execution a key stands for, before there is one.
-struct Record {
-    record: IdempotencyRecord,
-    window_ms: i64,
-}
-
-impl Command for Record {
-    type Outcome = ExecutionId;
-
-    async fn run(&self, tx: &mut Tx<'_>) -> Result<ExecutionId> {
-        if let Some(known) = tx.load::<IdempotencyRecord>(self.record.key()).await? {
-            known.document.check_same(&self.record.request_hash)?;
-            return Ok(known.document.execution_id);
-        }
-        tx.create_until(&self.record, tx.now + self.window_ms);
-        Ok(self.record.execution_id)
     }
 }
 
@@ -64,14 +36,13 @@ struct CreateMember<'a> {
     caller: &'a Caller,
     args: &'a Args,
     submission: &'a Submission,
-    may_exist: bool,
 }
 
 impl Command for CreateMember<'_> {
     type Outcome = Outcome;
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<Outcome> {
-        if (self.may_exist || tx.is_repeat())
+        if (self.submission.own_id || tx.is_repeat())
             && let Some(existing) = tx.find_execution(&self.submission.request.id).await?
         {
             return self.submission.duplicate_of(&existing);

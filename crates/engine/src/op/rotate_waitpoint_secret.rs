@@ -11,7 +11,12 @@ use crate::secrets::already_rotating;
 use crate::transaction::{Command, Tx};
 
 impl Handle<RotateWaitpointSecret> for Engine {
-    async fn handle(&self, _caller: &Caller, args: Args) -> Result<Outcome> {
+    async fn handle(&self, caller: &Caller, args: Args) -> Result<Outcome> {
+        if let Some(namespace) = &caller.namespace {
+            let detail =
+                format!("the secret signs tokens of all namespaces, and this token reaches {namespace:?} only");
+            return Err(Error::new(Code::Forbidden, detail));
+        }
         let _one_at_a_time = self.secret_state().begin_rotation()?;
         let grace_ms = args.grace_ms.unwrap_or(self.options().secret_grace_ms);
         self.transact(Partition::SYSTEM, self.fresh_command(), &Verb { args: &args, grace_ms, found: Mutex::default() })

@@ -40,12 +40,13 @@ impl Engine {
                     *position = Position { index: Some(name), after };
                     return found;
                 }
-                let mut scan = Scan::first(name.clone(), PAGE.min(budget));
+                let limit = PAGE.min(budget);
+                let mut scan = Scan::first(name.clone(), limit);
                 scan.after = after.clone();
                 let Ok(page) = self.store().scan(partition, scan).await else { break };
                 budget -= page.entries.len().min(budget);
                 after = page.entries.last().map(|entry| (entry.score, entry.member.clone()));
-                let full = page.entries.len() == PAGE;
+                let full = page.entries.len() == limit;
                 found.add(self.check_page(partition, &name, page.entries).await);
                 if !full {
                     after = None;

@@ -154,6 +154,8 @@ impl Engine {
         let waiting = Waiting { engine: self, number };
         loop {
             self.refuse_if_closing()?;
+            // Before the look: what comes during it wakes us once more.
+            self.scheduler().ready().wait_again(waiting.number);
             let taken = self.take_ready(ask).await?;
             if !taken.is_empty() {
                 return Ok(taken);
@@ -162,8 +164,8 @@ impl Engine {
             if left <= 0 || ask.gone.is_said() {
                 return Ok(Vec::new());
             }
-            self.scheduler().ready().wait_again(waiting.number);
-            let gate = self.scheduler().ready().next_gate_opening().map(|until| (until - self.now()).max(1));
+            let now = self.now();
+            let gate = self.scheduler().ready().next_gate_opening(now).map(|until| until - now);
             let patience = left.min(gate.unwrap_or(LOOK_AGAIN_MS)).min(LOOK_AGAIN_MS);
             let woken = select(Box::pin(wake.notified()), Box::pin(ask.gone.wake.notified()));
             env::within(self.env_handle(), patience, woken).await;

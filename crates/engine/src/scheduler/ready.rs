@@ -407,8 +407,9 @@ impl Ready {
         }
     }
 
-    /// When the earliest closed gate opens by itself.
-    pub(crate) fn next_gate_opening(&self) -> Option<i64> {
+    /// When the earliest closed gate opens by itself. Those that have are forgotten.
+    pub(crate) fn next_gate_opening(&mut self, now: i64) -> Option<i64> {
+        self.closed_gates.retain(|_, until| *until > now);
         self.closed_gates.values().min().copied()
     }
 

@@ -166,9 +166,10 @@ mod tests {
         let later = Some(engine.now() + 1_000);
         let args = create_execution::Args { kind: "test".into(), delay_until: later, ..Default::default() };
         let id = engine.call::<CreateExecution>(&Caller::system(), args).await.unwrap().execution_id;
-        let due = engine.timers().earliest(|_| 0).unwrap();
-        engine.timers().take_due(due, |_| 0);
+        let idle = Default::default();
+        let due = engine.timers().earliest(&idle, |_| 0).unwrap();
+        engine.timers().take_due(due, &idle, |_| 0);
         engine.fire(id.partition(), &Due::Timer.member(&Execution::key_of(&id)), due).await.unwrap();
-        assert_eq!(engine.timers().earliest(|_| 0), Some(due));
+        assert_eq!(engine.timers().earliest(&idle, |_| 0), Some(due));
     }
 }

@@ -14,13 +14,15 @@ mod sweep;
 
 pub(crate) use fire::repair_due;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
 use ff_core::Partition;
 use ff_core::index;
 use ff_core::planted::{Bug, planted};
 use ff_store::{Query, Scan};
+use futures_util::future::{Either, select};
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::Notify;
 
 use crate::engine::Engine;
@@ -67,17 +69,25 @@ impl Timers {
         self.sweep.notify_one();
     }
 
-    /// When this engine has to fire next, which need not be what is due first: others fire before it there.
-    fn earliest(&self, delay: impl Fn(Partition) -> i64) -> Option<i64> {
-        self.next().iter().map(|(partition, at)| at.saturating_add(delay(*partition))).min()
+    /// When this engine has to fire next, which need not be what is due first: others fire before it there. Partitions
+    /// that are busy come after.
+    fn earliest(&self, busy: &BTreeSet<Partition>, delay: impl Fn(Partition) -> i64) -> Option<i64> {
+        let next = self.next();
+        let idle = next.iter().filter(|(partition, _)| !busy.contains(*partition));
+        idle.map(|(partition, at)| at.saturating_add(delay(*partition))).min()
     }
 
-    /// Forgets what was known of a partition, because it is about to be looked at.
-    fn take_due(&self, now: i64, delay: impl Fn(Partition) -> i64) -> Vec<(Partition, i64)> {
+    /// Forgets what was known of a partition that is not busy, because it is about to be looked at.
+    fn take_due(
+        &self,
+        now: i64,
+        busy: &BTreeSet<Partition>,
+        delay: impl Fn(Partition) -> i64,
+    ) -> Vec<(Partition, i64)> {
         let mut next = self.next();
         let due: Vec<(Partition, i64)> = next
             .iter()
-            .filter(|(partition, at)| at.saturating_add(delay(**partition)) <= now)
+            .filter(|(partition, at)| !busy.contains(*partition) && at.saturating_add(delay(**partition)) <= now)
             .map(|(partition, at)| (*partition, *at))
             .collect();
         for (partition, _) in &due {
@@ -92,22 +102,34 @@ impl Timers {
 }
 
 impl Engine {
-    /// Fires what is due, for as long as the engine lives.
+    /// Fires what is due, for as long as the engine lives. Partitions do not wait for each other: one whose store does not
+    /// answer holds up only itself.
     pub(crate) async fn run_timers(self) {
+        let engine = &self;
+        let mut firing = FuturesUnordered::new();
+        let mut busy = BTreeSet::new();
         loop {
             let now = self.now();
             let delay = |partition| self.rank(partition).min(RANK_MAX) * RANK_STEP_MS;
-            let due = self.timers().take_due(now, delay);
-            if due.is_empty() {
-                let patience = self.timers().earliest(delay).map(|at| (at - now).max(1));
-                match patience {
-                    Some(ms) => drop(env::within(self.env_handle(), ms, self.timers().wake.notified()).await),
-                    None => self.timers().wake.notified().await,
-                }
-                continue;
+            for (partition, at) in self.timers().take_due(now, &busy, delay) {
+                busy.insert(partition);
+                firing.push(async move {
+                    engine.fire_partition(partition, at).await;
+                    partition
+                });
             }
-            let firing = due.into_iter().map(|(partition, at)| self.fire_partition(partition, at));
-            futures_util::future::join_all(firing).await;
+            let patience = self.timers().earliest(&busy, delay).map_or(i64::MAX, |at| (at - now).max(1));
+            let woken = async {
+                match patience {
+                    i64::MAX => self.timers().wake.notified().await,
+                    ms => drop(env::within(self.env_handle(), ms, self.timers().wake.notified()).await),
+                }
+            };
+            if firing.is_empty() {
+                woken.await;
+            } else if let Either::Left((Some(partition), _)) = select(firing.next(), Box::pin(woken)).await {
+                busy.remove(&partition);
+            }
         }
     }
 
@@ -173,8 +195,22 @@ mod tests {
         let delay = |partition| if partition == others { 900 } else { 0 };
         timers.note(others, 1_000);
         timers.note(own, 1_100);
-        assert_eq!(timers.earliest(delay), Some(1_100));
-        assert_eq!(timers.take_due(1_100, delay), [(own, 1_100)]);
-        assert_eq!(timers.earliest(delay), Some(1_900));
+        let idle = BTreeSet::new();
+        assert_eq!(timers.earliest(&idle, delay), Some(1_100));
+        assert_eq!(timers.take_due(1_100, &idle, delay), [(own, 1_100)]);
+        assert_eq!(timers.earliest(&idle, delay), Some(1_900));
+    }
+
+    #[test]
+    fn a_partition_that_is_busy_keeps_what_is_due_for_later() {
+        let timers = Timers::default();
+        let (first, second) = (Partition::flow(0), Partition::flow(1));
+        timers.note(first, 1_000);
+        timers.note(second, 1_100);
+        let busy = BTreeSet::from([first]);
+        assert_eq!(timers.earliest(&busy, |_| 0), Some(1_100));
+        assert_eq!(timers.take_due(1_200, &busy, |_| 0), [(second, 1_100)]);
+        assert_eq!(timers.earliest(&busy, |_| 0), None);
+        assert_eq!(timers.take_due(1_200, &BTreeSet::new(), |_| 0), [(first, 1_000)]);
     }
 }

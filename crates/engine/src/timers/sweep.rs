@@ -1,7 +1,8 @@
-//! The sweep: one small read for each partition in a long period, which finds what lost hints missed.
+//! The sweep: one small read for each partition in a long period, which finds what lost hints missed. Timers and marks
+//! are looked for by whoever sees to the partition; queues by every engine, because each has workers of its own.
 
 use ff_core::planted::{Bug, planted};
-use ff_core::{Partition, index};
+use ff_core::{IndexName, Partition, index};
 use ff_store::{Answer, Query, Scan, ScanPage};
 
 use crate::engine::Engine;
@@ -10,7 +11,7 @@ use crate::scheduler::ready::QueueId;
 
 /// Marks taken up by one look.
 const MARKS_LIMIT: usize = 200;
-/// Queues learnt by one look; more are learnt by the next ones.
+/// Queues learnt by one look.
 const QUEUES_LIMIT: usize = 10_000;
 
 impl Engine {
@@ -36,12 +37,30 @@ impl Engine {
         for partition in self.partitions().all() {
             if pause_ms > 0 {
                 self.env().sleep(pause_ms).await;
-                // Others look at it; rank 0 is enough for what nobody waits for.
+                // Others see to it; rank 0 is enough for what nobody waits for.
                 if self.rank(partition) > 0 {
+                    self.sweep_queues(partition).await;
                     continue;
                 }
             }
-            self.sweep_partition(partition).await;
+            match self.options().services {
+                true => self.sweep_partition(partition).await,
+                false => self.sweep_queues(partition).await,
+            }
+        }
+    }
+
+    /// Queue names of a partition.
+    async fn sweep_queues(&self, partition: Partition) {
+        match self.read(partition, vec![queue_names()]).await {
+            Ok(answers) => self.learn_queues(partition, answers.into_only(Answer::into_indexes).unwrap_or_default()),
+            Err(error) => tracing::warn!(%partition, %error, "a partition cannot be swept"),
+        }
+    }
+
+    fn learn_queues(&self, partition: Partition, queues: Vec<IndexName>) {
+        for index in queues {
+            self.scheduler().ready().announce(&QueueId { partition, index }, i64::MIN);
         }
     }
 
@@ -50,7 +69,7 @@ impl Engine {
         let queries = vec![
             Query::Scan(Scan::first(index::due(), 1)),
             Query::Scan(Scan::first(index::marks(), MARKS_LIMIT)),
-            Query::Indexes { prefix: vec![index::QUEUE_PREFIX], limit: QUEUES_LIMIT },
+            queue_names(),
         ];
         let answers = match self.read(partition, queries).await {
             Ok(answers) => answers.answers,
@@ -69,10 +88,9 @@ impl Engine {
         if !planted(Bug::MarksNotSwept) {
             self.resolve_marks(partition, marks).await;
         }
-        for index in queues {
-            self.scheduler().ready().announce(&QueueId { partition, index }, i64::MIN);
-        }
+        self.learn_queues(partition, queues);
     }
+
     /// Takes up a page of marks and all that follow it: after a crash there may be many.
     async fn resolve_marks(&self, partition: Partition, mut page: ScanPage) {
         loop {
@@ -92,4 +110,8 @@ impl Engine {
             };
         }
     }
+}
+
+fn queue_names() -> Query {
+    Query::Indexes { prefix: vec![index::QUEUE_PREFIX], limit: QUEUES_LIMIT }
 }

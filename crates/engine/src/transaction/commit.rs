@@ -1,6 +1,8 @@
 //! From what a transaction collected to a commit that was applied: the batch, its sending, and what follows from it.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
 use ff_core::event::EventType;
 use ff_core::execution::Execution;
@@ -14,6 +16,7 @@ use ff_store::{
 use super::{Command, Staged, Tx, fence_of};
 use crate::cache::Cached;
 use crate::engine::Engine;
+use crate::env::BoxFuture;
 use crate::hint::{Item, Message};
 use crate::scheduler::ready::{Candidate, QueueId};
 
@@ -28,16 +31,18 @@ impl Tx<'_> {
     /// Puts the batch together: guards, puts, index differences, leases, hints.
     fn into_batch(mut self) -> Prepared {
         let mut marked = Vec::new();
-        for (key, known) in &self.known {
-            let staged = self.staged.get(key);
-            if staged.is_none() && !known.pinned {
-                continue;
-            }
-            self.batch.guards.push(match known.version {
+        let mut due = None;
+        // The versions come first: when a batch that was applied is sent again, it meets its own command id there, and
+        // not a guard that no longer holds because of what happened since.
+        let guarded = self.known.iter().filter(|(key, known)| known.pinned || self.staged.contains_key(*key));
+        let mut guards: Vec<Guard> = guarded
+            .map(|(key, known)| match known.version {
                 Some(version) => Guard::Version(key.clone(), version),
                 None => Guard::Absent(key.clone()),
-            });
-        }
+            })
+            .collect();
+        guards.append(&mut self.batch.guards);
+        self.batch.guards = guards;
         for (key, staged) in std::mem::take(&mut self.staged) {
             let before = self.known.remove(&key);
             let before = before.map_or_else(Vec::new, |known| known.entries);
@@ -57,6 +62,9 @@ impl Tx<'_> {
             let (set, removed) = index::difference(before, after);
             let is_lease = |entry: &Entry| entry.member == member && entry.index == index::due();
             for entry in set.into_iter().filter(|entry| !is_lease(entry)) {
+                if entry.index == index::due() {
+                    due = earlier(due, entry.score);
+                }
                 self.note_entry(&key, &entry, &mut marked);
                 self.batch.entries.push(EntryChange::Set {
                     index: entry.index,
@@ -80,6 +88,12 @@ impl Tx<'_> {
                 self.items.push(Item::System(key));
             }
         }
+        due = self
+            .batch
+            .leases
+            .iter()
+            .filter_map(|lease| lease.ttl_ms)
+            .fold(due, |due, ttl_ms| earlier(due, self.now + ttl_ms));
         let message = Message { origin: self.engine.origin(), items: std::mem::take(&mut self.items) };
         if !message.items.is_empty() {
             self.batch.hints.push(Hint { partition: self.partition, payload: message.encode() });
@@ -93,6 +107,7 @@ impl Tx<'_> {
             leases: self.batch.leases.iter().map(|lease| (lease.key.clone(), lease.ttl_ms)).collect(),
             batch: self.batch,
             marked,
+            due,
         }
     }
 
@@ -124,6 +139,38 @@ pub(crate) struct Prepared {
     /// The leases it sets and ends.
     leases: Vec<(Key, Option<i64>)>,
     marked: Vec<Key>,
+    /// The earliest instant at which something of it is due.
+    due: Option<i64>,
+}
+
+fn earlier(known: Option<i64>, at: i64) -> Option<i64> {
+    Some(known.map_or(at, |known| known.min(at)))
+}
+
+/// A commit that is under way. Whoever waits for it may go away; it may be applied all the same, and what follows from
+/// it, such as telling those who wait for work, must follow then, too.
+struct UnderWay<T: Send + 'static> {
+    engine: Engine,
+    work: Option<BoxFuture<'static, T>>,
+}
+
+impl<T: Send + 'static> Future for UnderWay<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        let work = self.work.as_mut().expect("a future is not polled after its end");
+        let ended = ready!(work.as_mut().poll(cx));
+        self.work = None;
+        Poll::Ready(ended)
+    }
+}
+
+impl<T: Send + 'static> Drop for UnderWay<T> {
+    fn drop(&mut self) {
+        if let Some(work) = self.work.take() {
+            self.engine.spawn_short(async move { drop(work.await) });
+        }
+    }
 }
 
 impl Prepared {
@@ -195,8 +242,18 @@ impl Engine {
         Ok(results.into_iter().map(std::result::Result::err).collect())
     }
 
-    /// The same, with the store's time of each batch that was applied.
+    /// The same, with the store's time of each batch that was applied. It goes on when its caller does not wait for it.
     pub(crate) async fn send_all_timed(
+        &self,
+        partition: Partition,
+        prepared: Vec<Prepared>,
+    ) -> Result<Vec<std::result::Result<i64, Conflict>>> {
+        let engine = self.clone();
+        let work = Box::pin(async move { engine.commit_all(partition, prepared).await });
+        UnderWay { engine: self.clone(), work: Some(work) }.await
+    }
+
+    async fn commit_all(
         &self,
         partition: Partition,
         mut prepared: Vec<Prepared>,
@@ -303,6 +360,10 @@ impl Engine {
         // What became claimable was offered above, document and all; it need not be announced and read again.
         let others = one.items.into_iter().filter(|item| !matches!(item, Item::Ready(..)));
         self.act_on(one.partition, &others.collect::<Vec<_>>());
+        // Noted before the commit as well, but what was due first may have fired since, and found no trace of this.
+        if let Some(at) = one.due {
+            self.timers().note(one.partition, at);
+        }
         for key in one.marked {
             self.resolve_soon(one.partition, key);
         }
@@ -312,6 +373,9 @@ impl Engine {
     /// guards its repeat. A hint that proves wrong costs a look; a missing one leaves work lying until the next sweep.
     fn perhaps_applied(&self, one: &Prepared) {
         self.act_on(one.partition, &one.items);
+        if let Some(at) = one.due {
+            self.timers().note(one.partition, at);
+        }
         for key in &one.marked {
             self.resolve_soon(one.partition, key.clone());
         }

@@ -11,6 +11,7 @@ mod flow_storms;
 mod flows;
 mod gates;
 mod grants;
+mod isolation;
 mod lanes;
 mod leases;
 mod limits;

@@ -115,3 +115,19 @@ async fn a_namespace_decides_the_policy_of_executions_that_bring_none() {
     }
     h.finish().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_has_ended_is_kept_as_long_as_the_deployment_says() {
+    let h = Harness::with(Options { retention_ms: 3_600_000, ..Options::default() }).await;
+    let (short, own) = (h.submit(json!({})).await, h.submit(json!({ "policy": { "retention_ms": 7_200_000 } })).await);
+    for _ in 0..2 {
+        let task = h.claim().await.unwrap();
+        h.must::<Complete>(json!({ "execution_id": task.execution_id, "fence": task.fence })).await;
+    }
+    h.pass(3_500_000).await;
+    h.must::<GetExecution>(json!({ "execution_id": short })).await;
+    h.pass(200_000).await;
+    assert_eq!(h.refused::<GetExecution>(json!({ "execution_id": short })).await, Code::ExecutionNotFound);
+    h.must::<GetExecution>(json!({ "execution_id": own })).await;
+    h.finish().await;
+}

@@ -131,6 +131,9 @@ async fn administrative_acts_leave_one_record_each_without_secrets() {
     let own = h.must::<ListAudit>(json!({})).await;
     assert!(own.items.iter().all(|item| item.namespace == "team"));
     assert_eq!(own.items.len(), 2);
+    // One namespace's admin does not decide for the others: the secret signs the tokens of all.
+    let rotation = json!({ "new_kid": "k9", "new_secret_hex": "9".repeat(64) });
+    assert_eq!(h.refused::<RotateWaitpointSecret>(rotation).await, Code::Forbidden);
     h.finish().await;
 }
 

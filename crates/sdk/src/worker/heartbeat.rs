@@ -78,6 +78,8 @@ impl Shared {
                     tracing::error!("another process has taken this worker's instance id; it claims nothing more");
                     self.stopping.cancel();
                 }
+                // Leases are kept elsewhere than registrations: they may well be renewed.
+                _ if !leases.is_empty() => tracing::warn!(%error, "a heartbeat failed; its leases are renewed alone"),
                 _ => return Err(error),
             },
         }
