@@ -74,7 +74,8 @@ impl MemberCounts {
             let moving = any(&[S::Waiting, S::Delayed, S::Active]);
             return if moving { FlowState::Running } else { FlowState::Blocked };
         }
-        if any(&[S::Failed, S::Expired]) {
+        // Where nobody was cancelled, members were skipped because of a failure, even if that was replayed since.
+        if any(&[S::Failed, S::Expired]) || (any(&[S::Skipped]) && !any(&[S::Cancelled])) {
             FlowState::Failed
         } else if any(&[S::Skipped]) || !any(&[S::Completed]) {
             // Nothing failed, so a cancelled member is why others were skipped. A cancelled member that nobody missed,

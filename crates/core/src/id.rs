@@ -20,7 +20,45 @@ pub struct Mint {
     pub random: [u8; 10],
 }
 
+/// Makes the ids of one process rise, also within a millisecond: what was submitted first is older, and runs first.
+#[derive(Debug, Default)]
+pub struct Rising(std::sync::Mutex<Option<Mint>>);
+
+impl Rising {
+    /// What to mint the next id with, given the time and random bytes.
+    pub fn next(&self, fresh: Mint) -> Mint {
+        let mut last = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let next = last.as_ref().and_then(|last| last.raised(&fresh)).unwrap_or_else(|| fresh.with_room());
+        *last = Some(next);
+        next
+    }
+}
+
+/// The last bytes of what is random, which no part of a UUID's format lies in.
+const COUNTED: std::ops::Range<usize> = 3..10;
+/// A clock that went back further than this is believed.
+const BACK_MAX_MS: i64 = 1_000;
+
 impl Mint {
+    /// Half of the numbers lie above it.
+    fn with_room(mut self) -> Self {
+        self.random[COUNTED.start] &= 0x7f;
+        self
+    }
+
+    /// The same instant with a number above this one; `None` when a fresh one is above it by its time, or none is left.
+    fn raised(&self, fresh: &Mint) -> Option<Self> {
+        if fresh.now_ms > self.now_ms || fresh.now_ms < self.now_ms - BACK_MAX_MS {
+            return None;
+        }
+        let number = |mint: &Mint| mint.random[COUNTED].iter().fold(0u64, |sum, byte| sum << 8 | u64::from(*byte));
+        let raised = number(self) + 1 + (number(fresh) & 0xffff);
+        let bytes = raised.to_be_bytes();
+        let mut random = self.random;
+        random[COUNTED].copy_from_slice(&bytes[1..]);
+        (bytes[0] == 0).then_some(Self { now_ms: self.now_ms, random })
+    }
+
     /// A UUID version 7: ordered by time, then random.
     pub fn uuid(&self) -> Uuid {
         let millis = u64::try_from(self.now_ms).unwrap_or(0);
@@ -321,6 +359,23 @@ impl fmt::Display for LeaseEpoch {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ids_of_one_process_rise_within_a_millisecond_too() {
+        let rising = Rising::default();
+        let random =
+            |n: u32| std::array::from_fn(|at| (n.wrapping_mul(2_654_435_761) >> (at % 4 * 8)).to_be_bytes()[3]);
+        let fresh = |now_ms, n| Mint { now_ms, random: random(n) };
+        let instants = (0..10_000).map(|n| fresh(1_800_000_000_000 + i64::from(n / 3_000), n));
+        // A clock that steps back a little does not turn the order around; one that was set back is believed.
+        let back = (0..10).map(|n| fresh(1_800_000_000_000 - 500, n));
+        let ids: Vec<_> = instants.chain(back).map(|mint| rising.next(mint).uuid()).collect();
+        assert!(ids.windows(2).all(|pair| pair[0] < pair[1]));
+        assert!(ids.iter().all(|id| id.get_version_num() == 7 && id.get_variant() == uuid::Variant::RFC4122));
+        assert_eq!(rising.next(fresh(1_700_000_000_000, 1)).now_ms, 1_700_000_000_000);
+        let full = Mint { now_ms: 1, random: [0xff; 10] };
+        assert!(full.raised(&full).is_none());
+    }
 
     fn mint(now_ms: i64) -> Mint {
         Mint { now_ms, random: [7; 10] }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ff_core::deployment::Deployment;
 use ff_core::op::Operation;
 use ff_core::policy::Policy;
-use ff_core::{Code, CommandId, Error, Key, Partition, PartitionConfig, Result, Role, limits};
+use ff_core::{Code, CommandId, Error, Key, Mint, Partition, PartitionConfig, Result, Rising, Role, limits};
 use ff_store::{Answers, Query, Signal, Store};
 
 use crate::board::{Board, Listener};
@@ -137,6 +137,7 @@ struct Inner {
     locks: Locks,
     reports: Reports,
     quotas: Quotas,
+    rising: Rising,
     scheduler: Scheduler,
     timers: Timers,
     resolver: Resolver,
@@ -185,6 +186,7 @@ impl Engine {
             locks: Locks::default(),
             reports: Reports::default(),
             quotas: Quotas::default(),
+            rising: Rising::default(),
             scheduler: Scheduler::default(),
             timers: Timers::default(),
             resolver: Resolver::default(),
@@ -425,6 +427,11 @@ impl Engine {
 
     pub(crate) fn reports(&self) -> &Reports {
         &self.0.reports
+    }
+
+    /// For ids that say what came first.
+    pub(crate) fn rising(&self, fresh: Mint) -> Mint {
+        self.0.rising.next(fresh)
     }
 
     pub(crate) fn quotas(&self) -> &Quotas {

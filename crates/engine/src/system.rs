@@ -75,13 +75,19 @@ impl Engine {
         self.system_document(&Lane::key_of(namespace, lane)).await
     }
 
+    /// Refuses a lane that is not on the deployment's list, if it has one.
+    pub(crate) fn check_lane(&self, lane: &str) -> Result<()> {
+        match &self.options().lanes {
+            Some(lanes) if !lanes.iter().any(|known| known == lane) => {
+                Err(Error::of(Code::LaneNotFound).with("lane", lane).with("lanes", lanes))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Refuses submissions to a lane that takes none.
     pub(crate) async fn check_submission(&self, namespace: &str, lane: &str) -> Result<()> {
-        if let Some(lanes) = &self.options().lanes
-            && !lanes.iter().any(|known| known == lane)
-        {
-            return Err(Error::of(Code::LaneNotFound).with("lane", lane).with("lanes", lanes));
-        }
+        self.check_lane(lane)?;
         match self.lane(namespace, lane).await? {
             Some(lane) => lane.check_submission(),
             None => Ok(()),

@@ -2,14 +2,18 @@
 //! here are the same call by nature: they carry a fence, a number, or a name.
 
 use std::any::Any;
+use std::sync::LazyLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ff_core::op::{
     claim, create_execution, create_executions, create_flow, create_pending_waitpoint, deliver_signal,
     replay_execution, report_budget_usage, report_usage, reset_budget, resume_execution, revoke_lease, suspend,
 };
-use ff_core::{CommandId, ExecutionId, FlowId, LeaseId, Mint, PartitionConfig, SignalId, WaitpointId};
+use ff_core::{CommandId, ExecutionId, FlowId, LeaseId, Mint, PartitionConfig, Rising, SignalId, WaitpointId};
 use uuid::Uuid;
+
+/// What is submitted first has the smaller id.
+static RISING: LazyLock<Rising> = LazyLock::new(Rising::default);
 
 /// What minting an id takes: this process's clock and the operating system's entropy.
 pub(crate) fn mint() -> Mint {
@@ -79,10 +83,11 @@ fn submission(args: &mut create_execution::Args, partitions: &PartitionConfig) {
     if args.execution_id.is_some() || args.idempotency_key.is_some() {
         return;
     }
+    let mint = RISING.next(mint());
     args.execution_id = Some(match (&args.flow_id, &args.parent) {
-        (Some(flow), _) => ExecutionId::for_flow(flow, &mint()),
-        (None, Some(parent)) => ExecutionId::in_partition(parent.execution_id.partition(), &mint()),
-        (None, None) => ExecutionId::solo(partitions, &mint()),
+        (Some(flow), _) => ExecutionId::for_flow(flow, &mint),
+        (None, Some(parent)) => ExecutionId::in_partition(parent.execution_id.partition(), &mint),
+        (None, None) => ExecutionId::solo(partitions, &mint),
     });
 }
 

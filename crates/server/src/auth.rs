@@ -101,7 +101,8 @@ pub(crate) fn check_host(config: &Config, headers: &HeaderMap, uri: &Uri) -> Res
     let Some(allowed) = &config.allowed_hosts else { return Ok(()) };
     let named =
         headers.get(header::HOST).and_then(|host| host.to_str().ok()).or_else(|| uri.authority().map(|a| a.as_str()));
-    let host = named.map_or("", host_of);
+    // A browser always names a host; what does not, such as a health check in HTTP/1.0, is none.
+    let Some(host) = named.map(host_of) else { return Ok(()) };
     if allowed.iter().any(|one| one.eq_ignore_ascii_case(host)) {
         return Ok(());
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ff_store::{Result, StoreError};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::connection::{CallError, Request};
 use crate::library::{self, Found};
@@ -37,10 +37,27 @@ enum Step {
     Fail(StoreError),
 }
 
-/// Sends an encoded function call to the primary of a slot.
+/// Sends an encoded function call to the primary of a slot. A read is given up at the time limit wherever it is; a commit
+/// that was sent is not, since its answer says what became of it.
 pub(crate) async fn call(topology: &Topology, slot: u16, purpose: Purpose, bytes: &Bytes) -> Result<Frame> {
+    let deadline = Instant::now() + topology.dialer.options.connect_timeout;
+    let called = call_until(topology, slot, purpose, bytes, deadline);
+    match purpose {
+        Purpose::Commit => called.await,
+        Purpose::Read => timeout_at(deadline, called)
+            .await
+            .unwrap_or_else(|_| Err(StoreError::Unavailable(format!("no server answered for slot {slot} in time")))),
+    }
+}
+
+async fn call_until(
+    topology: &Topology,
+    slot: u16,
+    purpose: Purpose,
+    bytes: &Bytes,
+    deadline: Instant,
+) -> Result<Frame> {
     let options = &topology.dialer.options;
-    let deadline = Instant::now() + options.connect_timeout;
     let confirmed = purpose == Purpose::Commit && options.waits();
     let mut pause = PAUSE_MIN;
     let mut redirect: Option<(Arc<Node>, bool)> = None;

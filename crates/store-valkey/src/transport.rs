@@ -49,9 +49,11 @@ impl Dialer {
         Ok(Self { options, tls })
     }
 
-    /// Connects, authenticates and exchanges a PING, all within the connect timeout.
+    /// Connects, authenticates and exchanges a PING, in the time of one request: a server that has stopped still accepts
+    /// connections.
     pub(crate) async fn dial(&self, address: &str) -> std::result::Result<Box<dyn Duplex>, DialError> {
-        match timeout(self.options.connect_timeout, self.handshake(address)).await {
+        let patience = self.options.connect_timeout.min(self.options.request_timeout);
+        match timeout(patience, self.handshake(address)).await {
             Ok(result) => result,
             Err(_) => Err(DialError::Unreachable(format!("{address} did not answer in time"))),
         }

@@ -43,6 +43,9 @@ fn a_file_is_checked_without_a_server() {
     let mut command = connected("flow-check", &["flow", "submit", "-", "--check", "-o", "json"]);
     command.env("FF_SERVER", "http://127.0.0.1:1");
     assert_eq!(run(command, YAML).json(), serde_json::json!({ "nodes": 4, "edges": 4 }));
+    let circle = "nodes:\n  a: { kind: x, after: [b] }\n  b: { kind: x, after: [a] }\n";
+    let ended = run(connected("flow-circle", &["flow", "submit", "-", "--check"]), circle);
+    assert!(ended.code != 0 && ended.stderr.contains("cycle"), "{ended:?}");
 }
 
 #[test]

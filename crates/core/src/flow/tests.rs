@@ -47,6 +47,7 @@ fn the_state_follows_the_members() {
         (&[(S::Completed, 2), (S::Failed, 1), (S::Skipped, 4)], FlowState::Failed),
         (&[(S::Expired, 1)], FlowState::Failed),
         (&[(S::Completed, 1), (S::Cancelled, 1), (S::Skipped, 1)], FlowState::Cancelled),
+        (&[(S::Completed, 1), (S::Skipped, 1)], FlowState::Failed),
         (&[(S::Cancelled, 2)], FlowState::Cancelled),
     ] {
         assert_eq!(counts(members).state(), state, "{members:?}");

@@ -103,6 +103,13 @@ pub struct GraphEdge {
 }
 
 impl Args {
+    /// Checks the graph as a whole; its edges as positions in the list of nodes.
+    pub fn graph(&self) -> Result<Vec<(usize, usize)>> {
+        let names: Vec<&str> = self.nodes.iter().map(|node| node.name.as_str()).collect();
+        let pairs: Vec<(&str, &str)> = self.edges.iter().map(|edge| (edge.from.as_str(), edge.to.as_str())).collect();
+        crate::graph::validate_graph(&names, &pairs)
+    }
+
     /// Refuses graphs that are too large or do not fit together. Cycles are found by whoever builds the graph.
     pub fn validate(&self) -> Result<()> {
         parts::optional(self.kind.as_deref(), "kind", text::kind)?;

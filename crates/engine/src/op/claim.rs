@@ -35,6 +35,7 @@ impl Engine {
     fn ask(&self, namespace: String, args: &Args) -> Result<Ask> {
         let limits = self.limits();
         limits.capabilities(&args.capabilities)?;
+        args.lanes.iter().try_for_each(|lane| self.check_lane(lane))?;
         let mut lease_ids = args.lease_ids.clone();
         lease_ids.resize_with(args.max_tasks(), || LeaseId::mint(&env::mint(self.env(), self.now())));
         let grant_ttl_ms = match args.mode {

@@ -3,7 +3,7 @@
 use ff_core::lane::{Lane, LaneState, LaneView};
 use ff_core::op::ConfigureLane;
 use ff_core::op::configure_lane::Args;
-use ff_core::{Code, Error, Partition, Result, text};
+use ff_core::{Partition, Result, text};
 
 use crate::engine::{Caller, Engine, Handle};
 use crate::transaction::{Command, Tx};
@@ -25,21 +25,11 @@ impl Engine {
         reason: Option<&str>,
     ) -> Result<LaneView> {
         let namespace = caller.namespace(namespace)?;
-        self.check_lane_exists(lane)?;
+        self.check_lane(lane)?;
         // Names of callers come from outside and may be longer than a label.
         let who = if text::optional_label("who", &caller.name).is_ok() { caller.name.as_str() } else { "" };
         let verb = SetLane { namespace: &namespace, lane, state, who, reason: reason.unwrap_or_default() };
         self.transact(Partition::SYSTEM, self.fresh_command(), &verb).await
-    }
-
-    /// With a closed list only the lanes on it exist.
-    pub(crate) fn check_lane_exists(&self, lane: &str) -> Result<()> {
-        match &self.options().lanes {
-            Some(lanes) if !lanes.iter().any(|known| known == lane) => {
-                Err(Error::of(Code::LaneNotFound).with("lane", lane).with("lanes", lanes))
-            }
-            _ => Ok(()),
-        }
     }
 }
 

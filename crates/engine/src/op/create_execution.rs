@@ -142,7 +142,7 @@ impl Engine {
 
     /// Where it will live: where its caller says, beside its flow or parent, with its key, or anywhere.
     fn submission_id(&self, namespace: &str, args: &Args) -> Result<ExecutionId> {
-        let mint = env::mint(self.env(), self.now());
+        let mint = self.rising(env::mint(self.env(), self.now()));
         if let Some(id) = args.execution_id {
             id.check(self.partitions())?;
             return Ok(id);

@@ -7,7 +7,7 @@ use ff_core::flow::{Flow, NewFlow};
 use ff_core::op::CreateFlow;
 use ff_core::op::create_flow::{Args, Outcome};
 use ff_core::partition::digest16;
-use ff_core::{Blob, Code, Edge, Error, ExecutionId, FlowId, JoinPolicy, Mint, NewEdge, Result, graph};
+use ff_core::{Blob, Code, Edge, Error, ExecutionId, FlowId, JoinPolicy, Mint, NewEdge, Result};
 use uuid::Uuid;
 
 use super::create_execution::{Submission, write_new};
@@ -20,9 +20,7 @@ impl Handle<CreateFlow> for Engine {
     async fn handle(&self, caller: &Caller, args: Args) -> Result<Outcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let id = self.new_flow_id(&namespace, &args)?;
-        let names: Vec<&str> = args.nodes.iter().map(|node| node.name.as_str()).collect();
-        let pairs: Vec<(&str, &str)> = args.edges.iter().map(|edge| (edge.from.as_str(), edge.to.as_str())).collect();
-        let ends = graph::validate_graph(&names, &pairs)?;
+        let ends = args.graph()?;
         let new = NewFlow {
             id,
             namespace: namespace.clone(),

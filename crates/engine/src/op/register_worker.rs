@@ -10,6 +10,7 @@ use crate::engine::{Caller, Engine, Handle};
 impl Handle<RegisterWorker> for Engine {
     async fn handle(&self, caller: &Caller, args: Args) -> Result<Outcome> {
         self.limits().capabilities(&args.capabilities)?;
+        args.lanes.iter().try_for_each(|lane| self.check_lane(lane))?;
         let registration = Registration {
             namespace: caller.namespace(args.namespace.as_deref())?,
             worker_id: args.worker_id,

@@ -16,7 +16,7 @@ use ff_store::{
 use super::{Command, Staged, Tx, fence_of};
 use crate::cache::Cached;
 use crate::engine::Engine;
-use crate::env::BoxFuture;
+use crate::env::{self, BoxFuture};
 use crate::hint::{Item, Message};
 use crate::scheduler::ready::{Candidate, QueueId};
 
@@ -24,6 +24,8 @@ use crate::scheduler::ready::{Candidate, QueueId};
 const ATTEMPTS_MAX: u32 = 24;
 /// How often a commit with an unknown outcome is sent again.
 const RESENDS_MAX: u32 = 8;
+/// And for how long: a store that does not answer is told to the caller, who has not got all day.
+const RESEND_MAX_MS: i64 = 8_000;
 /// The first wait between two tries; it doubles up to a hundred times this.
 const BACKOFF_MS: i64 = 1;
 
@@ -261,10 +263,21 @@ impl Engine {
         let batches: Vec<Batch> = prepared.iter_mut().map(|one| std::mem::take(&mut one.batch)).collect();
         // When the first of several tries was sent: what was applied unseen was applied no earlier.
         let first_sent_at = self.now();
+        let give_up_at = self.env().now_ms() + RESEND_MAX_MS;
         let mut sent_before = false;
         for resend in 0..=RESENDS_MAX {
             let started = self.env().now_us();
-            match self.store().commit(partition, batches.clone()).await {
+            let committing = self.store().commit(partition, batches.clone());
+            let committed = if sent_before {
+                // What it does is not known anyway, so it need not be waited for.
+                let left = (give_up_at - self.env().now_ms()).max(1);
+                let late = || Err(StoreError::Unknown("the store does not answer".into()));
+                env::within(self.env_handle(), left, committing).await.unwrap_or_else(late)
+            } else {
+                committing.await
+            };
+            let resend = if self.env().now_ms() < give_up_at { resend } else { RESENDS_MAX };
+            match committed {
                 Ok(outcomes) => {
                     self.metrics().commit(self.env().now_us() - started);
                     let mut conflicts = Vec::with_capacity(outcomes.len());

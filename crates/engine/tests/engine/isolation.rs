@@ -124,6 +124,21 @@ async fn timers_fire_although_a_partition_does_not_answer() {
     h.finish().await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_store_that_does_not_answer_is_told_to_the_caller_soon() {
+    let (h, trouble) = Harness::with_trouble(Options::default()).await;
+    trouble.begin(|call| match call {
+        // As a store with a time limit of five seconds for a request.
+        Call::Commit { .. } => Plan { before: later(5_000), fault: Some(Fault::LostRequest), ..Plan::default() },
+        Call::Read { .. } => Plan::default(),
+    });
+    let began = h.engine.now();
+    assert_eq!(h.refused::<CreateExecution>(json!({ "kind": "test" })).await, ff_core::Code::Unavailable);
+    assert!(h.engine.now() - began < 10_000, "{} ms", h.engine.now() - began);
+    trouble.end();
+    h.finish().await;
+}
+
 /// An id in the partition of another.
 fn beside(h: &Harness, id: &ExecutionId) -> ExecutionId {
     let mint = ff_core::id::Mint { now_ms: h.engine.now(), random: [7; 10] };

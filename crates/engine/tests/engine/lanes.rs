@@ -3,7 +3,8 @@
 use crate::support::Harness;
 use ff_core::lane::LaneState;
 use ff_core::op::{
-    Complete, ConfigureLane, CreateExecution, DisableLane, DrainLane, GetExecution, ListLanes, PauseLane, ResumeLane,
+    Claim, Complete, ConfigureLane, CreateExecution, DisableLane, DrainLane, GetExecution, ListLanes, PauseLane,
+    RegisterWorker, ResumeLane,
 };
 use ff_core::{BlockingReason, Code, EligibilityState, PublicState};
 use ff_engine::Options;
@@ -64,6 +65,10 @@ async fn a_closed_list_has_no_other_lanes() {
     let h = Harness::with(Options { lanes: Some(vec!["only".into()]), ..Options::default() }).await;
     assert_eq!(h.refused::<CreateExecution>(json!({ "kind": "t", "lane": "x" })).await, Code::LaneNotFound);
     assert_eq!(h.refused::<PauseLane>(json!({ "lane": "x" })).await, Code::LaneNotFound);
+    let claim = json!({ "instance_id": "w", "lanes": ["only", "x"] });
+    assert_eq!(h.refused::<Claim>(claim).await, Code::LaneNotFound);
+    let worker = json!({ "instance_id": "w", "worker_id": "w", "lanes": ["x"], "nonce": "n" });
+    assert_eq!(h.refused::<RegisterWorker>(worker).await, Code::LaneNotFound);
     assert_eq!(h.must::<ListLanes>(json!({})).await.items[0].name, "only");
     h.finish().await;
 }

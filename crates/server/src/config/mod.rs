@@ -190,6 +190,7 @@ fn engine_options(settings: &Settings) -> Result<ff_engine::Options, ConfigError
 /// Defaults stand for what is not said.
 fn engine_limits(settings: &Settings) -> Result<ff_engine::Limits, ConfigError> {
     let default = ff_engine::Limits::default();
+    let page_max = settings.page_max.unwrap_or(default.page_max);
     let limits = ff_engine::Limits {
         input_max_bytes: settings.input_max_bytes.unwrap_or(default.input_max_bytes),
         result_max_bytes: settings.result_max_bytes.unwrap_or(default.result_max_bytes),
@@ -204,8 +205,8 @@ fn engine_limits(settings: &Settings) -> Result<ff_engine::Limits, ConfigError> 
         claim_wait_max_ms: settings.claim_wait_max_ms.unwrap_or(default.claim_wait_max_ms),
         tail_wait_max_ms: settings.tail_wait_max_ms.unwrap_or(default.tail_wait_max_ms),
         stream_read_max: settings.stream_read_max.unwrap_or(default.stream_read_max),
-        page_default: settings.page_default.unwrap_or(default.page_default),
-        page_max: settings.page_max.unwrap_or(default.page_max),
+        page_default: settings.page_default.unwrap_or(default.page_default.min(page_max)),
+        page_max,
         events_kept: settings.events_kept.unwrap_or(default.events_kept),
     };
     limits.validate().map_err(|error| ConfigError(error.detail))?;

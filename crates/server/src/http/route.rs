@@ -5,8 +5,8 @@ use std::sync::{Arc, LazyLock};
 
 use ff_core::op::parts::Content;
 use ff_core::op::view::Task;
-use ff_core::op::{Operation, OperationInfo, claim, claim_from_grant, create_execution};
-use ff_core::{Code, Error, Result};
+use ff_core::op::{Operation, OperationInfo, claim, claim_from_grant, create_execution, read_stream, tail_stream};
+use ff_core::{Code, Error, Result, limits, text};
 use ff_engine::{Caller, Engine, Serves};
 use futures_util::future::BoxFuture;
 use hyper::{Method, Response};
@@ -107,8 +107,19 @@ where
         // Who may not call this at all learns that, and not how to. What can be read, the engine judges.
         allow(caller, O::ROLE).err().unwrap_or(unreadable)
     })?;
+    check_frames(&args)?;
     let _place = app.pools.enter_operation(&route.info)?;
     app.engine.call::<O>(caller, args).await
+}
+
+/// A response holds fewer frames than a program in process may read at once.
+fn check_frames(args: &dyn Any) -> Result<()> {
+    let read = args.downcast_ref::<read_stream::Args>().and_then(|args| args.count);
+    let tailed = args.downcast_ref::<tail_stream::Args>().and_then(|args| args.count);
+    match read.or(tailed) {
+        Some(count) => text::within("count", count, 1..=limits::PAGE_MAX),
+        None => Ok(()),
+    }
 }
 
 /// The tasks whose attempts begin with this answer.

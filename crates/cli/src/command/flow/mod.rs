@@ -4,7 +4,7 @@ mod tree;
 
 use ff_core::FlowState;
 use flowfabric::op::{CreateFlow, create_flow, list_flows};
-use flowfabric::{CancelFlowPolicy, CancelFlowResult, FlowId, FlowView, GraphView};
+use flowfabric::{CancelFlowPolicy, CancelFlowResult, FlowId, FlowView, GraphView, SdkError};
 
 use crate::failure::Result;
 use crate::flow_file;
@@ -132,6 +132,7 @@ impl Arguments {
 /// Looks for mistakes in a file.
 pub(crate) fn check(out: &Output, file: &Source) -> Result<()> {
     let args = flow_file::read(file)?;
+    args.graph().map_err(SdkError::from)?;
     let answer = serde_json::json!({ "nodes": args.nodes.len(), "edges": args.edges.len() });
     let text = format!("{} nodes and {} edges, no mistakes found", args.nodes.len(), args.edges.len());
     out.answer(&answer, |_| text)
