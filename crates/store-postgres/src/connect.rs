@@ -1,5 +1,7 @@
 //! Connections: how they are set up, the two pools, and what the server says of itself.
 
+use std::time::Duration;
+
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
 use ff_store::{Result, StoreError};
 use tokio_postgres::config::SslMode;
@@ -12,6 +14,14 @@ use crate::tls;
 
 /// PostgreSQL 13 brought 64-bit transaction ids.
 const SERVER_VERSION_MIN: i32 = 130_000;
+/// When nothing was said for so long, either end asks whether the other is there.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
+/// How soon it asks again.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+/// How often it asks.
+const KEEPALIVE_RETRIES: u32 = 3;
+/// A connection on which nothing arrives for so long is lost, whatever the system would still try.
+const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(30);
 
 /// A connection with its socket still in hand, for whoever wants its notifications.
 pub(crate) type RawConnection =
@@ -22,6 +32,8 @@ pub(crate) type RawConnection =
 pub(crate) struct Connector {
     config: tokio_postgres::Config,
     tls: MakeRustlsConnect,
+    /// The whole of connecting, with all hosts and greetings; the configuration's own limit is for one address.
+    limit: Duration,
 }
 
 impl Connector {
@@ -35,17 +47,24 @@ impl Connector {
         config.options(flags);
         config.application_name("flowfabric");
         config.connect_timeout(options.connect_timeout);
+        config.keepalives_idle(KEEPALIVE_IDLE);
+        config.keepalives_interval(KEEPALIVE_INTERVAL);
+        config.keepalives_retries(KEEPALIVE_RETRIES);
+        config.tcp_user_timeout(UNACKNOWLEDGED_MAX);
         config.ssl_mode(match options.encryption {
             Encryption::Disable => SslMode::Disable,
             Encryption::Prefer => SslMode::Prefer,
             Encryption::Require | Encryption::VerifyFull => SslMode::Require,
         });
-        Ok(Self { config, tls: tls::connector(options)? })
+        let hosts = u32::try_from(config.get_hosts().len()).unwrap_or(u32::MAX);
+        let limit = options.connect_timeout.saturating_mul(hosts).saturating_add(options.answer_timeout());
+        Ok(Self { config, tls: tls::connector(options)?, limit })
     }
 
     /// A connection outside of any pool.
     pub(crate) async fn connect(&self) -> Result<(Client, RawConnection)> {
-        self.config.connect(self.tls.clone()).await.map_err(|error| error::connecting(&error))
+        let connect = async { self.config.connect(self.tls.clone()).await.map_err(|error| error::connecting(&error)) };
+        within(self.limit, connect).await
     }
 }
 
@@ -57,6 +76,10 @@ fn settings(options: &Options) -> Vec<(&'static str, String)> {
     settings.push(("plan_cache_mode", "force_generic_plan".into()));
     settings.push(("statement_timeout", options.request_timeout.as_millis().to_string()));
     settings.push(("idle_in_transaction_session_timeout", options.request_timeout.as_millis().to_string()));
+    // A server that has lost us lets go of our locks, and of our place among those that listen.
+    settings.push(("tcp_keepalives_idle", KEEPALIVE_IDLE.as_secs().to_string()));
+    settings.push(("tcp_keepalives_interval", KEEPALIVE_INTERVAL.as_secs().to_string()));
+    settings.push(("tcp_keepalives_count", KEEPALIVE_RETRIES.to_string()));
     settings.push(("default_transaction_isolation", "read\\ committed".into()));
     settings
 }
@@ -88,6 +111,20 @@ pub(crate) fn pool(options: &Options, connector: &Connector, size: usize) -> Res
 /// A connection of the pool.
 pub(crate) async fn take(pool: &Pool) -> Result<Object> {
     pool.get().await.map_err(error::pool)
+}
+
+/// Gives a connection back to its pool, unless what was done on it failed: its answer may still be under way.
+pub(crate) fn give_back<T>(client: Object, done: Result<T>) -> Result<T> {
+    if done.is_err() {
+        drop(Object::take(client));
+    }
+    done
+}
+
+/// Waits for an answer no longer than `limit`: a connection may be dead without a word.
+pub(crate) async fn within<T>(limit: Duration, answer: impl Future<Output = Result<T>>) -> Result<T> {
+    let late = |_| Err(StoreError::Unavailable("no answer in time".into()));
+    tokio::time::timeout(limit, answer).await.unwrap_or_else(late)
 }
 
 /// What the server is.
@@ -124,4 +161,20 @@ pub(crate) async fn inspect(client: &Client) -> Result<Server> {
         _ => "kill -9; power loss may damage the database (fsync = off)".into(),
     };
     Ok(Server { version, durability })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_that_is_dead_without_a_word_is_noticed_by_the_system() {
+        let options = Options::parse("postgres://ada@host/db?sslmode=disable").unwrap();
+        let config = connector(&options).unwrap().config;
+        assert!(config.get_keepalives());
+        assert_eq!(config.get_keepalives_idle(), KEEPALIVE_IDLE);
+        assert_eq!(config.get_keepalives_interval(), Some(KEEPALIVE_INTERVAL));
+        assert_eq!(config.get_keepalives_retries(), Some(KEEPALIVE_RETRIES));
+        assert_eq!(config.get_tcp_user_timeout(), Some(&UNACKNOWLEDGED_MAX));
+    }
 }

@@ -12,6 +12,7 @@ mod error;
 mod locks;
 mod look;
 mod maintain;
+mod message;
 mod migrate;
 mod names;
 mod options;
@@ -86,16 +87,16 @@ impl PostgresStore {
         let read_pool = connect::pool(&options, &connector, options.pool_size - writing)?;
 
         let (maintenance, trims) = Maintenance::new();
-        let (exchange, waiting) = Exchange::new(connector, read_pool.clone(), &options.schema, maintenance);
+        let (exchange, waiting) = Exchange::new(connector, read_pool.clone(), &options, maintenance);
         let notices = exchange.notices();
         let writers = Arc::new(Writers::new(write_pool, locks, &options, clock.clone(), notices.clone()));
-        let reader = Reader::new(read_pool.clone(), locks, clock, options.request_timeout);
+        let reader = Reader::new(read_pool.clone(), locks, clock, options.answer_timeout());
 
         let (first, listening) = oneshot::channel();
         let others = vec![
             tokio::spawn(exchange.clone().listen(first)),
             tokio::spawn(exchange.notify(waiting)),
-            tokio::spawn(maintain::run(read_pool, trims)),
+            tokio::spawn(maintain::run(read_pool, options.answer_timeout(), trims)),
         ];
         let tasks = Tasks { writers: (0..writing).map(|_| tokio::spawn(writers.clone().run())).collect(), others };
         let store = Self { server, writers, reader, notices, tasks: Mutex::new(tasks) };

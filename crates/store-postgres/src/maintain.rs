@@ -1,36 +1,38 @@
 //! What nobody waits for: records past the cap of their log, and documents that have expired, are deleted here.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use deadpool_postgres::Pool;
+use deadpool_postgres::{Object, Pool};
 use ff_core::{Key, Partition};
 use ff_store::{Append, Result};
 use tokio::sync::mpsc;
+use tokio_postgres::types::ToSql;
 
-use crate::connect;
+use crate::connect::{self, within};
 use crate::error;
 
 /// How often expired documents are looked for.
 const EXPIRY_PERIOD: Duration = Duration::from_secs(60);
-/// Expired documents deleted in one statement.
-const EXPIRED_MAX: i64 = 1_000;
-/// Logs that are watched for their cap.
-const LOGS_MAX: usize = 10_000;
-/// A log is trimmed when it got this much more than its cap, or a quarter of the cap if that is more.
+/// Rows deleted in one statement: few enough for any time limit.
+const DELETED_MAX: i64 = 1_000;
+/// Records counted in one statement.
+const COUNTED_MAX: u64 = 100_000;
+/// A log gets about this much more than its cap before it is trimmed, or a quarter of the cap if that is more.
 const SLACK_MIN: u64 = 64;
 /// Logs that wait to be trimmed.
 const TRIMS_MAX: usize = 1_024;
 
-/// Counts what is appended. Cheap to clone.
+/// Has logs trimmed now and then. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Maintenance {
-    appended: Arc<Mutex<HashMap<(Partition, Key), u64>>>,
+    dice: Arc<Dice>,
     trims: mpsc::Sender<Trim>,
 }
 
-/// A log that has grown past its cap.
+/// A log that may have grown past its cap.
 pub(crate) struct Trim {
     partition: Partition,
     log: Key,
@@ -41,77 +43,188 @@ impl Maintenance {
     /// Also returns what there is to trim.
     pub(crate) fn new() -> (Self, mpsc::Receiver<Trim>) {
         let (trims, waiting) = mpsc::channel(TRIMS_MAX);
-        (Self { appended: Arc::default(), trims }, waiting)
+        (Self { dice: Arc::default(), trims }, waiting)
     }
 
-    /// Notes records, and has the log trimmed now and then.
+    /// Notes records. Chance decides which of them have the log trimmed, so that nothing need be remembered of any
+    /// log: neither a restart nor any number of other logs keeps one from its turn.
     pub(crate) fn appended(&self, partition: Partition, append: &Append) {
-        let mut appended = self.appended.lock().unwrap_or_else(PoisonError::into_inner);
-        if appended.len() >= LOGS_MAX {
-            // Counting anew costs nothing but a little room.
-            appended.clear();
-        }
-        let count = appended.entry((partition, append.log.clone())).or_default();
-        *count += append.records.len() as u64;
-        if *count >= (append.cap / 4).max(SLACK_MIN) {
-            *count = 0;
-            drop(appended);
+        let slack = (append.cap / 4).max(SLACK_MIN);
+        if self.dice.below(slack) < append.records.len() as u64 {
             // When the queue is full the log is trimmed another time.
             let _ = self.trims.try_send(Trim { partition, log: append.log.clone(), cap: append.cap });
         }
     }
 }
 
-/// Trims and expires until it is aborted.
-pub(crate) async fn run(pool: Pool, mut trims: mpsc::Receiver<Trim>) {
+/// Numbers without a pattern; nothing secret depends on them.
+#[derive(Default)]
+struct Dice {
+    seed: RandomState,
+    thrown: AtomicU64,
+}
+
+impl Dice {
+    /// A number below `sides`, which is not 0.
+    fn below(&self, sides: u64) -> u64 {
+        self.seed.hash_one(self.thrown.fetch_add(1, Ordering::Relaxed)) % sides
+    }
+}
+
+/// Trims and expires until it is aborted. Any one statement has `limit` to be answered.
+pub(crate) async fn run(pool: Pool, limit: Duration, mut trims: mpsc::Receiver<Trim>) {
     let mut next_expiry = tokio::time::Instant::now() + EXPIRY_PERIOD;
     loop {
         let done = match tokio::time::timeout_at(next_expiry, trims.recv()).await {
-            Ok(Some(trim)) => keep_newest(&pool, &trim).await,
+            Ok(Some(trim)) => on_a_connection(&pool, async |client| keep_newest(client, limit, &trim).await).await,
             Ok(None) => return,
             Err(_) => {
                 next_expiry += EXPIRY_PERIOD;
-                expire(&pool).await
+                on_a_connection(&pool, async |client| expire(client, limit).await).await
             }
         };
         if let Err(error) = done {
-            tracing::debug!(%error, "maintenance waits for the next time");
+            tracing::warn!(%error, "old records or documents could not be deleted; they wait for the next time");
         }
     }
 }
 
-async fn keep_newest(pool: &Pool, trim: &Trim) -> Result<()> {
+async fn on_a_connection(pool: &Pool, work: impl AsyncFnOnce(&Object) -> Result<()>) -> Result<()> {
     let client = connect::take(pool).await?;
-    let wrong = |error| error::reading(&error);
-    let statement = client
-        .prepare_cached(
-            "DELETE FROM records WHERE partition = $1 AND log = $2 AND sequence <= (
-               SELECT sequence FROM records WHERE partition = $1 AND log = $2
-               ORDER BY sequence DESC OFFSET $3 LIMIT 1)",
-        )
-        .await
-        .map_err(wrong)?;
-    let partition = i32::try_from(trim.partition.ordinal()).expect("ordinals stay below four times 65,536");
-    let cap = i64::try_from(trim.cap).unwrap_or(i64::MAX);
-    client.execute(&statement, &[&partition, &trim.log.as_bytes(), &cap]).await.map_err(wrong)?;
-    Ok(())
+    let done = work(&client).await;
+    connect::give_back(client, done)
 }
 
-async fn expire(pool: &Pool) -> Result<()> {
-    let client = connect::take(pool).await?;
+/// A record of a log. One that was removed and began anew gives its numbers again, but all of its records are later.
+struct Place {
+    sequence: i64,
+    at: i64,
+}
+
+/// Deletes the oldest records first, a few at a time, so that a log of any size gets smaller.
+async fn keep_newest(client: &Object, limit: Duration, trim: &Trim) -> Result<()> {
+    // Each statement goes on behind the last: to begin at the oldest would be to step over all that was just deleted.
+    const DELETE: &str = "WITH gone AS (
+           DELETE FROM records WHERE ctid = ANY (ARRAY(
+             SELECT ctid FROM records
+             WHERE partition = $1 AND log = $2 AND sequence > $3 AND sequence <= $4 AND at <= $5
+             ORDER BY sequence LIMIT $6))
+           RETURNING sequence)
+         SELECT count(*), max(sequence) FROM gone";
+    let Some(last) = newest_too_many(client, limit, trim).await? else { return Ok(()) };
+    let (partition, log) = (partition(trim), trim.log.as_bytes());
     let wrong = |error| error::reading(&error);
-    let statement = client
-        .prepare_cached(
-            "DELETE FROM documents WHERE ctid = ANY (ARRAY(
-               SELECT ctid FROM documents WHERE expires_at <= (SELECT ff_now(0))
-               ORDER BY expires_at LIMIT $1 FOR UPDATE SKIP LOCKED))",
-        )
-        .await
-        .map_err(wrong)?;
+    let mut behind = 0_i64;
     loop {
-        let deleted = client.execute(&statement, &[&EXPIRED_MAX]).await.map_err(wrong)?;
-        if i64::try_from(deleted).is_ok_and(|deleted| deleted < EXPIRED_MAX) {
+        let deleted = async {
+            let statement = client.prepare_cached(DELETE).await.map_err(wrong)?;
+            let arguments: [&(dyn ToSql + Sync); 6] =
+                [&partition, &log, &behind, &last.sequence, &last.at, &DELETED_MAX];
+            client.query_one(&statement, &arguments).await.map_err(wrong)
+        };
+        let row = within(limit, deleted).await?;
+        match (row.get::<_, i64>(0), row.get::<_, Option<i64>>(1)) {
+            (DELETED_MAX.., Some(sequence)) => behind = sequence,
+            _ => return Ok(()),
+        }
+    }
+}
+
+/// The newest record that the cap leaves no room for.
+async fn newest_too_many(client: &Object, limit: Duration, trim: &Trim) -> Result<Option<Place>> {
+    const OLDER: &str = "SELECT sequence, at FROM records
+         WHERE partition = $1 AND log = $2 AND sequence <= $3 AND at <= $4
+         ORDER BY sequence DESC OFFSET $5 LIMIT 1";
+    let (partition, log) = (partition(trim), trim.log.as_bytes());
+    let wrong = |error| error::reading(&error);
+    let mut from = Place { sequence: i64::MAX, at: i64::MAX };
+    let mut left = trim.cap;
+    while left > 0 {
+        let step = left.min(COUNTED_MAX);
+        left -= step;
+        let step = i64::try_from(step).expect("it is at most the constant");
+        let older = async {
+            let statement = client.prepare_cached(OLDER).await.map_err(wrong)?;
+            let arguments: [&(dyn ToSql + Sync); 5] = [&partition, &log, &from.sequence, &from.at, &step];
+            client.query_opt(&statement, &arguments).await.map_err(wrong)
+        };
+        match within(limit, older).await? {
+            Some(row) => from = Place { sequence: row.get(0), at: row.get(1) },
+            None => return Ok(None),
+        }
+    }
+    Ok(Some(from))
+}
+
+fn partition(trim: &Trim) -> i32 {
+    i32::try_from(trim.partition.ordinal()).expect("ordinals stay below four times 65,536")
+}
+
+async fn expire(client: &Object, limit: Duration) -> Result<()> {
+    const DELETE: &str = "DELETE FROM documents WHERE ctid = ANY (ARRAY(
+           SELECT ctid FROM documents WHERE expires_at <= (SELECT ff_now(0))
+           ORDER BY expires_at LIMIT $1 FOR UPDATE SKIP LOCKED))";
+    let wrong = |error| error::reading(&error);
+    loop {
+        let deleted = async {
+            let statement = client.prepare_cached(DELETE).await.map_err(wrong)?;
+            client.execute(&statement, &[&DELETED_MAX]).await.map_err(wrong)
+        };
+        let deleted = within(limit, deleted).await?;
+        if i64::try_from(deleted).is_ok_and(|deleted| deleted < DELETED_MAX) {
             return Ok(());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PARTITION: Partition = Partition::flow(0);
+    /// Records that may be there beyond the cap of [`append`].
+    const SLACK: u64 = SLACK_MIN;
+
+    fn append(log: &str, cap: u64) -> Append {
+        Append { log: Key::from_bytes(log.as_bytes()), records: vec!["record".into()], expected: None, cap }
+    }
+
+    fn trimmed(trims: &mut mpsc::Receiver<Trim>) -> u64 {
+        std::iter::from_fn(|| trims.try_recv().ok()).count() as u64
+    }
+
+    // By chance, any of these fails once in 10^17 times.
+
+    #[test]
+    fn a_log_is_trimmed_though_its_process_begins_anew_with_every_record() {
+        let events = append("events", SLACK * 4);
+        let trims = (0..SLACK * 40).map(|_| {
+            let (maintenance, mut trims) = Maintenance::new();
+            maintenance.appended(PARTITION, &events);
+            trimmed(&mut trims)
+        });
+        assert!(trims.sum::<u64>() > 0);
+    }
+
+    #[test]
+    fn a_log_is_trimmed_however_many_others_come_between() {
+        let (maintenance, mut trims) = Maintenance::new();
+        for _ in 0..40 {
+            (1..SLACK).for_each(|_| maintenance.appended(PARTITION, &append("events", SLACK * 4)));
+            // These are far from any cap.
+            (0..10_000).for_each(|number| maintenance.appended(PARTITION, &append(&format!("{number}"), u64::MAX)));
+        }
+        assert!(trimmed(&mut trims) > 0);
+    }
+
+    #[test]
+    fn a_log_is_trimmed_about_once_in_a_quarter_of_its_cap() {
+        let (maintenance, mut trims) = Maintenance::new();
+        let mut times = 0;
+        for _ in 0..SLACK * 1_000 {
+            maintenance.appended(PARTITION, &append("events", SLACK * 4));
+            times += trimmed(&mut trims);
+        }
+        assert!((700..1_300).contains(&times), "{times} times");
     }
 }

@@ -16,6 +16,10 @@ const POOL_SIZE_MIN: usize = 3;
 const POOL_SIZE_MAX: usize = 256;
 const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
 const REQUEST_TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
+/// Often enough to notice a dead connection before long, and next to no work for the server.
+const LISTEN_CHECK_DEFAULT: Duration = Duration::from_secs(15);
+/// The server gives up first: its answer says that nothing was applied.
+const GRACE: Duration = Duration::from_secs(2);
 const SCHEMA_DEFAULT: &str = "flowfabric";
 /// PostgreSQL cuts longer names short.
 const SCHEMA_MAX_BYTES: usize = 63;
@@ -43,6 +47,8 @@ pub struct Options {
     pub(crate) root_certificate: Option<PathBuf>,
     pub(crate) connect_timeout: Duration,
     pub(crate) request_timeout: Duration,
+    /// How long the listening connection may be silent before it is asked whether it lives.
+    pub(crate) listen_check: Duration,
     pub(crate) describe: Option<Describe>,
 }
 
@@ -81,6 +87,7 @@ impl Options {
             root_certificate: None,
             connect_timeout: CONNECT_TIMEOUT_DEFAULT,
             request_timeout: REQUEST_TIMEOUT_DEFAULT,
+            listen_check: LISTEN_CHECK_DEFAULT,
             describe: None,
         };
         for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
@@ -95,6 +102,11 @@ impl Options {
     pub fn describe(mut self, describe: Describe) -> Self {
         self.describe = Some(describe);
         self
+    }
+
+    /// How long to wait for any one answer.
+    pub(crate) fn answer_timeout(&self) -> Duration {
+        self.request_timeout + GRACE
     }
 
     fn set(&mut self, name: &str, value: &str) -> Result<()> {
@@ -118,10 +130,11 @@ impl Options {
             "sslrootcert" => self.root_certificate = Some(value.into()),
             "connect_timeout_ms" => self.connect_timeout = milliseconds(name, value)?,
             "request_timeout_ms" => self.request_timeout = milliseconds(name, value)?,
+            "listen_check_ms" => self.listen_check = milliseconds(name, value)?,
             _ => {
                 return refused(format!(
                     "unknown parameter {name:?}; known are schema, pool_size, sslmode, sslrootcert, \
-                     connect_timeout_ms and request_timeout_ms"
+                     connect_timeout_ms, request_timeout_ms and listen_check_ms"
                 ));
             }
         }
@@ -184,7 +197,7 @@ mod tests {
     fn a_url_sets_every_option() {
         let options = Options::parse(
             "postgres://ada:s%40cret@db:6000/work?schema=flows&pool_size=20&sslmode=verify-full\
-             &sslrootcert=%2Fetc%2Fca.pem&connect_timeout_ms=100&request_timeout_ms=2000",
+             &sslrootcert=%2Fetc%2Fca.pem&connect_timeout_ms=100&request_timeout_ms=2000&listen_check_ms=300",
         )
         .unwrap();
         assert_eq!(options.schema, "flows");
@@ -193,6 +206,7 @@ mod tests {
         assert_eq!(options.root_certificate, Some("/etc/ca.pem".into()));
         assert_eq!(options.connect_timeout, Duration::from_millis(100));
         assert_eq!(options.request_timeout, Duration::from_millis(2000));
+        assert_eq!(options.listen_check, Duration::from_millis(300));
         assert_eq!(options.server.get_password(), Some(b"s@cret".as_slice()));
         assert!(!format!("{options:?}").contains("cret"));
     }

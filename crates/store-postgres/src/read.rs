@@ -26,15 +26,13 @@ use crate::names;
 const HIDDEN_MAX_MS: i64 = 1_000;
 /// Logs whose settled numbers are remembered.
 const SETTLED_MAX: usize = 10_000;
-/// The server gives up first.
-const GRACE: Duration = Duration::from_secs(2);
 
 /// What reads share.
 pub(crate) struct Reader {
     pub(crate) pool: Pool,
     pub(crate) locks: Locks,
     pub(crate) clock: Arc<AtomicI64>,
-    pub(crate) request_timeout: Duration,
+    pub(crate) answer_timeout: Duration,
     /// Up to these numbers nothing will appear any more in a log.
     settled: Mutex<HashMap<(Partition, Key), i64>>,
 }
@@ -44,31 +42,26 @@ const PRESENT: &str = "(d.expires_at IS NULL OR d.expires_at > c.now)";
 const TIME: &str = "(SELECT ff_now($1) AS now OFFSET 0) c";
 
 impl Reader {
-    pub(crate) fn new(pool: Pool, locks: Locks, clock: Arc<AtomicI64>, request_timeout: Duration) -> Self {
-        Self { pool, locks, clock, request_timeout, settled: Mutex::default() }
+    pub(crate) fn new(pool: Pool, locks: Locks, clock: Arc<AtomicI64>, answer_timeout: Duration) -> Self {
+        Self { pool, locks, clock, answer_timeout, settled: Mutex::default() }
     }
 
     /// Answers all queries on one connection.
     pub(crate) async fn read(&self, partition: Partition, queries: Vec<Query>) -> Result<Answers> {
         let client = connect::take(&self.pool).await?;
-        let all = try_join_all(queries.iter().map(|query| self.answer(&client, partition, query)));
-        let answered = match tokio::time::timeout(self.request_timeout + GRACE, all).await {
-            Ok(Ok(answered)) => answered,
-            Ok(Err(error)) => {
-                drop(Object::take(client));
-                return Err(error);
-            }
-            Err(_) => {
-                drop(Object::take(client));
-                return Err(StoreError::Unavailable("no answer in time".into()));
-            }
+        let all = async {
+            let answered = try_join_all(queries.iter().map(|query| self.answer(&client, partition, query))).await?;
+            let at = match answered.iter().map(|(now, _)| *now).min() {
+                Some(at) => at,
+                None => {
+                    let rows = query(&client, &format!("SELECT c.now FROM {TIME}"), &[&self.floor()]).await?;
+                    get(rows.first().ok_or_else(nothing)?, 0)?
+                }
+            };
+            Ok((at, answered))
         };
-        let mut at = answered.iter().map(|(now, _)| *now).min();
-        if at.is_none() {
-            let rows = query(&client, &format!("SELECT c.now FROM {TIME}"), &[&self.floor()]).await?;
-            at = rows.first().map(|row| get(row, 0)).transpose()?;
-        }
-        let at = at.ok_or_else(nothing)?;
+        let done = connect::within(self.answer_timeout, all).await;
+        let (at, answered) = connect::give_back(client, done)?;
         self.clock.fetch_max(at, Ordering::Relaxed);
         Ok(Answers { at, answers: answered.into_iter().map(|(_, answer)| answer).collect() })
     }

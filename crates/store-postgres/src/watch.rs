@@ -1,35 +1,33 @@
 //! Hints. A commit's own process hears of it at once; other processes hear by NOTIFY, from one notifier that sends
 //! many hints in one message, after the commits and outside of them, and nothing while no other process listens.
 
-use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD_NO_PAD;
-use bytes::Bytes;
-use deadpool_postgres::Pool;
+use deadpool_postgres::{Object, Pool};
 use ff_core::Partition;
 use ff_store::{Append, Hint, HintSender, Hints, Result, Signal};
 use futures_util::StreamExt;
 use futures_util::stream::poll_fn;
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 use tokio_postgres::{AsyncMessage, Client};
 use uuid::Uuid;
 
-use crate::connect::{self, Connector, RawConnection};
+use crate::connect::{self, Connector, RawConnection, within};
 use crate::error;
 use crate::locks::{Locks, Protects};
 use crate::maintain::Maintenance;
+use crate::message::{Message, pack};
+use crate::options::Options;
 
 /// Messages of commits that wait for the notifier; past it the others are told to look at everything.
 const WAITING_MAX: usize = 4_096;
-/// Raw bytes in one message: in base64, and with its head, it stays below PostgreSQL's 8,000.
-const MESSAGE_MAX_BYTES: usize = 5_800;
 /// How long an answer to "does anybody else listen?" holds.
 const PEERS_KNOWN_FOR: Duration = Duration::from_secs(1);
-/// The longest pause between attempts to listen again.
+/// The pauses between attempts to listen again, or to tell the others.
+const RETRY_MIN: Duration = Duration::from_millis(50);
 const RETRY_MAX: Duration = Duration::from_secs(2);
 
 /// What a commit is followed by. Cheap to clone.
@@ -87,6 +85,8 @@ pub(crate) struct Exchange {
     pool: Pool,
     channel: String,
     lock: i64,
+    answer_timeout: Duration,
+    listen_check: Duration,
     /// Tells our own messages from those of others.
     instance: Uuid,
     notices: Notices,
@@ -99,6 +99,14 @@ pub(crate) struct Exchange {
 struct Listener {
     client: Client,
     messages: mpsc::UnboundedReceiver<String>,
+    /// Runs the connection. One that is dead never ends by itself while it waits for an answer.
+    driver: JoinHandle<()>,
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
 }
 
 impl Exchange {
@@ -106,7 +114,7 @@ impl Exchange {
     pub(crate) fn new(
         connector: Connector,
         pool: Pool,
-        schema: &str,
+        options: &Options,
         maintenance: Maintenance,
     ) -> (Arc<Self>, mpsc::Receiver<Vec<Hint>>) {
         let (others, waiting) = mpsc::channel(WAITING_MAX);
@@ -119,8 +127,10 @@ impl Exchange {
         let exchange = Self {
             connector,
             pool,
-            channel: format!("ff_{schema}"),
-            lock: Locks::of_schema(schema).single(Protects::Listening),
+            channel: format!("ff_{}", options.schema),
+            lock: Locks::of_schema(&options.schema).single(Protects::Listening),
+            answer_timeout: options.answer_timeout(),
+            listen_check: options.listen_check,
             instance: Uuid::now_v7(),
             notices,
             peers: Mutex::default(),
@@ -136,18 +146,18 @@ impl Exchange {
     /// Listens until it is aborted; `first` says how the first attempt ended.
     pub(crate) async fn listen(self: Arc<Self>, first: tokio::sync::oneshot::Sender<Result<()>>) {
         let mut first = Some(first);
-        let mut pause = Duration::from_millis(50);
+        let mut pause = RETRY_MIN;
         loop {
             match self.begin().await {
                 Ok(listener) => {
-                    pause = Duration::from_millis(50);
+                    pause = RETRY_MIN;
                     match first.take() {
                         Some(first) => drop(first.send(Ok(()))),
                         None => self.notices.tell(Signal::Resync),
                     }
-                    self.hear(listener).await;
+                    let why = self.hear(listener).await;
                     self.listening.store(0, Ordering::Relaxed);
-                    tracing::warn!("lost the connection that listens for hints");
+                    tracing::warn!(why, "lost the connection that listens for hints");
                 }
                 Err(error) => {
                     if let Some(first) = first.take() {
@@ -166,34 +176,55 @@ impl Exchange {
     async fn begin(&self) -> Result<Listener> {
         let (client, connection) = self.connector.connect().await?;
         let (sender, messages) = mpsc::unbounded_channel();
-        // Ends with the connection, which ends with the client.
-        tokio::spawn(forward(connection, sender));
+        let listener = Listener { client, messages, driver: tokio::spawn(forward(connection, sender)) };
+        let client = &listener.client;
         let wrong = |error| error::reading(&error);
-        // The names are plain: the schema was checked.
-        client.batch_execute(&format!("LISTEN {}", self.channel)).await.map_err(wrong)?;
-        client.execute("SELECT pg_advisory_lock_shared($1)", &[&self.lock]).await.map_err(wrong)?;
-        let row = client.query_one("SELECT pg_backend_pid()", &[]).await.map_err(wrong)?;
-        self.listening.store(row.get(0), Ordering::Relaxed);
-        let hello = Message::Hello.encode(self.instance);
-        client.execute("SELECT pg_notify($1, $2)", &[&self.channel, &hello]).await.map_err(wrong)?;
-        Ok(Listener { client, messages })
+        let begun = async {
+            // The names are plain: the schema was checked.
+            client.batch_execute(&format!("LISTEN {}", self.channel)).await.map_err(wrong)?;
+            client.execute("SELECT pg_advisory_lock_shared($1)", &[&self.lock]).await.map_err(wrong)?;
+            let row = client.query_one("SELECT pg_backend_pid()", &[]).await.map_err(wrong)?;
+            self.listening.store(row.get(0), Ordering::Relaxed);
+            let hello = Message::Hello.encode(self.instance);
+            client.execute("SELECT pg_notify($1, $2)", &[&self.channel, &hello]).await.map_err(wrong)?;
+            Ok(())
+        };
+        within(self.answer_timeout, begun).await?;
+        Ok(listener)
     }
 
-    async fn hear(&self, mut listener: Listener) {
+    /// Hears the others until the connection is lost, and says why it is.
+    async fn hear(&self, mut listener: Listener) -> String {
         // Whoever was sure that nobody listens is sure for a second; what it did not send is made up for then.
         let mut make_up = self.ask_for_peers().await.unwrap_or(true).then(|| Instant::now() + PEERS_KNOWN_FOR);
+        let mut check = Instant::now() + self.listen_check;
         loop {
-            let wait = make_up.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
-            match tokio::time::timeout(wait, listener.messages.recv()).await {
-                Ok(Some(message)) => self.receive(&message),
-                Ok(None) => break,
-                Err(_) => {
+            let wake = make_up.map_or(check, |at| at.min(check));
+            match tokio::time::timeout_at(wake.into(), listener.messages.recv()).await {
+                Ok(Some(message)) => {
+                    self.receive(&message);
+                    check = Instant::now() + self.listen_check;
+                }
+                Ok(None) => return "it was closed".into(),
+                Err(_) if make_up.is_some_and(|at| at <= Instant::now()) => {
                     make_up = None;
                     self.notices.tell(Signal::Resync);
                 }
+                // Nobody had anything to say, or the connection is dead without a word.
+                Err(_) => {
+                    if let Err(error) = self.ask_for_life(&listener.client).await {
+                        return error.to_string();
+                    }
+                    check = Instant::now() + self.listen_check;
+                }
             }
         }
-        drop(listener.client);
+    }
+
+    /// The server answers without a transaction.
+    async fn ask_for_life(&self, client: &Client) -> Result<()> {
+        let answer = async { client.check_connection().await.map_err(|error| error::reading(&error)) };
+        within(self.answer_timeout, answer).await
     }
 
     fn receive(&self, message: &str) {
@@ -218,22 +249,44 @@ impl Exchange {
             }
             let overflow = self.notices.overflow.swap(false, Ordering::Relaxed);
             if let Err(error) = self.pass_on(hints, overflow).await {
-                // A hint is only a hint: what a lost one missed is found by a sweep.
-                tracing::debug!(%error, "could not pass hints on");
+                tracing::warn!(%error, "could not pass hints on; the others will be told to look at everything");
+                self.make_up().await;
             }
         }
     }
 
+    /// Tells the others that they missed something, until that has arrived.
+    async fn make_up(&self) {
+        let mut pause = RETRY_MIN;
+        loop {
+            tokio::time::sleep(pause).await;
+            match self.pass_on(Vec::new(), true).await {
+                Ok(()) => return,
+                Err(error) => tracing::debug!(%error, "still cannot tell the others"),
+            }
+            pause = (pause * 2).min(RETRY_MAX);
+        }
+    }
+
+    /// Hands the hints over, or the news that some were lost.
     async fn pass_on(&self, hints: Vec<Hint>, overflow: bool) -> Result<()> {
         if !self.has_peers().await? {
             return Ok(());
         }
         let messages = if overflow { vec![Message::Resync] } else { pack(hints) };
         let client = connect::take(&self.pool).await?;
+        let told = self.tell_all(&client, &messages).await;
+        connect::give_back(client, told)
+    }
+
+    async fn tell_all(&self, client: &Object, messages: &[Message]) -> Result<()> {
         let wrong = |error| error::reading(&error);
-        let statement = client.prepare_cached("SELECT pg_notify($1, $2)").await.map_err(wrong)?;
         for message in messages {
-            client.execute(&statement, &[&self.channel, &message.encode(self.instance)]).await.map_err(wrong)?;
+            let told = async {
+                let statement = client.prepare_cached("SELECT pg_notify($1, $2)").await.map_err(wrong)?;
+                client.execute(&statement, &[&self.channel, &message.encode(self.instance)]).await.map_err(wrong)
+            };
+            within(self.answer_timeout, told).await?;
         }
         Ok(())
     }
@@ -253,18 +306,19 @@ impl Exchange {
 
     /// Every listener holds a shared lock for as long as it is connected.
     async fn ask_for_peers(&self) -> Result<bool> {
+        const OTHERS: &str = "SELECT EXISTS (SELECT FROM pg_locks
+             WHERE locktype = 'advisory' AND granted AND objsubid = 1
+               AND (classid::bigint << 32) | objid::bigint = $1 AND pid <> $2
+               AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))";
         let client = connect::take(&self.pool).await?;
         let wrong = |error| error::reading(&error);
-        let statement = client
-            .prepare_cached(
-                "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1
-                   AND (classid::bigint << 32) | objid::bigint = $1 AND pid <> $2
-                   AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))",
-            )
-            .await
-            .map_err(wrong)?;
-        let own = self.listening.load(Ordering::Relaxed);
-        Ok(client.query_one(&statement, &[&self.lock, &own]).await.map_err(wrong)?.get(0))
+        let asked = async {
+            let statement = client.prepare_cached(OTHERS).await.map_err(wrong)?;
+            let own = self.listening.load(Ordering::Relaxed);
+            Ok(client.query_one(&statement, &[&self.lock, &own]).await.map_err(wrong)?.get(0))
+        };
+        let peers = within(self.answer_timeout, asked).await;
+        connect::give_back(client, peers)
     }
 
     fn know_peers(&self, peers: bool) {
@@ -280,136 +334,6 @@ async fn forward(mut connection: RawConnection, messages: mpsc::UnboundedSender<
             && messages.send(notification.payload().to_owned()).is_err()
         {
             return;
-        }
-    }
-}
-
-/// What processes tell each other.
-#[derive(Debug, PartialEq, Eq)]
-enum Message {
-    Hints(Vec<Hint>),
-    Resync,
-    Hello,
-}
-
-impl Message {
-    /// The sender, one letter of kind, and the hints: (partition, length, payload) each.
-    fn encode(&self, instance: Uuid) -> String {
-        let head = instance.as_simple();
-        let hints = match self {
-            Message::Resync => return format!("{head}r"),
-            Message::Hello => return format!("{head}o"),
-            Message::Hints(hints) => hints,
-        };
-        let mut bytes = Vec::with_capacity(MESSAGE_MAX_BYTES);
-        for hint in hints {
-            bytes.extend_from_slice(&hint.partition.ordinal().to_be_bytes());
-            bytes.extend_from_slice(&(hint.payload.len() as u64).to_be_bytes()[4..]);
-            bytes.extend_from_slice(&hint.payload);
-        }
-        format!("{head}h{}", STANDARD_NO_PAD.encode(bytes))
-    }
-
-    fn decode(text: &str) -> Option<(Uuid, Self)> {
-        let (instance, rest) = text.split_at_checked(32)?;
-        let instance = Uuid::try_parse(instance).ok()?;
-        let message = match rest.split_at_checked(1)? {
-            ("r", "") => Message::Resync,
-            ("o", "") => Message::Hello,
-            ("h", hints) => Message::Hints(unpack(Bytes::from(STANDARD_NO_PAD.decode(hints).ok()?))?),
-            _ => return None,
-        };
-        Some((instance, message))
-    }
-}
-
-fn unpack(mut bytes: Bytes) -> Option<Vec<Hint>> {
-    let mut hints = Vec::new();
-    while !bytes.is_empty() {
-        let (ordinal, rest) = bytes.split_first_chunk::<8>()?;
-        let (length, rest) = rest.split_first_chunk::<4>()?;
-        let partition = Partition::from_ordinal(i64::from_be_bytes(*ordinal))?;
-        let length = usize::try_from(u32::from_be_bytes(*length)).ok()?;
-        if rest.len() < length {
-            return None;
-        }
-        hints.push(Hint { partition, payload: bytes.slice(HINT_HEAD..HINT_HEAD + length) });
-        bytes = bytes.slice(HINT_HEAD + length..);
-    }
-    Some(hints)
-}
-
-/// Bytes of a hint besides its payload.
-const HINT_HEAD: usize = 12;
-
-/// As few messages as hold the hints; the same hint twice is once enough.
-fn pack(hints: Vec<Hint>) -> Vec<Message> {
-    let mut messages = Vec::new();
-    let mut seen = HashSet::new();
-    let (mut current, mut size) = (Vec::new(), 0);
-    for hint in hints {
-        let length = HINT_HEAD + hint.payload.len();
-        if length > MESSAGE_MAX_BYTES {
-            return vec![Message::Resync];
-        }
-        if !seen.insert((hint.partition, hint.payload.clone())) {
-            continue;
-        }
-        if size + length > MESSAGE_MAX_BYTES {
-            messages.push(Message::Hints(std::mem::take(&mut current)));
-            size = 0;
-        }
-        size += length;
-        current.push(hint);
-    }
-    if !current.is_empty() {
-        messages.push(Message::Hints(current));
-    }
-    messages
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn hint(number: u16, length: usize) -> Hint {
-        Hint { partition: Partition::flow(number), payload: vec![7; length].into() }
-    }
-
-    #[test]
-    fn messages_survive_their_journey() {
-        let instance = Uuid::now_v7();
-        for message in [Message::Resync, Message::Hello, Message::Hints(vec![hint(1, 0), hint(65_535, 300)])] {
-            assert_eq!(Message::decode(&message.encode(instance)), Some((instance, message)));
-        }
-    }
-
-    #[test]
-    fn many_hints_fit_few_messages_that_postgres_takes() {
-        let messages = pack((0..2_000).map(|number| hint(number % 1_000, 20)).collect());
-        let told: usize = messages
-            .iter()
-            .map(|message| match message {
-                Message::Hints(hints) => hints.len(),
-                other => panic!("{other:?}"),
-            })
-            .sum();
-        assert_eq!(told, 1_000);
-        assert!(messages.len() < 10);
-        assert!(messages.iter().all(|message| message.encode(Uuid::now_v7()).len() < 8_000));
-    }
-
-    #[test]
-    fn a_hint_too_large_becomes_a_resync() {
-        assert_eq!(pack(vec![hint(0, 1), hint(0, 10_000)]), [Message::Resync]);
-    }
-
-    #[test]
-    fn what_is_cut_short_is_not_understood() {
-        let text = Message::Hints(vec![hint(1, 30)]).encode(Uuid::now_v7());
-        for length in 0..text.len() {
-            let whole = Message::decode(&text[..length]);
-            assert!(whole.is_none() || whole.is_some_and(|(_, message)| message == Message::Hints(vec![])));
         }
     }
 }

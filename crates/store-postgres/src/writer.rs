@@ -24,8 +24,6 @@ use crate::watch::Notices;
 
 /// Deadlocks and serialization failures are tried again this often.
 const ATTEMPTS_MAX: u32 = 10;
-/// The server gives up first: its answer says that nothing was applied.
-const GRACE: Duration = Duration::from_secs(2);
 /// Names of counted logs that are remembered, so that they are asked for once.
 const COUNTED_MAX: usize = 10_000;
 
@@ -35,7 +33,7 @@ pub(crate) struct Writers {
     pub(crate) pool: Pool,
     pub(crate) locks: Locks,
     pub(crate) describe: Option<Describe>,
-    pub(crate) request_timeout: Duration,
+    pub(crate) answer_timeout: Duration,
     /// The latest time of the store that was seen: it never goes back.
     pub(crate) clock: Arc<AtomicI64>,
     pub(crate) notices: Notices,
@@ -56,7 +54,7 @@ impl Writers {
             pool,
             locks,
             describe: options.describe,
-            request_timeout: options.request_timeout,
+            answer_timeout: options.answer_timeout(),
             clock,
             notices,
             counted: Mutex::default(),
@@ -212,16 +210,17 @@ impl Writers {
 
     async fn send(&self, call: &Call<'_>) -> std::result::Result<Answer, Failure> {
         let client = connect::take(&self.pool).await.map_err(Failure::Store)?;
-        let statement = match client.prepare_cached(&self.statement).await {
+        let statement = async { client.prepare_cached(&self.statement).await.map_err(|error| error::reading(&error)) };
+        let statement = match connect::within(self.answer_timeout, statement).await {
             Ok(statement) => statement,
             Err(error) => {
                 drop(Object::take(client));
-                return Err(Failure::Store(error::reading(&error)));
+                return Err(Failure::Store(error));
             }
         };
         let arguments = call.arguments();
         let query = client.query_one(&statement, &arguments);
-        let failure = match tokio::time::timeout(self.request_timeout + GRACE, query).await {
+        let failure = match tokio::time::timeout(self.answer_timeout, query).await {
             Ok(Ok(row)) => return call.answer(&row).map_err(Failure::Store),
             Ok(Err(error)) => error::committing(&error),
             Err(_) => Failure::Store(StoreError::Unknown("no answer in time".into())),

@@ -9,4 +9,6 @@ mod hints;
 mod kill;
 mod opening;
 mod plans;
+mod silence;
+mod trimming;
 mod trouble;
