@@ -8,7 +8,7 @@ use super::figures::{Summary, median, problems};
 use super::{Session, targets};
 
 /// Scenarios in the order of the page: name, title, and whether more is better.
-pub(crate) const SCENARIOS: [(&str, &str, bool); 16] = [
+pub(crate) const SCENARIOS: [(&str, &str, bool); 18] = [
     ("throughput", "S1: empty tasks a second, end to end", true),
     ("wake", "S8: submit to task in hand, one idle worker (p50, ms)", false),
     ("suspend-resume", "S2: signal to task back in hand (p50, ms)", false),
@@ -22,6 +22,8 @@ pub(crate) const SCENARIOS: [(&str, &str, bool); 16] = [
     ("idle-store", "S7: what 16 idle workers ask of each store, a second", false),
     ("round-trips-per-task", "Round trips to the store for a task (reads and commits)", false),
     ("server-time-per-task", "Time inside of Valkey for a task (µs)", false),
+    ("allocations-per-task", "Allocations of our process for a task", false),
+    ("allocated-bytes-per-task", "Bytes our process allocates for a task", false),
     ("bytes-waiting", "S9: bytes in the store for an execution that waits", false),
     ("bytes-completed", "S9: bytes in the store for an execution that has ended", false),
     ("limit", "The limit: function calls a second of Valkey alone", true),
