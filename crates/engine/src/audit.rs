@@ -1,9 +1,11 @@
 //! Audit: every administrative act leaves one record, in the log target `audit` and in the system partition, whether it
 //! was done or refused.
 
+use ff_core::execution::Execution;
+use ff_core::flow::Flow;
 use ff_core::idempotency::AnswerRecord;
 use ff_core::op::{Operation, OperationInfo};
-use ff_core::{AuditRecord, Code, Document, Error, Partition, Result, limits};
+use ff_core::{AuditRecord, Code, Document, Error, ExecutionId, FlowId, Partition, Result, limits};
 use ff_store::Append;
 use serde_json::Value;
 use tokio::sync::oneshot;
@@ -22,6 +24,9 @@ const EVIDENCE_MS: i64 = 60_000;
 pub(crate) struct Target {
     namespace: String,
     name: String,
+    /// What lives in a namespace that the arguments do not name.
+    execution: Option<ExecutionId>,
+    flow: Option<FlowId>,
 }
 
 impl Target {
@@ -40,7 +45,9 @@ impl Target {
             false => in_path.join("/"),
         };
         let namespace = text("namespace").or_else(|| caller.namespace.clone()).unwrap_or_default();
-        Self { namespace, name }
+        let execution = text("execution_id").and_then(|id| id.parse().ok());
+        let flow = text("flow_id").and_then(|id| id.parse().ok());
+        Self { namespace, name, execution, flow }
     }
 }
 
@@ -54,13 +61,31 @@ impl Engine {
         let (reply, answer) = oneshot::channel();
         let (engine, caller) = (self.clone(), caller.clone());
         self.spawn_short(async move {
-            let target = Target::of::<O>(&caller, &args);
+            let mut target = Target::of::<O>(&caller, &args);
+            if target.namespace.is_empty() {
+                target.namespace = engine.namespace_of(&target).await.unwrap_or_default();
+            }
             let outcome = engine.perform::<O>(&caller, args).await;
             engine.audit(&caller, O::NAME, &target, &outcome).await;
             // Nobody may be waiting any more; the act stands all the same.
             let _ = reply.send(outcome);
         });
         answer.await.map_err(|_| Error::of(Code::ShuttingDown))?
+    }
+
+    /// Where the object of an act lives, if it is there. Asked before the act, which may remove it.
+    async fn namespace_of(&self, target: &Target) -> Option<String> {
+        let found = |partition, key| async move {
+            let mut found = self.store().documents(partition, vec![key]).await.ok()?;
+            found.pop().flatten().map(|stored| stored.body)
+        };
+        if let Some(id) = target.execution.filter(|id| id.check(self.partitions()).is_ok()) {
+            let body = found(id.partition(), Execution::key_of(&id)).await?;
+            return Some(Execution::decode(&body).ok()?.namespace);
+        }
+        let id = target.flow.filter(|id| id.check(self.partitions()).is_ok())?;
+        let body = found(id.partition(), Flow::key_of(&id)).await?;
+        Some(Flow::decode(&body).ok()?.namespace)
     }
 
     /// Records an act. A record that cannot be stored does not undo the act: it is still in the process's log.

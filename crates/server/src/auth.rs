@@ -96,13 +96,19 @@ fn bearer(headers: &HeaderMap) -> Result<Option<&str>> {
     }
 }
 
+/// What a load balancer asks.
+const HEALTH: [&str; 3] = ["/livez", "/readyz", "/healthz"];
+
 /// Refuses a host name that is not ours: a page of a stranger may have made a browser resolve its own name to us.
 pub(crate) fn check_host(config: &Config, headers: &HeaderMap, uri: &Uri) -> Result<()> {
     let Some(allowed) = &config.allowed_hosts else { return Ok(()) };
     let named =
         headers.get(header::HOST).and_then(|host| host.to_str().ok()).or_else(|| uri.authority().map(|a| a.as_str()));
-    // A browser always names a host; what does not, such as a health check in HTTP/1.0, is none.
-    let Some(host) = named.map(host_of) else { return Ok(()) };
+    // A browser always names a host; health checks in HTTP/1.0 often do not, and learn nothing.
+    if named.is_none() && HEALTH.contains(&uri.path()) {
+        return Ok(());
+    }
+    let host = named.map_or("", host_of);
     if allowed.iter().any(|one| one.eq_ignore_ascii_case(host)) {
         return Ok(());
     }
