@@ -17,9 +17,9 @@ pub(crate) use fire::repair_due;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
-use ff_core::Partition;
 use ff_core::index;
 use ff_core::planted::{Bug, planted};
+use ff_core::{Key, Partition};
 use ff_store::{Query, Scan};
 use futures_util::future::{Either, select};
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -135,8 +135,11 @@ impl Engine {
 
     /// Fires everything due in one partition and notes what comes next.
     async fn fire_partition(&self, partition: Partition, known_at: i64) {
+        // What cannot be fired stays at the head; what is due behind it must not wait for it.
+        let mut after: Option<(i64, Key)> = None;
         loop {
-            let scan = Scan::first(index::due(), FIRE_CHUNK);
+            let mut scan = Scan::first(index::due(), FIRE_CHUNK);
+            scan.after = after.clone();
             let answers = match self.read(partition, vec![Query::Scan(scan)]).await {
                 Ok(answers) => answers,
                 Err(error) => {
@@ -148,6 +151,8 @@ impl Engine {
             let now = if planted(Bug::TimerEarly) { answers.at + 500 } else { answers.at };
             let Ok(page) = answers.into_only(ff_store::Answer::into_scan) else { return };
             let full = page.entries.len() == FIRE_CHUNK;
+            let first_page = after.is_none();
+            after = page.entries.last().map(|entry| (entry.score, entry.member.clone()));
             // The bug remembers what is due soon, and acts on it without looking again.
             let soon = if planted(Bug::ExpiryIgnoresRenewal) { now + 500 } else { now };
             let later = page.entries.iter().map(|entry| entry.score).find(|score| *score > soon);
@@ -170,9 +175,8 @@ impl Engine {
             }
             if !succeeded {
                 self.timers().note(partition, now + RETRY_MS);
-                return;
             }
-            if fired_all == 0 && known_at <= now && self.rank(partition) > 0 {
+            if first_page && fired_all == 0 && known_at <= now && self.rank(partition) > 0 {
                 // Another engine fired what we knew of. Its hint says so, unless it has died since: look for ourselves.
                 self.sweep_partition(partition).await;
                 return;

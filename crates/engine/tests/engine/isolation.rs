@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use crate::support::Harness;
 use ff_core::execution::Execution;
+use ff_core::index::Due;
 use ff_core::op::parts::RenewalOutcome;
 use ff_core::op::{Complete, CreateExecution, CreateFlow, RenewLeases, create_flow};
 use ff_core::{ExecutionId, Partition, PartitionConfig};
 use ff_engine::env::TokioEnv;
 use ff_engine::{Engine, Options};
 use ff_store::memory::{Call, Fault, Plan};
+use ff_store::{Batch, EntryChange, Fence, Guard, Put, Store};
 use serde_json::{Value, json};
 
 const SIXTEEN: PartitionConfig = PartitionConfig { flow: 16, budget: 1, quota: 1 };
@@ -122,6 +124,28 @@ async fn timers_fire_although_a_partition_does_not_answer() {
         h.must::<Complete>(json!({ "execution_id": task.execution_id, "fence": task.fence })).await;
     }
     h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn timers_fire_although_others_before_them_cannot() {
+    let h = Harness::start().await;
+    let damaged = (0..150u8).map(|number| {
+        let mint = ff_core::id::Mint { now_ms: h.engine.now(), random: [number; 10] };
+        let key = Execution::key_of(&ExecutionId::in_partition(Partition::flow(0), &mint));
+        let (index, member) = (ff_core::index::due(), Due::Timer.member(&key));
+        Batch {
+            guards: vec![Guard::Absent(key.clone())],
+            puts: vec![Put { key, body: "damaged".into(), fence: Fence::default(), expires_at: None }],
+            entries: vec![EntryChange::Set { index, member, score: h.engine.now() + 100 }],
+            ..Batch::new(ff_core::CommandId::mint(&mint))
+        }
+    });
+    h.store.commit(Partition::flow(0), damaged.collect()).await.unwrap();
+    let id = h.submit(json!({ "delay_until": h.engine.now() + 1_000 })).await;
+    let task = h.claim_with(json!({ "wait_ms": 5_000 })).await.expect("it is due after a second");
+    assert_eq!(task.execution_id, id);
+    // What is damaged stays, so the state is not checked.
+    h.engine.close().await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,6 +7,7 @@ pub(crate) mod shape;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -32,7 +33,9 @@ where
     let method = request.method().clone();
     // The path names things, never secrets; the query may hold payloads and stays out of the log.
     let path = request.uri().path().to_owned();
-    let answered = AssertUnwindSafe(handle(&app, request)).catch_unwind().await;
+    // Whether there is still something of the request to come.
+    let unread = AtomicBool::new(!request.body().is_end_stream());
+    let answered = AssertUnwindSafe(handle(&app, request, &unread)).catch_unwind().await;
     let mut response = match answered {
         Ok(Ok(response)) => response,
         Ok(Err(error)) => {
@@ -57,10 +60,14 @@ where
     app.counters.answered(response.status());
     tracing::debug!(%method, path, status = response.status().as_u16(), "answered");
     finish(&app, &mut response, origin.as_ref());
+    if unread.into_inner() {
+        // What follows on this connection is a body that nobody reads: the client must not take it for open.
+        response.headers_mut().insert(header::CONNECTION, header::HeaderValue::from_static("close"));
+    }
     response
 }
 
-async fn handle<B>(app: &Arc<App>, request: Request<B>) -> Result<Response<Body>>
+async fn handle<B>(app: &Arc<App>, request: Request<B>, unread: &AtomicBool) -> Result<Response<Body>>
 where
     B: hyper::body::Body<Data = Bytes> + Send + Unpin + 'static,
     B::Error: std::error::Error,
@@ -89,6 +96,7 @@ where
     let (mut parts, body) = request.into_parts();
     let max = app.config.body_max(route.info.body_max_bytes);
     let body = read_body(app, &parts.method, &parts.headers, body, max).await?;
+    unread.store(false, Ordering::Relaxed);
     let mut span = app.tracer.as_ref().map(|tracer| tracer.begin(route.info.name, &parts.headers));
     if let Some(span) = &mut span {
         if let Some((_, id)) = parameters.iter().find(|(name, _)| *name == "execution_id") {

@@ -11,7 +11,7 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::support::{Running, settings, within};
+use crate::support::{Running, settings, with_tokens, within};
 
 #[tokio::test]
 async fn a_client_that_sends_its_header_byte_by_byte_is_cut_off_and_harms_nobody() {
@@ -43,6 +43,21 @@ async fn a_client_that_never_sends_its_body_is_answered() {
     let mut answer = String::new();
     within(silent.read_to_string(&mut answer)).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("did not arrive in time"), "{answer}");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_refusal_before_the_body_says_that_the_connection_ends() {
+    let server = Running::start(with_tokens()).await;
+    let mut stranger = TcpStream::connect(server.address).await.unwrap();
+    let head = "POST /v1/executions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 10\r\n\r\n";
+    stranger.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    within(stranger.read_to_string(&mut answer)).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 401") && answer.contains("connection: close"), "{answer}");
+    // Without a body there is nothing in the way of the next request.
+    let refused = server.client().get("/v1/executions").await;
+    assert_eq!((refused.status, refused.headers.contains_key("connection")), (401, false));
     server.stop().await;
 }
 
