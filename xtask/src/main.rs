@@ -71,7 +71,7 @@ fn tidy() -> ExitCode {
 }
 
 fn run(program: &str, arguments: &[&str]) -> ExitCode {
-    match Command::new(program).args(arguments).status() {
+    match plain(Command::new(program).args(arguments)).status() {
         Ok(status) if status.success() => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,
         Err(why) => {
@@ -79,4 +79,14 @@ fn run(program: &str, arguments: &[&str]) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// What cargo told us about ourselves must not reach it again: some packages would be built anew for it.
+fn plain(command: &mut Command) -> &mut Command {
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")) {
+            command.env_remove(name);
+        }
+    }
+    command
 }

@@ -104,13 +104,7 @@ pub(crate) fn build() -> Result<(), String> {
     eprintln!("building our own scenarios");
     let mut build = Command::new("cargo");
     build.args(["build", "--release", "--package", "ff-bench"]);
-    // What cargo told us about ourselves must not reach it again: some packages would be built anew for it.
-    for (name, _) in std::env::vars_os() {
-        if name.to_str().is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")) {
-            build.env_remove(name);
-        }
-    }
-    let built = build.status();
+    let built = crate::plain(&mut build).status();
     if !built.is_ok_and(|status| status.success()) {
         return Err("ff-bench does not build".into());
     }
