@@ -181,7 +181,7 @@ pub(crate) async fn s30_a_heartbeat_renews_each_lease_on_its_own(w: World) {
     let mut leases = Vec::new();
     while leases.len() < 20 {
         let all = json!({ "instance_id": "w-1", "lanes": ["default"], "wait_ms": 10_000, "max_tasks": 20 - leases.len(),
-            "lease_ttl_ms": 1_000 });
+            "lease_ttl_ms": 2_000 });
         for task in w.must("claim", all).await["tasks"].as_array().expect("tasks") {
             leases.push(json!({ "execution_id": task["execution_id"], "fence": task["fence"] }));
         }
@@ -194,9 +194,15 @@ pub(crate) async fn s30_a_heartbeat_renews_each_lease_on_its_own(w: World) {
         let lost: Vec<usize> = (0..20).filter(|n| answer["leases"][n]["outcome"] != "renewed").collect();
         assert_eq!(lost, [7], "{answer}");
         let (id, _) = (&leases[0]["execution_id"], ());
-        let pause = json!({ "execution_id": id, "wait_ms": 300 });
+        let pause = json!({ "execution_id": id, "wait_ms": 650 });
         w.must("wait_execution", pause).await;
     }
+    // Ending them one after the other may take longer than one of them lives.
+    let longer = leases.iter().cloned().map(|mut lease| {
+        lease["lease_ttl_ms"] = json!(60_000);
+        lease
+    });
+    w.must("renew_leases", json!({ "leases": longer.collect::<Vec<_>>() })).await;
     for (number, lease) in leases.iter().enumerate().filter(|(number, _)| *number != 7) {
         let id = lease["execution_id"].as_str().expect("an id");
         w.is(id, "active").await;
