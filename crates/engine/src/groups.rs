@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
+use ff_core::{Code, Error, Result};
 use tokio::sync::oneshot;
 
 /// Namespace and name of the document.
@@ -13,20 +14,30 @@ pub(crate) type Name = (String, String);
 const TOGETHER_MAX: usize = 128;
 
 /// A request and whoever waits for its answer.
-pub(crate) type Waiting<R, A> = (R, oneshot::Sender<A>);
+pub(crate) type Waiting<R, T> = (R, oneshot::Sender<Result<T>>);
 
 /// Requests on their way, by document. A document is in the map while somebody commits for it.
-pub(crate) struct Groups<R, A>(Mutex<BTreeMap<Name, Vec<Waiting<R, A>>>>);
+pub(crate) struct Groups<R, T>(Mutex<BTreeMap<Name, Vec<Waiting<R, T>>>>);
 
-impl<R, A> Default for Groups<R, A> {
+impl<R, T> Default for Groups<R, T> {
     fn default() -> Self {
         Self(Mutex::default())
     }
 }
 
-impl<R, A> Groups<R, A> {
-    /// Queues a request; says whether its sender must see to the queue.
-    pub(crate) fn queue(&self, name: &Name, request: R) -> (oneshot::Receiver<A>, bool) {
+impl<R, T> Groups<R, T> {
+    /// Queues a request and waits for its answer. The first in a queue has it served until it is empty; that must happen
+    /// in a task of its own, so that a caller that goes away takes nobody else's request with it.
+    pub(crate) async fn ask(&self, name: Name, request: R, serve: impl FnOnce(Name)) -> Result<T> {
+        let (answered, first) = self.queue(&name, request);
+        if first {
+            serve(name);
+        }
+        answered.await.unwrap_or_else(|_| Err(Error::of(Code::ShuttingDown)))
+    }
+
+    /// Says whether the sender must see to the queue.
+    fn queue(&self, name: &Name, request: R) -> (oneshot::Receiver<Result<T>>, bool) {
         let (answer, answered) = oneshot::channel();
         let mut groups = self.0.lock().expect("no holder of this lock panics");
         let first = !groups.contains_key(name);
@@ -35,7 +46,7 @@ impl<R, A> Groups<R, A> {
     }
 
     /// The next requests to commit; with none left the queue is closed.
-    pub(crate) fn take(&self, name: &Name) -> Vec<Waiting<R, A>> {
+    pub(crate) fn take(&self, name: &Name) -> Vec<Waiting<R, T>> {
         let mut groups = self.0.lock().expect("no holder of this lock panics");
         let Some(queue) = groups.get_mut(name) else { return Vec::new() };
         let count = queue.len().min(TOGETHER_MAX);
@@ -44,6 +55,18 @@ impl<R, A> Groups<R, A> {
             groups.remove(name);
         }
         taken
+    }
+}
+
+/// Gives everybody in a group what became of the request, or all of them why nothing did. What was done for those who no
+/// longer wait was done all the same.
+pub(crate) fn answer<T>(waiting: Vec<oneshot::Sender<Result<T>>>, outcome: Result<Vec<Result<T>>>) {
+    let answers: Vec<Result<T>> = match outcome {
+        Ok(answers) => answers,
+        Err(error) => waiting.iter().map(|_| Err(error.clone())).collect(),
+    };
+    for (waiting, answer) in waiting.into_iter().zip(answers) {
+        let _ = waiting.send(answer);
     }
 }
 

@@ -9,7 +9,7 @@ use ff_core::usage::{ReportUsageResult, UsageRecord};
 use ff_core::{Code, Error, Result, index};
 
 use crate::engine::Engine;
-use crate::groups::{Groups, Name};
+use crate::groups::{self, Groups, Name};
 use crate::hint::Item;
 use crate::scheduler::parking::Opened;
 use crate::transaction::{Command, Tx};
@@ -28,19 +28,16 @@ pub(crate) struct Report {
 }
 
 /// Reports on their way, by budget.
-pub(crate) type Reports = Groups<Report, Answer>;
+pub(crate) type Reports = Groups<Report, Option<ReportUsageResult>>;
 
 impl Engine {
     /// Charges a budget.
     pub(crate) async fn charge(&self, namespace: &str, name: &str, report: Report) -> Answer {
-        let budget = (namespace.to_owned(), name.to_owned());
-        let (answered, first) = self.reports().queue(&budget, report);
-        if first {
-            // In a task of its own, so that a caller that goes away takes nobody else's report with it.
+        let serve = |budget| {
             let engine = self.clone();
             self.spawn_short(async move { engine.commit_reports(budget).await });
-        }
-        answered.await.unwrap_or_else(|_| Err(Error::of(Code::ShuttingDown)))
+        };
+        self.reports().ask((namespace.to_owned(), name.to_owned()), report, serve).await
     }
 
     async fn commit_reports(&self, budget: Name) {
@@ -55,20 +52,10 @@ impl Engine {
             let turn = self.locks().take(partition, Budget::key_of(&budget.0, &budget.1)).await;
             let outcome = self.transact(partition, self.fresh_command(), &verb).await;
             drop(turn);
-            match outcome {
-                Ok((answers, opened)) => {
-                    for (sender, answer) in senders.into_iter().zip(answers) {
-                        // Whoever no longer waits was counted all the same.
-                        let _ = sender.send(answer);
-                    }
-                    self.release_parked(&budget.0, &format!("b:{}", budget.1), opened).await;
-                }
-                Err(error) => {
-                    for sender in senders {
-                        let _ = sender.send(Err(error.clone()));
-                    }
-                }
-            }
+            let (answers, opened) =
+                outcome.map_or_else(|error| (Err(error), Opened::default()), |(all, opened)| (Ok(all), opened));
+            groups::answer(senders, answers);
+            self.release_parked(&budget.0, &format!("b:{}", budget.1), opened).await;
         }
     }
 }

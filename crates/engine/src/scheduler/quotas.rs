@@ -11,7 +11,7 @@ use ff_core::{Code, Error, ExecutionId, IndexName, Indexed, Key, Result, SlotId,
 use super::admission::{Admission, Limit, Refusal};
 use super::parking::Opened;
 use crate::engine::Engine;
-use crate::groups::{Groups, Name};
+use crate::groups::{self, Groups, Name};
 use crate::hint::Item;
 use crate::transaction::{Command, Tx};
 
@@ -36,7 +36,7 @@ pub(crate) enum Told {
 }
 
 /// Requests to quotas on their way.
-pub(crate) type Quotas = Groups<Ask, Result<Told>>;
+pub(crate) type Quotas = Groups<Ask, Told>;
 
 impl Engine {
     /// Counts a start and takes a slot, or says why not.
@@ -63,14 +63,11 @@ impl Engine {
     }
 
     async fn ask_quota(&self, namespace: &str, name: &str, ask: Ask) -> Result<Told> {
-        let quota = (namespace.to_owned(), name.to_owned());
-        let (answered, first) = self.quotas().queue(&quota, ask);
-        if first {
-            // In a task of its own, so that a caller that goes away takes nobody else's request with it.
+        let serve = |quota| {
             let engine = self.clone();
             self.spawn_short(async move { engine.serve_quota(quota).await });
-        }
-        answered.await.unwrap_or_else(|_| Err(Error::of(Code::ShuttingDown)))
+        };
+        self.quotas().ask((namespace.to_owned(), name.to_owned()), ask, serve).await
     }
 
     async fn serve_quota(&self, quota: Name) {
@@ -88,10 +85,7 @@ impl Engine {
             let outcome = self.transact(partition, self.fresh_command(), &verb).await;
             drop(turn);
             // A claim that no longer waits for its slot leaves an orphan, which is freed as one.
-            match outcome {
-                Ok(told) => senders.into_iter().zip(told).for_each(|(sender, told)| drop(sender.send(Ok(told)))),
-                Err(error) => senders.into_iter().for_each(|sender| drop(sender.send(Err(error.clone())))),
-            }
+            groups::answer(senders, outcome.map(|told| told.into_iter().map(Ok).collect()));
         }
     }
 }

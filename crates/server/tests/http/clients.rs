@@ -34,14 +34,20 @@ async fn a_client_that_sends_its_header_byte_by_byte_is_cut_off_and_harms_nobody
     server.stop().await;
 }
 
+/// What somebody hears who announces a body and does not send it, until the connection ends.
+async fn answer_without_body(server: &Running) -> String {
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    let head = "POST /v1/executions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 10\r\n\r\n";
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    within(stream.read_to_string(&mut answer)).await.unwrap();
+    answer
+}
+
 #[tokio::test]
 async fn a_client_that_never_sends_its_body_is_answered() {
     let server = Running::start(ff_server::Settings { body_timeout_ms: Some(200), ..settings() }).await;
-    let mut silent = TcpStream::connect(server.address).await.unwrap();
-    let head = "POST /v1/executions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 10\r\n\r\n";
-    silent.write_all(head.as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    within(silent.read_to_string(&mut answer)).await.unwrap();
+    let answer = answer_without_body(&server).await;
     assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("did not arrive in time"), "{answer}");
     server.stop().await;
 }
@@ -49,11 +55,7 @@ async fn a_client_that_never_sends_its_body_is_answered() {
 #[tokio::test]
 async fn a_refusal_before_the_body_says_that_the_connection_ends() {
     let server = Running::start(with_tokens()).await;
-    let mut stranger = TcpStream::connect(server.address).await.unwrap();
-    let head = "POST /v1/executions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 10\r\n\r\n";
-    stranger.write_all(head.as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    within(stranger.read_to_string(&mut answer)).await.unwrap();
+    let answer = answer_without_body(&server).await;
     assert!(answer.starts_with("HTTP/1.1 401") && answer.contains("connection: close"), "{answer}");
     // Without a body there is nothing in the way of the next request.
     let refused = server.client().get("/v1/executions").await;

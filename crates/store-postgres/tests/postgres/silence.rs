@@ -25,14 +25,16 @@ struct Network {
 }
 
 impl Network {
-    /// A network in front of a server, and the address of the database in it.
-    async fn before(server: &Server, database: &str, parameters: &str) -> (Arc<Self>, String) {
+    /// A network in front of a new database: its addresses without and with the network between.
+    async fn before(name: &str, parameters: &str) -> (Arc<Self>, String, String) {
+        let server = Server::shared();
+        let database = server.create_database(name);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let network = Arc::new(Self::default());
         tokio::spawn(network.clone().serve(listener, server.port()));
         let url = database.replace(&format!(":{}", server.port()), &format!(":{port}"));
-        (network, format!("{url}?{parameters}"))
+        (network, database, format!("{url}?{parameters}"))
     }
 
     /// All connections that there are die. New ones live.
@@ -121,9 +123,8 @@ fn capped() -> Batch {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_listener_that_died_silently_is_replaced_and_asks_for_a_resync() {
-    let server = Server::shared();
-    let database = server.create_database("silence_listener");
-    let (network, url) = Network::before(server, &database, "listen_check_ms=200&request_timeout_ms=3000").await;
+    let (network, database, url) =
+        Network::before("silence_listener", "listen_check_ms=200&request_timeout_ms=3000").await;
     let other = open(&database).await;
     let (_store, mut hints) = open_second(&url).await;
     network.fail();
@@ -135,9 +136,7 @@ async fn a_listener_that_died_silently_is_replaced_and_asks_for_a_resync() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_listener_that_lives_is_left_alone() {
-    let server = Server::shared();
-    let database = server.create_database("silence_alive");
-    let (network, url) = Network::before(server, &database, "listen_check_ms=1").await;
+    let (network, database, url) = Network::before("silence_alive", "listen_check_ms=1").await;
     let other = open(&database).await;
     let (_store, mut hints) = open_second(&url).await;
     // One commit takes longer than the time between checks.
@@ -151,9 +150,7 @@ async fn a_listener_that_lives_is_left_alone() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn hints_that_were_lost_on_their_way_become_a_resync_elsewhere() {
-    let server = Server::shared();
-    let database = server.create_database("silence_notify");
-    let (network, url) = Network::before(server, &database, "request_timeout_ms=3000").await;
+    let (network, database, url) = Network::before("silence_notify", "request_timeout_ms=3000").await;
     let store = open(&url).await;
     let (_other, mut hints) = open_second(&database).await;
     network.die_of("pg_notify");
@@ -167,9 +164,7 @@ async fn hints_that_were_lost_on_their_way_become_a_resync_elsewhere() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_commit_whose_connection_dies_before_it_is_sent_is_refused_in_time() {
-    let server = Server::shared();
-    let database = server.create_database("silence_prepare");
-    let (network, url) = Network::before(server, &database, "request_timeout_ms=3000").await;
+    let (network, _, url) = Network::before("silence_prepare", "request_timeout_ms=3000").await;
     let store = open(&url).await;
     // A new connection is told the statement before it gets the commit.
     network.die_of("ff_commit");
@@ -183,9 +178,7 @@ async fn a_commit_whose_connection_dies_before_it_is_sent_is_refused_in_time() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_trim_whose_connection_dies_does_not_keep_later_ones_waiting() {
-    let server = Server::shared();
-    let database = server.create_database("silence_trim");
-    let (network, url) = Network::before(server, &database, "request_timeout_ms=3000").await;
+    let (network, database, url) = Network::before("silence_trim", "request_timeout_ms=3000").await;
     let store = open(&url).await;
     network.die_of("DELETE FROM records");
     store.commit(PARTITION, vec![capped()]).await.unwrap();
