@@ -149,6 +149,7 @@ error_table! {
     LaneDisabled "lane_disabled" Conflict 409 true "The lane takes no submissions now; resume it or use another one.";
     PartitionCountsDiffer "partition_counts_differ" Conflict 409 false "Partition counts are fixed at the first start; remove them from the configuration to adopt the stored ones.";
     StoreNewer "store_newer" Conflict 409 false "The store was written by a newer version; run that version or restore a backup.";
+    JournalConflict "journal_conflict" Conflict 409 false "The journal is elsewhere than the caller thinks; go on with the number in details.next, or read it again.";
     // stale
     StaleLease "stale_lease" Stale 409 false "Another lease holds the execution; stop working on it.";
     LeaseExpired "lease_expired" Stale 409 false "The lease ran out before this call; stop working on it.";
@@ -163,6 +164,7 @@ error_table! {
     ConcurrencyLimitExceeded "concurrency_limit_exceeded" Limit 429 true "Too many calls of this kind at once; the details name the pool.";
     MaxReplaysExhausted "max_replays_exhausted" Limit 429 false "The execution was replayed as often as its policy allows; submit it anew.";
     WaitpointLimitExceeded "waitpoint_limit_exceeded" Limit 429 false "The execution has as many open waitpoints as it may; close one first.";
+    JournalFull "journal_full" Limit 429 false "The journal has as many entries or bytes as it may; continue as new, or do more in one step.";
     CommitTooLarge "commit_too_large" Limit 413 false "The request changes too much at once; split it.";
     // who
     Unauthenticated "unauthenticated" Unauthenticated 401 false "Send a valid API token as Authorization: Bearer.";

@@ -46,6 +46,8 @@ pub mod kind {
     pub const SUMMARY: u8 = b'm';
     /// A frame, which lives in a log; its kind only names it when it cannot be read.
     pub const FRAME: u8 = b'F';
+    /// A record of a journal, which lives in a log; its kind only names it when it cannot be read.
+    pub const STEP: u8 = b'J';
     /// An audit record, which lives in a log; its kind only names it when it cannot be read.
     pub const AUDIT: u8 = b'A';
 }

@@ -23,6 +23,7 @@ pub mod id;
 pub mod idempotency;
 pub mod index;
 pub mod join;
+pub mod journal;
 pub mod key;
 pub mod lane;
 pub mod lease;

@@ -177,6 +177,25 @@ pub const FRAMES_PER_APPEND_MAX: usize = 1_000;
 /// Longest wait of a tail.
 pub const TAIL_WAIT_MAX_MS: i64 = 30_000;
 
+/// Name of a journal entry.
+pub const STEP_NAME_MAX_BYTES: usize = 128;
+/// Result of one journal entry.
+pub const STEP_RESULT_MAX_BYTES: usize = 1024 * 1024;
+/// Results of journal entries up to this size live inside the journal.
+pub const STEP_INLINE_MAX_BYTES: usize = 4 * 1024;
+/// Digest of a journal entry's input, as text.
+pub const STEP_INPUT_HASH_MAX_BYTES: usize = 64;
+/// Journal entries one call may record.
+pub const STEPS_PER_RECORD_MAX: usize = 100;
+/// Records of one generation's journal.
+pub const JOURNAL_ENTRIES_MAX: u64 = 10_000;
+/// Bytes of one generation's journal, results included.
+pub const JOURNAL_MAX_BYTES: u64 = 64 * 1024 * 1024;
+/// Bytes of the journal that a claim brings with one task; the rest is paged.
+pub const JOURNAL_PER_TASK_MAX_BYTES: usize = 256 * 1024;
+/// Bytes of journals that one answer brings.
+pub const JOURNAL_PER_ANSWER_MAX_BYTES: usize = 4 * 1024 * 1024;
+
 /// Idempotency keys, dedup keys and signal keys are remembered this long.
 pub const DEDUP_WINDOW_MS: i64 = 24 * 3600 * 1000;
 /// Terminal executions are kept this long.

@@ -25,7 +25,12 @@ document! {
 impl Payload {
     /// Divides bytes into what the document keeps and what goes into a blob.
     pub fn divide(bytes: Bytes, content_type: &str) -> (Self, Option<Bytes>) {
-        let external = bytes.len() > limits::INLINE_MAX_BYTES;
+        Self::divide_at(bytes, content_type, limits::INLINE_MAX_BYTES)
+    }
+
+    /// The same where more or less than usual is small.
+    pub fn divide_at(bytes: Bytes, content_type: &str, inline_max_bytes: usize) -> (Self, Option<Bytes>) {
+        let external = bytes.len() > inline_max_bytes;
         let payload = Self {
             size: bytes.len() as u64,
             content_type: content_type.to_owned(),

@@ -15,6 +15,7 @@ use crate::cache::Cache;
 use crate::clock::StoreClock;
 use crate::env::{self, BoxFuture, Env, Tasks};
 use crate::hint::{Item, Message};
+use crate::journal::JournalSizes;
 use crate::limits::Limits;
 use crate::locks::Locks;
 use crate::metrics::Metrics;
@@ -137,6 +138,7 @@ struct Inner {
     locks: Locks,
     reports: Reports,
     quotas: Quotas,
+    journal_sizes: JournalSizes,
     rising: Rising,
     scheduler: Scheduler,
     timers: Timers,
@@ -186,6 +188,7 @@ impl Engine {
             locks: Locks::default(),
             reports: Reports::default(),
             quotas: Quotas::default(),
+            journal_sizes: JournalSizes::default(),
             rising: Rising::default(),
             scheduler: Scheduler::default(),
             timers: Timers::default(),
@@ -411,6 +414,10 @@ impl Engine {
 
     pub(crate) fn env_handle(&self) -> &Arc<dyn Env> {
         &self.0.env
+    }
+
+    pub(crate) fn journal_sizes(&self) -> &JournalSizes {
+        &self.0.journal_sizes
     }
 
     pub(crate) fn cache(&self) -> &Cache {

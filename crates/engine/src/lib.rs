@@ -14,6 +14,7 @@ pub mod env;
 mod follow;
 mod groups;
 mod hint;
+mod journal;
 mod limits;
 mod locks;
 mod logs;

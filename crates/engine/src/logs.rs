@@ -20,6 +20,11 @@ pub(crate) fn frames(execution: &ExecutionId, attempt: AttemptIndex) -> Key {
     Key::new(b'f', &[execution.uuid.as_bytes(), &attempt.0.to_be_bytes()])
 }
 
+/// What one generation of an execution has already done.
+pub(crate) fn journal(execution: &ExecutionId, generation: u32) -> Key {
+    Key::new(b'j', &[execution.uuid.as_bytes(), &generation.to_be_bytes()])
+}
+
 /// The merged summary of one attempt's stream: a document, under the key its module gives it.
 pub(crate) fn summary(execution: &ExecutionId, attempt: AttemptIndex) -> Key {
     ff_core::Summary::key_of(execution, attempt)

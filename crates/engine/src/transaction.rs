@@ -412,6 +412,11 @@ impl<'e> Tx<'e> {
         }
     }
 
+    /// Whether the commit appends to some log so far.
+    pub(crate) fn appends_something(&self) -> bool {
+        !self.batch.appends.is_empty()
+    }
+
     /// Removes records of a log.
     pub(crate) fn trim(&mut self, log: Key, before: u64) {
         self.batch.trims.push(Trim { log, before });

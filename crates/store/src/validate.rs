@@ -27,9 +27,16 @@ impl Batch {
                         return invalid(format!("{:?} is put without a version or absent guard of its own", put.key));
                     }
                 }
-                Effect::Delete(key) | Effect::Blob(BlobChange { key, .. }) => {
+                Effect::Delete(key) => {
                     check_name("key", key)?;
                     guards.some_own(key)?;
+                }
+                Effect::Blob(BlobChange { key, bytes }) => {
+                    check_name("key", key)?;
+                    // Bytes that belong to a numbered record come with it under a fence alone, as the record does.
+                    if bytes.is_none() || !self.appends_under_fence(&guards) {
+                        guards.some_own(key)?;
+                    }
                 }
                 Effect::Entry(entry) => check_entry(entry, &guards)?,
                 Effect::Lease(lease) => check_lease(lease, &guards)?,
@@ -39,6 +46,12 @@ impl Batch {
         }
         self.check_named_once()?;
         self.check_leased_documents()
+    }
+
+    /// Whether a lease holder appends records whose numbers it knows.
+    fn appends_under_fence(&self, guards: &Guards<'_>) -> bool {
+        let fenced = guards.guards.iter().any(|guard| fenced_key(guard).is_some());
+        fenced && self.appends.iter().any(|append| append.expected.is_some())
     }
 
     fn check_size(&self) -> Result<()> {

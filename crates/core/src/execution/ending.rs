@@ -338,6 +338,10 @@ impl Execution {
             self.holds.set(Hold::Dependencies);
         }
         let now = self.touch(now);
+        if self.attempt.is_some() {
+            self.past_generations.push(self.generation);
+            self.generation += 1;
+        }
         self.replays += 1;
         self.retries = 0;
         self.reclaims = 0;

@@ -135,6 +135,10 @@ document! {
         "cn" continuation: Option<Payload>,
         /// Signals accepted so far.
         "sg" signals: u32,
+        /// Counts its journals: a replay begins a new one.
+        "gn" generation: u32,
+        /// Earlier generations whose journals are kept.
+        "gp" past_generations: Vec<u32>,
         /// Trace context of its submitter.
         "tc" trace_context: String,
         /// The concurrency slot of its quota that its lease uses.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::encoding::{Blob, JsonText};
 use crate::error::Result;
 use crate::id::ExecutionId;
+use crate::journal::{NewEntries, StepEntry};
 use crate::lease::LeaseFence;
 use crate::limits;
 use crate::op::operation;
@@ -15,7 +16,7 @@ use crate::state::PublicState;
 
 operation! {
     /// Ends the attempt, and with it the execution, with a result.
-    Complete "complete" Post "/v1/executions/{execution_id}/complete" Worker validated body(crate::op::parts::body_for(limits::RESULT_MAX_BYTES))
+    Complete "complete" Post "/v1/executions/{execution_id}/complete" Worker validated body(limits::BATCH_BODY_MAX_BYTES)
 }
 
 /// What the call says.
@@ -36,6 +37,12 @@ pub struct Args {
     /// What the bytes are; `application/octet-stream` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content_type: Option<String>,
+    /// Journal entries that are recorded in the same commit.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub entries: Vec<StepEntry>,
+    /// The number of the first of these entries.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_number: Option<u64>,
 }
 
 /// The answer.
@@ -61,8 +68,14 @@ impl Args {
         .content()
     }
 
-    /// Refuses a result that is too large.
+    /// The journal entries that the call brings along.
+    pub fn new_entries(&self) -> Result<NewEntries<'_>> {
+        NewEntries::of(self.first_number, &self.entries)
+    }
+
+    /// Refuses a result that is too large, and entries that are malformed.
     pub fn validate(&self) -> Result<()> {
+        self.new_entries()?;
         self.result().map(drop)
     }
 }

@@ -8,6 +8,7 @@ use ff_core::{AttemptIndex, Indexed, Result, limits};
 use ff_store::Scan;
 
 use super::payload;
+use crate::journal;
 use crate::logs;
 use crate::transaction::Tx;
 
@@ -40,6 +41,10 @@ pub(crate) async fn remove_execution(tx: &mut Tx<'_>, execution: &Execution) -> 
         tx.delete_belonging(entry.member).await?;
     }
     if partial {
+        tx.pin(&execution.key());
+        return Ok(());
+    }
+    if !journal::remove(tx, execution).await? {
         tx.pin(&execution.key());
         return Ok(());
     }

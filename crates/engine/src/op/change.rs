@@ -2,11 +2,13 @@
 
 use ff_core::event::Effects;
 use ff_core::execution::Execution;
+use ff_core::journal::{NewEntries, StepEntry};
 use ff_core::lease::LeaseFence;
 use ff_core::{ExecutionId, Indexed, Result};
 
 use super::{close_waitpoints, load_visible};
 use crate::engine::{Caller, Engine};
+use crate::journal;
 use crate::transaction::{Command, Tx};
 
 /// What a transition needs from outside its document.
@@ -17,6 +19,8 @@ pub(crate) struct Moment<'t> {
     pub(crate) random: u32,
     /// Where it says what else is to be done.
     pub(crate) effects: &'t mut Effects,
+    /// Journal entries that follow from the transition, behind those the caller brought.
+    pub(crate) entries: &'t mut Vec<StepEntry>,
 }
 
 impl Engine {
@@ -30,7 +34,21 @@ impl Engine {
         act: impl Fn(&mut Execution, &mut Moment<'_>) -> Result<T> + Send + Sync,
     ) -> Result<T> {
         self.check_id(id)?;
-        self.transact(id.partition(), self.fresh_command(), &Change { caller, id, holder, act }).await
+        let entries = NewEntries::NONE;
+        self.transact(id.partition(), self.fresh_command(), &Change { caller, id, holder, entries, act }).await
+    }
+
+    /// The same by a lease holder that records journal entries in the same commit.
+    pub(crate) async fn change_and_record<T: Send>(
+        &self,
+        caller: &Caller,
+        id: &ExecutionId,
+        (fence, entries): (&LeaseFence, NewEntries<'_>),
+        act: impl Fn(&mut Execution, &mut Moment<'_>) -> Result<T> + Send + Sync,
+    ) -> Result<T> {
+        self.check_id(id)?;
+        let change = Change { caller, id, holder: Some(fence), entries, act };
+        self.transact(id.partition(), self.fresh_command(), &change).await
     }
 }
 
@@ -38,6 +56,7 @@ struct Change<'a, F> {
     caller: &'a Caller,
     id: &'a ExecutionId,
     holder: Option<&'a LeaseFence>,
+    entries: NewEntries<'a>,
     act: F,
 }
 
@@ -48,13 +67,18 @@ impl<T: Send, F: Fn(&mut Execution, &mut Moment<'_>) -> Result<T> + Send + Sync>
         let mut execution = load_visible(tx, self.caller, self.id).await?;
         let before = execution.clone();
         let mut effects = Effects::default();
-        let mut moment = Moment { now: tx.now, random: tx.random(), effects: &mut effects };
+        let mut following = Vec::new();
+        let mut moment =
+            Moment { now: tx.now, random: tx.random(), effects: &mut effects, entries: &mut following };
         let outcome = (self.act)(&mut execution, &mut moment)?;
         if execution == before {
             return Ok(outcome);
         }
         if let Some(fence) = self.holder {
             tx.require_holder(&execution.key(), fence);
+            let entries: Vec<StepEntry> = self.entries.entries.iter().cloned().chain(following).collect();
+            let new = NewEntries { first_number: self.entries.first_number, entries: &entries };
+            journal::append(tx, &before, fence, &new).await?;
         }
         if execution.suspension.is_none()
             && let Some(suspension) = &before.suspension

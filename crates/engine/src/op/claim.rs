@@ -156,6 +156,8 @@ impl Engine {
             resume_signals: self.resume_signals(execution).await?,
             continuation,
             next_frame_sequence: self.next_frame_sequence(execution).await?,
+            generation: execution.generation,
+            journal: self.claimed_journal(execution).await?,
             fallback_tier: execution.policy.fallback_tier(execution.retries).cloned(),
             flow_id: execution.flow,
             node: some_text(&execution.node),

@@ -9,6 +9,7 @@ use ff_core::{Indexed, Result};
 
 use super::{load_visible, payload};
 use crate::engine::{Caller, Engine, Handle};
+use crate::journal;
 use crate::limits::bytes;
 use crate::transaction::{Command, Tx};
 
@@ -40,6 +41,7 @@ impl Command for Verb<'_> {
         let outcome = Outcome { public_state: execution.public_state(), completed_at: execution.ended_at };
         if !was_terminal {
             tx.require_holder(&execution.key(), &self.args.fence);
+            journal::append(tx, &execution, &self.args.fence, &self.args.new_entries()?).await?;
             payload::write(tx, payload::Which::Result, &execution.id, blob, before.as_ref());
             tx.relief();
             tx.save_shared(Arc::new(execution), effects);

@@ -8,7 +8,8 @@ use crate::engine::{Caller, Engine, Handle};
 
 impl Handle<Delay> for Engine {
     async fn handle(&self, caller: &Caller, args: Args) -> Result<Outcome> {
-        self.change(caller, &args.execution_id, Some(&args.fence), |execution, moment| {
+        let holder = (&args.fence, args.new_entries()?);
+        self.change_and_record(caller, &args.execution_id, holder, |execution, moment| {
             let until = args.until.unwrap_or_else(|| moment.now + args.delay_ms.unwrap_or(0));
             let at = execution.delay(&args.fence, until, moment.now, moment.effects)?;
             Ok(Outcome { at })

@@ -12,6 +12,7 @@ mod flows;
 mod gates;
 mod grants;
 mod isolation;
+mod journal;
 mod lanes;
 mod leases;
 mod limits;

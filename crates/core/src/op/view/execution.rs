@@ -7,6 +7,7 @@ use crate::capability::CapabilitySet;
 use crate::condition::Condition;
 use crate::event::Event;
 use crate::id::{AttemptIndex, ExecutionId, FlowId, LeaseEpoch, LeaseId, SuspensionId, WaitpointId};
+use crate::journal::Journal;
 use crate::lease::{AttemptKind, AttemptOutcome, ClaimKind, LeaseEnd, LeaseFence};
 use crate::op::parts::Content;
 use crate::op::view::JoinView;
@@ -314,6 +315,12 @@ pub struct Task {
     pub continuation: Option<Content>,
     /// The number of the attempt's next stream frame.
     pub next_frame_sequence: u64,
+    /// Which journal the attempt writes to: a replay begins a new one.
+    #[serde(default)]
+    pub generation: u32,
+    /// What the function has already done; absent before its first lease.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub journal: Option<Journal>,
     /// The model to use in this attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fallback_tier: Option<FallbackTier>,

@@ -1,0 +1,531 @@
+//! The journal: what an execution's function has already done, so that calling it again from its first line is
+//! harmless. An entry is known by its name and key, never by its position in the code.
+//!
+//! A journal is a log of one generation of the execution. Its records are appended under the fence of the lease alone;
+//! the log gives each its number and its instant. Several records may speak of one entry (`begun`, then `completed`):
+//! the last one is what holds.
+
+use bytes::Bytes;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::encoding::{Blob, Document, JsonText};
+use crate::error::{Code, Error, Result};
+use crate::id::{AttemptIndex, LeaseId};
+use crate::index::kind;
+use crate::lease::LeaseFence;
+use crate::op::parts::{self, Content};
+use crate::payload::Payload;
+use crate::{document, limits, text, vocabulary};
+
+vocabulary! {
+    /// What an entry is about.
+    #[derive(Default)]
+    pub enum StepKind {
+        /// A piece of code with a result.
+        #[default]
+        Step "step",
+        /// A wait for an instant.
+        Sleep "sleep",
+        /// A wait for a signal.
+        Signal "signal",
+        /// A child execution.
+        Child "child",
+        /// The time, read once.
+        Now "now",
+    }
+}
+
+vocabulary! {
+    /// How far an entry is.
+    #[derive(Default)]
+    pub enum StepState {
+        /// Its body runs, or ran under a lease that was lost.
+        Begun "begun",
+        /// It failed and is tried again at an instant.
+        Retrying "retrying",
+        /// It has a result.
+        #[default]
+        Completed "completed",
+        /// It failed for good.
+        Failed "failed",
+    }
+}
+
+impl StepState {
+    /// Whether the entry stands: its body does not run again.
+    pub const fn is_ended(self) -> bool {
+        matches!(self, StepState::Completed | StepState::Failed)
+    }
+}
+
+document! {
+    /// A record of the journal as it stands in the log.
+    pub struct StepRecord {
+        /// What the program calls it.
+        "n" name: String,
+        /// The caller's key; without one, calls of the name are counted.
+        "k" key: Option<String>,
+        /// Which call of the name it is, when it has no key.
+        "o" occurrence: u32,
+        /// What it is about.
+        "t" kind: StepKind,
+        /// How far it is.
+        "s" state: StepState,
+        /// What it produced.
+        "r" result: Option<Payload>,
+        /// What kind of thing went wrong.
+        "c" category: String,
+        /// What went wrong.
+        "m" message: String,
+        /// The attempt that wrote it.
+        "a" attempt: AttemptIndex,
+        /// The lease that wrote it.
+        "l" lease: LeaseId,
+        /// How often its body ran.
+        "x" tries: u32,
+        /// When it is tried again, or the wait ends; 0 for never.
+        "na" next_at: i64,
+        /// How long its body took.
+        "d" took_ms: i64,
+        /// Tells a changed input from the recorded one; may be empty.
+        "h" input_hash: String,
+        /// Bytes of the journal up to and with this record.
+        "z" total_bytes: u64,
+        /// It was copied from the execution this one was forked from.
+        "i" inherited: bool,
+    }
+}
+
+impl Document for StepRecord {
+    const KIND: u8 = kind::STEP;
+}
+
+/// An entry as a lease holder records it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StepEntry {
+    /// What the program calls it, 1 to 128 bytes.
+    pub name: String,
+    /// The caller's key; without one, `occurrence` counts the calls of the name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// Which call of the name it is, from 0, when it has no key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub occurrence: Option<u32>,
+    /// What it is about; `step` when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<StepKind>,
+    /// How far it is.
+    pub state: StepState,
+    /// The result of a completed entry. As any JSON value.
+    #[serde(default, deserialize_with = "crate::encoding::present_json", skip_serializing_if = "Option::is_none")]
+    pub result: Option<JsonText>,
+    /// The same as bytes; not both.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result_base64: Option<Blob>,
+    /// What the bytes are; `application/octet-stream` when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content_type: Option<String>,
+    /// What kind of thing went wrong, for a failed or retrying entry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub category: Option<String>,
+    /// What went wrong, for a failed or retrying entry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// How often its body ran.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tries: Option<u32>,
+    /// When a retrying entry is tried again, or a begun wait ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_at: Option<i64>,
+    /// How long its body took.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub took_ms: Option<i64>,
+    /// A digest of the entry's input, at most 64 bytes of text; a different one later means that the code has changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input_hash: Option<String>,
+}
+
+impl StepEntry {
+    /// The bytes of the result, if any.
+    pub fn content(&self) -> Result<Option<Content>> {
+        parts::Sent {
+            field: "result",
+            json: self.result.as_ref(),
+            base64: self.result_base64.as_ref(),
+            content_type: self.content_type.as_deref(),
+            max_bytes: limits::STEP_RESULT_MAX_BYTES,
+        }
+        .content()
+    }
+
+    /// Refuses what is out of bounds or does not go together, by field.
+    pub fn validate(&self) -> Result<()> {
+        step_name(&self.name)?;
+        parts::optional(self.key.as_deref(), "key", text::label)?;
+        if self.key.is_some() && self.occurrence.is_some() {
+            return Err(Error::invalid("occurrence", "counts calls without a key; it goes with none"));
+        }
+        if self.content()?.is_some() && self.state != StepState::Completed {
+            return Err(Error::invalid("result", "belongs to a completed entry only"));
+        }
+        let went_wrong = matches!(self.state, StepState::Failed | StepState::Retrying);
+        if !went_wrong && (self.category.is_some() || self.message.is_some()) {
+            return Err(Error::invalid("message", "belongs to a failed or retrying entry only"));
+        }
+        parts::optional(self.category.as_deref(), "category", text::label)?;
+        parts::optional(self.message.as_deref(), "message", text::text)?;
+        match (self.state, self.next_at) {
+            (StepState::Retrying, None) => return Err(Error::invalid("next_at", "must say when the entry is tried again")),
+            (StepState::Completed | StepState::Failed, Some(_)) => {
+                return Err(Error::invalid("next_at", "belongs to a begun or retrying entry only"));
+            }
+            (_, Some(at)) => text::instant("next_at", at)?,
+            (_, None) => {}
+        }
+        parts::optional_number(self.took_ms, "took_ms", text::duration_ms)?;
+        match &self.input_hash {
+            Some(hash) if hash.len() > limits::STEP_INPUT_HASH_MAX_BYTES => {
+                Err(Error::too_large("input_hash", hash.len(), limits::STEP_INPUT_HASH_MAX_BYTES))
+            }
+            Some(hash) => text::label("input_hash", hash),
+            None => Ok(()),
+        }
+    }
+
+    /// The record of this entry, and the result's bytes when they are too large for it. The running total is the
+    /// journal's, so the caller fills it in.
+    pub fn record(&self, fence: &LeaseFence) -> Result<(StepRecord, Option<Bytes>)> {
+        let (result, beside) = match self.content()? {
+            Some(content) => {
+                let (payload, beside) =
+                    Payload::divide_at(content.bytes, &content.content_type, limits::STEP_INLINE_MAX_BYTES);
+                (Some(payload), beside)
+            }
+            None => (None, None),
+        };
+        let record = StepRecord {
+            name: self.name.clone(),
+            key: self.key.clone(),
+            occurrence: self.occurrence.unwrap_or(0),
+            kind: self.kind.unwrap_or_default(),
+            state: self.state,
+            result,
+            category: self.category.clone().unwrap_or_default(),
+            message: self.message.clone().unwrap_or_default(),
+            attempt: fence.attempt,
+            lease: fence.lease_id,
+            tries: self.tries.unwrap_or(0),
+            next_at: self.next_at.unwrap_or(0),
+            took_ms: self.took_ms.unwrap_or(0),
+            input_hash: self.input_hash.clone().unwrap_or_default(),
+            ..Default::default()
+        };
+        Ok((record, beside))
+    }
+}
+
+/// Which entry of a journal: its name, and its key or how many calls of the name came before it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StepIdentity {
+    /// What the program calls it.
+    pub name: String,
+    /// The caller's key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// Which call of the name it is, from 0, when it has no key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub occurrence: Option<u32>,
+}
+
+impl StepIdentity {
+    /// Refuses what no entry can be called.
+    pub fn validate(&self) -> Result<()> {
+        step_name(&self.name)?;
+        parts::optional(self.key.as_deref(), "key", text::label)?;
+        if self.key.is_some() && self.occurrence.is_some() {
+            return Err(Error::invalid("occurrence", "counts calls without a key; it goes with none"));
+        }
+        Ok(())
+    }
+
+    /// What the journal says of this entry when its failure ended the attempt and a retry will run it again.
+    pub fn retried_at(&self, at: i64, reason: &str) -> StepEntry {
+        StepEntry {
+            name: self.name.clone(),
+            key: self.key.clone(),
+            occurrence: self.occurrence,
+            state: StepState::Retrying,
+            message: Some(reason.to_owned()),
+            next_at: Some(at),
+            ..Default::default()
+        }
+    }
+
+    /// Whether a record speaks of this entry.
+    pub fn is_of(&self, record: &StepRecord) -> bool {
+        self.name == record.name
+            && self.key == record.key
+            && (self.key.is_some() || self.occurrence.unwrap_or(0) == record.occurrence)
+    }
+}
+
+/// Refuses a name that an entry cannot have.
+pub fn step_name(name: &str) -> Result<()> {
+    if name.len() > limits::STEP_NAME_MAX_BYTES {
+        let detail = format!("has {} bytes, the limit is {}", name.len(), limits::STEP_NAME_MAX_BYTES);
+        return Err(Error::invalid("name", detail));
+    }
+    text::label("name", name)
+}
+
+/// The entries that a call brings along, with the number of the first of them.
+#[derive(Debug, Clone, Copy)]
+pub struct NewEntries<'a> {
+    /// The number of the first entry; the others follow. 0 when there are none.
+    pub first_number: u64,
+    /// The entries.
+    pub entries: &'a [StepEntry],
+}
+
+impl<'a> NewEntries<'a> {
+    /// No entries.
+    pub const NONE: NewEntries<'static> = NewEntries { first_number: 0, entries: &[] };
+
+    /// What a call brings: `first_number` is needed exactly when there are entries.
+    pub fn of(first_number: Option<u64>, entries: &'a [StepEntry]) -> Result<Self> {
+        if entries.len() > limits::STEPS_PER_RECORD_MAX {
+            return Err(text::too_many("entries", entries.len(), limits::STEPS_PER_RECORD_MAX));
+        }
+        match first_number {
+            None if !entries.is_empty() => {
+                return Err(Error::invalid("first_number", "must be the number of the first entry"));
+            }
+            Some(first) => text::within("first_number", first, 1..=limits::SCORE_MAX.unsigned_abs())?,
+            None => {}
+        }
+        for entry in entries {
+            entry.validate()?;
+        }
+        Ok(Self { first_number: first_number.unwrap_or(0), entries })
+    }
+
+    /// Whether the call brings none.
+    pub const fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The records to append, and the results that go beside them by number. `total_bytes` is the journal's size so far.
+    pub fn records(&self, fence: &LeaseFence, total_bytes: u64) -> Result<Vec<NewRecord>> {
+        let last = self.first_number + (self.entries.len() as u64) - 1;
+        if last > limits::JOURNAL_ENTRIES_MAX {
+            let max = limits::JOURNAL_ENTRIES_MAX;
+            return Err(Error::new(Code::JournalFull, format!("a journal has at most {max} entries")).with("max", max));
+        }
+        let mut total_bytes = total_bytes;
+        let mut records = Vec::with_capacity(self.entries.len());
+        for (number, entry) in (self.first_number..).zip(self.entries) {
+            let (mut record, beside) = entry.record(fence)?;
+            total_bytes += record.encode().len() as u64 + beside.as_ref().map_or(0, |bytes| bytes.len() as u64);
+            if total_bytes > limits::JOURNAL_MAX_BYTES {
+                let max = limits::JOURNAL_MAX_BYTES;
+                let detail = format!("a journal has at most {max} bytes");
+                return Err(Error::new(Code::JournalFull, detail).with("max_bytes", max));
+            }
+            record.total_bytes = total_bytes;
+            records.push(NewRecord { number, record, beside });
+        }
+        Ok(records)
+    }
+}
+
+/// A record about to be appended.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewRecord {
+    /// Its number in the journal.
+    pub number: u64,
+    /// The record.
+    pub record: StepRecord,
+    /// The bytes of its result, when they are too large for it.
+    pub beside: Option<Bytes>,
+}
+
+/// An entry as readers and resumed workers get it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct StepView {
+    /// Its number in the journal.
+    pub number: u64,
+    /// What the program calls it.
+    pub name: String,
+    /// The caller's key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// Which call of the name it is, when it has no key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub occurrence: Option<u32>,
+    /// What it is about.
+    pub kind: StepKind,
+    /// How far it is.
+    pub state: StepState,
+    /// The bytes of the result, unless they were left out for their size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<Content>,
+    /// How many bytes the result has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result_size: Option<u64>,
+    /// What kind of thing went wrong.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub category: Option<String>,
+    /// What went wrong.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// The attempt that recorded it.
+    pub attempt: AttemptIndex,
+    /// The lease that recorded it.
+    pub lease_id: LeaseId,
+    /// When it was recorded.
+    pub recorded_at: i64,
+    /// How often its body ran.
+    pub tries: u32,
+    /// When it is tried again, or the wait ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_at: Option<i64>,
+    /// How long its body took.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub took_ms: Option<i64>,
+    /// The digest of its input.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input_hash: Option<String>,
+    /// It was copied from the execution this one was forked from.
+    pub inherited: bool,
+}
+
+impl StepRecord {
+    /// What a reader gets; number and instant come from the log, the result's bytes from where they are kept.
+    pub fn view(self, number: u64, recorded_at: i64, result: Option<Content>) -> StepView {
+        let some = |text: String| Some(text).filter(|text| !text.is_empty());
+        StepView {
+            number,
+            occurrence: self.key.is_none().then_some(self.occurrence),
+            name: self.name,
+            key: self.key,
+            kind: self.kind,
+            state: self.state,
+            result,
+            result_size: self.result.map(|payload| payload.size),
+            category: some(self.category),
+            message: some(self.message),
+            attempt: self.attempt,
+            lease_id: self.lease,
+            recorded_at,
+            tries: self.tries,
+            next_at: Some(self.next_at).filter(|at| *at != 0),
+            took_ms: Some(self.took_ms).filter(|ms| *ms != 0),
+            input_hash: some(self.input_hash),
+            inherited: self.inherited,
+        }
+    }
+}
+
+/// The journal as a claim brings it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Journal {
+    /// Its records, oldest first; all of them unless `complete` is false.
+    pub entries: Vec<StepView>,
+    /// The number the next entry gets.
+    pub next_number: u64,
+    /// Whether these are all records with all results; the rest is paged with `list_steps`.
+    pub complete: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::LeaseEpoch;
+
+    fn entry(name: &str) -> StepEntry {
+        StepEntry { name: name.into(), state: StepState::Completed, ..Default::default() }
+    }
+
+    fn fence() -> LeaseFence {
+        LeaseFence { attempt: AttemptIndex(2), lease_id: LeaseId::default(), epoch: LeaseEpoch(3) }
+    }
+
+    #[track_caller]
+    fn refused(change: impl FnOnce(&mut StepEntry), field: &str) {
+        let mut entry = entry("fetch");
+        change(&mut entry);
+        let error = entry.validate().unwrap_err();
+        assert_eq!(error.details["field"], field, "{error:?}");
+    }
+
+    #[test]
+    fn a_name_has_one_to_128_bytes() {
+        for length in [1, limits::STEP_NAME_MAX_BYTES] {
+            entry(&"n".repeat(length)).validate().unwrap();
+        }
+        for length in [0, limits::STEP_NAME_MAX_BYTES + 1] {
+            let error = entry(&"n".repeat(length)).validate().unwrap_err();
+            assert_eq!(error.details["field"], "name");
+        }
+    }
+
+    #[test]
+    fn what_does_not_go_together_names_its_field() {
+        refused(|entry| (entry.key, entry.occurrence) = (Some("a".into()), Some(0)), "occurrence");
+        refused(|entry| (entry.state, entry.result) = (StepState::Begun, Some(JsonText("1".into()))), "result");
+        refused(|entry| entry.message = Some("bad".into()), "message");
+        refused(|entry| entry.state = StepState::Retrying, "next_at");
+        refused(|entry| entry.next_at = Some(5), "next_at");
+        refused(|entry| entry.took_ms = Some(-1), "took_ms");
+        refused(|entry| entry.input_hash = Some("h".repeat(65)), "input_hash");
+        refused(|entry| entry.key = Some(String::new()), "key");
+    }
+
+    #[test]
+    fn entries_need_the_number_of_the_first() {
+        let entries = [entry("a")];
+        assert_eq!(NewEntries::of(None, &entries).unwrap_err().details["field"], "first_number");
+        assert_eq!(NewEntries::of(Some(0), &entries).unwrap_err().details["field"], "first_number");
+        assert!(NewEntries::of(None, &[]).unwrap().is_empty());
+        let many = vec![entry("a"); limits::STEPS_PER_RECORD_MAX + 1];
+        assert_eq!(NewEntries::of(Some(1), &many).unwrap_err().details["field"], "entries");
+    }
+
+    #[test]
+    fn a_journal_is_full_at_its_last_entry_and_at_its_last_byte() {
+        let entries = [entry("a")];
+        let at = |first| NewEntries::of(Some(first), &entries).unwrap();
+        at(limits::JOURNAL_ENTRIES_MAX).records(&fence(), 0).unwrap();
+        let error = at(limits::JOURNAL_ENTRIES_MAX + 1).records(&fence(), 0).unwrap_err();
+        assert_eq!(error.code, Code::JournalFull);
+        let size = at(1).records(&fence(), 0).unwrap()[0].record.total_bytes;
+        at(1).records(&fence(), limits::JOURNAL_MAX_BYTES - size).unwrap();
+        let error = at(1).records(&fence(), limits::JOURNAL_MAX_BYTES - size + 1).unwrap_err();
+        assert_eq!(error.code, Code::JournalFull);
+    }
+
+    #[test]
+    fn a_large_result_goes_beside_the_journal() {
+        let result = |bytes: usize| StepEntry { result_base64: Some(vec![7; bytes].into()), ..entry("a") };
+        let (record, beside) = result(limits::STEP_INLINE_MAX_BYTES).record(&fence()).unwrap();
+        assert!(beside.is_none() && !record.result.unwrap().external);
+        let (record, beside) = result(limits::STEP_INLINE_MAX_BYTES + 1).record(&fence()).unwrap();
+        assert_eq!(beside.unwrap().len(), limits::STEP_INLINE_MAX_BYTES + 1);
+        assert!(record.result.unwrap().external);
+        let error = result(limits::STEP_RESULT_MAX_BYTES + 1).validate().unwrap_err();
+        assert_eq!(error.code, Code::PayloadTooLarge);
+    }
+
+    #[test]
+    fn a_record_survives_the_log_and_shows_what_was_recorded() {
+        let sent = StepEntry { key: Some("page-7".into()), result: Some(JsonText("{\"a\":1}".into())), ..entry("fetch") };
+        let (record, _) = sent.record(&fence()).unwrap();
+        let record = StepRecord::decode(&record.encode()).unwrap();
+        let shown = record.view(4, 77, None);
+        assert_eq!((shown.number, shown.recorded_at, shown.attempt), (4, 77, AttemptIndex(2)));
+        assert_eq!((shown.key.as_deref(), shown.occurrence, shown.result_size), (Some("page-7"), None, Some(7)));
+    }
+}

@@ -1,0 +1,237 @@
+//! Journals: appending entries under the fence of a lease alone, and reading them back for a claim or a person.
+//!
+//! The holder numbers its entries. The first try trusts the numbers; a conflict says that the log is elsewhere, and then
+//! it is read. So a step costs one commit and no read.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use bytes::Bytes;
+use ff_core::execution::Execution;
+use ff_core::journal::{Journal, NewEntries, NewRecord, StepRecord, StepView};
+use ff_core::lease::{ClaimKind, LeaseFence};
+use ff_core::op::parts::Content;
+use ff_core::{Code, Document, Error, ExecutionId, Key, Result, limits};
+use ff_store::{Answer, Append, LogPage, LogStart, Query};
+
+use crate::engine::Engine;
+use crate::logs;
+use crate::transaction::Tx;
+
+/// Journals whose size is remembered; past it all are forgotten, and the next entry of each costs one read.
+const SIZES_KEPT: usize = 20_000;
+/// Records read at once.
+const PAGE: usize = 256;
+
+/// How large the journals are that this engine wrote to last, so that the limit is held without a read.
+#[derive(Default)]
+pub(crate) struct JournalSizes(Mutex<BTreeMap<Key, (u64, u64)>>);
+
+impl JournalSizes {
+    /// The bytes of a journal up to and with a number.
+    fn at(&self, log: &Key, number: u64) -> Option<u64> {
+        let sizes = self.0.lock().expect("no holder of this lock panics");
+        sizes.get(log).filter(|(last, _)| *last == number).map(|(_, bytes)| *bytes)
+    }
+
+    fn note(&self, log: Key, number: u64, bytes: u64) {
+        let mut sizes = self.0.lock().expect("no holder of this lock panics");
+        if sizes.len() >= SIZES_KEPT {
+            sizes.clear();
+        }
+        sizes.insert(log, (number, bytes));
+    }
+}
+
+/// Where the result of an entry is kept when it is too large for the journal.
+fn result_key(execution: &ExecutionId, generation: u32, number: u64) -> Key {
+    Key::new(b'j', &[execution.uuid.as_bytes(), &generation.to_be_bytes(), &number.to_be_bytes()])
+}
+
+/// Records the entries in the transaction's commit and says which number comes next. The caller guards the lease.
+pub(crate) async fn append(
+    tx: &mut Tx<'_>,
+    execution: &Execution,
+    fence: &LeaseFence,
+    new: &NewEntries<'_>,
+) -> Result<u64> {
+    let after = new.first_number + (new.entries.len() as u64);
+    if new.is_empty() {
+        return Ok(after);
+    }
+    let log = logs::journal(&execution.id, execution.generation);
+    let total = size_before(tx, &log, new.first_number).await?;
+    let records = new.records(fence, total)?;
+    let written = if tx.is_repeat() { written(tx, &log, &records).await? } else { 0 };
+    let fresh = records.get(written..).unwrap_or_default();
+    let Some(first) = fresh.first() else { return Ok(after) };
+    for NewRecord { number, beside, .. } in fresh {
+        if let Some(bytes) = beside {
+            tx.blob(result_key(&execution.id, execution.generation, *number), Some(bytes.clone()));
+        }
+    }
+    tx.append(Append {
+        log: log.clone(),
+        records: fresh.iter().map(|one| Bytes::from(one.record.encode())).collect(),
+        expected: Some(first.number),
+        cap: 0,
+    });
+    if let Some(last) = fresh.last() {
+        tx.engine.journal_sizes().note(log, last.number, last.record.total_bytes);
+    }
+    Ok(after)
+}
+
+/// The bytes of the journal before an entry: remembered, or read once.
+async fn size_before(tx: &mut Tx<'_>, log: &Key, first_number: u64) -> Result<u64> {
+    if first_number <= 1 {
+        return Ok(0);
+    }
+    if let Some(bytes) = tx.engine.journal_sizes().at(log, first_number - 1) {
+        return Ok(bytes);
+    }
+    let page = read_log(tx, log, LogStart::After(first_number - 2), 1).await?;
+    let record = page.records.first().filter(|record| record.sequence == first_number - 1);
+    let Some(record) = record else { return Err(conflict(page.next.max(1))) };
+    Ok(StepRecord::decode(&record.record)?.total_bytes)
+}
+
+/// How many of the records the log has already; other content or a gap is a conflict.
+async fn written(tx: &mut Tx<'_>, log: &Key, records: &[NewRecord]) -> Result<usize> {
+    let Some(first) = records.first().map(|record| record.number) else { return Ok(0) };
+    let page = read_log(tx, log, LogStart::After(first - 1), records.len()).await?;
+    let next = page.next.max(1);
+    if first > next {
+        return Err(conflict(next));
+    }
+    for (stored, sent) in page.records.iter().zip(records) {
+        if stored.sequence != sent.number || stored.record != sent.record.encode() {
+            return Err(conflict(next));
+        }
+    }
+    Ok(page.records.len())
+}
+
+async fn read_log(tx: &mut Tx<'_>, log: &Key, start: LogStart, limit: usize) -> Result<LogPage> {
+    let query = Query::Log { log: log.clone(), start, limit };
+    Ok(tx.read(vec![query]).await?.pop().and_then(Answer::into_log).unwrap_or_default())
+}
+
+fn conflict(next: u64) -> Error {
+    Error::new(Code::JournalConflict, format!("the next entry of the journal has number {next}")).with("next", next)
+}
+
+/// Removes the journals of an execution from the transaction's partition, with the results beside them. Says whether
+/// that is all; otherwise the next commit goes on.
+pub(crate) async fn remove(tx: &mut Tx<'_>, execution: &Execution) -> Result<bool> {
+    if execution.attempt.is_none() {
+        return Ok(true);
+    }
+    let generations = execution.past_generations.iter().copied().chain([execution.generation]);
+    for generation in generations {
+        let log = logs::journal(&execution.id, generation);
+        let page = read_log(tx, &log, LogStart::After(0), limits::RESOLVE_CHUNK).await?;
+        let Some(last) = page.records.last().map(|record| record.sequence) else { continue };
+        for record in &page.records {
+            let external = StepRecord::decode(&record.record)
+                .is_ok_and(|record| record.result.is_some_and(|payload| payload.external));
+            if external {
+                tx.blob(result_key(&execution.id, generation, record.sequence), None);
+            }
+        }
+        if page.records.len() == limits::RESOLVE_CHUNK {
+            tx.trim(log, last + 1);
+            return Ok(false);
+        }
+        tx.trim(log, u64::MAX);
+    }
+    Ok(true)
+}
+
+/// A part of a journal with its results.
+pub(crate) struct JournalPage {
+    pub(crate) entries: Vec<StepView>,
+    pub(crate) next_number: u64,
+    /// Whether records are left behind the last one.
+    pub(crate) more: bool,
+}
+
+impl Engine {
+    /// Records of a journal behind a number, with their results, until so many records or bytes.
+    pub(crate) async fn read_journal(
+        &self,
+        id: &ExecutionId,
+        generation: u32,
+        after: u64,
+        limit: usize,
+        max_bytes: usize,
+    ) -> Result<JournalPage> {
+        let mut page = JournalPage { entries: Vec::new(), next_number: 1, more: false };
+        let (mut after, mut bytes) = (after, 0);
+        loop {
+            let wanted = PAGE.min(limit - page.entries.len());
+            let log = logs::journal(id, generation);
+            let found = self.store().log(id.partition(), log, LogStart::After(after), wanted).await?;
+            page.next_number = found.next.max(1);
+            let full = found.records.len() == wanted;
+            for stored in found.records {
+                after = stored.sequence;
+                let Ok(record) = StepRecord::decode(&stored.record) else {
+                    self.metrics().undecodable();
+                    continue;
+                };
+                let size = stored.record.len() + external_size(&record);
+                if bytes + size > max_bytes && !page.entries.is_empty() {
+                    page.more = true;
+                    return Ok(page);
+                }
+                bytes += size;
+                let result = self.step_result(id, generation, stored.sequence, &record).await?;
+                page.entries.push(record.view(stored.sequence, stored.at, result));
+            }
+            page.more = after + 1 < page.next_number;
+            if !full || page.entries.len() >= limit {
+                return Ok(page);
+            }
+        }
+    }
+
+    async fn step_result(
+        &self,
+        id: &ExecutionId,
+        generation: u32,
+        number: u64,
+        record: &StepRecord,
+    ) -> Result<Option<Content>> {
+        let Some(payload) = &record.result else { return Ok(None) };
+        let beside = match payload.external {
+            true => {
+                let key = result_key(id, generation, number);
+                self.store().blobs(id.partition(), vec![key]).await?.pop().flatten()
+            }
+            false => None,
+        };
+        let Some(bytes) = payload.assemble(beside) else { return Err(Error::of(Code::ResultTrimmed)) };
+        Ok(Some(Content { bytes, content_type: payload.content_type.clone() }))
+    }
+
+    /// The journal that a claim brings: none before the first lease of a generation, when nobody can have written one.
+    pub(crate) async fn claimed_journal(&self, execution: &Execution) -> Result<Option<Journal>> {
+        let first = execution.lease.as_ref().is_none_or(|lease| match lease.kind {
+            ClaimKind::Initial | ClaimKind::Replay => true,
+            ClaimKind::Retry | ClaimKind::Reclaim | ClaimKind::Resumed => false,
+        });
+        if first {
+            return Ok(None);
+        }
+        let most = usize::try_from(limits::JOURNAL_ENTRIES_MAX).unwrap_or(usize::MAX);
+        let max_bytes = limits::JOURNAL_PER_TASK_MAX_BYTES;
+        let page = self.read_journal(&execution.id, execution.generation, 0, most, max_bytes).await?;
+        Ok(Some(Journal { entries: page.entries, next_number: page.next_number, complete: !page.more }))
+    }
+}
+
+fn external_size(record: &StepRecord) -> usize {
+    let external = record.result.as_ref().filter(|payload| payload.external);
+    external.map_or(0, |payload| usize::try_from(payload.size).unwrap_or(usize::MAX))
+}
