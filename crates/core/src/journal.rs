@@ -8,13 +8,15 @@
 use bytes::Bytes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 use crate::encoding::{Blob, Document, JsonText};
 use crate::error::{Code, Error, Result};
-use crate::id::{AttemptIndex, LeaseId};
+use crate::id::{AttemptIndex, ExecutionId, LeaseId, SignalId, WaitpointId};
 use crate::index::kind;
 use crate::lease::LeaseFence;
 use crate::op::parts::{self, Content};
+use crate::partition::digest16;
 use crate::payload::Payload;
 use crate::{document, limits, text, vocabulary};
 
@@ -90,6 +92,8 @@ document! {
         "d" took_ms: i64,
         /// Tells a changed input from the recorded one; may be empty.
         "h" input_hash: String,
+        /// The signal that ended it.
+        "sg" signal: Option<SignalId>,
         /// Bytes of the journal up to and with this record.
         "z" total_bytes: u64,
         /// It was copied from the execution this one was forked from.
@@ -142,6 +146,9 @@ pub struct StepEntry {
     /// How long its body took.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub took_ms: Option<i64>,
+    /// The signal that ended it; only the engine says so.
+    #[serde(skip)]
+    pub signal: Option<SignalId>,
     /// A digest of the entry's input, at most 64 bytes of text; a different one later means that the code has changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input_hash: Option<String>,
@@ -177,7 +184,9 @@ impl StepEntry {
         parts::optional(self.category.as_deref(), "category", text::label)?;
         parts::optional(self.message.as_deref(), "message", text::text)?;
         match (self.state, self.next_at) {
-            (StepState::Retrying, None) => return Err(Error::invalid("next_at", "must say when the entry is tried again")),
+            (StepState::Retrying, None) => {
+                return Err(Error::invalid("next_at", "must say when the entry is tried again"));
+            }
             (StepState::Completed | StepState::Failed, Some(_)) => {
                 return Err(Error::invalid("next_at", "belongs to a begun or retrying entry only"));
             }
@@ -220,6 +229,7 @@ impl StepEntry {
             next_at: self.next_at.unwrap_or(0),
             took_ms: self.took_ms.unwrap_or(0),
             input_hash: self.input_hash.clone().unwrap_or_default(),
+            signal: self.signal,
             ..Default::default()
         };
         Ok((record, beside))
@@ -262,6 +272,35 @@ impl StepIdentity {
             next_at: Some(at),
             ..Default::default()
         }
+    }
+
+    /// The entry in one word for people: its name, and its key or number where it has one.
+    pub fn label(&self) -> String {
+        match (&self.key, self.occurrence) {
+            (Some(key), _) => format!("{}[{key}]", self.name),
+            (None, None | Some(0)) => self.name.clone(),
+            (None, Some(occurrence)) => format!("{}#{occurrence}", self.name),
+        }
+    }
+
+    /// The waitpoint of this entry: whoever knows the execution and the entry knows where its signal goes.
+    pub fn waitpoint_id(&self, execution: &ExecutionId, generation: u32) -> WaitpointId {
+        WaitpointId { partition: execution.partition, uuid: self.derive(b"waitpoint", execution, generation) }
+    }
+
+    /// The child of this entry: spawning it again finds it.
+    pub fn child_id(&self, execution: &ExecutionId, generation: u32) -> ExecutionId {
+        ExecutionId { partition: execution.partition, uuid: self.derive(b"child", execution, generation) }
+    }
+
+    fn derive(&self, what: &[u8], execution: &ExecutionId, generation: u32) -> Uuid {
+        let generation = generation.to_be_bytes();
+        let (space, place): (&[u8], Vec<u8>) = match &self.key {
+            Some(key) => (b"key", key.as_bytes().to_vec()),
+            None => (b"count", self.occurrence.unwrap_or(0).to_be_bytes().to_vec()),
+        };
+        let digest = digest16(&[what, execution.uuid.as_bytes(), &generation, self.name.as_bytes(), space, &place]);
+        Uuid::from_bytes(digest)
     }
 
     /// Whether a record speaks of this entry.
@@ -398,6 +437,9 @@ pub struct StepView {
     /// The digest of its input.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input_hash: Option<String>,
+    /// The signal that ended it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal_id: Option<SignalId>,
     /// It was copied from the execution this one was forked from.
     pub inherited: bool,
 }
@@ -424,6 +466,7 @@ impl StepRecord {
             next_at: Some(self.next_at).filter(|at| *at != 0),
             took_ms: Some(self.took_ms).filter(|ms| *ms != 0),
             input_hash: some(self.input_hash),
+            signal_id: self.signal,
             inherited: self.inherited,
         }
     }
@@ -521,7 +564,8 @@ mod tests {
 
     #[test]
     fn a_record_survives_the_log_and_shows_what_was_recorded() {
-        let sent = StepEntry { key: Some("page-7".into()), result: Some(JsonText("{\"a\":1}".into())), ..entry("fetch") };
+        let sent =
+            StepEntry { key: Some("page-7".into()), result: Some(JsonText("{\"a\":1}".into())), ..entry("fetch") };
         let (record, _) = sent.record(&fence()).unwrap();
         let record = StepRecord::decode(&record.encode()).unwrap();
         let shown = record.view(4, 77, None);

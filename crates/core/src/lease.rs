@@ -93,6 +93,8 @@ vocabulary! {
         WaitingChildren "waiting_children",
         /// The holder suspended.
         Suspended "suspended",
+        /// The holder waits for the first of several things.
+        Parked "parked",
         /// It could not be delivered to the claimer, or the claimer handed it back.
         Returned "returned",
         /// It ran out.

@@ -187,6 +187,8 @@ pub const STEP_INLINE_MAX_BYTES: usize = 4 * 1024;
 pub const STEP_INPUT_HASH_MAX_BYTES: usize = 64;
 /// Journal entries one call may record.
 pub const STEPS_PER_RECORD_MAX: usize = 100;
+/// Things a parked execution may wait for at once.
+pub const WAITS_MAX: usize = 1_000;
 /// Records of one generation's journal.
 pub const JOURNAL_ENTRIES_MAX: u64 = 10_000;
 /// Bytes of one generation's journal, results included.

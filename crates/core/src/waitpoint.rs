@@ -6,6 +6,7 @@ use crate::encoding::Document;
 use crate::error::{Code, Error, Result};
 use crate::id::{ExecutionId, SignalId, WaitpointId};
 use crate::index::{self, Due, Indexed, kind};
+use crate::journal::StepIdentity;
 use crate::key::{Entry, Key};
 use crate::suspension::Suspension;
 use crate::{limits, text};
@@ -73,6 +74,14 @@ crate::document! {
         "f" buffered: Vec<SignalFact>,
         /// Bytes of their payloads.
         "b" buffered_bytes: u64,
+        /// It belongs to an entry of this generation's journal: it buffers until the entry ends.
+        "jg" generation: Option<u32>,
+        /// The entry's name.
+        "jn" step_name: String,
+        /// The entry's key.
+        "jk" step_key: Option<String>,
+        /// Which call of the name the entry is, without a key.
+        "jo" step_occurrence: u32,
     }
 }
 
@@ -91,6 +100,8 @@ impl Indexed for Waitpoint {
             vec![Entry { index: index::belongings(self.execution.uuid), member: key.clone(), score: self.created_at }];
         if let (WaitpointState::Pending, Some(at)) = (self.state, self.expires_at) {
             entries.push(Due::Timer.entry(&key, at));
+        }
+        if self.state == WaitpointState::Pending {
             let index = index::pending_waitpoints(self.execution.uuid);
             entries.push(Entry { index, member: key, score: self.created_at });
         }
@@ -126,6 +137,31 @@ impl Waitpoint {
         waitpoint.activated_at = None;
         waitpoint.expires_at = Some(now + expires_in_ms);
         Ok(waitpoint)
+    }
+
+    /// A waitpoint of a journal entry: it buffers until the entry ends or its generation does.
+    pub fn of_step(execution: ExecutionId, generation: u32, namespace: &str, step: &StepIdentity, now: i64) -> Self {
+        let id = step.waitpoint_id(&execution, generation);
+        Self {
+            id,
+            execution,
+            namespace: namespace.to_owned(),
+            waitpoint_key: step.label(),
+            state: WaitpointState::Pending,
+            created_at: now,
+            generation: Some(generation),
+            step_name: step.name.clone(),
+            step_key: step.key.clone(),
+            step_occurrence: step.occurrence.unwrap_or(0),
+            ..Default::default()
+        }
+    }
+
+    /// Takes the first signal out of the buffer and closes: the entry it belongs to has ended.
+    pub fn consume(&mut self, now: i64) -> Option<SignalFact> {
+        let first = self.buffered.first().cloned()?;
+        self.close(CloseReason::Satisfied, now);
+        Some(first)
     }
 
     /// A waitpoint of a suspension that begins now.

@@ -8,10 +8,10 @@ use std::sync::Mutex;
 
 use bytes::Bytes;
 use ff_core::execution::Execution;
-use ff_core::journal::{Journal, NewEntries, NewRecord, StepRecord, StepView};
+use ff_core::journal::{Journal, NewEntries, NewRecord, StepEntry, StepRecord, StepView};
 use ff_core::lease::{ClaimKind, LeaseFence};
 use ff_core::op::parts::Content;
-use ff_core::{Code, Document, Error, ExecutionId, Key, Result, limits};
+use ff_core::{Code, Document, Error, ExecutionId, Key, LeaseId, Result, limits};
 use ff_store::{Answer, Append, LogPage, LogStart, Query};
 
 use crate::engine::Engine;
@@ -80,6 +80,40 @@ pub(crate) async fn append(
         tx.engine.journal_sizes().note(log, last.number, last.record.total_bytes);
     }
     Ok(after)
+}
+
+/// Records what the engine decided while no lease lives: a signal, a timeout, the end of a child. The caller saves the
+/// execution in the same commit, under its version. A full journal records nothing more; the holder finds out.
+pub(crate) async fn append_decided(tx: &mut Tx<'_>, execution: &Execution, entries: &[StepEntry]) -> Result<()> {
+    if entries.is_empty() {
+        return Ok(());
+    }
+    let log = logs::journal(&execution.id, execution.generation);
+    let page = read_log(tx, &log, LogStart::Before(u64::MAX), 1).await?;
+    let next = page.next.max(1);
+    let total = match page.records.first() {
+        Some(record) => StepRecord::decode(&record.record)?.total_bytes,
+        None => 0,
+    };
+    let attempt = execution.attempt.as_ref().map(|attempt| attempt.index).unwrap_or_default();
+    let nobody = LeaseFence { attempt, lease_id: LeaseId::default(), epoch: execution.epoch };
+    let records = match (NewEntries { first_number: next, entries }).records(&nobody, total) {
+        Ok(records) => records,
+        Err(error) if error.code == Code::JournalFull => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    for NewRecord { number, beside, .. } in &records {
+        if let Some(bytes) = beside {
+            tx.blob(result_key(&execution.id, execution.generation, *number), Some(bytes.clone()));
+        }
+    }
+    tx.append(Append {
+        log,
+        records: records.iter().map(|one| Bytes::from(one.record.encode())).collect(),
+        expected: Some(next),
+        cap: 0,
+    });
+    Ok(())
 }
 
 /// The bytes of the journal before an entry: remembered, or read once.

@@ -101,6 +101,7 @@ impl Execution {
         self.state.blocking_reason = BlockingReason::None;
         self.state.attempt_state = AttemptState::RunningAttempt;
         self.blocking_detail.clear();
+        self.waits.clear();
         let event_type = if kind == ClaimKind::Reclaim { EventType::LeaseReclaimed } else { EventType::LeaseAcquired };
         self.lease_event(event_type, effects);
         let fence = LeaseFence { attempt: index, lease_id: claim.lease_id, epoch: self.epoch };

@@ -302,6 +302,7 @@ impl Execution {
         self.holds.clear(Hold::Operator);
         self.let_grant_go();
         self.suspension = None;
+        self.waits.clear();
         self.continuation = None;
         self.ended_at = now;
         self.state.lifecycle_phase = LifecyclePhase::Terminal;

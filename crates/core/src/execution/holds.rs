@@ -259,7 +259,7 @@ impl Execution {
     pub fn child_ended(&mut self, now: i64) -> Result<()> {
         self.touch(now);
         let last = self.child_wait.resolve()?;
-        if last && self.state.attempt_state == AttemptState::AttemptInterrupted {
+        if last && self.waits.is_empty() && self.state.attempt_state == AttemptState::AttemptInterrupted {
             self.holds.clear(Hold::Dependencies);
             self.settle();
         }

@@ -5,6 +5,7 @@
 //! * `ending`: completing, failing, cancelling, parting from an attempt
 //! * `holds`: what keeps it from running, as a set
 //! * `suspend`: suspension and resumption
+//! * `waits`: parking until the first of several things happens
 //! * `timer`: what happens because time passes
 //! * `entries`: its index entries
 
@@ -14,6 +15,7 @@ mod entries;
 mod holds;
 mod suspend;
 mod timer;
+mod waits;
 
 #[cfg(test)]
 mod tests;
@@ -41,6 +43,7 @@ pub use ending::{CancelSource, Cancelled, FailOutcome, Failure, NewFailure};
 pub use holds::{Hold, Holds};
 pub use suspend::{Resumed, SuspendRequest, Suspended};
 pub use timer::Fired;
+pub use waits::Wait;
 
 document! {
     /// One piece of work.
@@ -135,6 +138,8 @@ document! {
         "cn" continuation: Option<Payload>,
         /// Signals accepted so far.
         "sg" signals: u32,
+        /// What it waits for while it is parked; the first of these lets it run again.
+        "wt" waits: Vec<Wait>,
         /// Counts its journals: a replay begins a new one.
         "gn" generation: u32,
         /// Earlier generations whose journals are kept.
@@ -190,6 +195,10 @@ vocabulary! {
         Signals "signals",
         /// Its timeout.
         Timeout "timeout",
+        /// The end of a child.
+        Child "child",
+        /// The instant that it was parked until.
+        Time "time",
         /// An operator.
         Operator "operator",
     }

@@ -131,6 +131,7 @@ impl Execution {
 
     fn resume(&mut self, by: ResumedBy, signals: Vec<SignalId>, eligible_at: i64, now: i64) {
         self.suspension = None;
+        self.waits.clear();
         self.blocking_detail.clear();
         self.resumed_by = by;
         self.resume_signals = signals;
@@ -144,6 +145,10 @@ impl Execution {
         let Some(suspension) = self.suspension.as_mut().filter(|suspension| suspension.timeout_due(now)) else {
             return;
         };
+        if !self.waits.is_empty() {
+            self.wake(ResumedBy::Time, now);
+            return;
+        }
         let reason = "the suspension timed out";
         match suspension.behavior {
             TimeoutBehavior::Escalate => {

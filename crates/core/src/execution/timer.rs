@@ -49,7 +49,10 @@ impl Execution {
         let grant = self.grant.as_ref().map(|grant| grant.expires_at);
         let deadline = (self.deadline_at != 0).then_some(self.deadline_at);
         let suspension = self.suspension.as_ref().and_then(|suspension| suspension.next_timer());
-        [not_before, recheck, grant, deadline, suspension, self.attempt_times_out_at()].into_iter().flatten().min()
+        [not_before, recheck, grant, deadline, suspension, self.waits_until(), self.attempt_times_out_at()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Brings about everything that is due. `random` decides the jitter of a retry's backoff.
@@ -72,6 +75,10 @@ impl Execution {
         }
         if self.state.lifecycle_phase == LifecyclePhase::Suspended {
             self.suspension_timed_out(now, effects);
+            return Fired::Changed;
+        }
+        if self.waits_until().is_some_and(|at| at <= now) {
+            self.wake(super::ResumedBy::Time, now);
             return Fired::Changed;
         }
         if self.holds.has(Hold::Time) && self.not_before <= now {

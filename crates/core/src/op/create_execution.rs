@@ -10,6 +10,7 @@ use crate::encoding::{Blob, JsonText};
 use crate::error::{Code, Error, Result};
 use crate::id::{ExecutionId, FlowId};
 use crate::join::JoinPolicy;
+use crate::journal::StepIdentity;
 use crate::lease::LeaseFence;
 use crate::limits;
 use crate::op::operation;
@@ -146,9 +147,28 @@ pub struct ParentLink {
     /// Under which name it reads the child's result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_ref: Option<String>,
+    /// The journal entry that the child belongs to. The child's id derives from it, so spawning it again finds it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<StepIdentity>,
+    /// The generation of that journal, as the task says it; 0 when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<u32>,
+}
+
+impl ParentLink {
+    /// The id of the child, where a journal entry decides it.
+    pub fn child_id(&self) -> Option<ExecutionId> {
+        let step = self.step.as_ref()?;
+        Some(step.child_id(&self.execution_id, self.generation.unwrap_or(0)))
+    }
 }
 
 impl Args {
+    /// Whether the caller decides the id, by itself or through a journal entry of the parent.
+    pub fn brings_id(&self) -> bool {
+        self.execution_id.is_some() || self.parent.as_ref().is_some_and(|parent| parent.step.is_some())
+    }
+
     /// The bytes of the input, if any.
     pub fn input(&self) -> Result<Option<Content>> {
         parts::Sent {
@@ -201,6 +221,10 @@ impl Args {
         if let Some(parent) = &self.parent {
             parts::optional(parent.kind.as_deref(), "parent.kind", text::label)?;
             parts::optional(parent.data_ref.as_deref(), "parent.data_ref", text::label)?;
+            parent.step.as_ref().map_or(Ok(()), StepIdentity::validate)?;
+            if parent.step.is_some() && self.execution_id.is_some() {
+                return Err(Error::invalid("execution_id", "derives from parent.step; give one of the two"));
+            }
         }
         let in_flow = self.flow_id.is_some() || self.parent.is_some();
         if !in_flow && !self.dependencies.is_empty() {

@@ -68,6 +68,7 @@ pub mod list_steps;
 pub mod list_tokens;
 pub mod list_upstreams;
 pub mod list_workers;
+pub mod park;
 pub mod pause_lane;
 pub mod progress;
 pub mod read_stream;
@@ -284,6 +285,7 @@ macro_rules! operations {
             append_frames AppendFrames;
             record_steps RecordSteps;
             list_steps ListSteps;
+            park Park;
             report_usage ReportUsage;
             renew_leases RenewLeases;
             suspend Suspend;

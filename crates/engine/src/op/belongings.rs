@@ -18,7 +18,7 @@ pub(crate) async fn close_waitpoints(tx: &mut Tx<'_>, suspension: &Suspension, e
         (true, _) => CloseReason::ExecutionEnded,
         (false, ResumedBy::Timeout) => CloseReason::TimedOut,
         (false, ResumedBy::Operator) => CloseReason::Resumed,
-        (false, ResumedBy::Signals | ResumedBy::Nothing) => CloseReason::Satisfied,
+        (false, ResumedBy::Signals | ResumedBy::Child | ResumedBy::Time | ResumedBy::Nothing) => CloseReason::Satisfied,
     };
     let keys = suspension.waitpoints.iter().map(Waitpoint::key_of).collect();
     for loaded in tx.load_many::<Waitpoint>(keys).await?.into_iter().flatten() {

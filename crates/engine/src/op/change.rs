@@ -68,8 +68,7 @@ impl<T: Send, F: Fn(&mut Execution, &mut Moment<'_>) -> Result<T> + Send + Sync>
         let before = execution.clone();
         let mut effects = Effects::default();
         let mut following = Vec::new();
-        let mut moment =
-            Moment { now: tx.now, random: tx.random(), effects: &mut effects, entries: &mut following };
+        let mut moment = Moment { now: tx.now, random: tx.random(), effects: &mut effects, entries: &mut following };
         let outcome = (self.act)(&mut execution, &mut moment)?;
         if execution == before {
             return Ok(outcome);

@@ -113,7 +113,7 @@ impl Engine {
         request.validate()?;
         let window_ms = args.dedup_window_ms.unwrap_or(self.options().dedup_window_ms);
         let key = args.idempotency_key.clone().map(|key| (key, window_ms));
-        let mut submission = Submission { request, blob, key, own_id: args.execution_id.is_some() };
+        let mut submission = Submission { request, blob, key, own_id: args.brings_id() };
         if submission.own_id && !submission.joins_a_flow(args) {
             self.record_elsewhere(&mut submission).await?;
         }
@@ -153,6 +153,9 @@ impl Engine {
         }
         if let Some(parent) = &args.parent {
             parent.execution_id.check(self.partitions())?;
+            if let Some(id) = parent.child_id() {
+                return Ok(id);
+            }
             return Ok(ExecutionId::in_partition(parent.execution_id.partition(), &mint));
         }
         Ok(match &args.idempotency_key {

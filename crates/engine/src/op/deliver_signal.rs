@@ -2,20 +2,23 @@
 //! An operator needs none.
 
 use ff_core::event::Effects;
-use ff_core::execution::Execution;
+use ff_core::execution::{Execution, ResumedBy};
+use ff_core::journal::StepIdentity;
 use ff_core::op::DeliverSignal;
 use ff_core::op::deliver_signal::{Args, Outcome};
 use ff_core::planted::{Bug, planted};
 use ff_core::waitpoint::{Waitpoint, WaitpointState};
 use ff_core::{
-    Blob, Code, Error, Indexed, Key, NewSignal, Result, Signal, SignalEffect, SignalId, SignalOutcome, SignalRecord,
-    TokenSubject, WaitpointId, WaitpointSecrets, index,
+    Blob, Code, Document, Error, Indexed, Key, NewSignal, Result, Signal, SignalEffect, SignalId, SignalOutcome,
+    SignalRecord, TokenSubject, WaitpointId, WaitpointSecrets, index, limits,
 };
 use ff_store::{Query, Scan, StoredDocument};
 
+use super::park::signal_entry;
 use super::{check_visible, close_waitpoints, not_found};
 use crate::engine::{Caller, Engine, Handle};
 use crate::env;
+use crate::journal;
 use crate::limits::bytes;
 use crate::transaction::{Command, Tx};
 
@@ -59,6 +62,9 @@ impl Engine {
     }
 }
 
+/// Signals of one name that a function may be sent before it waits for them, past and present.
+const MAILBOXES_MAX: u32 = 1_000;
+
 /// By what right a signal comes.
 enum Authority<'a> {
     /// The waitpoint's token, and the secrets to verify it with.
@@ -92,11 +98,12 @@ impl Command for Verb<'_> {
     type Outcome = SignalOutcome;
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<SignalOutcome> {
-        let id = match self.args.waitpoint_id {
-            Some(id) => id,
-            None => self.only_waitpoint(tx).await?,
+        let (id, fresh) = match self.args.waitpoint_id {
+            Some(id) => (id, None),
+            None => self.meant_waitpoint(tx).await?,
         };
-        let found = self.read(tx, id).await?;
+        let mut found = self.read(tx, id).await?;
+        found.waitpoint = found.waitpoint.or(fresh);
         // A waitpoint of somebody else is no waitpoint.
         let waitpoint = found.waitpoint.filter(|waitpoint| {
             waitpoint.id == id
@@ -147,22 +154,71 @@ impl Verb<'_> {
         })
     }
 
-    /// The one waitpoint an operator can mean.
-    async fn only_waitpoint(&self, tx: &mut Tx<'_>) -> Result<WaitpointId> {
+    /// The waitpoint that a caller means who names none: the only one of the suspension, the one that waits for a signal
+    /// of this name, the only pending one, or else a new one that keeps the signal until a function waits for its name.
+    async fn meant_waitpoint(&self, tx: &mut Tx<'_>) -> Result<(WaitpointId, Option<Waitpoint>)> {
         let execution = super::load_visible(tx, self.caller, &self.args.execution_id).await?;
-        if let Some(suspension) = &execution.suspension {
+        let named = execution.waits.iter().find(|wait| wait.waitpoint.is_some() && wait.name == self.args.name);
+        if let Some(id) = named.and_then(|wait| wait.waitpoint) {
+            return Ok((id, None));
+        }
+        if let Some(suspension) = execution.suspension.as_ref().filter(|_| execution.waits.is_empty()) {
             return match suspension.waitpoints[..] {
-                [only] => Ok(only),
+                [only] => Ok((only, None)),
                 _ => Err(Error::invalid("waitpoint_id", "must be given where there are several waitpoints")),
             };
         }
-        let page = tx.scan(Scan::first(index::pending_waitpoints(execution.id.uuid), 2)).await?;
-        let members: Vec<_> = page.entries.iter().filter_map(|entry| entry.member.uuid()).collect();
-        match members[..] {
-            [uuid] => Ok(WaitpointId { partition: execution.id.partition, uuid }),
-            [] => Err(Error::of(Code::TargetNotSignalable).with("public_state", execution.public_state())),
+        if execution.is_terminal() {
+            return Err(Error::of(Code::TargetNotSignalable).with("public_state", execution.public_state()));
+        }
+        let scan = Scan::first(index::pending_waitpoints(execution.id.uuid), limits::WAITPOINTS_MAX).with_documents();
+        let mut plain = Vec::new();
+        for entry in tx.scan(scan).await?.entries {
+            let Some(waitpoint) = entry.document.and_then(|stored| Waitpoint::decode(&stored.body).ok()) else {
+                continue;
+            };
+            match waitpoint.generation {
+                None => plain.push(waitpoint.id),
+                Some(_) if waitpoint.step_name == self.args.name => return Ok((waitpoint.id, None)),
+                Some(_) => {}
+            }
+        }
+        match plain[..] {
+            [only] => Ok((only, None)),
+            [] => self.mailbox(tx, &execution).await,
             _ => Err(Error::invalid("waitpoint_id", "must be given where there are several waitpoints")),
         }
+    }
+
+    /// Where a signal waits for a function that will wait for its name: the first such entry that has not ended.
+    async fn mailbox(&self, tx: &mut Tx<'_>, execution: &Execution) -> Result<(WaitpointId, Option<Waitpoint>)> {
+        for occurrence in 0..MAILBOXES_MAX {
+            let step = StepIdentity { name: self.args.name.clone(), key: None, occurrence: Some(occurrence) };
+            step.validate()?;
+            let (id, generation) = (step.waitpoint_id(&execution.id, execution.generation), execution.generation);
+            if tx.load::<Waitpoint>(Waitpoint::key_of(&id)).await?.is_none() {
+                let fresh = Waitpoint::of_step(execution.id, generation, &execution.namespace, &step, tx.now);
+                return Ok((id, Some(fresh)));
+            }
+        }
+        let detail = format!("at most {MAILBOXES_MAX} signals of one name wait for their execution");
+        Err(Error::new(Code::SignalLimitExceeded, detail).with("max", MAILBOXES_MAX))
+    }
+
+    /// A signal of the journal ends its entry and wakes the execution if that is parked on it; otherwise it waits.
+    async fn wake_parked(
+        &self,
+        tx: &mut Tx<'_>,
+        execution: &mut Execution,
+        waitpoint: &mut Waitpoint,
+        signal: &NewSignal,
+    ) -> Result<SignalEffect> {
+        let Some(wait) = execution.waits_at(&waitpoint.id) else { return Ok(SignalEffect::Buffered) };
+        waitpoint.consume(tx.now);
+        let entry = signal_entry(&wait, signal.id, signal.payload.clone(), &signal.content_type);
+        journal::append_decided(tx, execution, &[entry]).await?;
+        execution.wake(ResumedBy::Signals, tx.now);
+        Ok(SignalEffect::ResumeConditionSatisfied)
     }
 
     /// Takes the signal: it counts for the suspension, or waits in the buffer for one.
@@ -173,6 +229,9 @@ impl Verb<'_> {
         mut waitpoint: Waitpoint,
     ) -> Result<SignalOutcome> {
         waitpoint.check_open(tx.now)?;
+        if waitpoint.generation.is_some_and(|generation| generation != execution.generation) {
+            return Err(Error::of(Code::WaitpointClosed).with("waitpoint_id", waitpoint.id));
+        }
         if execution.is_terminal() {
             return Err(Error::of(Code::TargetNotSignalable).with("public_state", execution.public_state()));
         }
@@ -184,8 +243,9 @@ impl Verb<'_> {
         let effect = match waitpoint.state {
             WaitpointState::Pending => {
                 waitpoint.buffer(fact, new.size(), tx.now)?;
+                let effect = self.wake_parked(tx, &mut execution, &mut waitpoint, &new).await?;
                 tx.save(&waitpoint);
-                SignalEffect::Buffered
+                effect
             }
             WaitpointState::Active | WaitpointState::Closed => {
                 let delay_ms = self.args.resume_delay_ms.unwrap_or(0);
@@ -205,7 +265,10 @@ impl Verb<'_> {
         }
         let mut effects = Effects::default();
         execution.signal_event(signal.id, &signal.name, &mut effects);
-        if let Some(suspension) = suspension.filter(|_| execution.suspension.is_none()) {
+        // Waitpoints of the journal outlive the wake of another.
+        if let Some(suspension) =
+            suspension.filter(|_| execution.suspension.is_none() && waitpoint.generation.is_none())
+        {
             close_waitpoints(tx, &suspension, &execution).await?;
         }
         tx.save_execution(&execution, effects);

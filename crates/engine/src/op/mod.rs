@@ -52,6 +52,7 @@ mod list_steps;
 mod list_tokens;
 mod list_upstreams;
 mod list_workers;
+pub(crate) mod park;
 mod pause_lane;
 mod progress;
 mod read_stream;

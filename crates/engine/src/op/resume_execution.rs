@@ -2,6 +2,7 @@
 
 use ff_core::event::Effects;
 use ff_core::idempotency::AnswerRecord;
+use ff_core::journal::StepState;
 use ff_core::op::ResumeExecution;
 use ff_core::op::resume_execution::{Args, Outcome};
 use ff_core::{Code, Error, Result, SuspensionId, limits};
@@ -9,6 +10,7 @@ use uuid::Uuid;
 
 use super::{close_waitpoints, load_visible};
 use crate::engine::{Caller, Engine, Handle};
+use crate::journal;
 use crate::transaction::{Command, Tx};
 
 const NAME: &str = "resume_execution";
@@ -41,7 +43,12 @@ impl Command for Verb<'_> {
             return Ok(Outcome { suspension_id, public_state: execution.public_state() });
         }
         let suspension = execution.suspension.clone().unwrap_or_default();
+        let waits = execution.waits.clone();
         execution.resume_by_operator(tx.now)?;
+        // A parked function finds its signals ended without a payload.
+        let signals = waits.iter().filter(|wait| wait.waitpoint.is_some());
+        let entries: Vec<_> = signals.map(|wait| wait.ended(StepState::Completed)).collect();
+        journal::append_decided(tx, &execution, &entries).await?;
         close_waitpoints(tx, &suspension, &execution).await?;
         if let Some(parts) = &parts {
             let record = AnswerRecord::new(NAME, parts, suspension.id.as_bytes().to_vec());

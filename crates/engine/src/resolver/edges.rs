@@ -3,16 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ff_core::event::Effects;
-use ff_core::execution::Execution;
+use ff_core::execution::{Execution, ResumedBy};
 use ff_core::flow::Flow;
 use ff_core::planted::{Bug, planted};
 use ff_core::{Edge, EdgeState, Key, Result, index, limits};
 use ff_store::{Answer, Query, Scan, ScanPage, StoredDocument};
 
 use super::{Progress, Work};
+use crate::journal;
 use crate::op::flow::{
     cancel_member, end_if_complete, open_upstreams, resolve_edge, save_flow, sibling_reason, wants_siblings_cancelled,
 };
+use crate::op::park::child_entry;
 use crate::transaction::{Command, Tx};
 
 /// How far the edges of an upstream have been gone through, in the life it ended then: a replay begins another one.
@@ -215,6 +217,10 @@ impl Round {
             let effects = self.effects.entry(key.clone()).or_default();
             if resolve_edge(&mut edge, upstream, child, tx.now, effects)?.is_some() {
                 tx.save(&edge);
+                if let Some(wait) = child.waits_for_child(&upstream.id) {
+                    journal::append_decided(tx, child, &[child_entry(&wait, upstream)]).await?;
+                    child.wake(ResumedBy::Child, tx.now);
+                }
                 self.changed.insert(key.clone());
                 if before != (child.is_eligible(), child.is_terminal())
                     || child.is_eligible()

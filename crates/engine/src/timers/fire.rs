@@ -1,16 +1,18 @@
 //! What a due entry does: the document it leads to decides, under its version.
 
 use ff_core::event::Effects;
-use ff_core::execution::{Execution, Fired};
+use ff_core::execution::{Execution, Fired, Wait};
 use ff_core::index::{Due, kind};
+use ff_core::journal::StepEntry;
 use ff_core::planted::{Bug, planted};
-use ff_core::waitpoint::{Waitpoint, WaitpointState};
+use ff_core::waitpoint::{CloseReason, Waitpoint, WaitpointState};
 use ff_core::worker::{Server, Worker};
 use ff_core::{Code, Error, Indexed, Key, Partition, Result};
 
 use super::RETRY_MS;
 use super::registry::ExpireRegistration;
 use crate::engine::Engine;
+use crate::journal;
 use crate::op;
 use crate::transaction::{Command, Tx};
 
@@ -94,11 +96,15 @@ impl Command for FireExecution {
         };
         let mut execution = loaded.document;
         let suspension = execution.suspension.clone();
+        let due = execution.due_waits(tx.now);
+        let parked = !execution.waits.is_empty();
         let mut effects = Effects::default();
         match execution.fire(tx.now, tx.random(), &mut effects) {
             Fired::Nothing => repair_due(tx, &self.key, execution.next_timer(), self.score),
             Fired::Changed => {
-                if let Some(suspension) = suspension.filter(|_| execution.suspension.is_none()) {
+                if parked && execution.waits.is_empty() && !execution.is_terminal() {
+                    end_due_waits(tx, &execution, &due).await?;
+                } else if let Some(suspension) = suspension.filter(|_| execution.suspension.is_none()) {
                     op::close_waitpoints(tx, &suspension, &execution).await?;
                 }
                 tx.save_execution(&execution, effects);
@@ -107,6 +113,20 @@ impl Command for FireExecution {
         }
         Ok(())
     }
+}
+
+/// The time of these waits is up: their entries say so, and their waitpoints take no more signals.
+async fn end_due_waits(tx: &mut Tx<'_>, execution: &Execution, due: &[Wait]) -> Result<()> {
+    let entries: Vec<StepEntry> = due.iter().map(Wait::timed_out).collect();
+    journal::append_decided(tx, execution, &entries).await?;
+    let keys = due.iter().filter_map(|wait| wait.waitpoint.as_ref()).map(Waitpoint::key_of).collect();
+    for loaded in tx.load_many::<Waitpoint>(keys).await?.into_iter().flatten() {
+        let mut waitpoint = loaded.document;
+        if waitpoint.close(CloseReason::TimedOut, tx.now) {
+            tx.save(&waitpoint);
+        }
+    }
+    Ok(())
 }
 
 /// A waitpoint that nobody suspended on.

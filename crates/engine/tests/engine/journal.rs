@@ -2,9 +2,13 @@
 
 use crate::support::Harness;
 use ff_core::journal::{StepKind, StepState, StepView};
+use ff_core::op::park::Outcome;
 use ff_core::op::view::Task;
-use ff_core::op::{Complete, Delay, Fail, GetState, ListSteps, RecordSteps, ReplayExecution};
-use ff_core::{Code, PublicState, limits};
+use ff_core::op::{
+    CancelExecution, Complete, CreateExecution, Delay, DeliverSignal, Fail, GetState, ListSteps, Park, RecordSteps,
+    ReplayExecution, ResumeExecution,
+};
+use ff_core::{Code, PublicState, SignalOutcome, limits};
 use serde_json::{Value, json};
 
 fn done(name: &str, result: Value) -> Value {
@@ -185,5 +189,156 @@ async fn a_journal_has_an_end_and_bad_entries_change_nothing() {
     assert!(matches!(code, Code::JournalFull | Code::JournalConflict), "{code}");
     assert_eq!(h.documents(), before);
     assert!(h.must::<ListSteps>(json!({ "execution_id": id })).await.items.is_empty());
+    h.finish().await;
+}
+
+fn park(task: &Task, first: u64, waits: Value) -> Value {
+    let mut args = json!({ "execution_id": task.execution_id, "fence": task.fence, "first_number": first });
+    args.as_object_mut().unwrap().extend(waits.as_object().unwrap().clone());
+    args
+}
+
+/// The last record of each entry, by its label.
+fn states(entries: &[StepView]) -> Vec<(String, StepState)> {
+    let mut last = std::collections::BTreeMap::new();
+    for entry in entries {
+        last.insert(entry.name.clone(), entry.state);
+    }
+    last.into_iter().collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sleep_ends_at_the_instant_that_was_fixed_when_it_began() {
+    let h = Harness::start().await;
+    let id = h.submit(json!({})).await;
+    let task = h.claim().await.unwrap();
+    let sleeps = json!({ "sleeps": [{ "step": { "name": "cool down" }, "sleep_ms": 3_600_000 }] });
+    let call = park(&task, 1, sleeps);
+    let Outcome::Parked { public_state, wake_at, .. } = h.must::<Park>(call.clone()).await else { panic!("parked") };
+    assert_eq!(public_state, PublicState::Delayed);
+    let again = h.must::<Park>(call).await;
+    assert!(matches!(again, Outcome::Parked { wake_at: again, .. } if again == wake_at), "a repeat is the same");
+    assert!(h.claim().await.is_none());
+    h.pass(3_600_000).await;
+    let woken = h.claim().await.unwrap();
+    assert_eq!(woken.fence.attempt, task.fence.attempt, "the same attempt goes on");
+    let journal = woken.journal.unwrap();
+    let seen: Vec<_> = journal.entries.iter().map(|entry| (entry.state, entry.next_at)).collect();
+    assert_eq!(seen, [(StepState::Begun, wake_at), (StepState::Completed, None)]);
+    assert_eq!(h.state(&id).await, PublicState::Active);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_signal_wakes_and_the_other_waitpoint_still_takes_its_own() {
+    let h = Harness::start().await;
+    let id = h.submit(json!({})).await;
+    let task = h.claim().await.unwrap();
+    let waits = json!({ "waitpoints": [{ "step": { "name": "left" } }, { "step": { "name": "right" } }] });
+    let Outcome::Parked { public_state, waitpoints, .. } = h.must::<Park>(park(&task, 1, waits.clone())).await else {
+        panic!("parked")
+    };
+    assert_eq!(public_state, PublicState::Suspended);
+    let signal = |at: usize, payload: &str| {
+        json!({ "execution_id": id, "waitpoint_id": waitpoints[at].waitpoint_id, "token": waitpoints[at].token,
+                "name": "go", "payload": payload })
+    };
+    let outcome = h.must::<DeliverSignal>(signal(0, "l")).await;
+    assert!(matches!(outcome, SignalOutcome::TriggeredResume { .. }), "{outcome:?}");
+    let buffered = h.must::<DeliverSignal>(signal(1, "r")).await;
+    assert!(matches!(buffered, SignalOutcome::Accepted { .. }), "the mailed link still works: {buffered:?}");
+    let woken = h.claim().await.unwrap();
+    assert_eq!(states(&woken.journal.as_ref().unwrap().entries), [("left".into(), StepState::Completed)]);
+    let second = h.must::<Park>(park(&woken, 2, json!({ "waitpoints": [{ "step": { "name": "right" } }] }))).await;
+    let Outcome::AlreadySatisfied { entries, next_number } = second else { panic!("satisfied") };
+    assert_eq!((entries[0].name.as_str(), next_number), ("right", 3));
+    assert_eq!(entries[0].result.as_ref().unwrap().json().unwrap().0, "\"r\"");
+    assert_eq!(h.refused::<DeliverSignal>(signal(0, "late")).await, Code::WaitpointClosed);
+    h.must::<Complete>(record(&woken, 3, &[done("end", json!(1))])).await;
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_times_out_says_so_and_closes_its_waitpoint() {
+    let h = Harness::start().await;
+    let id = h.submit(json!({})).await;
+    let task = h.claim().await.unwrap();
+    let waits = json!({ "waitpoints": [{ "step": { "name": "decision" }, "timeout_ms": 500 }] });
+    let Outcome::Parked { waitpoints, .. } = h.must::<Park>(park(&task, 1, waits)).await else { panic!("parked") };
+    let woken = h.claim().await.unwrap();
+    let journal = woken.journal.unwrap();
+    let last = journal.entries.last().unwrap();
+    assert_eq!((last.state, last.category.as_deref()), (StepState::Failed, Some("timeout")));
+    assert_eq!(woken.resume_signals, [], "the journal says it");
+    let late = json!({ "execution_id": id, "waitpoint_id": waitpoints[0].waitpoint_id, "name": "go" });
+    assert_eq!(h.refused::<DeliverSignal>(late).await, Code::WaitpointClosed);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_signal_sent_by_name_waits_for_the_function_that_will_ask_for_it() {
+    let h = Harness::start().await;
+    let id = h.submit(json!({})).await;
+    let signal = |payload: &str| json!({ "execution_id": id, "name": "decision", "payload": payload });
+    h.must::<DeliverSignal>(signal("first")).await;
+    let task = h.claim().await.unwrap();
+    let wait =
+        |occurrence: u32| json!({ "waitpoints": [{ "step": { "name": "decision", "occurrence": occurrence } }] });
+    let Outcome::AlreadySatisfied { entries, .. } = h.must::<Park>(park(&task, 1, wait(0))).await else {
+        panic!("satisfied")
+    };
+    assert_eq!(entries[0].result.as_ref().unwrap().json().unwrap().0, "\"first\"");
+    h.must::<Park>(park(&task, 2, wait(1))).await;
+    h.must::<DeliverSignal>(signal("second")).await;
+    let woken = h.claim().await.unwrap();
+    let results: Vec<_> =
+        woken.journal.unwrap().entries.iter().map(|entry| entry.result.as_ref().unwrap().json().unwrap().0).collect();
+    assert_eq!(results, ["\"first\"", "\"second\""]);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_child_spawned_again_is_the_same_child_and_its_end_wakes_the_parent() {
+    let h = Harness::start().await;
+    let parent = h.submit(json!({})).await;
+    let first = h.claim_with(json!({ "lease_ttl_ms": 1_000 })).await.unwrap();
+    let spawn = |task: &Task| {
+        let link = json!({ "execution_id": parent, "fence": task.fence, "step": { "name": "part", "key": "a" },
+                           "generation": task.generation });
+        json!({ "kind": "part", "lane": "parts", "parent": link })
+    };
+    let child = h.must::<CreateExecution>(spawn(&first)).await;
+    assert!(!child.duplicate);
+    let second = h.claim().await.unwrap();
+    let again = h.must::<CreateExecution>(spawn(&second)).await;
+    assert_eq!((again.execution_id, again.duplicate), (child.execution_id, true));
+    let wait = json!({ "children": [{ "step": { "name": "part", "key": "a" }, "execution_id": child.execution_id }] });
+    let parked = h.must::<Park>(park(&second, 1, wait.clone())).await;
+    assert!(matches!(parked, Outcome::Parked { public_state: PublicState::WaitingChildren, .. }), "{parked:?}");
+    let part = h.claim_with(json!({ "lanes": ["parts"] })).await.unwrap();
+    h.must::<Complete>(json!({ "execution_id": part.execution_id, "fence": part.fence, "result": 7 })).await;
+    let woken = h.claim().await.unwrap();
+    assert_eq!(states(&woken.journal.as_ref().unwrap().entries), [("part".into(), StepState::Completed)]);
+    let over = h.must::<Park>(park(&woken, 2, wait)).await;
+    assert!(matches!(over, Outcome::AlreadySatisfied { .. }), "a child that has ended is not waited for: {over:?}");
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operator_resumes_a_parked_execution_and_a_cancellation_ends_it() {
+    let h = Harness::start().await;
+    let id = h.submit(json!({})).await;
+    let task = h.claim().await.unwrap();
+    let wait = json!({ "waitpoints": [{ "step": { "name": "decision" } }] });
+    h.must::<Park>(park(&task, 1, wait)).await;
+    h.must::<ResumeExecution>(json!({ "execution_id": id })).await;
+    let woken = h.claim().await.unwrap();
+    assert_eq!(states(&woken.journal.as_ref().unwrap().entries), [("decision".into(), StepState::Completed)]);
+    let wait = json!({ "waitpoints": [{ "step": { "name": "more" } }], "sleeps": [{ "step": { "name": "s" }, "sleep_ms": 60_000 }] });
+    h.must::<Park>(park(&woken, 2, wait)).await;
+    h.must::<CancelExecution>(json!({ "execution_id": id })).await;
+    assert_eq!(h.state(&id).await, PublicState::Cancelled);
+    h.pass(120_000).await;
+    assert_eq!(h.state(&id).await, PublicState::Cancelled);
     h.finish().await;
 }

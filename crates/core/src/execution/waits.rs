@@ -1,0 +1,169 @@
+//! Waiting for the first of several things: an instant, a signal, a child. The holder lets go with its journal entries
+//! begun, and whatever happens first ends the entry it is about and lets the execution run again. The others stay open:
+//! a waitpoint that did not fire still takes its signal after the wake of another.
+
+use super::{Execution, Hold, ResumedBy};
+use crate::condition::Condition;
+use crate::document;
+use crate::error::{Error, Result};
+use crate::event::Effects;
+use crate::id::{ExecutionId, SuspensionId, WaitpointId};
+use crate::journal::{StepEntry, StepIdentity, StepKind, StepState};
+use crate::lease::{LeaseEnd, LeaseFence};
+use crate::limits;
+use crate::state::{BlockingReason, EligibilityState, LifecyclePhase, TerminalOutcome};
+use crate::suspension::{NewSuspension, SuspendReason, Suspension, TimeoutBehavior};
+
+document! {
+    /// One of the things that a parked execution waits for, and the journal entry that it ends.
+    pub struct Wait {
+        /// The entry's name.
+        "n" name: String,
+        /// The entry's key.
+        "k" key: Option<String>,
+        /// Which call of the name it is, without a key.
+        "o" occurrence: u32,
+        /// What is waited for.
+        "t" kind: StepKind,
+        /// When the wait ends by itself; 0 for never.
+        "u" until: i64,
+        /// Where the signal arrives.
+        "w" waitpoint: Option<WaitpointId>,
+        /// The child.
+        "c" child: Option<ExecutionId>,
+    }
+}
+
+impl Wait {
+    /// The entry it ends.
+    pub fn identity(&self) -> StepIdentity {
+        StepIdentity {
+            name: self.name.clone(),
+            key: self.key.clone(),
+            occurrence: self.key.is_none().then_some(self.occurrence),
+        }
+    }
+
+    fn is_due(&self, now: i64) -> bool {
+        self.until != 0 && self.until <= now
+    }
+
+    /// What the journal says when its time is up: a sleep is over, a signal or a child came too late.
+    pub fn timed_out(&self) -> StepEntry {
+        match self.kind {
+            StepKind::Sleep => self.ended(StepState::Completed),
+            _ => StepEntry {
+                category: Some("timeout".into()),
+                message: Some("the wait timed out".into()),
+                ..self.ended(StepState::Failed)
+            },
+        }
+    }
+
+    /// What the journal says of a child's end; its result is read from the child.
+    pub fn child_ended(&self, outcome: TerminalOutcome, reason: &str) -> StepEntry {
+        match outcome {
+            TerminalOutcome::Success => self.ended(StepState::Completed),
+            _ => StepEntry {
+                category: Some(outcome.as_str().to_owned()),
+                message: Some(reason.to_owned()).filter(|reason| !reason.is_empty()),
+                ..self.ended(StepState::Failed)
+            },
+        }
+    }
+
+    /// The entry in its last state.
+    pub fn ended(&self, state: StepState) -> StepEntry {
+        let StepIdentity { name, key, occurrence } = self.identity();
+        StepEntry { name, key, occurrence, kind: Some(self.kind), state, ..Default::default() }
+    }
+}
+
+impl Execution {
+    /// Releases the lease until the first of these happens.
+    pub fn await_first(
+        &mut self,
+        fence: &LeaseFence,
+        suspension: SuspensionId,
+        waits: Vec<Wait>,
+        now: i64,
+        effects: &mut Effects,
+    ) -> Result<()> {
+        self.check_fence(fence)?;
+        if waits.is_empty() || waits.len() > limits::WAITS_MAX {
+            let detail = format!("must name 1 to {} things to wait for", limits::WAITS_MAX);
+            return Err(Error::invalid("waits", detail));
+        }
+        let now = self.touch(now);
+        self.part(LeaseEnd::Parked, now, effects);
+        let until = waits.iter().map(|wait| wait.until).filter(|until| *until != 0).min();
+        let waitpoints: Vec<WaitpointId> = waits.iter().filter_map(|wait| wait.waitpoint).collect();
+        let children = waits.iter().any(|wait| wait.child.is_some());
+        self.waits = waits;
+        if !waitpoints.is_empty() {
+            let mut suspension = Suspension::new(
+                NewSuspension {
+                    id: suspension,
+                    waitpoints,
+                    condition: Condition::Any(Vec::new()),
+                    timeout_ms: None,
+                    behavior: TimeoutBehavior::AutoResumeWithTimeoutSignal,
+                    reason: SuspendReason::Signal,
+                    requested_by: String::new(),
+                    allow_operator_resume: true,
+                    idempotency_key: String::new(),
+                },
+                now,
+            )?;
+            suspension.timeout_at = until;
+            self.state.lifecycle_phase = LifecyclePhase::Suspended;
+            self.state.eligibility_state = EligibilityState::NotApplicable;
+            self.state.blocking_reason = suspension.blocking_reason();
+            self.suspension = Some(suspension);
+        } else if children {
+            self.holds.set(Hold::Dependencies);
+        } else if let Some(until) = until {
+            self.hold_until(until, BlockingReason::WaitingForDelay, now);
+        }
+        self.settle();
+        Ok(())
+    }
+
+    /// When the first of its waits ends by itself, while it is neither suspended nor under a lease.
+    pub(super) fn waits_until(&self) -> Option<i64> {
+        let resting = self.state.lifecycle_phase == LifecyclePhase::Runnable && !self.holds.is_empty();
+        let until = self.waits.iter().map(|wait| wait.until).filter(|until| *until != 0).min();
+        until.filter(|_| resting)
+    }
+
+    /// The waits whose time is up; the caller writes their entries.
+    pub fn due_waits(&self, now: i64) -> Vec<Wait> {
+        self.waits.iter().filter(|wait| wait.is_due(now)).cloned().collect()
+    }
+
+    /// Whether it is parked until a signal arrives here.
+    pub fn waits_at(&self, waitpoint: &WaitpointId) -> Option<Wait> {
+        let parked = self.state.lifecycle_phase == LifecyclePhase::Suspended;
+        self.waits.iter().find(|wait| wait.waitpoint.as_ref() == Some(waitpoint)).filter(|_| parked).cloned()
+    }
+
+    /// Whether it is parked until this child ends.
+    pub fn waits_for_child(&self, child: &ExecutionId) -> Option<Wait> {
+        let parked = matches!(self.state.lifecycle_phase, LifecyclePhase::Suspended | LifecyclePhase::Runnable);
+        self.waits.iter().find(|wait| wait.child.as_ref() == Some(child)).filter(|_| parked).cloned()
+    }
+
+    /// Something it waited for has happened: it may run again.
+    pub fn wake(&mut self, by: ResumedBy, now: i64) {
+        self.touch(now);
+        self.waits.clear();
+        self.suspension = None;
+        self.blocking_detail.clear();
+        self.resumed_by = by;
+        self.state.lifecycle_phase = LifecyclePhase::Runnable;
+        self.holds.clear(Hold::Dependencies);
+        self.holds.clear(Hold::Time);
+        self.not_before = 0;
+        self.settle();
+    }
+}
