@@ -40,6 +40,8 @@ pub(crate) async fn complete(client: &Client, task: &op::view::Task) -> Result<(
         result: None,
         result_base64: None,
         content_type: None,
+        entries: Vec::new(),
+        first_number: None,
     };
     client.call::<Complete>(args).await?;
     Ok(())

@@ -16,6 +16,7 @@
 mod administration;
 mod client;
 mod connect;
+mod durable;
 mod error;
 mod events;
 mod execution;
@@ -33,6 +34,7 @@ mod worker;
 
 pub use client::Client;
 pub use connect::ClientBuilder;
+pub use durable::{ChildCall, OnDoubt, Retry, SignalWait, Step};
 pub use error::{Result, SdkError};
 pub use events::{Events, Happening};
 pub use execution::Execution;

@@ -269,7 +269,16 @@ impl Running<'_> {
     async fn give_up(&mut self, error: &SdkError) {
         let (execution_id, fence) = self.id;
         let category = Some("refused".to_owned());
-        let args = fail::Args { execution_id, fence, reason: error.to_string(), category, retry_after_ms: None };
+        let args = fail::Args {
+            execution_id,
+            fence,
+            reason: error.to_string(),
+            category,
+            retry_after_ms: None,
+            cause: None,
+            entries: Vec::new(),
+            first_number: None,
+        };
         let failed = self.settings.client.call::<Fail>(args).await;
         self.let_go = Some(told(failed.map(|outcome| shown(&outcome, error.to_string()))));
     }

@@ -54,6 +54,8 @@ async fn finish(client: &Client, task: &Task, result: &str) {
         result: Some(JsonText(result.to_owned())),
         result_base64: None,
         content_type: None,
+        entries: Vec::new(),
+        first_number: None,
     };
     client.call::<Complete>(args).await.unwrap();
 }
@@ -91,6 +93,9 @@ pub(crate) fn fail_held(namespace: &str, task: &Task, reason: &str) {
             reason: reason.into(),
             category: Some("bad_input".into()),
             retry_after_ms: None,
+            cause: None,
+            entries: Vec::new(),
+            first_number: None,
         };
         client.call::<Fail>(args).await.unwrap();
     });

@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use ff_core::ResumeSignal;
 use ff_core::op::suspend;
+use serde::Serialize;
 use tokio::sync::Mutex;
 
 use super::error::TaskError;
+use crate::durable::{ChildCall, SignalWait, Step, Steps};
 use crate::error::Result;
 use crate::task::{ClaimedTask, Frame, FrameWriter, SuspendRequest};
 
@@ -20,11 +22,17 @@ pub struct TaskContext<S = ()> {
     task: Arc<ClaimedTask>,
     /// Opened with the first frame.
     stream: Arc<Mutex<Option<FrameWriter>>>,
+    steps: Arc<Steps>,
 }
 
 impl<S> Clone for TaskContext<S> {
     fn clone(&self) -> Self {
-        Self { state: self.state.clone(), task: self.task.clone(), stream: self.stream.clone() }
+        Self {
+            state: self.state.clone(),
+            task: self.task.clone(),
+            stream: self.stream.clone(),
+            steps: self.steps.clone(),
+        }
     }
 }
 
@@ -38,7 +46,40 @@ impl<S> Deref for TaskContext<S> {
 
 impl<S> TaskContext<S> {
     pub(super) fn new(state: Arc<S>, task: Arc<ClaimedTask>) -> Self {
-        Self { state, task, stream: Arc::default() }
+        let steps = Steps::new(task.clone());
+        Self { state, task, stream: Arc::default(), steps }
+    }
+
+    pub(super) fn steps(&self) -> &Arc<Steps> {
+        &self.steps
+    }
+
+    /// Runs code once: its result is kept, and a handler that is called again gets it back without running the code.
+    /// A step is known by its name and key, never by its place in the code.
+    ///
+    /// ```no_run
+    /// # async fn example(ctx: flowfabric::TaskContext) -> Result<String, flowfabric::TaskError> {
+    /// let page: String = ctx.step("fetch", || async { Ok("a page".to_owned()) }).await?;
+    /// # Ok(page)
+    /// # }
+    /// ```
+    pub fn step<'a, F>(&self, name: impl Into<String>, body: F) -> Step<'a, F> {
+        Step::new(self.steps.clone(), name.into(), body)
+    }
+
+    /// Sleeps. A sleep of more than five seconds lets go of the task: it costs nothing and survives every crash.
+    pub async fn sleep(&self, name: impl Into<String>, time: Duration) -> Result<(), TaskError> {
+        self.steps.sleep(name.into(), time).await
+    }
+
+    /// Waits for a signal of this name and answers with its payload. The task is not held meanwhile.
+    pub fn wait_signal<T>(&self, name: impl Into<String>) -> SignalWait<T> {
+        SignalWait::new(self.steps.clone(), name.into())
+    }
+
+    /// Spawns a child execution once, waits for its end without holding the task, and answers with its result.
+    pub fn child<T>(&self, name: impl Into<String>, kind: &str, input: &(impl Serialize + ?Sized)) -> ChildCall<T> {
+        ChildCall::new(self.steps.clone(), name.into(), kind, input)
     }
 
     /// What all handlers share.

@@ -3,6 +3,8 @@
 use std::any::Any;
 use std::time::Duration;
 
+use ff_core::journal::StepIdentity;
+
 use crate::error::SdkError;
 
 /// The categories of failures that the runtime itself reports. A policy names the categories that are not retried.
@@ -15,6 +17,8 @@ pub mod category {
     pub const INVALID_INPUT: &str = "invalid_input";
     /// The result cannot be stored.
     pub const INVALID_RESULT: &str = "invalid_result";
+    /// The body of a `once` step says that nothing happened.
+    pub const NOT_DONE: &str = "not_done";
     /// The stream could not be written.
     pub const STREAM: &str = "stream";
     /// The worker has no handler for this kind.
@@ -41,17 +45,20 @@ pub struct TaskError(pub(super) End);
 #[derive(Debug)]
 pub(super) enum End {
     /// Report a failure.
-    Failed { reason: String, category: String, retry_after: Option<Duration> },
+    Failed { reason: String, category: String, retry_after: Option<Duration>, cause: Option<StepIdentity> },
     /// Nothing: the task was suspended, delayed, cancelled, or left to its children.
     Released,
     /// Nothing: the lease is lost.
     Lost,
+    /// Hand the task back: the journal moved, and the function starts over with what is there.
+    StartOver,
 }
 
 impl TaskError {
     /// A failure.
     pub fn new(reason: impl Into<String>) -> Self {
-        Self(End::Failed { reason: reason.into(), category: category::ERROR.into(), retry_after: None })
+        let category = category::ERROR.into();
+        Self(End::Failed { reason: reason.into(), category, retry_after: None, cause: None })
     }
 
     /// What kind of thing went wrong; the policy decides by it whether the attempt is retried.
@@ -72,8 +79,46 @@ impl TaskError {
         self
     }
 
-    pub(super) fn released() -> Self {
+    /// The body of a `once` step says for certain that nothing happened; only then is it tried again by itself.
+    pub fn not_done(reason: impl Into<String>) -> Self {
+        Self::new(reason).category(category::NOT_DONE)
+    }
+
+    pub(crate) fn is_not_done(&self) -> bool {
+        matches!(&self.0, End::Failed { category, .. } if category == category::NOT_DONE)
+    }
+
+    /// The step whose failure this is: a retry of the attempt runs it again.
+    pub(crate) fn caused_by(mut self, step: StepIdentity) -> Self {
+        if let End::Failed { cause, .. } = &mut self.0 {
+            *cause = Some(step);
+        }
+        self
+    }
+
+    /// Category and reason, for the journal.
+    pub(crate) fn in_words(&self) -> (String, String) {
+        match &self.0 {
+            End::Failed { reason, category, .. } => (category.clone(), reason.clone()),
+            End::Released | End::Lost | End::StartOver => (String::new(), "the step was interrupted".into()),
+        }
+    }
+
+    /// A mistake of the program that the engine's own rules name.
+    pub(crate) fn refused(error: ff_core::Error) -> Self {
+        Self::new(error.to_string()).category(error.code.as_str())
+    }
+
+    pub(crate) fn released() -> Self {
         Self(End::Released)
+    }
+
+    pub(crate) fn lost() -> Self {
+        Self(End::Lost)
+    }
+
+    pub(crate) fn start_over() -> Self {
+        Self(End::StartOver)
     }
 
     pub(super) fn of_panic(panic: &(dyn Any + Send)) -> Self {

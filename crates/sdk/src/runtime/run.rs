@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 
 use super::error::End;
 use super::{Handler, TaskContext, TaskError, category};
+use crate::durable::{Steps, drive};
 use crate::error::{Result, SdkError};
 use crate::task::ClaimedTask;
 use crate::worker::FlowFabricWorker;
@@ -57,7 +58,7 @@ impl<S: Send + Sync + 'static> Working<S> {
                 Some(handler) => work(&context, handler).await,
                 None => Err(TaskError::new("this worker does not know the kind").category(category::NO_HANDLER)),
             };
-            if let Err(error) = report(&task, ended).await {
+            if let Err(error) = report(&task, context.steps(), ended).await {
                 tracing::warn!(execution = %task.execution_id(), %error, "the end of a task could not be reported");
             }
         });
@@ -67,7 +68,8 @@ impl<S: Send + Sync + 'static> Working<S> {
 /// Calls the handler, unless the lease is lost first.
 async fn work<S: Send + Sync + 'static>(context: &TaskContext<S>, handler: Handler<S>) -> Result<String, TaskError> {
     let lost = context.cancellation().clone();
-    let called = AssertUnwindSafe(async { handler(context.clone()).await }).catch_unwind();
+    let handled = drive(context.steps(), async { handler(context.clone()).await });
+    let called = AssertUnwindSafe(handled).catch_unwind();
     let result = tokio::select! {
         biased;
         () = lost.cancelled() => return Err(TaskError(End::Lost)),
@@ -81,7 +83,7 @@ async fn work<S: Send + Sync + 'static>(context: &TaskContext<S>, handler: Handl
 }
 
 /// Ends the task as its handler said.
-async fn report(task: &ClaimedTask, ended: Result<String, TaskError>) -> Result<()> {
+async fn report(task: &ClaimedTask, steps: &Steps, ended: Result<String, TaskError>) -> Result<()> {
     let failure = match ended {
         Ok(result) => match task.end_with_json(result).await {
             Err(SdkError::Refused(error)) if matches!(error.code.class(), Class::Invalid | Class::Limit) => {
@@ -92,9 +94,11 @@ async fn report(task: &ClaimedTask, ended: Result<String, TaskError>) -> Result<
         Err(failure) => failure,
     };
     match failure.0 {
-        End::Failed { reason, category, retry_after } => {
-            task.end_with_failure(shorten(reason), category, retry_after).await.map(drop)
+        End::Failed { reason, category, retry_after, cause } => {
+            let cause = cause.map(|cause| (cause, steps.next_number()));
+            task.end_with_failure(shorten(reason), category, retry_after, cause).await.map(drop)
         }
+        End::StartOver => task.end_with_delay(Duration::ZERO).await.map(drop),
         End::Released | End::Lost => Ok(()),
     }
 }

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ff_core::execution::FailOutcome;
+use ff_core::journal::StepIdentity;
 use ff_core::op::{
-    CancelExecution, Complete, Delay, Fail, Operation, WaitChildren, cancel_execution, complete, delay, fail,
-    wait_children,
+    CancelExecution, Complete, Delay, Fail, Operation, Park, WaitChildren, cancel_execution, complete, delay, fail,
+    park, wait_children,
 };
 use ff_core::{Blob, JsonText};
 use ff_engine::{Engine, Serves};
@@ -40,13 +41,15 @@ impl ClaimedTask {
             result: None,
             result_base64: Some(Blob(result.into())),
             content_type: Some(content_type.into()),
+            entries: Vec::new(),
+            first_number: None,
         };
         self.end::<Complete>(args).await
     }
 
     /// Ends the attempt in failure. The policy decides by the category whether there is another.
     pub async fn fail(self, reason: impl Into<String>, category: impl Into<String>) -> Result<FailOutcome> {
-        self.end_with_failure(reason.into(), category.into(), None).await
+        self.end_with_failure(reason.into(), category.into(), None, None).await
     }
 
     /// The same with a wait of its own before the retry.
@@ -56,7 +59,7 @@ impl ClaimedTask {
         category: impl Into<String>,
         retry_after: Duration,
     ) -> Result<FailOutcome> {
-        self.end_with_failure(reason.into(), category.into(), Some(retry_after)).await
+        self.end_with_failure(reason.into(), category.into(), Some(retry_after), None).await
     }
 
     /// Cancels the execution.
@@ -76,6 +79,8 @@ impl ClaimedTask {
             fence: self.fence(),
             until: Some(instant_ms),
             delay_ms: None,
+            entries: Vec::new(),
+            first_number: None,
         };
         self.end::<Delay>(args).await
     }
@@ -105,6 +110,8 @@ impl ClaimedTask {
             result: Some(JsonText(result)),
             result_base64: None,
             content_type: None,
+            entries: Vec::new(),
+            first_number: None,
         };
         self.end::<Complete>(args).await
     }
@@ -114,13 +121,18 @@ impl ClaimedTask {
         reason: String,
         category: String,
         retry_after: Option<Duration>,
+        cause: Option<(StepIdentity, u64)>,
     ) -> Result<FailOutcome> {
+        let (cause, first_number) = cause.unzip();
         let args = fail::Args {
             execution_id: self.execution_id(),
             fence: self.fence(),
             reason,
             category: Some(category).filter(|category| !category.is_empty()),
             retry_after_ms: retry_after.map(milliseconds),
+            cause,
+            entries: Vec::new(),
+            first_number,
         };
         self.end::<Fail>(args).await
     }
@@ -140,8 +152,17 @@ impl ClaimedTask {
             fence: self.fence(),
             until: None,
             delay_ms: Some(milliseconds(delay)),
+            entries: Vec::new(),
+            first_number: None,
         };
         self.end::<Delay>(args).await
+    }
+
+    /// Lets go until the first of several waits is over, unless one is already: then the task stays in hand.
+    pub(crate) async fn end_with_park(&self, args: park::Args) -> Result<park::Outcome> {
+        let parked = self.core.call::<Park>(args).await;
+        self.ended.store(matches!(parked, Ok(park::Outcome::Parked { .. })), Ordering::Relaxed);
+        parked
     }
 
     pub(crate) async fn end_with_children(&self) -> Result<WaitChildrenOutcome> {

@@ -187,6 +187,19 @@ impl ClaimedTask {
         &self.core.task
     }
 
+    /// The client that its worker uses.
+    pub(crate) fn client(&self) -> &crate::Client {
+        &self.core.shared.client
+    }
+
+    /// A call under the lease.
+    pub(crate) async fn call<O: ff_core::op::Operation>(&self, args: O::Args) -> Result<O::Outcome>
+    where
+        ff_engine::Engine: ff_engine::Serves<O>,
+    {
+        self.core.call::<O>(args).await
+    }
+
     /// What it depends on, with outcomes and results.
     pub async fn upstreams(&self) -> Result<Vec<UpstreamView>> {
         self.core.shared.client.execution(self.execution_id()).upstreams().await
@@ -279,7 +292,14 @@ impl ClaimedTask {
     /// A child of this execution, in its flow or in a flow of its own; see
     /// [`move_to_waiting_children`](ClaimedTask::move_to_waiting_children).
     pub fn spawn_child(&self, kind: impl Into<String>) -> Submission {
-        let parent = ParentLink { execution_id: self.execution_id(), fence: self.fence(), kind: None, data_ref: None };
+        let parent = ParentLink {
+            execution_id: self.execution_id(),
+            fence: self.fence(),
+            kind: None,
+            data_ref: None,
+            step: None,
+            generation: None,
+        };
         self.core.shared.client.submit(kind).child_of(parent)
     }
 }

@@ -133,6 +133,8 @@ impl FlowFabricWorker {
                     fence: lease.fence,
                     until: None,
                     delay_ms: Some(0),
+                    entries: Vec::new(),
+                    first_number: None,
                 };
                 if let Err(error) = self.shared.client.call::<Delay>(args).await {
                     tracing::warn!(execution = %lease.execution_id, %error, "a task could not be handed back");

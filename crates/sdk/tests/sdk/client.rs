@@ -40,6 +40,8 @@ async fn finish(client: &Client, task: &op::view::Task, result: &str) {
         result: Some(JsonText(result.to_owned())),
         result_base64: None,
         content_type: None,
+        entries: Vec::new(),
+        first_number: None,
     };
     client.call::<Complete>(args).await.unwrap();
 }

@@ -77,7 +77,15 @@ async fn finish_and_refuse(client: &Client, held: Vec<Held>) {
     }
     for Held { execution_id, fence } in held {
         let result = Some(flowfabric::JsonText("\"late\"".into()));
-        let late = complete::Args { execution_id, fence, result, result_base64: None, content_type: None };
+        let late = complete::Args {
+            execution_id,
+            fence,
+            result,
+            result_base64: None,
+            content_type: None,
+            entries: vec![],
+            first_number: None,
+        };
         let refused = client.call::<Complete>(late).await.unwrap_err();
         assert!(refused.is_lease_lost(), "{refused}");
         let result: usize = client.execution(execution_id).result().await.unwrap();

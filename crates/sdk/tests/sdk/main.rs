@@ -5,5 +5,6 @@ mod crash;
 mod lost_replies;
 mod round_trips;
 mod runtime;
+mod steps;
 mod support;
 mod worker;

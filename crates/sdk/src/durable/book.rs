@@ -1,0 +1,294 @@
+//! What one call of a handler knows of its journal: the entries there are, those being recorded, and what is waited for.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::Waker;
+
+use ff_core::Code;
+use ff_core::journal::{StepEntry, StepIdentity, StepState, StepView};
+use ff_core::op::park::{ChildWait, Outcome, SignalWait, SleepWait};
+use ff_core::op::{ListSteps, RecordSteps, list_steps, park, record_steps};
+use tokio::sync::oneshot;
+
+use crate::error::{Result, SdkError};
+use crate::runtime::TaskError;
+use crate::task::ClaimedTask;
+
+/// The journal of the task in hand.
+#[derive(Debug)]
+pub(crate) struct Steps {
+    task: Arc<ClaimedTask>,
+    book: Mutex<Book>,
+    /// Held while entries are sent: their numbers follow each other.
+    sending: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct Book {
+    /// The last record of each entry.
+    entries: BTreeMap<StepIdentity, StepView>,
+    next_number: u64,
+    /// The rest of a journal that was too large for the claim has been read.
+    complete: bool,
+    /// Calls so far of each name without a key.
+    counts: BTreeMap<String, u32>,
+    /// Entries this run has asked for.
+    visited: BTreeSet<StepIdentity>,
+    /// Names without a key whose last call has not ended.
+    unfinished: BTreeSet<String>,
+    /// Entries on their way, and who waits for them to be stored.
+    queue: Vec<(StepEntry, oneshot::Sender<Result<(), Arc<SdkError>>>)>,
+    /// Bodies that run, and entries that are sent.
+    busy: usize,
+    waits: BTreeMap<StepIdentity, Waiting>,
+}
+
+/// Something a branch of the handler waits for.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub(super) what: What,
+    pub(super) waker: Waker,
+}
+
+/// What is waited for.
+#[derive(Debug, Clone)]
+pub(super) enum What {
+    Sleep { until: Option<i64>, sleep_ms: i64 },
+    Signal { timeout_at: Option<i64>, timeout_ms: Option<i64> },
+    Child { execution_id: ff_core::ExecutionId },
+}
+
+/// Counts something that must end before the handler may be parked.
+pub(super) struct Busy<'s>(&'s Steps);
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.0.book().busy -= 1;
+    }
+}
+
+/// Which call of a step it is; an unkeyed one ends with this.
+pub(super) struct Call {
+    steps: Arc<Steps>,
+    pub(super) identity: StepIdentity,
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        if self.identity.key.is_none() {
+            self.steps.book().unfinished.remove(&self.identity.name);
+        }
+    }
+}
+
+impl Steps {
+    pub(crate) fn new(task: Arc<ClaimedTask>) -> Arc<Self> {
+        let journal = task.details().journal.clone().unwrap_or_default();
+        let known = task.details().journal.is_some();
+        let mut book = Book { next_number: 1, complete: true, ..Default::default() };
+        if known {
+            book.next_number = journal.next_number.max(1);
+            book.complete = journal.complete;
+            journal.entries.into_iter().for_each(|entry| book.note(entry));
+        }
+        Arc::new(Self { task, book: Mutex::new(book), sending: tokio::sync::Mutex::default() })
+    }
+
+    pub(super) fn task(&self) -> &Arc<ClaimedTask> {
+        &self.task
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Counts a call when it is made, not when it is first polled: that is the order of the code.
+    pub(super) fn call(self: &Arc<Self>, name: &str, key: Option<&str>) -> Result<Call, TaskError> {
+        ff_core::journal::step_name(name).map_err(TaskError::refused)?;
+        let mut book = self.book();
+        let occurrence = match key {
+            Some(_) => None,
+            None if !book.unfinished.insert(name.to_owned()) => {
+                let reason = format!("another call of step {name:?} has not ended; give each a key");
+                return Err(TaskError::new(reason).category("step_key_required"));
+            }
+            None => {
+                let count = book.counts.entry(name.to_owned()).or_default();
+                *count += 1;
+                Some(*count - 1)
+            }
+        };
+        let identity = StepIdentity { name: name.to_owned(), key: key.map(str::to_owned), occurrence };
+        if !book.visited.insert(identity.clone()) {
+            let reason = format!("step {} is called twice in one run", identity.label());
+            return Err(TaskError::new(reason).category("duplicate_step"));
+        }
+        drop(book);
+        Ok(Call { steps: self.clone(), identity })
+    }
+
+    /// What the journal says of an entry. The rest of a large journal is read when it is first asked for.
+    pub(super) async fn find(&self, identity: &StepIdentity) -> Result<Option<StepView>> {
+        if !self.book().complete {
+            self.read_rest().await?;
+        }
+        Ok(self.known(identity))
+    }
+
+    /// The same from memory.
+    pub(super) fn known(&self, identity: &StepIdentity) -> Option<StepView> {
+        self.book().entries.get(identity).cloned()
+    }
+
+    async fn read_rest(&self) -> Result<()> {
+        let _one_reader = self.sending.lock().await;
+        loop {
+            let after = {
+                let book = self.book();
+                if book.complete {
+                    return Ok(());
+                }
+                book.entries.values().map(|entry| entry.number).max().unwrap_or(0)
+            };
+            let execution_id = self.task.execution_id();
+            let args = list_steps::Args { execution_id, generation: None, after: Some(after), limit: Some(1_000) };
+            let page = self.task.call::<ListSteps>(args).await?;
+            let mut book = self.book();
+            book.complete = page.next_after.is_none();
+            page.items.into_iter().for_each(|entry| book.note(entry));
+        }
+    }
+
+    /// Something runs that a park would interrupt.
+    pub(super) fn busy(&self) -> Busy<'_> {
+        self.book().busy += 1;
+        Busy(self)
+    }
+
+    /// Stores an entry. Entries of parallel steps that wait together share a call.
+    pub(super) async fn record(&self, entry: StepEntry) -> Result<(), TaskError> {
+        let _busy = self.busy();
+        let (stored, mut answer) = oneshot::channel();
+        self.book().queue.push((entry, stored));
+        let _turn = self.sending.lock().await;
+        if let Ok(answer) = answer.try_recv() {
+            return answer.map_err(|error| TaskError::of_record(&error));
+        }
+        self.send_queue().await;
+        match answer.try_recv() {
+            Ok(answer) => answer.map_err(|error| TaskError::of_record(&error)),
+            Err(_) => Err(TaskError::new("an entry of the journal was not answered")),
+        }
+    }
+
+    async fn send_queue(&self) {
+        let (batch, first_number) = {
+            let mut book = self.book();
+            let count = book.queue.len().min(ff_core::limits::STEPS_PER_RECORD_MAX);
+            (book.queue.drain(..count).collect::<Vec<_>>(), book.next_number)
+        };
+        let (entries, waiting): (Vec<StepEntry>, Vec<_>) = batch.into_iter().unzip();
+        let (execution_id, fence) = (self.task.execution_id(), self.task.fence());
+        let args = record_steps::Args { execution_id, fence, first_number, entries };
+        let answer = self.task.call::<RecordSteps>(args).await.map_err(Arc::new);
+        if let Ok(recorded) = &answer {
+            self.book().next_number = recorded.next_number;
+        }
+        for one in waiting {
+            // Whoever asked may be gone with its branch.
+            let _ = one.send(answer.as_ref().map(drop).map_err(Arc::clone));
+        }
+    }
+
+    /// The number of the next entry, for an ending that records one.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.book().next_number
+    }
+
+    /// A branch waits; it is woken when its entry has ended.
+    pub(super) fn wait(&self, identity: &StepIdentity, what: &What, waker: &Waker) {
+        let waiting = Waiting { what: what.clone(), waker: waker.clone() };
+        self.book().waits.insert(identity.clone(), waiting);
+    }
+
+    /// A branch no longer waits.
+    pub(super) fn stop_waiting(&self, identity: &StepIdentity) {
+        self.book().waits.remove(identity);
+    }
+
+    /// Whether every branch of the handler waits: nothing is lost when it is dropped.
+    pub(super) fn may_park(&self) -> bool {
+        let book = self.book();
+        book.busy == 0 && book.queue.is_empty() && !book.waits.is_empty()
+    }
+
+    /// Lets go of the task until the first of the waits is over. Says whether it did; otherwise one of them is over
+    /// already and the handler goes on.
+    pub(super) async fn park(&self) -> Result<bool> {
+        let args = {
+            let book = self.book();
+            let mut args = park::Args {
+                execution_id: self.task.execution_id(),
+                fence: self.task.fence(),
+                entries: Vec::new(),
+                first_number: book.next_number,
+                sleeps: Vec::new(),
+                waitpoints: Vec::new(),
+                children: Vec::new(),
+            };
+            for (step, waiting) in &book.waits {
+                let step = step.clone();
+                match waiting.what {
+                    What::Sleep { until, sleep_ms } => {
+                        let sleep_ms = until.is_none().then_some(sleep_ms);
+                        args.sleeps.push(SleepWait { step, until, sleep_ms });
+                    }
+                    What::Signal { timeout_at, timeout_ms } => {
+                        let timeout_ms = timeout_ms.filter(|_| timeout_at.is_none());
+                        args.waitpoints.push(SignalWait { step, timeout_at, timeout_ms });
+                    }
+                    What::Child { execution_id } => args.children.push(ChildWait { step, execution_id }),
+                }
+            }
+            args
+        };
+        match self.task.end_with_park(args).await? {
+            Outcome::Parked { .. } => Ok(true),
+            Outcome::AlreadySatisfied { entries, next_number } => {
+                let mut book = self.book();
+                book.next_number = next_number;
+                entries.into_iter().for_each(|entry| book.note(entry));
+                std::mem::take(&mut book.waits).into_values().for_each(|waiting| waiting.waker.wake());
+                Ok(false)
+            }
+        }
+    }
+}
+
+impl Book {
+    fn note(&mut self, entry: StepView) {
+        let identity = StepIdentity { name: entry.name.clone(), key: entry.key.clone(), occurrence: entry.occurrence };
+        self.entries.insert(identity, entry);
+    }
+}
+
+/// An entry in some state, for recording.
+pub(super) fn entry(identity: &StepIdentity, state: StepState) -> StepEntry {
+    let StepIdentity { name, key, occurrence } = identity.clone();
+    StepEntry { name, key, occurrence, state, ..Default::default() }
+}
+
+impl TaskError {
+    /// An entry could not be recorded.
+    pub(super) fn of_record(error: &SdkError) -> Self {
+        if error.is_lease_lost() {
+            return Self::lost();
+        }
+        match error.code() {
+            // The journal moved under this run: the function starts over with what is there.
+            Some(Code::JournalConflict) => Self::start_over(),
+            Some(Code::JournalFull) => Self::new(error.to_string()).category("journal_full"),
+            _ => Self::new(error.to_string()),
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! One step: code whose result is kept, so that it does not run again.
+
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ff_core::JsonText;
+use ff_core::journal::{StepEntry, StepIdentity, StepState, StepView};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::time::Instant;
+
+use super::book::{Call, Steps, entry};
+use super::wait::SignalWait;
+use crate::runtime::TaskError;
+
+/// A body that runs longer than this is shown to people as begun.
+const SHOWN_AFTER: Duration = Duration::from_secs(1);
+
+/// What becomes of a `once` step of which nobody knows whether it happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnDoubt {
+    /// It runs again.
+    RunAgain,
+    /// It fails with the category `in_doubt`.
+    Fail,
+    /// A person is asked: the execution waits for a signal that says `happened`, `did_not_happen` or `fail`.
+    #[default]
+    Ask,
+}
+
+/// How often the body of a step is tried in one attempt, and how long to wait in between.
+#[derive(Debug, Clone, Copy)]
+pub struct Retry {
+    tries: u32,
+    wait: Duration,
+}
+
+impl Retry {
+    /// So many tries in all, with this wait before the second, doubled before each further one and never over 5 seconds.
+    pub fn times(tries: u32, wait: Duration) -> Self {
+        Self { tries: tries.max(1), wait }
+    }
+
+    fn wait_before(&self, tried: u32) -> Duration {
+        self.wait.saturating_mul(1 << tried.saturating_sub(1).min(16)).min(Duration::from_secs(5))
+    }
+}
+
+/// A step about to run; awaiting it runs it, or brings back what it did before.
+#[must_use = "a step does nothing until it is awaited"]
+pub struct Step<'a, F> {
+    steps: Arc<Steps>,
+    name: String,
+    key: Option<String>,
+    input_hash: Option<String>,
+    once: Option<OnDoubt>,
+    retry: Retry,
+    timeout: Option<Duration>,
+    body: F,
+    /// The body may borrow what lives as long as the step.
+    borrows: PhantomData<&'a ()>,
+}
+
+impl<F> Step<'_, F> {
+    pub(crate) fn new(steps: Arc<Steps>, name: String, body: F) -> Self {
+        let retry = Retry::times(1, Duration::ZERO);
+        Self { steps, name, key: None, input_hash: None, once: None, retry, timeout: None, body, borrows: PhantomData }
+    }
+
+    /// Tells calls of one name apart. Parallel calls need one.
+    pub fn key(mut self, key: impl Into<String>) -> Self {
+        self.key = Some(key.into());
+        self
+    }
+
+    /// What the body works on. If it is different when the entry is found again, the code has changed under it.
+    pub fn input(mut self, input: &(impl Serialize + ?Sized)) -> Self {
+        use sha2::Digest as _;
+        let text = serde_json::to_vec(input).unwrap_or_default();
+        let digest = sha2::Sha256::digest(&text);
+        self.input_hash = Some(digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect());
+        self
+    }
+
+    /// The body has an effect that must not happen twice: that it begins is recorded before it runs, and when nobody
+    /// knows whether it happened this decides.
+    pub fn once(mut self, on_doubt: OnDoubt) -> Self {
+        self.once = Some(on_doubt);
+        self
+    }
+
+    /// Tries the body several times in one attempt.
+    pub fn retry(mut self, retry: Retry) -> Self {
+        self.retry = retry;
+        self
+    }
+
+    /// Each try may take this long.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+}
+
+impl<'a, F, Fut, T> IntoFuture for Step<'a, F>
+where
+    F: Fn() -> Fut + Send + Sync + 'a,
+    Fut: Future<Output = Result<T, TaskError>> + Send + 'a,
+    T: Serialize + DeserializeOwned + Send + 'static,
+{
+    type Output = Result<T, TaskError>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let call = self.steps.call(&self.name, self.key.as_deref());
+        Box::pin(async move { self.run(call?).await })
+    }
+}
+
+impl<F, Fut, T> Step<'_, F>
+where
+    F: Fn() -> Fut + Send + Sync,
+    Fut: Future<Output = Result<T, TaskError>> + Send,
+    T: Serialize + DeserializeOwned + Send + 'static,
+{
+    async fn run(self, call: Call) -> Result<T, TaskError> {
+        let known = self.steps.find(&call.identity).await.map_err(|error| TaskError::of_record(&error))?;
+        let mut tried = 0;
+        if let Some(known) = known {
+            if let Some(hash) = &self.input_hash
+                && known.input_hash.as_ref().is_some_and(|recorded| recorded != hash)
+                && call.identity.key.is_none()
+            {
+                let reason = format!("step {} has another input than the one it recorded", call.identity.label());
+                return Err(TaskError::new(reason).category("journal_mismatch"));
+            }
+            tried = known.tries;
+            match known.state {
+                StepState::Completed => return result_of(&known),
+                StepState::Failed => return Err(failure_of(&call.identity, &known)),
+                StepState::Begun if self.once.is_some() => {
+                    if let Some(decided) = self.decide(&call.identity).await? {
+                        return decided;
+                    }
+                }
+                StepState::Begun | StepState::Retrying => {}
+            }
+        }
+        self.run_body(&call.identity, tried).await
+    }
+
+    async fn run_body(&self, identity: &StepIdentity, before: u32) -> Result<T, TaskError> {
+        if self.once.is_some() {
+            self.steps.record(self.entry(identity, StepState::Begun, before)).await?;
+        }
+        let mut tried = 0;
+        loop {
+            tried += 1;
+            let started = Instant::now();
+            let failure = match self.one_try(identity, before + tried).await {
+                Ok(result) => {
+                    let text = serde_json::to_string(&result)
+                        .map_err(|error| TaskError::new(error.to_string()).category("invalid_result"))?;
+                    let done = StepEntry {
+                        result: Some(JsonText(text)),
+                        took_ms: i64::try_from(started.elapsed().as_millis()).ok(),
+                        ..self.entry(identity, StepState::Completed, before + tried)
+                    };
+                    self.steps.record(done).await?;
+                    return Ok(result);
+                }
+                Err(failure) => failure,
+            };
+            if self.once.is_some() && !failure.is_not_done() {
+                match self.decide(identity).await? {
+                    Some(decided) => return decided,
+                    None => continue,
+                }
+            }
+            if tried < self.retry.tries {
+                tokio::time::sleep(self.retry.wait_before(tried)).await;
+                continue;
+            }
+            let (category, message) = failure.in_words();
+            let failed = StepEntry {
+                category: Some(category).filter(|category| !category.is_empty()),
+                message: Some(message),
+                ..self.entry(identity, StepState::Failed, before + tried)
+            };
+            self.steps.record(failed).await?;
+            return Err(failure.caused_by(identity.clone()));
+        }
+    }
+
+    async fn one_try(&self, identity: &StepIdentity, tries: u32) -> Result<T, TaskError> {
+        let _busy = self.steps.busy();
+        let limited = async {
+            match self.timeout {
+                None => (self.body)().await,
+                Some(limit) => tokio::time::timeout(limit, (self.body)())
+                    .await
+                    .unwrap_or_else(|_| Err(TaskError::new("the step timed out").category("timeout"))),
+            }
+        };
+        let mut body = Box::pin(limited);
+        if let Ok(ended) = tokio::time::timeout(SHOWN_AFTER, &mut body).await {
+            return ended;
+        }
+        if self.once.is_none() {
+            self.steps.record(self.entry(identity, StepState::Begun, tries)).await?;
+        }
+        body.await
+    }
+
+    fn entry(&self, identity: &StepIdentity, state: StepState, tries: u32) -> StepEntry {
+        StepEntry { tries: Some(tries), input_hash: self.input_hash.clone(), ..entry(identity, state) }
+    }
+
+    /// Nobody knows whether a `once` body happened. `None` means that it is to run.
+    async fn decide(&self, identity: &StepIdentity) -> Result<Option<Result<T, TaskError>>, TaskError> {
+        let doubt = format!("nobody knows whether step {} happened", identity.label());
+        let in_doubt = || TaskError::new(doubt.clone()).category("in_doubt");
+        match self.once.unwrap_or_default() {
+            OnDoubt::RunAgain => return Ok(None),
+            OnDoubt::Fail => {
+                let failed = StepEntry {
+                    category: Some("in_doubt".into()),
+                    message: Some(doubt.clone()),
+                    ..entry(identity, StepState::Failed)
+                };
+                self.steps.record(failed).await?;
+                return Ok(Some(Err(in_doubt())));
+            }
+            OnDoubt::Ask => {}
+        }
+        let question = format!("in doubt: {}", identity.label());
+        let answer: serde_json::Value = SignalWait::new(self.steps.clone(), question).await?;
+        let word = answer.get("answer").unwrap_or(&answer).as_str().unwrap_or_default().to_owned();
+        match word.as_str() {
+            "did_not_happen" => Ok(None),
+            "happened" => {
+                let result = answer.get("result").cloned().unwrap_or_default();
+                let done =
+                    StepEntry { result: Some(JsonText(result.to_string())), ..entry(identity, StepState::Completed) };
+                self.steps.record(done).await?;
+                Ok(Some(serde_json::from_value(result).map_err(TaskError::from)))
+            }
+            _ => {
+                let failed = StepEntry {
+                    category: Some("in_doubt".into()),
+                    message: Some(format!("{doubt}; a person said {word:?}")),
+                    ..entry(identity, StepState::Failed)
+                };
+                self.steps.record(failed).await?;
+                Ok(Some(Err(in_doubt())))
+            }
+        }
+    }
+}
+
+fn result_of<T: DeserializeOwned>(known: &StepView) -> Result<T, TaskError> {
+    let bytes: &[u8] = known.result.as_ref().map_or(b"null", |content| &content.bytes);
+    serde_json::from_slice(bytes).map_err(|error| {
+        let reason = format!("the recorded result of step {:?} cannot be read: {error}", known.name);
+        TaskError::new(reason).category("journal_mismatch")
+    })
+}
+
+fn failure_of(identity: &StepIdentity, known: &StepView) -> TaskError {
+    let reason = known.message.clone().unwrap_or_else(|| format!("step {} failed", identity.label()));
+    TaskError::new(reason).category(known.category.clone().unwrap_or_default()).caused_by(identity.clone())
+}
+
+impl<F> std::fmt::Debug for Step<'_, F> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Step").field("name", &self.name).field("key", &self.key).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,183 @@
+//! Waiting for an instant, a signal or a child. A wait does not hold the task: when every branch waits, it is parked.
+
+use std::future::poll_fn;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use ff_core::journal::{StepIdentity, StepState, StepView};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::book::{Steps, What};
+use crate::runtime::TaskError;
+use crate::submit::Submission;
+
+/// Sleeps up to this long are slept under the lease.
+const SHORT_SLEEP: Duration = Duration::from_secs(5);
+
+impl Steps {
+    /// Sleeps; a long sleep lets go of the task.
+    pub(crate) async fn sleep(self: &Arc<Self>, name: String, time: Duration) -> Result<(), TaskError> {
+        let call = self.call(&name, None)?;
+        let known = self.find(&call.identity).await.map_err(|error| TaskError::of_record(&error))?;
+        if known.as_ref().is_some_and(|known| known.state.is_ended()) {
+            return Ok(());
+        }
+        if time <= SHORT_SLEEP && known.is_none() {
+            let _busy = self.busy();
+            tokio::time::sleep(time).await;
+            return self.record(super::book::entry(&call.identity, StepState::Completed)).await;
+        }
+        let sleep_ms = i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
+        let until = known.and_then(|known| known.next_at);
+        self.until_ended(&call.identity, What::Sleep { until, sleep_ms }).await.map(drop)
+    }
+
+    /// Waits until the journal says that an entry has ended.
+    async fn until_ended(self: &Arc<Self>, identity: &StepIdentity, what: What) -> Result<StepView, TaskError> {
+        let _leaves = Leaves { steps: self, identity };
+        let ended = poll_fn(|context| match self.known(identity).filter(|known| known.state.is_ended()) {
+            Some(known) => Poll::Ready(known),
+            None => {
+                self.wait(identity, &what, context.waker());
+                Poll::Pending
+            }
+        });
+        Ok(ended.await)
+    }
+}
+
+/// A branch that is dropped no longer waits.
+struct Leaves<'s> {
+    steps: &'s Steps,
+    identity: &'s StepIdentity,
+}
+
+impl Drop for Leaves<'_> {
+    fn drop(&mut self) {
+        self.steps.stop_waiting(self.identity);
+    }
+}
+
+/// A wait for a signal, whose payload it answers with.
+#[must_use = "a wait does nothing until it is awaited"]
+#[derive(Debug)]
+pub struct SignalWait<T> {
+    steps: Arc<Steps>,
+    name: String,
+    key: Option<String>,
+    timeout: Option<Duration>,
+    payload: PhantomData<fn() -> T>,
+}
+
+impl<T> SignalWait<T> {
+    pub(crate) fn new(steps: Arc<Steps>, name: String) -> Self {
+        Self { steps, name, key: None, timeout: None, payload: PhantomData }
+    }
+
+    /// Tells waits for one name apart. Parallel waits need one.
+    pub fn key(mut self, key: impl Into<String>) -> Self {
+        self.key = Some(key.into());
+        self
+    }
+
+    /// Gives up after this long with the category `timeout`. The instant is fixed when the wait begins.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+}
+
+impl<T: DeserializeOwned + Send + 'static> IntoFuture for SignalWait<T> {
+    type Output = Result<T, TaskError>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let call = self.steps.call(&self.name, self.key.as_deref());
+        Box::pin(async move {
+            let call = call?;
+            let known = self.steps.find(&call.identity).await.map_err(|error| TaskError::of_record(&error))?;
+            let timeout_ms = self.timeout.map(|time| i64::try_from(time.as_millis()).unwrap_or(i64::MAX));
+            let timeout_at = known.and_then(|known| known.next_at);
+            let ended = self.steps.until_ended(&call.identity, What::Signal { timeout_at, timeout_ms }).await?;
+            if ended.state == StepState::Failed {
+                let reason = format!("no signal {:?} came in time", self.name);
+                return Err(TaskError::new(reason).category(ended.category.unwrap_or_default()));
+            }
+            let bytes: &[u8] = ended.result.as_ref().map_or(b"null", |content| &content.bytes);
+            serde_json::from_slice(bytes).map_err(|error| {
+                let reason = format!("the payload of signal {:?} cannot be read: {error}", self.name);
+                TaskError::new(reason).category("invalid_signal")
+            })
+        })
+    }
+}
+
+/// A child execution; awaiting it spawns it once, waits for its end and answers with its result.
+#[must_use = "a child does nothing until it is awaited"]
+pub struct ChildCall<T> {
+    steps: Arc<Steps>,
+    name: String,
+    key: Option<String>,
+    submission: Submission,
+    result: PhantomData<fn() -> T>,
+}
+
+impl<T> ChildCall<T> {
+    pub(crate) fn new(steps: Arc<Steps>, name: String, kind: &str, input: &(impl Serialize + ?Sized)) -> Self {
+        let submission = steps.task().spawn_child(kind).input(input);
+        Self { steps, name, key: None, submission, result: PhantomData }
+    }
+
+    /// Tells children of one name apart. Parallel children need one.
+    pub fn key(mut self, key: impl Into<String>) -> Self {
+        self.key = Some(key.into());
+        self
+    }
+
+    /// Says more about the child: its lane, priority, policy, tags.
+    pub fn with(mut self, change: impl FnOnce(Submission) -> Submission) -> Self {
+        self.submission = change(self.submission);
+        self
+    }
+}
+
+impl<T: DeserializeOwned + Send + 'static> IntoFuture for ChildCall<T> {
+    type Output = Result<T, TaskError>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let call = self.steps.call(&self.name, self.key.as_deref());
+        Box::pin(async move {
+            let call = call?;
+            let task = self.steps.task();
+            let known = self.steps.find(&call.identity).await.map_err(|error| TaskError::of_record(&error))?;
+            let child = call.identity.child_id(&task.execution_id(), task.details().generation);
+            let ended = match known.filter(|known| known.state.is_ended()) {
+                Some(ended) => ended,
+                None => {
+                    let spawning = self.steps.busy();
+                    let submission = self.submission.with(|args| args.execution_id = Some(child));
+                    submission.send().await?;
+                    drop(spawning);
+                    self.steps.until_ended(&call.identity, What::Child { execution_id: child }).await?
+                }
+            };
+            if ended.state == StepState::Failed {
+                let reason = ended.message.unwrap_or_else(|| format!("child {:?} did not succeed", self.name));
+                return Err(TaskError::new(reason).category(ended.category.unwrap_or_default()));
+            }
+            let _reading = self.steps.busy();
+            Ok(task.client().execution(child).result().await?)
+        })
+    }
+}
+
+impl<T> std::fmt::Debug for ChildCall<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ChildCall").field("name", &self.name).field("key", &self.key).finish_non_exhaustive()
+    }
+}
