@@ -163,3 +163,34 @@ pub(crate) async fn s14_cancelling_a_flow_ends_every_member(w: World) {
     let late = merged(json!({ "kind": "test" }), member(json!({})));
     w.refused("create_execution", late, Code::FlowAlreadyTerminal).await;
 }
+
+pub(crate) async fn s50_an_edge_after_the_decision_lets_the_child_run(w: World) {
+    let any_of = |on: &str| json!({ "any_of": { "on_satisfied": on } });
+    let quorum = json!({ "quorum": { "k": 1, "on_satisfied": "let_run" } });
+    for (join, late_state) in
+        [(any_of("let_run"), "delayed"), (any_of("cancel_remaining"), "cancelled"), (quorum, "delayed")]
+    {
+        let flow = w.must("create_flow", json!({ "kind": "test" })).await;
+        let member = |more: Value| merged(merged(json!({ "flow_id": flow["flow_id"] }), no_retries()), more);
+        let first = w.submit(member(json!({}))).await;
+        let late = w.submit(member(json!({ "delay_until": 4_000_000_000_000i64 }))).await;
+        let child = w.submit(member(json!({ "dependencies": [{ "upstream": first }], "join": join }))).await;
+        let task = w.claim().await;
+        w.complete(&first, &task["fence"], json!(1)).await;
+        w.becomes(&child, "waiting").await;
+        let stage = json!({ "flow_id": flow["flow_id"], "upstream": late, "downstream": child });
+        let staged = w.must("stage_dependency_edge", stage).await;
+        let apply = json!({ "flow_id": flow["flow_id"], "edge_id": staged["edge_id"] });
+        let applied = w.must("apply_dependency_to_child", apply).await;
+        assert_eq!(applied["outcome"], "applied", "{applied}");
+        w.is(&child, "waiting").await;
+        w.is(&late, late_state).await;
+        let task = w.claim().await;
+        assert_eq!(task["execution_id"], json!(child), "it runs");
+        w.complete(&child, &task["fence"], json!(1)).await;
+        if late_state == "delayed" {
+            w.must("cancel_execution", json!({ "execution_id": late })).await;
+        }
+        flow_becomes(&w, &flow, "completed").await;
+    }
+}

@@ -46,7 +46,8 @@ impl Command for Verb<'_> {
         let unsatisfied_count = unsatisfied(&child.join);
         tx.save(&edge);
         tx.save_execution(&child, effects);
-        cancel_siblings(tx, &child, &[]).await?;
+        let fresh = if edge.state == EdgeState::Pending { vec![edge.upstream] } else { Vec::new() };
+        cancel_siblings(tx, &child, &fresh).await?;
         Ok(Outcome::Applied { unsatisfied_count })
     }
 }
