@@ -8,7 +8,7 @@ use subtle::ConstantTimeEq;
 
 use crate::encoding::{Blob, Document};
 use crate::error::{Code, Error, Result};
-use crate::index::{self, Indexed, kind};
+use crate::index::{self, Due, Indexed, kind};
 use crate::key::{Entry, IndexName, Key};
 use crate::partition::digest16;
 use crate::text;
@@ -124,7 +124,9 @@ impl Indexed for ApiToken {
     }
 
     fn index_entries(&self, _lease_until: i64) -> Vec<Entry> {
-        vec![Entry { index: Self::listing(), member: self.key(), score: index::name_score(&self.name) }]
+        let listed = Entry { index: Self::listing(), member: self.key(), score: index::name_score(&self.name) };
+        let forgotten = self.forgotten_at().map(|at| Due::Timer.entry(&self.key(), at));
+        std::iter::once(listed).chain(forgotten).collect()
     }
 }
 
@@ -213,6 +215,12 @@ impl ApiToken {
         let live = self.revoked_at.is_none();
         self.revoked_at.get_or_insert(now);
         live
+    }
+
+    /// When its record goes: some time after it became no good.
+    pub fn forgotten_at(&self) -> Option<i64> {
+        let ended_at = [self.revoked_at, self.expires_at].into_iter().flatten().min()?;
+        Some(ended_at.saturating_add(crate::limits::TOKEN_REMEMBERED_MS).min(crate::limits::SCORE_MAX))
     }
 
     /// What lists show of it.
@@ -305,6 +313,16 @@ mod tests {
         assert_eq!(token.authenticate(&secret, 1_100).unwrap_err(), expected);
         assert!(token.revoke(200) && !token.revoke(300));
         assert_eq!((token.revoked_at, token.authenticate(&secret, 201).unwrap_err()), (Some(200), expected));
+    }
+
+    #[test]
+    fn the_record_of_a_token_goes_some_time_after_it_became_no_good() {
+        let (mut token, _) = ApiToken::create(NewApiToken { expires_in_ms: None, ..new() }, [7; 32], 100).unwrap();
+        assert_eq!((token.forgotten_at(), token.index_entries(0).len()), (None, 1));
+        token.expires_at = Some(900);
+        assert_eq!(token.forgotten_at(), Some(900 + limits::TOKEN_REMEMBERED_MS));
+        token.revoke(200);
+        assert!(token.index_entries(0).contains(&Due::Timer.entry(&token.key(), 200 + limits::TOKEN_REMEMBERED_MS)));
     }
 
     #[test]

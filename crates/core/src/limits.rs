@@ -181,6 +181,8 @@ pub const TAIL_WAIT_MAX_MS: i64 = 30_000;
 pub const DEDUP_WINDOW_MS: i64 = 24 * 3600 * 1000;
 /// Terminal executions are kept this long.
 pub const RETENTION_DEFAULT_MS: i64 = 7 * 24 * 3600 * 1000;
+/// The record of a token that was revoked or has expired is kept this long.
+pub const TOKEN_REMEMBERED_MS: i64 = 7 * 24 * 3600 * 1000;
 /// Events a deployment keeps, spread over its partitions.
 pub const EVENTS_KEPT: u64 = 100_000;
 /// Events a partition keeps at the least.
