@@ -10,7 +10,8 @@ use ff_core::index::{self, Due};
 use ff_core::planted::{Bug, planted};
 use ff_core::{Code, CommandId, Entry, Error, Indexed, Key, Partition, Result};
 use ff_store::{
-    Batch, Conflict, ConflictReason, EntryChange, Fence, Guard, Hint, LeaseChange, Outcome, Put, StoreError, Version,
+    Answer, Batch, Conflict, ConflictReason, EntryChange, Fence, Guard, Hint, LeaseChange, Outcome, Put, Query,
+    StoreError, Version,
 };
 
 use super::{Command, Staged, Tx, fence_of};
@@ -207,6 +208,10 @@ impl Engine {
                 use_cache = false;
                 continue;
             }
+            if matches!(&outcome, Err(error) if error.code == Code::Internal) && self.is_torn(&tx).await? {
+                self.back_off(attempt).await;
+                continue;
+            }
             let outcome = outcome?;
             if tx.is_empty() {
                 return Ok(outcome);
@@ -231,6 +236,16 @@ impl Engine {
             }
         }
         Err(Error::of(Code::Contention).retry_after(100))
+    }
+
+    /// Whether documents changed while a command read them one after the other. They may then contradict each other
+    /// although nothing is wrong with any of them, which the guards of a commit would have found.
+    async fn is_torn(&self, tx: &Tx<'_>) -> Result<bool> {
+        let keys = tx.known.keys().cloned().collect();
+        let answers = self.read(tx.partition, vec![Query::Documents(keys)]).await?;
+        let found = answers.into_only(Answer::into_documents).map_err(Error::from)?;
+        let mut versions = found.into_iter().map(|stored| stored.map(|stored| stored.version));
+        Ok(tx.known.values().any(|known| versions.next().flatten() != known.version))
     }
 
     /// Sends prepared batches of one partition in one call, and does what follows from each that was applied.
