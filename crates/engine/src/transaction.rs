@@ -283,11 +283,11 @@ impl<'e> Tx<'e> {
         self.executions.push(execution);
     }
 
-    /// Removes a waitpoint or signal of an execution, with its blob and its entries.
-    pub(crate) async fn delete_belonging(&mut self, key: Key) -> Result<()> {
+    /// Removes a waitpoint or signal of an execution that some read brought along, with its blob and its entries.
+    pub(crate) fn delete_belonging(&mut self, key: Key, stored: Option<StoredDocument>) -> Result<()> {
         match key.kind() {
-            index::kind::WAITPOINT => drop(self.load::<Waitpoint>(key.clone()).await?),
-            _ => drop(self.load::<ff_core::Signal>(key.clone()).await?),
+            index::kind::WAITPOINT => drop(self.adopt::<Waitpoint>(key.clone(), stored)?),
+            _ => drop(self.adopt::<ff_core::Signal>(key.clone(), stored)?),
         }
         self.blob(key.clone(), None);
         self.delete(&key);

@@ -6,7 +6,6 @@ use super::{Cancellation, Execution, Hold, Progress, ResumedBy};
 use crate::error::{Code, Error, Result};
 use crate::event::{Effects, EventType};
 use crate::id::AttemptIndex;
-use crate::join::JoinState;
 use crate::lease::{AttemptOutcome, LeaseEnd, LeaseEnding, LeaseFence};
 use crate::payload::Payload;
 use crate::planted::{Bug, planted};
@@ -332,10 +331,11 @@ impl Execution {
         if self.replays >= self.policy.max_replay_count {
             return Err(Error::of(Code::MaxReplaysExhausted).with("max_replay_count", self.policy.max_replay_count));
         }
-        if let Some(join) = self.join.as_mut()
-            && join.reopen(reopened_edges)? != JoinState::Satisfied
-        {
-            self.holds.set(Hold::Dependencies);
+        if self.removal.is_some() {
+            return Err(Error::of(Code::ExecutionNotFound).with("execution_id", self.id));
+        }
+        if let Some(join) = self.join.as_mut() {
+            join.reopen(reopened_edges)?;
         }
         let now = self.touch(now);
         self.replays += 1;
@@ -350,6 +350,7 @@ impl Execution {
         self.state.lifecycle_phase = LifecyclePhase::Runnable;
         self.state.terminal_outcome = TerminalOutcome::None;
         self.state.attempt_state = AttemptState::PendingReplayAttempt;
+        self.hold_for_join();
         self.settle();
         Ok(())
     }

@@ -145,6 +145,8 @@ document! {
         "mr" owes_resolution: bool,
         /// Why it was cancelled and by whom.
         "cx" cancellation: Option<Cancellation>,
+        /// How far its removal is, once it has begun; that is not taken back.
+        "rm" removal: Option<Removal>,
     }
 }
 
@@ -162,6 +164,14 @@ document! {
         "m" message: String,
         /// When it said so.
         "a" at: i64,
+    }
+}
+
+document! {
+    /// How far the removal of an execution is that takes more than one commit.
+    pub struct Removal {
+        /// The first so many attempts have no stream any more.
+        "a" attempts: u32,
     }
 }
 

@@ -35,6 +35,7 @@ impl Command for Verb<'_> {
         if execution.flow == Some(flow.id) {
             return Ok(Outcome::AlreadyMember { node_count: flow.node_count });
         }
+        flow.keep_for(execution.policy.retention_ms);
         let node_count = flow.add_member()?;
         if let Some(other) = execution.flow {
             return Err(Error::of(Code::ExecutionInOtherFlow).with("flow_id", other));

@@ -52,6 +52,7 @@ impl Command for CreateMember<'_> {
             None => None,
         };
         let mut flow = self.flow(tx, parent.as_mut()).await?;
+        flow.keep_for(self.submission.request.policy.retention_ms);
         flow.add_member()?;
         let mut request = self.submission.request.clone();
         request.flow = Some(flow.id);
@@ -95,6 +96,7 @@ impl CreateMember<'_> {
             let id = FlowId { partition: parent.id.partition, uuid: parent.id.uuid };
             let new = NewFlow { id, namespace: namespace.clone(), kind: parent.kind.clone(), ..Default::default() };
             let mut flow = Flow::new(new, tx.now)?;
+            flow.keep_for(parent.policy.retention_ms);
             flow.add_member()?;
             parent.flow = Some(id);
             tx.create(&flow);

@@ -6,11 +6,12 @@ use ff_core::execution::Execution;
 use ff_core::idempotency::IdempotencyRecord;
 use ff_core::op::ReplayExecution;
 use ff_core::op::replay_execution::{Args, Outcome};
+use ff_core::planted::{Bug, planted};
 use ff_core::{Edge, EdgeRole, Error, Flow, Indexed, Key, Result, index, limits};
 use ff_store::Scan;
 
 use super::flow::{cancel_siblings, connect, flow_not_found, save_flow};
-use super::load_visible;
+use super::{load_visible, not_found};
 use crate::engine::{Caller, Engine, Handle};
 use crate::transaction::{Command, Tx};
 
@@ -44,6 +45,10 @@ impl Command for Verb<'_> {
             Some(id) => {
                 let loaded = tx.load::<Flow>(Flow::key_of(&id)).await?;
                 let mut flow = loaded.ok_or_else(|| flow_not_found(&id))?.document;
+                if flow.removing && !planted(Bug::RemovalReopened) {
+                    // It is as good as gone: parts of its flow are.
+                    return Err(not_found(&execution.id));
+                }
                 reopen_edges(tx, &mut execution, &mut effects).await?;
                 flow.reopen()?;
                 // Saved even if it is unchanged: whoever is about to end the flow must notice.

@@ -148,11 +148,6 @@ impl Engine {
         }
     }
 
-    /// Gives back the slots that an execution owes to its quota. Again: nothing happens.
-    pub(crate) async fn release_owed_slots(&self, execution: &Execution) -> Result<()> {
-        self.release_slots(execution, &execution.owed_slots).await
-    }
-
     async fn release_slots(&self, execution: &Execution, slots: &[SlotId]) -> Result<()> {
         let Some(quota) = &execution.quota else { return Ok(()) };
         self.free_slots(&execution.namespace, quota, &execution.id, slots).await

@@ -56,10 +56,17 @@ impl Engine {
         slots: &[SlotId],
     ) -> Result<()> {
         let slots = slots.iter().map(|slot| Slot::key_of(execution, slot)).collect();
-        if let Told::Freed(opened) = self.ask_quota(namespace, name, Ask::Free(slots)).await? {
-            self.release_parked(namespace, &format!("q:{name}"), opened).await;
-        }
+        let opened = self.give_back_slots(namespace, name, slots).await?;
+        self.release_parked(namespace, &format!("q:{name}"), opened).await;
         Ok(())
+    }
+
+    /// Frees slots of a quota; says where something waits for them.
+    pub(crate) async fn give_back_slots(&self, namespace: &str, name: &str, slots: Vec<Key>) -> Result<Opened> {
+        match self.ask_quota(namespace, name, Ask::Free(slots)).await? {
+            Told::Freed(opened) => Ok(opened),
+            Told::Admission(_) => Err(Error::of(Code::Internal)),
+        }
     }
 
     async fn ask_quota(&self, namespace: &str, name: &str, ask: Ask) -> Result<Told> {

@@ -6,7 +6,7 @@ use ff_core::index::{Due, kind};
 use ff_core::planted::{Bug, planted};
 use ff_core::waitpoint::{Waitpoint, WaitpointState};
 use ff_core::worker::{Server, Worker};
-use ff_core::{Code, Error, Indexed, Key, Partition, Result};
+use ff_core::{ApiToken, Code, Error, Indexed, Key, Partition, Result, limits};
 
 use super::RETRY_MS;
 use super::registry::ExpireRegistration;
@@ -32,6 +32,7 @@ impl Engine {
             (kind::SERVER, Due::Lease) => {
                 self.transact(partition, command, &ExpireRegistration::<Server>::new(key, score)).await
             }
+            (kind::TOKEN, _) => self.transact(partition, command, &ForgetToken { key, score }).await,
             (kind::BUDGET, _) => self.fire_budget(partition, key, score).await,
             (kind::SLOT, _) => self.fire_slot(partition, key, score).await,
             // A newer version wrote it, and knows what to do with it.
@@ -103,7 +104,13 @@ impl Command for FireExecution {
                 }
                 tx.save_execution(&execution, effects);
             }
-            Fired::Remove => op::remove_execution(tx, &execution).await?,
+            Fired::Remove => {
+                let mut removal = op::Removal::of(limits::RESOLVE_CHUNK);
+                if !op::remove_execution(tx, &execution, &mut removal).await? {
+                    // The rest goes in its next turn, after what else is due.
+                    tx.engine.timers().note(tx.partition, tx.now);
+                }
+            }
         }
         Ok(())
     }
@@ -129,6 +136,28 @@ impl Command for ExpireWaitpoint {
         } else {
             let pending = waitpoint.state == WaitpointState::Pending;
             repair_due(tx, &self.key, waitpoint.expires_at.filter(|_| pending), self.score);
+        }
+        Ok(())
+    }
+}
+
+/// The record of a token that has been no good for a while.
+struct ForgetToken {
+    key: Key,
+    score: i64,
+}
+
+impl Command for ForgetToken {
+    type Outcome = ();
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<()> {
+        let Some(loaded) = tx.load::<ApiToken>(self.key.clone()).await? else {
+            tx.remove_stray(&self.key, Due::Timer.entry(&self.key, self.score));
+            return Ok(());
+        };
+        match loaded.document.forgotten_at() {
+            Some(at) if at <= tx.now => tx.delete(&self.key),
+            next => repair_due(tx, &self.key, next, self.score),
         }
         Ok(())
     }
