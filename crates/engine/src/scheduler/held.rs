@@ -25,6 +25,10 @@ impl Engine {
             if ask.grant_ttl_ms.is_some() && held.len() < ask.lease_ids.len() {
                 held.extend(self.grants_in(partition, ask).await?);
             }
+            // What is handed out again was committed by somebody; it must last as long as what is committed here.
+            if !held.is_empty() {
+                self.store().barrier(partition).await?;
+            }
             Ok::<_, ff_core::Error>(held)
         });
         let mut found = Vec::new();

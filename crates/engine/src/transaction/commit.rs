@@ -23,8 +23,9 @@ use crate::scheduler::ready::{Candidate, QueueId};
 
 /// How often a command runs again before it gives up with `contention`.
 const ATTEMPTS_MAX: u32 = 24;
-/// How often a commit with an unknown outcome is sent again.
-const RESENDS_MAX: u32 = 8;
+/// How often a commit with an unknown outcome is sent again. A store that is away says so at once, so that these are
+/// enough for the whole of [`RESEND_MAX_MS`].
+const RESENDS_MAX: u32 = 100;
 /// And for how long: a store that does not answer is told to the caller, who has not got all day.
 const RESEND_MAX_MS: i64 = 8_000;
 /// The first wait between two tries; it doubles up to a hundred times this.
@@ -212,10 +213,10 @@ impl Engine {
                 self.back_off(attempt).await;
                 continue;
             }
-            let outcome = outcome?;
-            if tx.is_empty() {
-                return Ok(outcome);
-            }
+            let outcome = match outcome {
+                Ok(outcome) if !tx.is_empty() => outcome,
+                decided => return self.confirm(partition, decided).await,
+            };
             let prepared = tx.into_batch();
             match self.send(prepared).await? {
                 None => return Ok(outcome),
@@ -246,6 +247,16 @@ impl Engine {
         let found = answers.into_only(Answer::into_documents).map_err(Error::from)?;
         let mut versions = found.into_iter().map(|stored| stored.map(|stored| stored.version));
         Ok(tx.known.values().any(|known| versions.next().flatten() != known.version))
+    }
+
+    /// An answer that was decided by reading speaks of what others have committed, be it "done before" or a refusal. It is
+    /// given when that lasts as long as what this engine commits itself.
+    pub(crate) async fn confirm<T>(&self, partition: Partition, decided: Result<T>) -> Result<T> {
+        if decided.as_ref().is_err_and(|error| error.code == Code::Unavailable) {
+            return decided;
+        }
+        self.store().barrier(partition).await?;
+        decided
     }
 
     /// Sends prepared batches of one partition in one call, and does what follows from each that was applied.
@@ -436,7 +447,9 @@ impl Engine {
         verb: &C,
     ) -> Result<(C::Outcome, Prepared)> {
         let mut tx = Tx::new(self, partition, command, false);
-        let outcome = verb.run(&mut tx).await?;
-        Ok((outcome, tx.into_batch()))
+        match verb.run(&mut tx).await {
+            Ok(outcome) => Ok((outcome, tx.into_batch())),
+            refused => self.confirm(partition, refused).await.map(|outcome| (outcome, tx.into_batch())),
+        }
     }
 }
