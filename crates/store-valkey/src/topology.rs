@@ -1,6 +1,7 @@
 //! Which server takes which slot, now. A background task looks again whenever a call says that something changed.
 
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -35,6 +36,8 @@ pub(crate) enum Purpose {
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) address: String,
+    /// Names the server's clock.
+    pub(crate) clock: u64,
     reads: Vec<Connection>,
     commits: Vec<Connection>,
 }
@@ -44,7 +47,10 @@ impl Node {
         let connections =
             |count: usize| (0..count).map(|_| Connection::new(address.to_owned(), dialer.clone())).collect::<Vec<_>>();
         let commits = if dialer.options.waits() { WAITING_CONNECTIONS } else { CONNECTIONS };
-        Self { address: address.to_owned(), reads: connections(CONNECTIONS), commits: connections(commits) }
+        let mut hasher = DefaultHasher::new();
+        address.hash(&mut hasher);
+        let (reads, commits) = (connections(CONNECTIONS), connections(commits));
+        Self { address: address.to_owned(), clock: hasher.finish(), reads, commits }
     }
 
     /// Sends a request; calls of one slot share a connection, so that they travel together and in order.
