@@ -87,7 +87,8 @@ impl Estimate {
 
     fn now(&mut self, us: i64) -> i64 {
         let estimate = us + self.highest_us.max(self.previous_us);
-        self.latest_us = if self.latest_us.saturating_sub(WAIT_MAX_US) > estimate { estimate } else { self.latest_us.max(estimate) };
+        self.latest_us =
+            if self.latest_us.saturating_sub(WAIT_MAX_US) > estimate { estimate } else { self.latest_us.max(estimate) };
         self.latest_us
     }
 }

@@ -106,3 +106,30 @@ async fn an_engine_follows_a_store_whose_time_was_set_forward() {
     assert!(dated >= START + HOUR_MS, "{id} taught the engine the time");
     h.finish().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_subscriber_reads_every_event_once_whatever_the_nodes_clocks_say() {
+    let skew_of = |partition: Partition| match (partition.family, partition.number) {
+        (Family::Flow, number) => (i64::from(number) - 2) * HOUR_MS,
+        _ => 0,
+    };
+    let (h, _) = Harness::skewed(several(), skew_of).await;
+    let mut seen = std::collections::BTreeSet::new();
+    let mut args = json!({ "limit": 5 });
+    for round in 0..60 {
+        if round < 30 {
+            h.submit(json!({})).await;
+            let task = h.claim().await.unwrap();
+            h.must::<ff_core::op::Complete>(json!({ "execution_id": task.execution_id, "fence": task.fence })).await;
+            h.pass(round * 900).await;
+        }
+        let page = h.must::<ff_core::op::ListEvents>(args.clone()).await;
+        assert!(!page.gap);
+        for item in page.items {
+            assert!(seen.insert(item.event_id.clone()), "{} came twice", item.event_id);
+        }
+        args["cursor"] = json!(page.next_cursor);
+    }
+    assert_eq!(seen.len(), 90, "acquired, released and completed, of thirty");
+    h.finish().await;
+}
