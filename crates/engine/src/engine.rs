@@ -12,7 +12,7 @@ use ff_store::{Answers, Query, Signal, Store};
 
 use crate::board::{Board, Listener};
 use crate::cache::Cache;
-use crate::clock::StoreClock;
+use crate::clock::StoreClocks;
 use crate::env::{self, BoxFuture, Env, Tasks};
 use crate::hint::{Item, Message};
 use crate::limits::Limits;
@@ -131,7 +131,7 @@ struct Inner {
     env: Arc<dyn Env>,
     options: Options,
     partitions: PartitionConfig,
-    clock: StoreClock,
+    clocks: StoreClocks,
     cache: Cache,
     board: Board,
     locks: Locks,
@@ -172,7 +172,8 @@ impl Engine {
             policy.validate().map_err(|error| error.with("namespace", namespace))?;
         }
         let answers = store.read(Partition::SYSTEM, vec![Query::Documents(vec![Deployment::key_of()])]).await?;
-        let clock = StoreClock::new(env.as_ref(), answers.at);
+        let clocks = StoreClocks::default();
+        clocks.observe(store.clock_of(Partition::SYSTEM), env.as_ref(), answers.at);
         let origin = env::command_id(env.as_ref(), answers.at);
         let default = options.partitions.unwrap_or(store.info().default_partitions);
         let inner = Inner {
@@ -180,7 +181,7 @@ impl Engine {
             env,
             options,
             partitions: default,
-            clock,
+            clocks,
             cache: Cache::default(),
             board: Board::default(),
             locks: Locks::default(),
@@ -335,8 +336,17 @@ impl Engine {
     pub(crate) async fn read(&self, partition: Partition, queries: Vec<Query>) -> Result<Answers> {
         self.metrics().reads.fetch_add(1, Ordering::Relaxed);
         let answers = self.store().read(partition, queries).await?;
-        self.observe(answers.at);
+        self.observe(partition, answers.at);
         Ok(answers)
+    }
+
+    /// Asks a partition for the time if none of its clock is known yet: what is dated there must not be dated by another
+    /// clock.
+    pub(crate) async fn learn_clock(&self, partition: Partition) -> Result<()> {
+        if !self.0.clocks.knows(self.store().clock_of(partition)) {
+            self.read(partition, Vec::new()).await?;
+        }
+        Ok(())
     }
 
     /// Spawns a task that ends with the engine.
@@ -387,9 +397,21 @@ impl Engine {
         &self.0.metrics
     }
 
-    /// The store's time, as far as the engine knows it.
+    /// The time of the system partition, as far as the engine knows it.
     pub fn now(&self) -> i64 {
-        self.0.clock.now(self.env())
+        self.now_in(Partition::SYSTEM)
+    }
+
+    /// The time of a partition, as far as the engine knows it. One that has not answered yet is taken for the system
+    /// partition, which is good enough for what is only looked at; a transaction learns its clock first.
+    pub(crate) fn now_in(&self, partition: Partition) -> i64 {
+        let clock = |partition| self.0.clocks.now(self.store().clock_of(partition), self.env());
+        clock(partition).or_else(|| clock(Partition::SYSTEM)).unwrap_or_else(|| self.env().now_ms())
+    }
+
+    /// An instant of one partition's clock, on that of another.
+    pub(crate) fn instant_in(&self, at: i64, of: Partition, partition: Partition) -> i64 {
+        self.now_in(partition).saturating_add(at.saturating_sub(self.now_in(of)))
     }
 
     /// Events each flow partition keeps.
@@ -397,8 +419,8 @@ impl Engine {
         (self.limits().events_kept / u64::from(self.partitions().flow)).max(limits::EVENTS_PER_PARTITION_MIN)
     }
 
-    pub(crate) fn observe(&self, store_now: i64) {
-        self.0.clock.observe(self.env(), store_now);
+    pub(crate) fn observe(&self, partition: Partition, store_now: i64) {
+        self.0.clocks.observe(self.store().clock_of(partition), self.env(), store_now);
     }
 
     pub(crate) fn fresh_command(&self) -> CommandId {
@@ -477,7 +499,7 @@ impl Engine {
 
     /// Whether an entry at this instant must be told to other engines; see [`Timers::announce`].
     pub(crate) fn announce_due(&self, partition: Partition, at: i64) -> bool {
-        self.timers().announce(partition, at, self.now())
+        self.timers().announce(partition, at, self.now_in(partition))
     }
 }
 

@@ -86,7 +86,7 @@ impl<'e> Tx<'e> {
             engine,
             partition,
             command,
-            now: engine.now(),
+            now: engine.now_in(partition),
             known: BTreeMap::new(),
             staged: BTreeMap::new(),
             batch: Batch::new(command),

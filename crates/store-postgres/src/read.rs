@@ -2,7 +2,6 @@
 //! time, so that it answers even when it finds nothing.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -17,6 +16,7 @@ use futures_util::future::try_join_all;
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, ToSql};
 
+use crate::clock::Clock;
 use crate::connect;
 use crate::error;
 use crate::locks::{Locks, Protects};
@@ -31,7 +31,7 @@ const SETTLED_MAX: usize = 10_000;
 pub(crate) struct Reader {
     pub(crate) pool: Pool,
     pub(crate) locks: Locks,
-    pub(crate) clock: Arc<AtomicI64>,
+    pub(crate) clock: Arc<Clock>,
     pub(crate) answer_timeout: Duration,
     /// Up to these numbers nothing will appear any more in a log.
     settled: Mutex<HashMap<(Partition, Key), i64>>,
@@ -42,7 +42,7 @@ const PRESENT: &str = "(d.expires_at IS NULL OR d.expires_at > c.now)";
 const TIME: &str = "(SELECT ff_now($1) AS now OFFSET 0) c";
 
 impl Reader {
-    pub(crate) fn new(pool: Pool, locks: Locks, clock: Arc<AtomicI64>, answer_timeout: Duration) -> Self {
+    pub(crate) fn new(pool: Pool, locks: Locks, clock: Arc<Clock>, answer_timeout: Duration) -> Self {
         Self { pool, locks, clock, answer_timeout, settled: Mutex::default() }
     }
 
@@ -62,12 +62,12 @@ impl Reader {
         };
         let done = connect::within(self.answer_timeout, all).await;
         let (at, answered) = connect::give_back(client, done)?;
-        self.clock.fetch_max(at, Ordering::Relaxed);
+        self.clock.observe(at);
         Ok(Answers { at, answers: answered.into_iter().map(|(_, answer)| answer).collect() })
     }
 
     fn floor(&self) -> i64 {
-        self.clock.load(Ordering::Relaxed)
+        self.clock.floor()
     }
 
     async fn answer(&self, client: &Object, partition: Partition, query: &Query) -> Result<(i64, Answer)> {
@@ -245,11 +245,11 @@ impl Reader {
             LogStart::Before(before) => ("r.sequence < $6", "DESC", i64::try_from(before).unwrap_or(i64::MAX)),
         };
         let statement = format!(
-            "SELECT c.now, f.sequence, greatest(c.next, t.sequence + 1, 1), p.sequence, p.at, p.record,
+            "SELECT c.now, f.sequence, greatest(c.next, t.sequence + 1, 1), p.sequence, p.at, p.record, c.removed,
                EXISTS (SELECT FROM records r WHERE {THIS_LOG} AND r.sequence > coalesce(t.sequence, 0)
                  AND r.at < c.now - {HIDDEN_MAX_MS} AND NOT {VISIBLE})
              FROM (SELECT ff_now($1) AS now, pg_snapshot_xmin(pg_current_snapshot()) AS oldest, l.next,
-                 coalesce(l.counted, false) AS counted
+                 coalesce(l.counted, false) AS counted, coalesce(l.removed, 0) AS removed
                FROM (VALUES (1)) AS one LEFT JOIN logs l ON l.partition = $2 AND l.log = $3 OFFSET 0) c
              LEFT JOIN LATERAL (SELECT r.sequence FROM records r WHERE {THIS_LOG} AND {VISIBLE}
                ORDER BY r.sequence LIMIT 1) f ON true
@@ -265,13 +265,14 @@ impl Reader {
         let head = rows.first().ok_or_else(nothing)?;
         let next = number(get(head, 2)?)?;
         let first = get::<Option<i64>>(head, 1)?.map(number).transpose()?.unwrap_or(next);
+        let removed_up_to = number(get(head, 6)?)?;
         let mut records = Vec::with_capacity(rows.len());
         for row in &rows {
             let Some(sequence) = get::<Option<i64>>(row, 3)? else { continue };
             let record = Bytes::copy_from_slice(get(row, 5)?);
             records.push(LogRecord { sequence: number(sequence)?, at: get(row, 4)?, record });
         }
-        Ok((get(head, 0)?, LogPage { records, first, next }, get(head, 6)?))
+        Ok((get(head, 0)?, LogPage { records, first, removed_up_to, next }, get(head, 7)?))
     }
 
     fn settled(&self, partition: Partition, log: &Key) -> i64 {

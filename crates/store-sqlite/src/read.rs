@@ -198,7 +198,7 @@ impl<'c> Reader<'c> {
         let columns = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
         let head = self.head.query_row((partition, log.as_bytes()), columns).optional()?;
         let Some((id, first, next)): Option<(i64, i64, i64)> = head else {
-            return Ok(LogPage { records: Vec::new(), first: 1, next: 1 });
+            return Ok(LogPage { records: Vec::new(), first: 1, removed_up_to: 0, next: 1 });
         };
         let number = |sequence: u64| i64::try_from(sequence).unwrap_or(i64::MAX);
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
@@ -219,7 +219,9 @@ impl<'c> Reader<'c> {
             }
         };
         let records = rows.collect::<rusqlite::Result<Vec<_>>>()?;
-        Ok(LogPage { records, first: first.cast_unsigned(), next: next.cast_unsigned() })
+        // Numbers have no holes here: all below the first were removed.
+        let (first, next) = (first.cast_unsigned(), next.cast_unsigned());
+        Ok(LogPage { records, first, removed_up_to: first.saturating_sub(1), next })
     }
 
     /// The first record at or after an instant. Records have no holes and their instants only grow, so halving the

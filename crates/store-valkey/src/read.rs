@@ -241,7 +241,7 @@ fn decode_log(frame: Frame) -> Option<LogPage> {
         let record = items.next()?.into_bulk()?;
         records.push(LogRecord { sequence: sequence.parse().ok()?, at: at.parse().ok()?, record });
     }
-    Some(LogPage { records, first, next })
+    Some(LogPage { records, first, removed_up_to: first.saturating_sub(1), next })
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Which server takes which slot, now. A background task looks again whenever a call says that something changed.
 
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -41,6 +42,8 @@ pub(crate) enum Purpose {
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) address: String,
+    /// Names the server's clock.
+    pub(crate) clock: u64,
     health: Arc<Health>,
     reads: Vec<Connection>,
     commits: Vec<Connection>,
@@ -53,7 +56,9 @@ impl Node {
         let connections = |count: usize| (0..count).map(|_| connection()).collect::<Vec<_>>();
         let commits = if dialer.options.confirms() { WAITING_CONNECTIONS } else { CONNECTIONS };
         let (reads, commits) = (connections(CONNECTIONS), connections(commits));
-        Self { address: address.to_owned(), health, reads, commits }
+        let mut hasher = DefaultHasher::new();
+        address.hash(&mut hasher);
+        Self { address: address.to_owned(), clock: hasher.finish(), health, reads, commits }
     }
 
     /// How long every attempt to connect has failed.

@@ -72,6 +72,12 @@ pub trait Store: Send + Sync + 'static {
         Ok(())
     }
 
+    /// Which clock tells the time of a partition. Partitions of one node share one; instants of two clocks must not be
+    /// compared, because the nodes of a cluster need not agree.
+    fn clock_of(&self, _partition: Partition) -> u64 {
+        0
+    }
+
     /// A receiver of the hints of all processes on this store. Hints may be lost; [`Signal::Resync`] says when they
     /// were.
     fn watch(&self) -> Hints;

@@ -123,7 +123,7 @@ impl Engine {
             let message = format!("the quota {name} does not exist");
             return Ok(Some(reason(ReasonCode::QuotaNotFound, message).with("quota", name)));
         };
-        let now = self.now();
+        let now = self.now_in(partition);
         if quota.release_count(now) > 0 {
             return Ok(None);
         }

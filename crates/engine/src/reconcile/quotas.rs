@@ -67,7 +67,7 @@ impl Engine {
                 for (slot, stored) in slots.into_iter().zip(executions) {
                     let execution = stored.map(|stored| Execution::decode(&stored.body)).transpose()?;
                     let in_use = execution.is_some_and(|execution| execution.uses_slot(&slot.id));
-                    if slot.fate(in_use, self.now()) == SlotFate::Free {
+                    if slot.fate(in_use, self.now_in(partition)) == SlotFate::Free {
                         self.free_slots(&slot.namespace, &slot.quota, &slot.execution, &[slot.id]).await?;
                         freed += 1;
                     }

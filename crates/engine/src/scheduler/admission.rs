@@ -19,8 +19,8 @@ use crate::env;
 /// What the gates say.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Admission {
-    /// It may start; with a concurrency slot the claim must land before this instant.
-    Admitted { slot: Option<SlotId>, not_after: Option<i64> },
+    /// It may start, perhaps with a concurrency slot, which is freed as an orphan unless the claim lands in time.
+    Admitted { slot: Option<SlotId> },
     /// One of its gates is closed.
     Refused(Refusal),
     /// A gate cannot be read: it is passed over this round.
@@ -124,7 +124,7 @@ impl Engine {
             }
         }
         let Some(quota) = &execution.quota else {
-            return Admission::Admitted { slot: None, not_after: None };
+            return Admission::Admitted { slot: None };
         };
         let request = QuotaRequest {
             execution: execution.id,

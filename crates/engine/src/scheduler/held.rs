@@ -49,7 +49,7 @@ impl Engine {
             for stored in page.entries.into_iter().filter_map(|entry| entry.document) {
                 let Some(execution) = self.readable(&stored) else { continue };
                 let Some(claimed) = held_lease(&execution) else { continue };
-                if ask.lease_ids.contains(&claimed.fence.lease_id) && stored.lease_until > self.now() {
+                if ask.lease_ids.contains(&claimed.fence.lease_id) && stored.lease_until > self.now_in(partition) {
                     let (execution, lease_until) = (Arc::new(execution), stored.lease_until);
                     held.push(Taken::Lease { execution, claimed, lease_until });
                 }
@@ -61,7 +61,7 @@ impl Engine {
     async fn grants_in(&self, partition: Partition, ask: &Ask) -> Result<Vec<Taken>> {
         let mut held = Vec::new();
         let worker_id = self.worker_id(ask).await?;
-        let mut scan = Scan::first(index::due(), PAGE).up_to(self.now() + limits::GRANT_TTL_MAX_MS);
+        let mut scan = Scan::first(index::due(), PAGE).up_to(self.now_in(partition) + limits::GRANT_TTL_MAX_MS);
         for _ in 0..PAGES_MAX {
             let page = self.store().scan(partition, scan.clone()).await?;
             let Some(last) = page.entries.last() else { break };
@@ -75,9 +75,9 @@ impl Engine {
                 let Some(mut execution) = self.readable(&stored) else { continue };
                 let Some(grant) = execution.grant.clone() else { continue };
                 let own = grant.worker_id == worker_id && execution.namespace == ask.criteria.namespace;
-                if own && ask.lease_ids.contains(&grant.id) && grant.expires_at > self.now() {
+                if own && ask.lease_ids.contains(&grant.id) && grant.expires_at > self.now_in(partition) {
                     // The same id again answers with the grant that is there.
-                    held.push(Taken::Grant(execution.grant(grant.id, &grant.worker_id, 1, self.now())?));
+                    held.push(Taken::Grant(execution.grant(grant.id, &grant.worker_id, 1, self.now_in(partition))?));
                 }
             }
         }

@@ -19,7 +19,7 @@ use ff_core::execution::{Claim, ClaimedAttempt, Execution};
 use ff_core::flow::Flow;
 use ff_core::lease::ClaimGrant;
 use ff_core::worker::Worker;
-use ff_core::{Document, Key, LeaseId, Result, SlotId};
+use ff_core::{Document, Key, LeaseId, Result, SlotId, limits};
 use ff_store::{ConflictReason, Query, Scan, Version};
 use futures_util::future::select;
 use tokio::sync::Notify;
@@ -40,6 +40,8 @@ const UNREADABLE_MS: i64 = 1_000;
 
 /// Members of a cancelled flow are left to their flow for this long before they are looked at again.
 const ASIDE_MS: i64 = 1_000;
+/// A claim must land this much before its slot may be taken for an orphan.
+const SLOT_MARGIN_MS: i64 = 1_000;
 
 /// The scheduler's memory.
 #[derive(Default)]
@@ -317,8 +319,11 @@ impl Engine {
         lease_id: LeaseId,
         budgets: &BudgetsRead,
     ) -> Result<Try> {
-        let (slot, not_after) = match self.admit(&candidate.execution, lease_id, budgets).await {
-            Admission::Admitted { slot, not_after } => (slot, not_after),
+        // A slot is taken no earlier than this, and becomes an orphan a while after: a duration, which means the same at
+        // every node, where an instant of the quota's clock would mean something else at the execution's.
+        let asked_at = self.env().now_ms();
+        let slot = match self.admit(&candidate.execution, lease_id, budgets).await {
+            Admission::Admitted { slot } => slot,
             Admission::Refused(refusal) => {
                 match &refusal.limit {
                     Limit::Dimension(dimension) => self.metrics().refused_by_budget(dimension),
@@ -351,7 +356,7 @@ impl Engine {
             },
             None => None,
         };
-        let verb = TakeCandidate { ask, candidate, lease_id, slot, not_after, flow: flow.clone() };
+        let verb = TakeCandidate { ask, candidate, lease_id, slot, asked_at, flow: flow.clone() };
         let partition = candidate.queue.partition;
         let command = self.fresh_command();
         let started = self.env().now_us();
@@ -370,7 +375,7 @@ impl Engine {
         match result {
             Ok(Ok(taken)) => {
                 let us = self.env().now_us() - started;
-                self.metrics().claimed(&candidate.execution, us, self.now());
+                self.metrics().claimed(&candidate.execution, us, self.now_in(partition));
                 tracing::debug!(
                     execution = %candidate.execution.id,
                     lane = candidate.execution.lane,
@@ -465,7 +470,8 @@ struct TakeCandidate<'a> {
     candidate: &'a Candidate,
     lease_id: LeaseId,
     slot: Option<SlotId>,
-    not_after: Option<i64>,
+    /// By the process's clock: before the slot was asked for.
+    asked_at: i64,
     flow: Option<(Key, Version)>,
 }
 
@@ -478,8 +484,9 @@ impl Command for TakeCandidate<'_> {
         if let Some((key, version)) = &self.flow {
             tx.require_version(key, *version);
         }
-        if let Some(not_after) = self.not_after {
-            tx.require_not_after(not_after);
+        if self.slot.is_some() {
+            let left = limits::SLOT_ORPHAN_AGE_MS - SLOT_MARGIN_MS - (tx.engine.env().now_ms() - self.asked_at);
+            tx.require_not_after(tx.now + left);
         }
         let mut effects = Effects::default();
         let worker_id = tx.engine.worker_id(self.ask).await?;

@@ -46,9 +46,12 @@ impl Opened {
 impl Engine {
     /// Takes a refused execution out of its queue and closes its gate for a while.
     pub(crate) async fn park(&self, execution: &Execution, refusal: Refusal) -> Result<()> {
-        let now = self.now();
-        let latest = now + limits::BLOCKED_RECHECK_MS;
-        let until = refusal.until.unwrap_or(latest);
+        let partition = execution.id.partition();
+        let latest = self.now_in(partition) + limits::BLOCKED_RECHECK_MS;
+        let opens_at = place_of(self, &execution.namespace, &refusal.gate)
+            .zip(refusal.until)
+            .map(|((home, _), at)| self.instant_in(at, home, partition));
+        let until = opens_at.unwrap_or(latest);
         let parted = self
             .change(&Caller::system(), &execution.id, None, |execution, moment| match refusal.action {
                 HardAction::Block => execution.park(&refusal.gate, &refusal.detail, until, moment.now),
@@ -76,6 +79,7 @@ impl Engine {
             return Ok(());
         }
         let closed_until = if refusal.gate.starts_with("b:") { until.min(latest) } else { until };
+        let closed_until = self.instant_in(closed_until, partition, Partition::SYSTEM);
         self.scheduler().ready().close_gate(&execution.namespace, &execution.gate(), closed_until);
         let opened = self.note_parked(&execution.namespace, &refusal.gate, execution.id.partition()).await?;
         self.release_parked(&execution.namespace, &refusal.gate, opened).await;

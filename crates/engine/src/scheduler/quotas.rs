@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use ff_core::planted::{Bug, planted};
 use ff_core::quota::{QuotaDecision, QuotaPolicy, QuotaRequest};
 use ff_core::slot::Slot;
-use ff_core::{Code, Error, ExecutionId, IndexName, Indexed, Key, Result, SlotId, index, limits};
+use ff_core::{Code, Error, ExecutionId, IndexName, Indexed, Key, Result, SlotId, index};
 
 use super::admission::{Admission, Limit, Refusal};
 use super::parking::Opened;
@@ -14,9 +14,6 @@ use crate::engine::Engine;
 use crate::groups::{self, Groups, Name};
 use crate::hint::Item;
 use crate::transaction::{Command, Tx};
-
-/// A claim must land this much before its slot may be taken for an orphan.
-const SLOT_MARGIN_MS: i64 = 1_000;
 
 /// What is asked of a quota.
 #[derive(Debug, Clone)]
@@ -204,8 +201,6 @@ impl Quota<'_> {
         if let Some(slot) = &slot {
             tx.create(slot);
         }
-        let slot = slot.as_ref().or(held);
-        let not_after = slot.map(|slot| slot.taken_at + limits::SLOT_ORPHAN_AGE_MS - SLOT_MARGIN_MS);
-        Admission::Admitted { slot: slot.map(|slot| slot.id), not_after }
+        Admission::Admitted { slot: slot.as_ref().or(held).map(|slot| slot.id) }
     }
 }

@@ -110,7 +110,8 @@ impl Engine {
         let mut busy = BTreeSet::new();
         loop {
             let now = self.now();
-            let delay = |partition| self.rank(partition).min(RANK_MAX) * RANK_STEP_MS;
+            // Instants of a partition are those of its own clock, which may be behind or ahead of the one slept by.
+            let delay = |partition| self.rank(partition).min(RANK_MAX) * RANK_STEP_MS + now - self.now_in(partition);
             for (partition, at) in self.timers().take_due(now, &busy, delay) {
                 busy.insert(partition);
                 firing.push(async move {
@@ -144,7 +145,7 @@ impl Engine {
                 Ok(answers) => answers,
                 Err(error) => {
                     tracing::warn!(%partition, %error, "the due index cannot be read; trying again soon");
-                    self.timers().note(partition, self.now().max(known_at) + RETRY_MS);
+                    self.timers().note(partition, self.now_in(partition).max(known_at) + RETRY_MS);
                     return;
                 }
             };

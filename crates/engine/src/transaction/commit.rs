@@ -192,6 +192,7 @@ impl Engine {
         command: CommandId,
         verb: &C,
     ) -> Result<C::Outcome> {
+        self.learn_clock(partition).await?;
         let mut use_cache = true;
         let mut lease_was_over = false;
         let mut command = command;
@@ -288,7 +289,7 @@ impl Engine {
     ) -> Result<Vec<std::result::Result<i64, Conflict>>> {
         let batches: Vec<Batch> = prepared.iter_mut().map(|one| std::mem::take(&mut one.batch)).collect();
         // When the first of several tries was sent: what was applied unseen was applied no earlier.
-        let first_sent_at = self.now();
+        let first_sent_at = self.now_in(partition);
         let give_up_at = self.env().now_ms() + RESEND_MAX_MS;
         let mut sent_before = false;
         for resend in 0..=RESENDS_MAX {
@@ -326,7 +327,7 @@ impl Engine {
                     return Err(StoreError::Unknown(error.to_string()).into());
                 }
                 Err(_) if planted(Bug::AnswerBeforeCommit) => {
-                    return Ok(prepared.iter().map(|_| Ok(self.now())).collect());
+                    return Ok(prepared.iter().map(|_| Ok(self.now_in(partition))).collect());
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -349,7 +350,7 @@ impl Engine {
     ) -> std::result::Result<i64, Conflict> {
         match outcome {
             Outcome::Applied(applied) => {
-                self.observe(applied.at);
+                self.observe(one.partition, applied.at);
                 self.applied(one, applied.at);
                 Ok(applied.at)
             }
@@ -446,6 +447,7 @@ impl Engine {
         command: CommandId,
         verb: &C,
     ) -> Result<(C::Outcome, Prepared)> {
+        self.learn_clock(partition).await?;
         let mut tx = Tx::new(self, partition, command, false);
         match verb.run(&mut tx).await {
             Ok(outcome) => Ok((outcome, tx.into_batch())),

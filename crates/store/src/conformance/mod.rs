@@ -170,6 +170,8 @@ macro_rules! conformance_cases {
                 a_trim_removes_the_oldest_and_keeps_the_numbering
                 a_removed_log_begins_anew
                 unguarded_numbers_only_grow
+                a_page_says_up_to_where_records_were_removed
+                a_trim_spares_what_a_later_batch_appends
                 several_logs_answer_in_order
                 records_are_binary
             }

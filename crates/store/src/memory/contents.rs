@@ -158,7 +158,7 @@ impl Log {
             LogStart::Before(before) => self.records.range(..before).rev().take(limit).map(record).collect(),
         };
         let first = self.records.first_key_value().map_or(self.next, |(first, _)| *first);
-        LogPage { records, first, next: self.next }
+        LogPage { records, first, removed_up_to: first.saturating_sub(1), next: self.next }
     }
 }
 
