@@ -4,6 +4,7 @@
 mod budgets;
 mod delivery;
 mod events;
+mod evidence;
 mod execution;
 mod explain;
 mod flow_edges;
