@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use hmac::{Hmac, Mac};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
@@ -63,6 +64,11 @@ impl ApiSecret {
             Some(Self { id: from_hex(id)?.try_into().ok()?, secret: from_hex(secret)?.try_into().ok()? })
         };
         parts().ok_or_else(|| Error::of(Code::Unauthenticated))
+    }
+
+    /// The secret of a named token.
+    pub fn new(name: &str, secret: [u8; 32]) -> Self {
+        Self { id: id_of(name), secret }
     }
 
     /// Where the token lives, in the system partition.
@@ -164,7 +170,7 @@ impl ApiToken {
         if let Some(expires_in_ms) = new.expires_in_ms {
             text::within("expires_in_ms", expires_in_ms, 1..=crate::limits::DURATION_MAX_MS)?;
         }
-        let secret = ApiSecret { id: id_of(&new.name), secret: random };
+        let secret = ApiSecret::new(&new.name, random);
         let token = Self {
             name: new.name,
             namespace: new.namespace,
@@ -180,11 +186,25 @@ impl ApiToken {
 
     /// Refuses a wrong, revoked or expired token; all read the same. The hash is compared first and in constant time.
     pub fn authenticate(&self, presented: &ApiSecret, now: i64) -> Result<()> {
-        let same: bool = self.hash.ct_eq(&presented.hash()).into();
-        if same && self.key() == presented.key() && self.is_live(now) {
+        if self.has_secret(presented) && self.is_live(now) {
             return Ok(());
         }
         Err(Error::of(Code::Unauthenticated))
+    }
+
+    /// Whether this is its secret, compared in constant time.
+    pub fn has_secret(&self, presented: &ApiSecret) -> bool {
+        let same: bool = self.hash.ct_eq(&presented.hash()).into();
+        same && self.key() == presented.key()
+    }
+
+    /// The secret part of a token whose creation can be repeated: it takes both the random bytes that are kept of the
+    /// call and the key that only its caller has.
+    pub fn derived_secret(kept: [u8; 32], idempotency_key: &[u8]) -> [u8; 32] {
+        let mut mac = Hmac::<Sha256>::new_from_slice(&kept).expect("HMAC takes keys of any length");
+        mac.update(b"ff-api-token-1");
+        mac.update(idempotency_key);
+        mac.finalize().into_bytes().into()
     }
 
     /// Refuses a namespace or an act that the token is not good for.

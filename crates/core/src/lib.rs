@@ -73,6 +73,6 @@ pub use stream::{Frame, FrameBound, FrameId, FrameMode, StreamFrame, StreamFrame
 pub use summary::{Summary, merge_patch};
 pub use suspension::{Delivery, NewSuspension, ResumeSignal, SuspendReason, Suspension, TimeoutBehavior};
 pub use token::{Installation, RotateWaitpointSecretResult, Secret, TokenSubject, WaitpointSecrets, WaitpointToken};
-pub use usage::{ReportUsageResult, UsageRecord};
+pub use usage::ReportUsageResult;
 pub use waitpoint::{CloseReason, NewWaitpoint, PendingWaitpointInfo, Waitpoint, WaitpointState};
 pub use worker::{Registration, Server, Worker, WorkerView};

@@ -87,12 +87,14 @@ pub struct Caller {
     pub namespace: Option<String>,
     /// What it may do.
     pub role: Role,
+    /// What it calls this very call, so that a repeat is the same call; `None` where it does not say.
+    pub idempotency_key: Option<String>,
 }
 
 impl Caller {
     /// The process itself: everything is allowed.
     pub fn system() -> Self {
-        Self { name: "system".into(), namespace: None, role: Role::Admin }
+        Self { name: "system".into(), namespace: None, role: Role::Admin, idempotency_key: None }
     }
 
     /// The namespace an operation works in: the one asked for, if the caller may see it.

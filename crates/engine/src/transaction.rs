@@ -4,6 +4,7 @@
 //! document as it was loaded and as it is saved, so a command cannot forget one.
 
 mod commit;
+mod once;
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -430,6 +431,15 @@ impl<'e> Tx<'e> {
     /// The commit frees memory; a full store takes it all the same.
     pub(crate) fn relief(&mut self) {
         self.batch.relief = true;
+    }
+
+    /// Forgets what was to be written; what was read stays known.
+    pub(crate) fn discard(&mut self) {
+        self.staged.clear();
+        self.batch = Batch::new(self.command);
+        self.items.clear();
+        self.executions.clear();
+        self.events.clear();
     }
 
     fn is_empty(&self) -> bool {

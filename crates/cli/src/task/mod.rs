@@ -57,7 +57,7 @@ Ends with 14 when a budget refused it: its hard limit is met.")]
         /// What was spent
         #[arg(value_name = "DIMENSION=AMOUNT", required = true, value_parser = input::amount)]
         usage: Vec<(String, i64)>,
-        /// The same key counts once
+        /// The same key counts once for this execution
         #[arg(long, value_name = "KEY")]
         dedup_key: Option<String>,
     },

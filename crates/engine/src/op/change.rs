@@ -2,8 +2,11 @@
 
 use ff_core::event::Effects;
 use ff_core::execution::Execution;
+use ff_core::idempotency::Identity;
 use ff_core::lease::LeaseFence;
 use ff_core::{ExecutionId, Indexed, Result};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use super::{close_waitpoints, load_visible};
 use crate::engine::{Caller, Engine};
@@ -31,6 +34,19 @@ impl Engine {
     ) -> Result<T> {
         self.check_id(id)?;
         self.transact(id.partition(), self.fresh_command(), &Change { caller, id, holder, act }).await
+    }
+
+    /// The same for a change that is not the same change by nature when it is repeated; see [`Engine::transact_once`].
+    pub(crate) async fn change_once<T: Serialize + DeserializeOwned + Send + Sync>(
+        &self,
+        identity: Option<Identity>,
+        caller: &Caller,
+        id: &ExecutionId,
+        holder: Option<&LeaseFence>,
+        act: impl Fn(&mut Execution, &mut Moment<'_>) -> Result<T> + Send + Sync,
+    ) -> Result<T> {
+        self.check_id(id)?;
+        self.transact_once(id.partition(), identity, &Change { caller, id, holder, act }).await
     }
 }
 

@@ -3,12 +3,15 @@
 use std::sync::OnceLock;
 
 use ff_core::execution::{ClaimedAttempt, Execution, ResumedBy};
+use ff_core::idempotency::Identity;
 use ff_core::op::Claim;
 use ff_core::op::claim::{Args, ClaimMode, Outcome};
 use ff_core::op::view::Task;
-use ff_core::{Code, Error, LeaseId, Result, ResumeSignal, SignalId};
+use ff_core::partition::digest16;
+use ff_core::{Code, CommandId, Error, LeaseId, Partition, Result, ResumeSignal, SignalId};
 use futures_util::future::{Either, select};
 use tokio::sync::oneshot;
+use uuid::Uuid;
 
 use super::payload::Which;
 use super::view::{some_instant, some_text};
@@ -16,10 +19,17 @@ use crate::engine::{Caller, Engine, Handle};
 use crate::env;
 use crate::scheduler::ready::Criteria;
 use crate::scheduler::{Ask, Taken};
+use crate::transaction::{Command, Tx};
 
 impl Handle<Claim> for Engine {
     async fn handle(&self, caller: &Caller, args: Args) -> Result<Outcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
+        if args.lease_ids.is_empty()
+            && let Some(key) = &caller.idempotency_key
+        {
+            // Boxed, as few come to it.
+            return Box::pin(self.claim_once(caller, namespace, args, key)).await;
+        }
         let ask = self.ask(namespace, &args)?;
         if args.retry {
             let held = self.find_leases(&ask).await?;
@@ -27,11 +37,53 @@ impl Handle<Claim> for Engine {
                 return self.tasks(held).await;
             }
         }
-        self.deliver(ask).await
+        self.deliver(ask, None).await
     }
 }
 
 impl Engine {
+    /// A claim whose caller gave it a key. Its lease ids derive from the key, and once it has taken something it takes
+    /// nothing else: a repeat gets what is still held of it. A claim that found nothing may be repeated until it does.
+    async fn claim_once(&self, caller: &Caller, namespace: String, mut args: Args, key: &str) -> Result<Outcome> {
+        let partition = self.partitions().key_partition(&namespace, key);
+        // How long a claim waits, and that it is a repeat, is no part of what it asks for.
+        let asked = Args { wait_ms: None, retry: false, ..args.clone() };
+        let Some(identity) = self.callers_identity::<Claim>(caller, &asked, None) else {
+            return Err(Error::of(Code::Internal));
+        };
+        args.lease_ids = (0..args.max_tasks()).map(|place| derived_lease(&identity, place)).collect();
+        let ask = self.ask(namespace, &args)?;
+        let once = ClaimOnce { partition, identity, own: self.fresh_command() };
+        let taken = self.rehearse(partition, &FindClaim { once: &once }).await?;
+        let held = self.find_leases(&ask).await?;
+        if taken || !held.is_empty() {
+            return self.tasks(held).await;
+        }
+        self.deliver(ask, Some(once)).await
+    }
+
+    /// Leaves evidence of a claim before its answer. Of two calls with one key that both found work, the first keeps it;
+    /// the other gives back what it took and gets the first one's.
+    async fn keep_claim(&self, ask: &Ask, once: &ClaimOnce, taken: Vec<Taken>) -> Result<Kept> {
+        match self.transact(once.partition, self.fresh_command(), &KeepClaim { once }).await {
+            Ok(true) => Ok(Kept::Ours(taken)),
+            Ok(false) => {
+                self.give_back(taken).await;
+                self.find_leases(ask).await.map(Kept::Earlier)
+            }
+            Err(error) => {
+                self.give_back(taken).await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn forget_claim(&self, once: &ClaimOnce) {
+        if let Err(error) = self.transact(once.partition, self.fresh_command(), &ForgetClaim { once }).await {
+            tracing::warn!(%error, "the key of a claim that nobody received stays used");
+        }
+    }
+
     fn ask(&self, namespace: String, args: &Args) -> Result<Ask> {
         let limits = self.limits();
         limits.capabilities(&args.capabilities)?;
@@ -60,7 +112,7 @@ impl Engine {
 
     /// Claims in a task of its own: if the caller is gone when the work has been taken, it is given back at once
     /// instead of waiting for its lease to run out.
-    async fn deliver(&self, ask: Ask) -> Result<Outcome> {
+    async fn deliver(&self, ask: Ask, once: Option<ClaimOnce>) -> Result<Outcome> {
         let (mut reply, answer) = oneshot::channel();
         let engine = self.clone();
         self.spawn_short(async move {
@@ -71,6 +123,20 @@ impl Engine {
                     ask.gone.say();
                     work.await
                 }
+            };
+            let taken = match (taken, &once) {
+                (Ok(taken), Some(once)) if !taken.is_empty() && !reply.is_closed() => {
+                    match Box::pin(engine.keep_claim(&ask, once, taken)).await {
+                        Ok(Kept::Ours(taken)) => Ok(taken),
+                        Ok(Kept::Earlier(held)) => {
+                            // They are the other call's to give back.
+                            let _ = reply.send(engine.tasks(held).await);
+                            return;
+                        }
+                        Err(error) => Err(error),
+                    }
+                }
+                (taken, _) => taken,
             };
             let outcome = match &taken {
                 Ok(taken) => engine.tasks(taken.clone()).await,
@@ -83,6 +149,9 @@ impl Engine {
             {
                 // Boxed, as few come to it: the future would be three times as large.
                 Box::pin(engine.give_back(taken)).await;
+                if let Some(once) = &once {
+                    Box::pin(engine.forget_claim(once)).await;
+                }
             }
         });
         answer.await.map_err(|_| Error::of(Code::ShuttingDown))?
@@ -170,5 +239,70 @@ impl Engine {
             ResumedBy::Timeout => Ok(vec![ResumeSignal::timeout(SignalId::default(), execution.updated_at)]),
             ResumedBy::Nothing | ResumedBy::Operator => Ok(Vec::new()),
         }
+    }
+}
+
+/// The identity of a claim, and the partition of its key: what it takes may be in any other.
+struct ClaimOnce {
+    partition: Partition,
+    identity: Identity,
+    /// What this very call is known by.
+    own: CommandId,
+}
+
+/// Whose work a claim with a key may answer with.
+enum Kept {
+    Ours(Vec<Taken>),
+    /// What an earlier call with the same key holds.
+    Earlier(Vec<Taken>),
+}
+
+fn derived_lease(identity: &Identity, place: usize) -> LeaseId {
+    LeaseId(Uuid::from_bytes(digest16(&[b"lease", identity.digest(), &place.to_be_bytes()])))
+}
+
+/// Whether a claim with this identity has taken something.
+struct FindClaim<'a> {
+    once: &'a ClaimOnce,
+}
+
+impl Command for FindClaim<'_> {
+    type Outcome = bool;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<bool> {
+        Ok(tx.kept_answer::<CommandId>(&self.once.identity).await?.is_some())
+    }
+}
+
+/// Says whether this is the first call with its identity that took something.
+struct KeepClaim<'a> {
+    once: &'a ClaimOnce,
+}
+
+impl Command for KeepClaim<'_> {
+    type Outcome = bool;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<bool> {
+        if let Some(first) = tx.kept_answer::<CommandId>(&self.once.identity).await? {
+            return Ok(first == self.once.own);
+        }
+        tx.keep_answer(&self.once.identity, &self.once.own);
+        Ok(true)
+    }
+}
+
+/// Frees the key of a claim whose tasks were given back.
+struct ForgetClaim<'a> {
+    once: &'a ClaimOnce,
+}
+
+impl Command for ForgetClaim<'_> {
+    type Outcome = ();
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<()> {
+        if tx.kept_answer::<CommandId>(&self.once.identity).await? == Some(self.once.own) {
+            tx.delete(&self.once.identity.key());
+        }
+        Ok(())
     }
 }

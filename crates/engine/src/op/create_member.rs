@@ -6,7 +6,7 @@ use ff_core::flow::{Flow, NewFlow};
 use ff_core::op::create_execution::{Args, Dependency, Outcome, ParentLink};
 use ff_core::{Code, Edge, EdgeRole, Error, ExecutionId, FlowId, Indexed, NewEdge, Result};
 
-use super::create_execution::write_new;
+use super::create_execution::{Solo, find_duplicate, keep_key, write_new};
 use super::flow::{cancel_siblings, check_member, connect, flow_not_found, load_member, new_edge, save_flow};
 use super::stage_dependency_edge::refuse_cycle;
 use super::{Submission, check_visible};
@@ -14,7 +14,7 @@ use crate::engine::{Caller, Engine};
 use crate::transaction::{Command, Tx};
 
 impl Engine {
-    /// Creates a member. It lives beside its flow, and not with its key: the key is recorded first.
+    /// Creates a member. It lives beside its flow: where that is not with its key, the key is recorded first.
     pub(crate) async fn create_member(
         &self,
         caller: &Caller,
@@ -25,7 +25,11 @@ impl Engine {
         if beside.is_some_and(|partition| partition != submission.request.id.partition) {
             return Err(Error::of(Code::PartitionMismatch).with("execution_id", submission.request.id));
         }
-        self.record_key(&mut submission).await?;
+        if self.key_is_elsewhere(&submission) {
+            let verb = CreateMember { caller, args, submission: &submission };
+            let refusal = self.rehearse(submission.request.id.partition(), &verb).await.err();
+            self.record_key(&mut submission, refusal).await?;
+        }
         let partition = submission.request.id.partition();
         let verb = CreateMember { caller, args, submission: &submission };
         self.transact(partition, self.fresh_command(), &verb).await
@@ -42,10 +46,15 @@ impl Command for CreateMember<'_> {
     type Outcome = Outcome;
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<Outcome> {
-        if (self.submission.own_id || tx.is_repeat())
-            && let Some(existing) = tx.find_execution(&self.submission.request.id).await?
-        {
-            return self.submission.duplicate_of(&existing);
+        if self.submission.own_id || self.submission.key.is_some() || tx.is_repeat() {
+            match find_duplicate(tx, self.submission).await? {
+                Some(Solo::Here(outcome)) => return Ok(outcome),
+                // The key of a submission to another flow; the flow is part of the request, so that it differs.
+                Some(Solo::Elsewhere(id)) => {
+                    return Err(Error::of(Code::IdempotencyConflict).with("execution_id", id));
+                }
+                None => {}
+            }
         }
         let mut parent = match &self.args.parent {
             Some(link) => Some(self.spawning_parent(tx, link).await?),
@@ -63,6 +72,7 @@ impl Command for CreateMember<'_> {
             self.link_to_parent(tx, &flow, &child, parent, link).await?;
         }
         save_flow(tx, &flow);
+        keep_key(tx, self.submission);
         write_new(tx, child.clone(), self.submission.blob.clone());
         tx.apply(&child.id, effects);
         let upstreams: Vec<_> = self.args.dependencies.iter().map(|dependency| dependency.upstream).collect();

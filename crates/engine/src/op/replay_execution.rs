@@ -3,7 +3,6 @@
 
 use ff_core::event::Effects;
 use ff_core::execution::Execution;
-use ff_core::idempotency::IdempotencyRecord;
 use ff_core::op::ReplayExecution;
 use ff_core::op::replay_execution::{Args, Outcome};
 use ff_core::planted::{Bug, planted};
@@ -15,14 +14,12 @@ use super::{load_visible, not_found};
 use crate::engine::{Caller, Engine, Handle};
 use crate::transaction::{Command, Tx};
 
-/// No namespace has a NUL in it, so these records never meet those of submissions.
-const REPLAYS: &str = "\0replay";
-
 impl Handle<ReplayExecution> for Engine {
     async fn handle(&self, caller: &Caller, args: Args) -> Result<Outcome> {
         self.check_id(&args.execution_id)?;
         let partition = args.execution_id.partition();
-        self.transact(partition, self.fresh_command(), &Verb { caller, args: &args }).await
+        let identity = self.identity::<ReplayExecution>(caller, &args, args.command_id);
+        self.transact_once(partition, identity, &Verb { caller, args: &args }).await
     }
 }
 
@@ -36,9 +33,6 @@ impl Command for Verb<'_> {
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<Outcome> {
         let mut execution = load_visible(tx, self.caller, &self.args.execution_id).await?;
-        if self.is_done(tx).await? {
-            return Ok(answer(&execution));
-        }
         let mut effects = Effects::default();
         match execution.flow {
             None => execution.replay(0, tx.now)?,
@@ -58,24 +52,6 @@ impl Command for Verb<'_> {
         tx.save_execution(&execution, effects);
         cancel_siblings(tx, &execution, &[]).await?;
         Ok(answer(&execution))
-    }
-}
-
-impl Verb<'_> {
-    /// Whether a call with the same command id has replayed it already; if not, this one leaves a record.
-    async fn is_done(&self, tx: &mut Tx<'_>) -> Result<bool> {
-        let Some(command_id) = self.args.command_id else { return Ok(false) };
-        let record = IdempotencyRecord {
-            namespace: REPLAYS.into(),
-            idempotency_key: format!("{}/{command_id}", self.args.execution_id),
-            execution_id: self.args.execution_id,
-            ..Default::default()
-        };
-        if tx.load::<IdempotencyRecord>(record.key()).await?.is_some() {
-            return Ok(true);
-        }
-        tx.create_until(&record, tx.now + limits::DEDUP_WINDOW_MS);
-        Ok(false)
     }
 }
 

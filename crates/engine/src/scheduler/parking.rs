@@ -12,6 +12,7 @@ use ff_core::gate::Parked;
 use ff_core::quota::QuotaPolicy;
 use ff_core::{Code, IndexName, Key, Partition, PartitionConfig, Result, index, limits};
 use ff_store::{Answer, Query, Scan};
+use serde::{Deserialize, Serialize};
 
 use super::admission::{Refusal, place_of};
 use crate::engine::{Caller, Engine};
@@ -21,12 +22,31 @@ use crate::transaction::{Command, Tx};
 const UNPARK_CHUNK: usize = 64;
 
 /// A gate that has opened: where something waits for it, and how much of it can run.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+///
+/// Kept with the answer to the command that opened it, so that a repeat of the command lets in what the first one would
+/// have.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Opened {
+    #[serde(with = "places")]
     pub(crate) places: Vec<Partition>,
     pub(crate) count: u64,
     /// How many slots the gate had taken back by then.
     pub(crate) given_back: u64,
+}
+
+/// Executions wait in flow partitions only, so that a number is a place.
+mod places {
+    use ff_core::Partition;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(places: &[Partition], serializer: S) -> Result<S::Ok, S::Error> {
+        places.iter().map(|place| place.number).collect::<Vec<_>>().serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Partition>, D::Error> {
+        let numbers = Vec::<u16>::deserialize(deserializer)?;
+        Ok(numbers.into_iter().map(Partition::flow).collect())
+    }
 }
 
 impl Opened {

@@ -440,6 +440,11 @@ impl Engine {
         self.env().sleep(ceiling / 2 + random % (ceiling / 2 + 1)).await;
     }
 
+    /// What a command would answer now. Nothing is sent.
+    pub(crate) async fn rehearse<C: Command>(&self, partition: Partition, verb: &C) -> Result<C::Outcome> {
+        verb.run(&mut Tx::new(self, partition, self.fresh_command(), false)).await
+    }
+
     /// Builds one try of a command without sending it, for callers that send several at once.
     pub(crate) async fn prepare<C: Command>(
         &self,

@@ -6,6 +6,7 @@ mod clocks;
 mod confirmation;
 mod delivery;
 mod events;
+mod evidence;
 mod execution;
 mod explain;
 mod flow_edges;

@@ -244,7 +244,7 @@ impl ClaimedTask {
     }
 
     /// Charges what was spent to the execution's budgets; each answers for itself, by name. With a key, the same
-    /// report counts once however often it is made.
+    /// report of this execution counts once however often it is made.
     pub async fn report_usage(
         &self,
         usage: impl IntoIterator<Item = (&str, i64)>,

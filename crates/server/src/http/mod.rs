@@ -92,7 +92,7 @@ where
         return sse::execution(app, caller, credential, &execution_id, request.headers()).await;
     }
     let Found { route, parameters } = Routes::all().find(request.method(), request.uri().path())?;
-    let caller = auth::authenticate(app, request.headers()).await?;
+    let mut caller = auth::authenticate(app, request.headers()).await?;
     let (mut parts, body) = request.into_parts();
     let max = app.config.body_max(route.info.body_max_bytes);
     let body = read_body(app, &parts.method, &parts.headers, body, max).await?;
@@ -109,6 +109,9 @@ where
     let query = parts.uri.query().unwrap_or("");
     let request = arguments::Request { path: &parameters, query, headers: &parts.headers, body };
     let text = arguments::merge(&route.shape, route.info.name, request)?;
+    if parts.method == Method::POST {
+        caller.idempotency_key = arguments::idempotency_key(&parts.headers)?;
+    }
     let accepts = |wanted: &str| accepts(&parts.headers, wanted);
     if route.info.name == sse::EVENTS && accepts(sse::EVENT_STREAM) {
         let credential = auth::Credential::of(&parts.headers)?;
