@@ -6,7 +6,7 @@ use ff_core::execution::Execution;
 use ff_core::op::ReplayExecution;
 use ff_core::op::replay_execution::{Args, Outcome};
 use ff_core::planted::{Bug, planted};
-use ff_core::{Edge, EdgeRole, Error, Flow, Indexed, Key, Result, index, limits};
+use ff_core::{Edge, EdgeRole, Error, Flow, Key, Result, index, limits};
 use ff_store::Scan;
 
 use super::flow::{cancel_siblings, connect, flow_not_found, save_flow};
