@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use ff_core::planted::{Bug, planted};
 use ff_core::{IndexName, Partition, index};
 use ff_store::{Answer, Query, Scan, ScanPage};
+use futures_util::stream::{self, StreamExt};
 
 use crate::engine::Engine;
 use crate::env;
@@ -13,19 +14,21 @@ use crate::scheduler::reads::NAMES_LIMIT;
 
 /// Marks taken up by one look.
 const MARKS_LIMIT: usize = 200;
+/// Partitions looked at together in a quick round.
+const SWEEPS_AT_ONCE: usize = 16;
 
 impl Engine {
     /// Looks at everything once at the start, then at one partition after the other.
     pub(crate) async fn run_sweeps(self) {
         loop {
-            self.sweep_all(0).await;
+            self.sweep_quickly().await;
             let partitions = self.partitions().all().count();
             let pause = (self.options().sweep_ms / i64::try_from(partitions).unwrap_or(i64::MAX)).max(1);
             // A resync breaks the slow round off and begins with a quick one.
             let slow_round = async {
                 env::within(self.env_handle(), self.options().sweep_ms, std::future::pending::<()>()).await;
                 loop {
-                    self.sweep_all(pause).await;
+                    self.sweep_slowly(pause).await;
                 }
             };
             let resync = self.timers().sweep.notified();
@@ -33,17 +36,22 @@ impl Engine {
         }
     }
 
-    async fn sweep_all(&self, pause_ms: i64) {
-        for partition in self.partitions().all() {
-            if pause_ms > 0 {
-                self.env().sleep(pause_ms).await;
-                // Others see to it; rank 0 is enough for what nobody waits for.
-                if self.rank(partition) > 0 {
-                    self.sweep_queues(partition).await;
-                    continue;
-                }
-            }
+    /// Looks at all partitions now, some of them at a time.
+    async fn sweep_quickly(&self) {
+        let sweeps = self.partitions().all().map(|partition| async move {
             match self.options().services {
+                true => self.sweep_partition(partition).await,
+                false => self.sweep_queues(partition).await,
+            }
+        });
+        stream::iter(sweeps).buffer_unordered(SWEEPS_AT_ONCE).collect::<()>().await;
+    }
+
+    async fn sweep_slowly(&self, pause_ms: i64) {
+        for partition in self.partitions().all() {
+            self.env().sleep(pause_ms).await;
+            // Others see to it; rank 0 is enough for what nobody waits for.
+            match self.options().services && self.rank(partition) == 0 {
                 true => self.sweep_partition(partition).await,
                 false => self.sweep_queues(partition).await,
             }

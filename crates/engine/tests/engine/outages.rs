@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::support::{Harness, Trouble};
 use ff_core::lease::ClaimKind;
 use ff_core::op::view::Task;
-use ff_core::op::{Claim, CreateExecutions, GetExecution};
+use ff_core::op::{CancelFlow, Claim, CreateExecutions, CreateFlow, GetExecution, create_flow};
 use ff_core::{Code, Partition, PartitionConfig, PublicState};
 use ff_engine::Options;
 use ff_store::Query;
@@ -217,4 +217,76 @@ async fn what_a_hanging_commit_takes_after_all_is_given_back() {
         assert_eq!(view.public_state, PublicState::Active);
     }
     h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_nobody_received_starts_nothing_in_a_cancelled_flow() {
+    let (h, trouble) = Harness::with_trouble(single()).await;
+    let node = json!({ "name": "a", "request": { "kind": "test" } });
+    let flow = h.must::<CreateFlow>(json!({ "nodes": [node] })).await;
+    let create_flow::Outcome::Created { flow_id, executions, .. } = flow else { panic!("{flow:?}") };
+    let member = executions["a"];
+    // The caller goes away while the lease is on its way.
+    let release = Arc::new(tokio::sync::Notify::new());
+    let released = release.clone();
+    trouble.begin(move |call| match call {
+        Call::Commit { partition, .. } if partition.family == ff_core::Family::Flow => {
+            let released = released.clone();
+            Plan { before: Some(Box::pin(async move { released.notified().await })), ..Plan::default() }
+        }
+        _ => Plan::default(),
+    });
+    assert!(timeout(Duration::from_millis(100), h.call::<Claim>(args(json!({})))).await.is_err());
+    trouble.end();
+    release.notify_waiters();
+    // It was given back, and is as if it had never started.
+    while h.state(&member).await != PublicState::Waiting {
+        h.pass(10).await;
+    }
+    let view = h.must::<GetExecution>(json!({ "execution_id": member })).await;
+    assert_eq!((view.started_at, view.attempt), (None, None));
+    h.must::<CancelFlow>(json!({ "flow_id": flow_id, "policy": "cancel_pending", "wait": true })).await;
+    assert_eq!(h.state(&member).await, PublicState::Cancelled);
+    assert!(h.claim_with(json!({ "wait_ms": 100 })).await.is_none());
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn claims_keep_up_with_a_flow_that_grows_all_the_time() {
+    let (h, trouble) = Harness::with_trouble(single()).await;
+    let h = Arc::new(h);
+    let flow_id = match h.must::<CreateFlow>(json!({})).await {
+        create_flow::Outcome::Created { flow_id, .. } => flow_id,
+        other => panic!("{other:?}"),
+    };
+    // A commit takes a millisecond, so that another falls into the time between a read and its commit.
+    trouble.begin(|call| match call {
+        Call::Commit { .. } => {
+            let pause = tokio::time::sleep(Duration::from_millis(1));
+            Plan { before: Some(Box::pin(pause)), ..Plan::default() }
+        }
+        _ => Plan::default(),
+    });
+    let growing = |_| {
+        let h = h.clone();
+        tokio::spawn(async move {
+            for _ in 0..200 {
+                h.submit(json!({ "flow_id": flow_id })).await;
+            }
+        })
+    };
+    let adders: Vec<_> = (0..4).map(growing).collect();
+    let began = Instant::now();
+    for number in 0..50 {
+        let claimed = Instant::now();
+        assert!(h.claim().await.is_some());
+        assert!(claimed.elapsed() < Duration::from_millis(100), "claim {number} took {:?}", claimed.elapsed());
+    }
+    assert!(adders.iter().any(|adder| !adder.is_finished()), "the flow grew all the while, for {:?}", began.elapsed());
+    for adder in adders {
+        adder.await.unwrap();
+    }
+    trouble.end();
+    h.check();
+    h.engine.close().await;
 }

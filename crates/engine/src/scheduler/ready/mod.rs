@@ -12,6 +12,8 @@ mod gates;
 mod lane;
 mod learning;
 mod queue;
+#[cfg(test)]
+mod tests;
 mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet};
