@@ -219,6 +219,7 @@ impl Engine {
 
     fn start_services(&self) {
         let hints = self.store().watch();
+        self.scheduler().ready().sweep_begins(self.flow_partitions());
         self.spawn_owned(self.clone().listen(hints));
         self.spawn_owned(self.clone().run_sweeps());
         self.spawn_owned(self.clone().run_openings());

@@ -112,6 +112,11 @@ impl Ready {
         self.stamp
     }
 
+    /// A first sweep begins: what it has not reached may hold work of any lane, and a claim that comes looks for itself.
+    pub(crate) fn sweep_begins(&mut self, partitions: impl Iterator<Item = Partition>) {
+        self.unswept.extend(partitions);
+    }
+
     /// A sweep could not read the names of a partition's queues: claims look for those of their lanes.
     pub(crate) fn sweep_failed(&mut self, partition: Partition, now: i64) {
         if partition.family != Family::Flow {
