@@ -150,6 +150,7 @@ impl Engine {
             return Ok(Err(Some(conflict)));
         }
         let us = self.env().now_us() - started;
+        self.scheduler().commit_took(us);
         self.metrics().claimed(&candidate.execution, us, self.now());
         tracing::debug!(
             execution = %candidate.execution.id,

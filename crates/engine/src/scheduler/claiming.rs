@@ -23,6 +23,12 @@ const LOOK_AGAIN_MS: i64 = 30_000;
 const ORDER_PATIENCE_MS: i64 = 50;
 /// A commit that takes longer than this is left to itself, when there is something else to hand out or to try.
 const COMMIT_PATIENCE_MS: i64 = 250;
+/// The same while some partition is known not to answer: others may share its fate.
+const TROUBLED_PATIENCE_MS: i64 = 50;
+/// A store whose commits are slow is no store that does not answer: a commit may take so many times the usual.
+const USUAL_TIMES: i64 = 8;
+/// But no commit is waited for longer than this.
+const PATIENCE_MAX_MS: i64 = 8_000;
 /// The lanes and the worker's name must be known within this time.
 const SYSTEM_PATIENCE_MS: i64 = 1_000;
 
@@ -74,7 +80,9 @@ pub(super) struct Claiming {
 /// What happened while a claim waited.
 enum Moved {
     Tried(Vec<Tried>),
-    Read { awaited: bool },
+    Read {
+        awaited: bool,
+    },
     /// It was woken, its caller has gone, or its time is up.
     Other,
 }
@@ -235,11 +243,18 @@ impl Claiming {
         self.pending.iter().any(|pending| !pending.overdue)
     }
 
+    fn patience(&self, now: i64) -> i64 {
+        let scheduler = self.engine.scheduler();
+        let least = if scheduler.ready().is_troubled(now) { TROUBLED_PATIENCE_MS } else { COMMIT_PATIENCE_MS };
+        least.max(scheduler.usual_commit_ms().saturating_mul(USUAL_TIMES)).min(PATIENCE_MAX_MS)
+    }
+
     /// Waits until a try has ended or taken too long.
     async fn wait_for_tries(&mut self) {
         let now = self.engine.env().now_ms();
         let fresh = self.pending.iter().filter(|pending| !pending.overdue);
-        let limit = fresh.map(|pending| pending.since + COMMIT_PATIENCE_MS).min().unwrap_or(now);
+        let patience = self.patience(now);
+        let limit = fresh.map(|pending| pending.since + patience).min().unwrap_or(now);
         if now < limit {
             let moved = self.until_something_moves(limit - now).await;
             self.note(moved);
@@ -247,7 +262,7 @@ impl Claiming {
         }
         let mut ready = self.engine.scheduler().ready();
         for pending in &mut self.pending {
-            if !pending.overdue && pending.since + COMMIT_PATIENCE_MS <= now {
+            if !pending.overdue && pending.since + patience <= now {
                 // Its partition does not answer: others keep away from it, and this claim tries something else.
                 pending.overdue = true;
                 self.free.push(pending.lease_id);
@@ -366,7 +381,9 @@ impl Claiming {
             return Err(error);
         }
         let now = self.engine.env().now_ms();
-        if !self.pending.is_empty() || self.engine.scheduler().ready().is_unreadable(&self.ask.criteria, self.started, now) {
+        if !self.pending.is_empty()
+            || self.engine.scheduler().ready().is_unreadable(&self.ask.criteria, self.started, now)
+        {
             return Err(unavailable("the queues of these lanes cannot be read"));
         }
         Ok(Vec::new())

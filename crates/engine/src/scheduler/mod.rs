@@ -18,7 +18,7 @@ pub(crate) mod ready;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use ff_core::execution::{ClaimedAttempt, Execution};
@@ -41,11 +41,22 @@ pub(crate) struct Scheduler {
     /// Versions of flows whose members were claimed: a member's claim is guarded by its flow.
     flows: Mutex<BTreeMap<Key, (Version, FlowAdmits)>>,
     turn: AtomicUsize,
+    /// How long commits of claims take, the newest weighing an eighth.
+    usual_commit_us: AtomicI64,
 }
 
 impl Scheduler {
     pub(crate) fn ready(&self) -> std::sync::MutexGuard<'_, Ready> {
         self.ready.lock().expect("no holder of this lock panics")
+    }
+
+    fn usual_commit_ms(&self) -> i64 {
+        self.usual_commit_us.load(Ordering::Relaxed) / 1_000
+    }
+
+    fn commit_took(&self, us: i64) {
+        let usual = self.usual_commit_us.load(Ordering::Relaxed);
+        self.usual_commit_us.store(usual + (us - usual) / 8, Ordering::Relaxed);
     }
 
     pub(crate) fn forget_flow(&self, key: &Key) {

@@ -13,9 +13,15 @@ pub(super) type GateName = (String, String);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    Closed { until: i64 },
+    Closed {
+        until: i64,
+    },
     /// So many may be tried at once, so many are, and so many were admitted since it opened.
-    Trying { allowed: usize, trying: usize, admitted: usize },
+    Trying {
+        allowed: usize,
+        trying: usize,
+        admitted: usize,
+    },
 }
 
 /// The gates that are not simply open, and the queues behind every gate.

@@ -125,7 +125,11 @@ impl AwaitedLane {
 
     pub(super) fn set_idle(&mut self, capabilities: &CapabilitySet, number: u64, idle: bool) {
         let Some(line) = self.lines.get_mut(capabilities) else { return };
-        if idle { line.idle.insert(number) } else { line.idle.remove(&number) };
+        if idle {
+            line.idle.insert(number)
+        } else {
+            line.idle.remove(&number)
+        };
     }
 
     pub(super) fn leave(&mut self, capabilities: &CapabilitySet, number: u64) {

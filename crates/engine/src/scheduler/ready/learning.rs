@@ -73,7 +73,13 @@ impl Ready {
     }
 
     /// The names of a lane's queues in a partition were read.
-    pub(crate) fn learnt(&mut self, (namespace, lane): (&str, &str), partition: Partition, queues: Vec<IndexName>, now: i64) {
+    pub(crate) fn learnt(
+        &mut self,
+        (namespace, lane): (&str, &str),
+        partition: Partition,
+        queues: Vec<IndexName>,
+        now: i64,
+    ) {
         if let Some(lane) = lane_mut(&mut self.lanes, namespace, lane) {
             lane.unlearnt.remove(&partition);
             lane.read_at = Some(now);
@@ -177,7 +183,9 @@ impl Ready {
         self.let_go_at = now + KEPT_MS / 4;
         let unused = now - KEPT_MS;
         let mut dropped = Vec::new();
-        for (id, queue) in self.queues.iter_mut().filter(|(_, queue)| queue.used_at < unused && !queue.buffer.is_empty()) {
+        for (id, queue) in
+            self.queues.iter_mut().filter(|(_, queue)| queue.used_at < unused && !queue.buffer.is_empty())
+        {
             self.buffered -= queue.drop_buffer();
             dropped.push(id.clone());
         }

@@ -47,6 +47,8 @@ const KEPT_MS: i64 = 60_000;
 const POSTPONED_MS: i64 = 5_000;
 /// A queue whose partition failed is left alone for this long.
 const BLOCKED_MS: i64 = 1_000;
+/// For so long after a partition failed, others are suspected.
+const TROUBLED_MS: i64 = 10_000;
 /// A read that takes longer than this counts as one that failed, for those who wait for it.
 pub(crate) const READ_PATIENCE_MS: i64 = 1_000;
 
@@ -113,6 +115,7 @@ pub(crate) struct Ready {
     /// The number of the last announcement.
     stamp: u64,
     let_go_at: i64,
+    troubled_until: i64,
 }
 
 impl Ready {
@@ -211,7 +214,9 @@ impl Ready {
             self.learn_names(criteria, lane, &mut pick, now);
             while pick.candidates.len() < count {
                 let Some(lane) = self.lanes.get(&criteria.namespace).and_then(|lanes| lanes.get(lane)) else { break };
-                let Some(id) = lane.awaited().and_then(|lane| lane.best(&criteria.capabilities)).cloned() else { break };
+                let Some(id) = lane.awaited().and_then(|lane| lane.best(&criteria.capabilities)).cloned() else {
+                    break;
+                };
                 let Some(queue) = self.queues.get_mut(&id) else { break };
                 if let Some((_, true)) = queue.head() {
                     if queue.suspect {
@@ -256,7 +261,14 @@ impl Ready {
     }
 
     /// A read of a queue has come back: what it found, the last entry it saw, and whether that was the whole queue.
-    pub(crate) fn fetched(&mut self, id: &QueueId, found: Vec<Candidate>, last: Option<(i64, Key)>, complete: bool, now: i64) {
+    pub(crate) fn fetched(
+        &mut self,
+        id: &QueueId,
+        found: Vec<Candidate>,
+        last: Option<(i64, Key)>,
+        complete: bool,
+        now: i64,
+    ) {
         let Some(queue) = self.queues.get_mut(id) else { return };
         let missed = queue.end_fetch();
         let recovered = std::mem::take(&mut queue.suspect);
@@ -302,9 +314,15 @@ impl Ready {
 
     /// A partition does not answer: its queues are left alone for a while, and its candidates are read anew then.
     pub(crate) fn partition_failed(&mut self, partition: Partition, now: i64) {
+        self.troubled_until = now + TROUBLED_MS;
         for id in self.queues_in(partition) {
             self.block(&id, now);
         }
+    }
+
+    /// Whether some partition failed not long ago.
+    pub(crate) fn is_troubled(&self, now: i64) -> bool {
+        now < self.troubled_until
     }
 
     /// A partition that failed works again.
