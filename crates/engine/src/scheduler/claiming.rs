@@ -129,9 +129,7 @@ impl Claiming {
             }
             if self.has_fresh_tries() {
                 self.wait_for_tries().await;
-            } else if !self.taken.is_empty() {
-                break;
-            } else if !self.wait_for_work().await {
+            } else if !self.taken.is_empty() || !self.wait_for_work().await {
                 break;
             }
         }
