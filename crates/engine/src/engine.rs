@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ff_core::deployment::Deployment;
 use ff_core::op::Operation;
 use ff_core::policy::Policy;
-use ff_core::{Code, CommandId, Error, Key, Mint, Partition, PartitionConfig, Result, Rising, Role, limits};
+use ff_core::{Code, CommandId, Error, Key, LogLimit, Mint, Partition, PartitionConfig, Result, Rising, Role, limits};
 use ff_store::{Answers, Query, Signal, Store};
 
 use crate::board::{Board, Listener};
@@ -149,6 +149,7 @@ struct Inner {
     secrets: SecretState,
     metrics: Metrics,
     tasks: Tasks,
+    log_limit: LogLimit,
     origin: CommandId,
     closing: AtomicBool,
 }
@@ -199,6 +200,7 @@ impl Engine {
             secrets: SecretState::default(),
             metrics: Metrics::default(),
             tasks: Tasks::default(),
+            log_limit: LogLimit::new(),
             origin,
             closing: AtomicBool::new(false),
         };
@@ -220,8 +222,10 @@ impl Engine {
 
     fn start_services(&self) {
         let hints = self.store().watch();
+        self.scheduler().ready().sweep_begins(self.flow_partitions());
         self.spawn_owned(self.clone().listen(hints));
         self.spawn_owned(self.clone().run_sweeps());
+        self.spawn_owned(self.clone().run_openings());
         if self.options().services {
             self.spawn_owned(self.clone().run_heartbeats());
             self.spawn_owned(self.clone().run_timers());
@@ -308,7 +312,7 @@ impl Engine {
             match item {
                 Item::Ready(index, score) => {
                     let queue = crate::scheduler::ready::QueueId { partition, index: index.clone() };
-                    self.scheduler().ready().announce(&queue, *score);
+                    self.scheduler().ready().announce(&queue, *score, self.env().now_ms());
                 }
                 Item::Due(at) => self.timers().note(partition, *at),
                 Item::Changed(key) => {
@@ -367,6 +371,11 @@ impl Engine {
         } else {
             Ok(())
         }
+    }
+
+    /// Whether a line that a loop may repeat is to be written now: then how many of it were suppressed.
+    pub(crate) fn may_log(&self, line: &'static str) -> Option<u64> {
+        self.0.log_limit.admit(line, self.env().now_ms())
     }
 
     /// Listens to a document or log; see [`Board::listen`].

@@ -22,6 +22,8 @@ use crate::error;
 use crate::locks::{Locks, Protects};
 use crate::names;
 
+/// Long names with the same beginning that a page of names may meet twice.
+const LONG_NAMES_ALIKE: usize = 64;
 /// A record that is hidden for longer than this is held back by somebody else's transaction.
 const HIDDEN_MAX_MS: i64 = 1_000;
 /// Logs whose settled numbers are remembered.
@@ -86,7 +88,9 @@ impl Reader {
                 let row = rows.first().ok_or_else(nothing)?;
                 Ok((get(row, 0)?, Answer::Count(number(get(row, 1)?)?)))
             }
-            Query::Indexes { prefix, limit } => self.indexes(client, this, prefix, *limit).await,
+            Query::Indexes { prefix, after, limit } => {
+                self.indexes(client, this, (prefix, after.as_ref()), *limit).await
+            }
             Query::Log { log, start, limit } => self.log(client, partition, this, log, *start, *limit).await,
         }
     }
@@ -171,10 +175,16 @@ impl Reader {
     }
 
     /// Jumps from name to name, whatever the number of entries between them.
-    async fn indexes(&self, client: &Object, this: i32, prefix: &[u8], limit: usize) -> Result<(i64, Answer)> {
+    async fn indexes(
+        &self,
+        client: &Object,
+        this: i32,
+        (prefix, after): (&[u8], Option<&IndexName>),
+        limit: usize,
+    ) -> Result<(i64, Answer)> {
         let statement = format!(
             "WITH RECURSIVE names(name) AS (
-               (SELECT name FROM entries WHERE partition = $2 AND name >= $3 ORDER BY name LIMIT 1)
+               (SELECT name FROM entries WHERE partition = $2 AND name >= $6 ORDER BY name LIMIT 1)
                UNION ALL
                SELECT (SELECT e.name FROM entries e WHERE e.partition = $2 AND e.name > n.name ORDER BY e.name LIMIT 1)
                FROM names n WHERE n.name IS NOT NULL AND substring(n.name FROM 1 FOR length($3)) = $3
@@ -187,19 +197,29 @@ impl Reader {
         );
         // Past this length only the full names tell prefixes apart.
         let seen = &prefix[..prefix.len().min(names::SHORT_MAX_BYTES)];
-        let (floor, wanted) = (self.floor(), limited(limit));
+        // Long names that begin alike stand in the order of their digests: the page begins with the first of them again.
+        let begins_long = after.is_some_and(|after| names::is_long(after.as_bytes()));
+        let from = match after.map(IndexName::as_bytes).filter(|after| *after >= prefix) {
+            Some(after) if begins_long => after[..names::SHORT_MAX_BYTES].to_vec(),
+            Some(after) => [after, &[0]].concat(),
+            None => seen.to_vec(),
+        };
+        let alike = if begins_long { LONG_NAMES_ALIKE } else { 0 };
+        let (floor, wanted) = (self.floor(), limited(limit.saturating_add(alike)));
         let long = i32::try_from(names::SHORT_MAX_BYTES).expect("a constant far below 2^31");
-        let arguments: [&(dyn ToSql + Sync); 5] = [&floor, &this, &seen, &wanted, &long];
+        let arguments: [&(dyn ToSql + Sync); 6] = [&floor, &this, &seen, &wanted, &long, &from];
         let rows = query(client, &statement, &arguments).await?;
         let mut found = Vec::with_capacity(rows.len());
         for row in &rows {
             if let Some(name) = get::<Option<&[u8]>>(row, 1)?
                 && name.starts_with(prefix)
+                && after.is_none_or(|after| name > after.as_bytes())
             {
                 found.push(IndexName::from_bytes(name));
             }
         }
         found.sort();
+        found.truncate(limit);
         Ok((get(rows.first().ok_or_else(nothing)?, 0)?, Answer::Indexes(found)))
     }
 

@@ -132,7 +132,9 @@ impl<'c> Reader<'c> {
                 let count: i64 = self.count.query_row((partition, index.as_bytes(), min, max), |row| row.get(0))?;
                 Answer::Count(count.cast_unsigned())
             }
-            Query::Indexes { prefix, limit } => Answer::Indexes(self.indexes(partition, prefix, *limit)?),
+            Query::Indexes { prefix, after, limit } => {
+                Answer::Indexes(self.indexes(partition, prefix, after.as_ref(), *limit)?)
+            }
             Query::Log { log, start, limit } => Answer::Log(self.log(partition, log, *start, *limit)?),
         })
     }
@@ -179,9 +181,18 @@ impl<'c> Reader<'c> {
     }
 
     /// Jumps from one name to the next: a few steps however many entries the indexes have.
-    fn indexes(&mut self, partition: i64, prefix: &[u8], limit: usize) -> rusqlite::Result<Vec<IndexName>> {
+    fn indexes(
+        &mut self,
+        partition: i64,
+        prefix: &[u8],
+        after: Option<&IndexName>,
+        limit: usize,
+    ) -> rusqlite::Result<Vec<IndexName>> {
         let mut names = Vec::new();
         let mut from = prefix.to_vec();
+        if let Some(after) = after.map(IndexName::as_bytes).filter(|after| *after >= prefix) {
+            from = [after, &[0]].concat();
+        }
         while names.len() < limit {
             let name: Option<Vec<u8>> = self.next_name.query_row((partition, &from), |row| row.get(0)).optional()?;
             let Some(name) = name.filter(|name| name.starts_with(prefix)) else {

@@ -56,8 +56,11 @@ fn encode_query(p: &mut Packed, keys: &mut Keys, query: &Query, style: Style) {
         Query::Count { index, min, max } => {
             p.number(3).count(keys.index(index)).string(&bound(*min)).string(&bound(*max));
         }
-        Query::Indexes { prefix, limit } => {
-            let (from, to) = lexical_range(prefix);
+        Query::Indexes { prefix, after, limit } => {
+            let (mut from, to) = lexical_range(prefix);
+            if let Some(after) = after.as_ref().map(IndexName::as_bytes).filter(|after| *after >= &prefix[..]) {
+                from = [b"(", after].concat();
+            }
             p.number(4).count(keys.registry()).string(&from).string(&to).count((*limit).min(LIMIT_MAX));
             p.number((style == Style::NamedKeys).into());
         }

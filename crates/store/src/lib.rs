@@ -110,7 +110,19 @@ impl dyn Store {
 
     /// The names of the non-empty indexes that begin with a prefix.
     pub async fn indexes(&self, partition: Partition, prefix: Vec<u8>, limit: usize) -> Result<Vec<IndexName>> {
-        self.read(partition, vec![Query::Indexes { prefix, limit }]).await?.into_only(Answer::into_indexes)
+        let query = Query::Indexes { prefix, after: None, limit };
+        self.read(partition, vec![query]).await?.into_only(Answer::into_indexes)
+    }
+
+    /// The same, behind a name.
+    pub async fn indexes_after(
+        &self,
+        partition: Partition,
+        prefix: Vec<u8>,
+        after: Option<IndexName>,
+        limit: usize,
+    ) -> Result<Vec<IndexName>> {
+        self.read(partition, vec![Query::Indexes { prefix, after, limit }]).await?.into_only(Answer::into_indexes)
     }
 
     /// A page of a log.

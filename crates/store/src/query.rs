@@ -43,6 +43,8 @@ pub enum Query {
     Indexes {
         /// The prefix.
         prefix: Vec<u8>,
+        /// Begin behind this name. It need not exist any more.
+        after: Option<IndexName>,
         /// At most this many.
         limit: usize,
     },

@@ -365,6 +365,11 @@ impl Execution {
         if let Some(attempt) = self.attempt.as_mut() {
             attempt.used_ms = used_ms;
         }
+        if kind == ClaimKind::Initial {
+            // Nobody ran it: what may still keep it from starting, such as the cancellation of its flow, does so.
+            self.attempt = None;
+            self.started_at = 0;
+        }
         self.state.lifecycle_phase = LifecyclePhase::Runnable;
         self.state.ownership_state = OwnershipState::Unowned;
         self.state.attempt_state = match kind {

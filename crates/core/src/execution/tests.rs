@@ -556,3 +556,23 @@ fn what_admission_refuses_for_good_fails_without_an_attempt() {
     assert_eq!(execution.failure.as_ref().unwrap().category, "budget_exhausted");
     assert!(execution.fail_at_admission("again", "", NOW, &mut effects).is_err());
 }
+
+#[test]
+fn an_initial_claim_that_was_returned_never_started() {
+    let mut execution = created();
+    for number in 1..4 {
+        let claimed = execution.claim(&claim(number), NOW + 1, &mut Effects::default()).unwrap();
+        assert_eq!((claimed.kind, claimed.fence.attempt.0), (ClaimKind::Initial, 0));
+        assert!(execution.has_started() && execution.started_at != 0);
+        execution.return_lease(&claimed.fence, NOW + 2, &mut Effects::default()).unwrap();
+        execution.check().unwrap();
+        assert!(!execution.has_started() && execution.started_at == 0);
+    }
+    // One that has run before stays started.
+    let claimed = execution.claim(&claim(5), NOW + 3, &mut Effects::default()).unwrap();
+    execution.expire_lease(NOW + 40_000, &mut Effects::default()).unwrap();
+    let again = execution.claim(&claim(6), NOW + 40_001, &mut Effects::default()).unwrap();
+    execution.return_lease(&again.fence, NOW + 40_002, &mut Effects::default()).unwrap();
+    execution.check().unwrap();
+    assert!(execution.has_started() && claimed.fence.attempt < again.fence.attempt);
+}

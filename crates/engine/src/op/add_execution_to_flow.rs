@@ -1,6 +1,7 @@
 //! Makes an execution that lives in a flow's partition a member of it.
 
 use ff_core::event::Effects;
+use ff_core::flow::Flow;
 use ff_core::op::AddExecutionToFlow;
 use ff_core::op::add_execution_to_flow::{Args, Outcome};
 use ff_core::{Code, Error, Result};
@@ -14,6 +15,7 @@ impl Handle<AddExecutionToFlow> for Engine {
     async fn handle(&self, caller: &Caller, args: Args) -> Result<Outcome> {
         self.check_flow_id(&args.flow_id)?;
         let partition = args.flow_id.partition();
+        let _turn = self.locks().take(partition, Flow::key_of(&args.flow_id)).await;
         let identity = self.callers_identity::<AddExecutionToFlow>(caller, &args, None);
         self.transact_once(partition, identity, &Verb { caller, args: &args }).await
     }

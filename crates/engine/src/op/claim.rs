@@ -1,6 +1,6 @@
 //! Takes work, waiting for it if there is none.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use ff_core::execution::{ClaimedAttempt, Execution, ResumedBy};
 use ff_core::idempotency::Identity;
@@ -9,7 +9,7 @@ use ff_core::op::claim::{Args, ClaimMode, Outcome};
 use ff_core::op::view::Task;
 use ff_core::partition::digest16;
 use ff_core::{Code, CommandId, Error, LeaseId, Partition, Result, ResumeSignal, SignalId};
-use futures_util::future::{Either, select};
+use futures_util::future::{Either, join_all, select};
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
@@ -20,6 +20,9 @@ use crate::env;
 use crate::scheduler::ready::Criteria;
 use crate::scheduler::{Ask, Taken};
 use crate::transaction::{Command, Tx};
+
+/// Input and signals of a task that was taken must be read within this time; otherwise the task is given back.
+const TASK_PATIENCE_MS: i64 = 5_000;
 
 impl Handle<Claim> for Engine {
     async fn handle(&self, caller: &Caller, args: Args) -> Result<Outcome> {
@@ -32,9 +35,15 @@ impl Handle<Claim> for Engine {
         }
         let ask = self.ask(namespace, &args)?;
         if args.retry {
-            let held = self.find_leases(&ask).await?;
+            let mut held = self.find_leases(&ask).await?;
+            // A commit that did not answer may have taken something beside what took its place.
+            let surplus = held.split_off(held.len().min(ask.lease_ids.len()));
+            if !surplus.is_empty() {
+                self.give_back(surplus).await;
+            }
             if !held.is_empty() {
-                return self.tasks(held).await;
+                let (tasks, unread) = self.tasks(held).await;
+                return unread.into_iter().next().map_or(Ok(tasks), |(_, error)| Err(error));
             }
         }
         self.deliver(ask, None).await
@@ -57,7 +66,8 @@ impl Engine {
         let taken = self.rehearse(partition, &FindClaim { once: &once }).await?;
         let held = self.find_leases(&ask).await?;
         if taken || !held.is_empty() {
-            return self.tasks(held).await;
+            let (tasks, unread) = self.tasks(held).await;
+            return unread.into_iter().next().map_or(Ok(tasks), |(_, error)| Err(error));
         }
         self.deliver(ask, Some(once)).await
     }
@@ -95,11 +105,11 @@ impl Engine {
             _ => None,
         };
         Ok(Ask {
-            criteria: Criteria {
+            criteria: Arc::new(Criteria {
                 namespace,
                 lanes: args.lanes.iter().cloned().collect(),
                 capabilities: args.capabilities.clone(),
-            },
+            }),
             worker_id: OnceLock::new(),
             instance_id: args.instance_id.clone(),
             lease_ids,
@@ -115,11 +125,12 @@ impl Engine {
     async fn deliver(&self, ask: Ask, once: Option<ClaimOnce>) -> Result<Outcome> {
         let (mut reply, answer) = oneshot::channel();
         let engine = self.clone();
+        let ask = Arc::new(ask);
         self.spawn_short(async move {
             let taken = match select(Box::pin(engine.take_work(&ask)), Box::pin(reply.closed())).await {
                 Either::Left((taken, _)) => taken,
                 Either::Right(((), work)) => {
-                    // A commit that is under way may take something; it is awaited, so that nothing is taken unseen.
+                    // What it has taken by now must be given back.
                     ask.gone.say();
                     work.await
                 }
@@ -130,26 +141,33 @@ impl Engine {
                         Ok(Kept::Ours(taken)) => Ok(taken),
                         Ok(Kept::Earlier(held)) => {
                             // They are the other call's to give back.
-                            let _ = reply.send(engine.tasks(held).await);
-                            return;
+                            let (outcome, unread) = engine.tasks(held).await;
+                            let outcome = unread.into_iter().next().map_or(Ok(outcome), |(_, error)| Err(error));
+                            return drop(reply.send(outcome));
                         }
                         Err(error) => Err(error),
                     }
                 }
                 (taken, _) => taken,
             };
-            let outcome = match &taken {
-                Ok(taken) => engine.tasks(taken.clone()).await,
-                Err(error) => Err(error.clone()),
+            let taken = match taken {
+                Ok(taken) => taken,
+                Err(error) => return drop(reply.send(Err(error))),
             };
-            let failed = outcome.is_err();
-            let undelivered = reply.send(outcome).is_err();
-            if let Ok(taken) = taken
-                && (failed || undelivered)
-            {
+            let (outcome, unread) = engine.tasks(taken.clone()).await;
+            let (unread, error): (Vec<Taken>, Option<Error>) =
+                unread.into_iter().fold((Vec::new(), None), |(mut all, _), (one, error)| {
+                    all.push(one);
+                    (all, Some(error))
+                });
+            let empty = outcome.tasks.is_empty() && outcome.grants.is_empty();
+            let outcome = error.filter(|_| empty).map_or(Ok(outcome), Err);
+            let delivered = reply.send(outcome).is_ok();
+            let unread = if delivered { unread } else { taken };
+            if !unread.is_empty() {
                 // Boxed, as few come to it: the future would be three times as large.
-                Box::pin(engine.give_back(taken)).await;
-                if let Some(once) = &once {
+                Box::pin(engine.give_back(unread)).await;
+                if let Some(once) = once.as_ref().filter(|_| empty || !delivered) {
                     Box::pin(engine.forget_claim(once)).await;
                 }
             }
@@ -176,24 +194,35 @@ impl Engine {
                     .await
                 }
             };
-            if let Err(error) = returned {
-                tracing::warn!(%error, "undelivered work could not be given back; its lease will run out");
+            if let Err(error) = returned
+                && let Some(suppressed) = self.may_log("undelivered work could not be given back")
+            {
+                tracing::warn!(%error, suppressed, "undelivered work could not be given back; its lease will run out");
             }
         }
     }
 
-    /// Leases and grants as their taker receives them.
-    pub(crate) async fn tasks(&self, taken: Vec<Taken>) -> Result<Outcome> {
+    /// Leases and grants as their taker receives them, and those whose input or signals cannot be read in time.
+    pub(crate) async fn tasks(&self, taken: Vec<Taken>) -> (Outcome, Vec<(Taken, Error)>) {
         let mut outcome = Outcome { tasks: Vec::new(), grants: Vec::new() };
-        for one in taken {
-            match one {
-                Taken::Grant(grant) => outcome.grants.push(grant),
-                Taken::Lease { execution, claimed, lease_until } => {
-                    outcome.tasks.push(self.task(&execution, &claimed, lease_until).await?);
-                }
+        let mut unread = Vec::new();
+        let reading = taken.into_iter().map(|one| async move {
+            let Taken::Lease { execution, claimed, lease_until } = &one else { return (one, None) };
+            let task = self.task(execution, claimed, *lease_until);
+            let task = env::within(self.env_handle(), TASK_PATIENCE_MS, task).await;
+            let late = || Err(Error::new(Code::Unavailable, "the task cannot be read").retry_after(1_000));
+            let task = task.unwrap_or_else(late);
+            (one, Some(task))
+        });
+        for (one, task) in join_all(reading).await {
+            match (one, task) {
+                (Taken::Grant(grant), _) => outcome.grants.push(grant),
+                (_, Some(Ok(task))) => outcome.tasks.push(task),
+                (one, Some(Err(error))) => unread.push((one, error)),
+                (Taken::Lease { .. }, None) => {}
             }
         }
-        Ok(outcome)
+        (outcome, unread)
     }
 
     /// One claimed task with everything its worker needs. Small bytes came with the document; large ones are read.

@@ -31,6 +31,14 @@ impl Engine {
             self.record_key(&mut submission, refusal).await?;
         }
         let partition = submission.request.id.partition();
+        // A flow that grows fast changes all the time: those who add to it and the claims of its members take turns.
+        let own =
+            |parent: &ParentLink| FlowId { partition: parent.execution_id.partition, uuid: parent.execution_id.uuid };
+        let flow = args.flow_id.or(args.parent.as_ref().map(own));
+        let _turn = match &flow {
+            Some(flow) => Some(self.locks().take(partition, Flow::key_of(flow)).await),
+            None => None,
+        };
         let verb = CreateMember { caller, args, submission: &submission };
         self.transact(partition, self.fresh_command(), &verb).await
     }

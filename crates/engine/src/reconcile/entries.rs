@@ -12,67 +12,78 @@ use crate::engine::Engine;
 use crate::transaction::{Command, Tx};
 
 /// Names of indexes read at once.
-const NAMES_MAX: usize = 10_000;
+const NAMES_PAGE: usize = 1_000;
 
 impl Engine {
     pub(super) async fn reconcile_entries(&self, partition: Partition, position: &mut Position) -> Reconciled {
         let mut found = Reconciled::default();
-        let names = match self.index_names(partition).await {
-            Ok(names) => names,
-            Err(error) => {
-                tracing::warn!(%partition, %error, "a partition cannot be reconciled now");
-                *position = Position::default();
-                return found;
-            }
-        };
-        let begin = position.index.take();
+        let mut begin = position.index.take();
         let mut after = position.after.take();
         let mut budget = ROUND_MAX;
-        for name in names {
-            if begin.as_ref().is_some_and(|begin| name < *begin) {
-                continue;
-            }
-            if begin.as_ref() != Some(&name) {
-                after = None;
-            }
-            loop {
-                if budget == 0 {
-                    *position = Position { index: Some(name), after };
+        // The index at which the last round stopped is looked at again.
+        let mut stopped_at = begin.clone();
+        loop {
+            let page = match self.index_names(partition, begin.as_ref()).await {
+                Ok(page) => page,
+                Err(error) => {
+                    if let Some(suppressed) = self.may_log("a partition cannot be reconciled now") {
+                        tracing::warn!(%partition, %error, suppressed, "a partition cannot be reconciled now");
+                    }
+                    *position = Position::default();
                     return found;
                 }
-                let limit = PAGE.min(budget);
-                let mut scan = Scan::first(name.clone(), limit);
-                scan.after = after.clone();
-                let Ok(page) = self.store().scan(partition, scan).await else { break };
-                budget -= page.entries.len().min(budget);
-                after = page.entries.last().map(|entry| (entry.score, entry.member.clone()));
-                let full = page.entries.len() == limit;
-                found.add(self.check_page(partition, &name, page.entries).await);
-                if !full {
+            };
+            let names = stopped_at.take().into_iter().chain(page.names);
+            for name in names {
+                if begin.as_ref() != Some(&name) {
                     after = None;
-                    break;
                 }
+                loop {
+                    if budget == 0 {
+                        *position = Position { index: Some(name), after };
+                        return found;
+                    }
+                    let limit = PAGE.min(budget);
+                    let mut scan = Scan::first(name.clone(), limit);
+                    scan.after = after.clone();
+                    let Ok(page) = self.store().scan(partition, scan).await else { break };
+                    budget -= page.entries.len().min(budget);
+                    after = page.entries.last().map(|entry| (entry.score, entry.member.clone()));
+                    let full = page.entries.len() == limit;
+                    found.add(self.check_page(partition, &name, page.entries).await);
+                    if !full {
+                        after = None;
+                        break;
+                    }
+                }
+                begin = Some(name);
+            }
+            if !page.full {
+                return found;
             }
         }
-        found
     }
 
-    /// The indexes of a partition that hold something. Those that a store need not list are asked for; what workers hold
-    /// is left out, since a lease says so itself.
-    async fn index_names(&self, partition: Partition) -> Result<BTreeSet<IndexName>> {
+    /// Indexes of a partition that hold something, behind this one. Those that a store need not list are asked for; what
+    /// workers hold is left out, since a lease says so itself.
+    async fn index_names(&self, partition: Partition, begin: Option<&IndexName>) -> Result<NamesPage> {
         let unlisted = [index::due(), index::marks()];
         let count = |index: &IndexName| Query::Count { index: index.clone(), min: i64::MIN, max: i64::MAX };
-        let mut queries = vec![Query::Indexes { prefix: Vec::new(), limit: NAMES_MAX }];
+        let mut queries = vec![Query::Indexes { prefix: Vec::new(), after: begin.cloned(), limit: NAMES_PAGE }];
         queries.extend(unlisted.iter().map(count));
         let mut answers = self.read(partition, queries).await?.answers.into_iter();
         let listed = answers.next().and_then(Answer::into_indexes).unwrap_or_default();
+        let full = listed.len() == NAMES_PAGE;
+        let last = listed.last().filter(|_| full).cloned();
         let mut names: BTreeSet<IndexName> = listed.into_iter().collect();
+        // An index that is not listed belongs to the page that reaches over it.
         for (name, answer) in unlisted.into_iter().zip(answers) {
-            if answer.into_count().unwrap_or(0) > 0 {
+            let here = begin.is_none_or(|begin| name > *begin) && last.as_ref().is_none_or(|last| name <= *last);
+            if here && answer.into_count().unwrap_or(0) > 0 {
                 names.insert(name);
             }
         }
-        Ok(names)
+        Ok(NamesPage { names, full })
     }
 
     async fn check_page(&self, partition: Partition, name: &IndexName, entries: Vec<IndexEntry>) -> Reconciled {
@@ -131,6 +142,12 @@ impl Engine {
             }
         }
     }
+}
+
+/// Names of indexes, and whether there may be more.
+struct NamesPage {
+    names: BTreeSet<IndexName>,
+    full: bool,
 }
 
 /// The document an entry is about: its member, or what a `due` member leads to.

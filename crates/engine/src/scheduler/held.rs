@@ -90,7 +90,9 @@ impl Engine {
             Ok(execution) => Some(execution),
             Err(error) => {
                 self.metrics().undecodable();
-                tracing::error!(key = ?stored.key, %error, "an execution cannot be read; passed over");
+                if let Some(suppressed) = self.may_log("an execution cannot be read") {
+                    tracing::error!(key = ?stored.key, %error, suppressed, "an execution cannot be read; passed over");
+                }
                 None
             }
         }

@@ -100,7 +100,7 @@ impl Engine {
         }
         let closed_until = if refusal.gate.starts_with("b:") { until.min(latest) } else { until };
         let closed_until = self.instant_in(closed_until, partition, Partition::SYSTEM);
-        self.scheduler().ready().close_gate(&execution.namespace, &execution.gate(), closed_until);
+        self.close_gate(&execution.namespace, &execution.gate(), closed_until);
         let opened = self.note_parked(&execution.namespace, &refusal.gate, execution.id.partition()).await?;
         self.release_parked(&execution.namespace, &refusal.gate, opened).await;
         Ok(())
@@ -124,7 +124,7 @@ impl Engine {
         if opened.places.is_empty() {
             return;
         }
-        self.scheduler().ready().open_gates(namespace, gate);
+        self.scheduler().ready().open_gates(namespace, gate, usize::try_from(opened.count).unwrap_or(usize::MAX));
         let index = index::blocked(namespace, gate);
         let Opened { mut places, count: mut left, mut given_back } = opened;
         while left > 0 && !places.is_empty() {
@@ -154,7 +154,9 @@ impl Engine {
                 match self.transact(*place, self.fresh_command(), &verb).await {
                     Ok(here) => unparked.add(&here),
                     Err(error) => {
-                        tracing::warn!(%place, %error, "parked work could not be woken; it is looked at again in 30 s");
+                        if let Some(suppressed) = self.may_log("parked work could not be woken") {
+                            tracing::warn!(%place, %error, suppressed, "parked work could not be woken; looking in 30 s");
+                        }
                         unread.push(*place);
                     }
                 }
@@ -186,7 +188,9 @@ impl Engine {
             self.transact(home, command, &NoteParked::<QuotaPolicy>::left(key, index, places, given_back)).await
         };
         noted.unwrap_or_else(|error| {
-            tracing::warn!(gate, %error, "parked work was forgotten; it is looked at again in 30 s");
+            if let Some(suppressed) = self.may_log("parked work was forgotten") {
+                tracing::warn!(gate, %error, suppressed, "parked work was forgotten; it is looked at again in 30 s");
+            }
             Opened::default()
         })
     }
@@ -197,7 +201,8 @@ impl Engine {
             return;
         };
         if let (Ok(namespace), Ok(gate)) = (std::str::from_utf8(namespace), std::str::from_utf8(gate)) {
-            self.scheduler().ready().open_gates(namespace, gate);
+            // How many it admits is not said: one is tried first.
+            self.scheduler().ready().open_gates(namespace, gate, 1);
         }
     }
 }

@@ -314,7 +314,9 @@ impl Engine {
                     return Ok(conflicts);
                 }
                 Err(error) if error.outcome_unknown() && resend < RESENDS_MAX => {
-                    tracing::warn!(%partition, %error, "a commit's reply was lost; sending it again");
+                    if let Some(suppressed) = self.may_log("a commit's reply was lost") {
+                        tracing::warn!(%partition, %error, suppressed, "a commit's reply was lost; sending it again");
+                    }
                     sent_before = true;
                     self.back_off(resend + 4).await;
                 }
@@ -425,12 +427,13 @@ impl Engine {
         let index =
             index::queue(&execution.namespace, &execution.lane, &execution.capabilities.route(), &execution.gate());
         let held = execution.held();
-        self.scheduler().ready().offer(Candidate {
+        let candidate = Candidate {
             execution: execution.clone(),
             version,
             fence: fence_of(held.epoch, held.lease_id),
             queue: QueueId { partition, index },
-        });
+        };
+        self.scheduler().ready().offer(candidate, self.env().now_ms());
     }
 
     /// Waits a little before the next try, longer each time, and never in step with others.

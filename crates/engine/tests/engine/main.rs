@@ -23,6 +23,7 @@ mod lists;
 mod metrics;
 mod operator;
 mod options;
+mod outages;
 mod quotas;
 mod reconcile;
 mod servers;

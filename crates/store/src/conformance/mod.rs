@@ -143,6 +143,7 @@ macro_rules! conformance_cases {
                 counts_include_both_ends
                 only_non_empty_indexes_are_listed
                 indexes_are_listed_in_byte_order_up_to_the_limit
+                names_of_indexes_are_read_page_by_page
                 index_names_and_members_are_binary
                 the_longest_index_name_works
             }
