@@ -55,14 +55,14 @@ impl Command for Remove<'_> {
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<Removed> {
         let Some(loaded) = tx.load::<Flow>(self.key.clone()).await? else {
-            tx.remove_stray(self.key, Due::Timer.entry(self.key, self.score));
+            tx.remove_stray(self.key, Due::Timer.entry(self.key, self.score)).await?;
             return Ok(Removed::Nothing);
         };
         let flow = loaded.document;
         match flow.ended.as_ref().and_then(|end| end.retain_until) {
             Some(until) if until <= tx.now => {}
             next => {
-                crate::timers::repair_due(tx, self.key, next, self.score);
+                crate::timers::repair_due(tx, self.key, next, self.score).await?;
                 return Ok(Removed::Nothing);
             }
         }
