@@ -21,6 +21,7 @@ mod operator;
 mod options;
 mod quotas;
 mod reconcile;
+mod recovery;
 mod servers;
 mod streams;
 mod support;
