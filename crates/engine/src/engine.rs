@@ -1,8 +1,8 @@
 //! The engine: a store, an environment, and the services that run between them.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use ff_core::deployment::Deployment;
 use ff_core::op::Operation;
@@ -25,6 +25,7 @@ use crate::scheduler::quotas::Quotas;
 use crate::secrets::SecretState;
 use crate::servers::Servers;
 use crate::serves::Serves;
+use crate::service::Services;
 use crate::system::SystemCache;
 use crate::timers::Timers;
 use crate::transaction::{Command, Tx};
@@ -146,6 +147,7 @@ struct Inner {
     system: SystemCache,
     registry: Registry,
     servers: Servers,
+    services: Services,
     secrets: SecretState,
     metrics: Metrics,
     tasks: Tasks,
@@ -197,6 +199,7 @@ impl Engine {
             system: SystemCache::default(),
             registry: Registry::default(),
             servers: Servers::default(),
+            services: Services::default(),
             secrets: SecretState::default(),
             metrics: Metrics::default(),
             tasks: Tasks::default(),
@@ -221,15 +224,16 @@ impl Engine {
     }
 
     fn start_services(&self) {
-        let hints = self.store().watch();
         self.scheduler().ready().sweep_begins(self.flow_partitions());
-        self.spawn_owned(self.clone().listen(hints));
-        self.spawn_owned(self.clone().run_sweeps());
-        self.spawn_owned(self.clone().run_openings());
+        // Before the first sweep: what happens from now on is heard of.
+        let hints = Arc::new(Mutex::new(Some(self.store().watch())));
+        self.run_service("hints", move |engine| engine.listen(hints.clone()));
+        self.run_service("sweeps", Engine::run_sweeps);
+        self.run_service("openings", Engine::run_openings);
         if self.options().services {
-            self.spawn_owned(self.clone().run_heartbeats());
-            self.spawn_owned(self.clone().run_timers());
-            self.spawn_owned(self.clone().run_reconciler());
+            self.run_service("heartbeats", Engine::run_heartbeats);
+            self.run_service("timers", Engine::run_timers);
+            self.run_service("reconciler", Engine::run_reconciler);
         }
     }
 
@@ -274,17 +278,29 @@ impl Engine {
         Handle::<O>::handle(self, caller, args).await
     }
 
-    /// Stops the services. Operations under way are answered; waiting ones end with `shutting_down`.
-    pub async fn close(&self) {
+    /// Ends every wait with `shutting_down`. Operations under way are answered, and the services go on.
+    pub fn stop_waits(&self) {
         self.0.closing.store(true, Ordering::SeqCst);
         self.scheduler().ready().wake_all();
         self.board().wake_all();
-        self.leave().await;
+    }
+
+    /// Stops the services, and waiting operations with `shutting_down`. Whoever has operations under way lets them end
+    /// before: the farewell is what makes the other servers look for what this one has left, so it comes last.
+    pub async fn close(&self) {
+        self.stop_waits();
         self.0.tasks.abort_all();
+        self.leave().await;
     }
 
     /// Acts on hints of other engines until the store is closed.
-    async fn listen(self, mut hints: ff_store::Hints) {
+    async fn listen(self, first: Arc<Mutex<Option<ff_store::Hints>>>) {
+        let taken = first.lock().expect("no holder of this lock panics").take();
+        let mut hints = taken.unwrap_or_else(|| {
+            // Those between the end of the former listener and now were lost.
+            self.resync();
+            self.store().watch()
+        });
         let own = Message::beginning(self.origin());
         while let Some(signal) = hints.next().await {
             match signal {
@@ -294,16 +310,19 @@ impl Engine {
                         self.act_on(hint.partition, &message.items);
                     }
                 }
-                Signal::Resync => {
-                    self.cache().clear();
-                    self.system().clear();
-                    self.servers().look_again();
-                    self.timers().sweep_now();
-                    self.board().wake_all();
-                    self.scheduler().ready().wake_all();
-                }
+                Signal::Resync => self.resync(),
             }
         }
+    }
+
+    /// Hints may have been lost: whatever was known may have changed.
+    fn resync(&self) {
+        self.cache().clear();
+        self.system().clear();
+        self.servers().look_again();
+        self.timers().sweep_now();
+        self.board().wake_all();
+        self.scheduler().ready().wake_all();
     }
 
     /// What follows from a hint, whether it is our own or another engine's.
@@ -314,7 +333,7 @@ impl Engine {
                     let queue = crate::scheduler::ready::QueueId { partition, index: index.clone() };
                     self.scheduler().ready().announce(&queue, *score, self.env().now_ms());
                 }
-                Item::Due(at) => self.timers().note(partition, *at),
+                Item::Due(at) => self.timers().hear(partition, *at, self.now_in(partition)),
                 Item::Changed(key) => {
                     self.scheduler().forget_flow(key);
                     self.board().wake(partition, key);
@@ -362,7 +381,16 @@ impl Engine {
 
     /// Spawns a short task that runs to its end.
     pub(crate) fn spawn_short(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.env().spawn(Box::pin(task)).detach();
+        let engine = self.clone();
+        let contained = async move {
+            let work = async move {
+                task.await;
+                Ok(())
+            };
+            // The panic was counted and logged; whatever the task was for is found again by a sweep or a caller.
+            drop(engine.contain("tasks", work).await);
+        };
+        self.env().spawn(Box::pin(contained)).detach();
     }
 
     pub(crate) fn refuse_if_closing(&self) -> Result<()> {
@@ -493,6 +521,10 @@ impl Engine {
 
     pub(crate) fn servers(&self) -> &Servers {
         &self.0.servers
+    }
+
+    pub(crate) fn service_states(&self) -> &Services {
+        &self.0.services
     }
 
     /// The partitions that executions live in.

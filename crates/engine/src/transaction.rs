@@ -76,6 +76,7 @@ pub(crate) struct Tx<'e> {
     items: Vec<Item>,
     executions: Vec<Arc<Execution>>,
     events: Vec<EventType>,
+    repairs: u64,
     use_cache: bool,
     used_cache: bool,
     repeat: bool,
@@ -94,6 +95,7 @@ impl<'e> Tx<'e> {
             items: Vec::new(),
             executions: Vec::new(),
             events: Vec::new(),
+            repairs: 0,
             use_cache,
             used_cache: false,
             repeat: false,
@@ -300,11 +302,21 @@ impl<'e> Tx<'e> {
         self.batch.deletes.push(key);
     }
 
-    /// Removes an entry that its document, as it was loaded, does not justify.
-    pub(crate) fn remove_stray(&mut self, key: &Key, entry: Entry) {
-        self.pin(key);
-        self.engine.metrics().repaired();
-        self.batch.entries.push(EntryChange::Remove { index: entry.index, member: entry.member });
+    /// Removes an entry that its document, as it was loaded, does not justify. If it is there no more, another engine
+    /// came first, and there is nothing to repair.
+    pub(crate) async fn remove_stray(&mut self, key: &Key, entry: Entry) -> Result<()> {
+        if self.is_present(&entry).await? {
+            self.pin(key);
+            self.repairs += 1;
+            self.batch.entries.push(EntryChange::Remove { index: entry.index, member: entry.member });
+        }
+        Ok(())
+    }
+
+    /// Whether an entry stands where it was seen.
+    async fn is_present(&mut self, entry: &Entry) -> Result<bool> {
+        let page = self.scan(exactly(entry)).await?;
+        Ok(page.entries.iter().any(|found| found.member == entry.member))
     }
 
     /// Changes one entry under the version of its document, or under its absence.
@@ -316,11 +328,15 @@ impl<'e> Tx<'e> {
         self.batch.entries.push(change);
     }
 
-    /// Moves an entry to where its document, as it was loaded, wants it.
-    pub(crate) fn set_stray(&mut self, key: &Key, entry: Entry) {
-        self.pin(key);
-        self.engine.metrics().repaired();
-        self.batch.entries.push(EntryChange::Set { index: entry.index, member: entry.member, score: entry.score });
+    /// Moves an entry from where it was seen to the score that its document, as it was loaded, wants; see
+    /// [`Tx::remove_stray`].
+    pub(crate) async fn move_stray(&mut self, key: &Key, entry: Entry, score: i64) -> Result<()> {
+        if self.is_present(&entry).await? {
+            self.pin(key);
+            self.repairs += 1;
+            self.batch.entries.push(EntryChange::Set { index: entry.index, member: entry.member, score });
+        }
+        Ok(())
     }
 
     /// Saves an execution together with what its transition wants done beside it.
@@ -394,7 +410,7 @@ impl<'e> Tx<'e> {
         let member = Due::Lease.member(key);
         self.batch.leases.push(LeaseChange { key: key.clone(), ttl_ms: Some(ttl_ms), index: index::due(), member });
         // It may end before anything that is known of: this engine may never have seen the lease.
-        if self.engine.announce_due(self.partition, self.now + ttl_ms) {
+        if is_timed(key) && self.engine.announce_due(self.partition, self.now + ttl_ms) {
             self.items.push(Item::Due(self.now + ttl_ms));
         }
     }
@@ -445,6 +461,23 @@ impl<'e> Tx<'e> {
     fn is_empty(&self) -> bool {
         self.staged.is_empty() && self.batch.effects().next().is_none()
     }
+}
+
+/// A scan that finds this entry if it is there, and next to nothing else.
+pub(crate) fn exactly(entry: &Entry) -> Scan {
+    let mut scan = Scan::first(entry.index.clone(), 16);
+    scan.min = entry.score;
+    scan.max = entry.score;
+    let (_, shorter) = entry.member.as_bytes().split_last().unwrap_or((&0, &[]));
+    if !shorter.is_empty() {
+        scan.after = Some((entry.score, Key::from_bytes(shorter)));
+    }
+    scan
+}
+
+/// Whether the timers see to the end of a document's lease. Servers watch over each other's registrations themselves.
+fn is_timed(key: &Key) -> bool {
+    key.kind() != index::kind::SERVER
 }
 
 /// The fence as guards compare it.

@@ -89,6 +89,7 @@ pub struct Metrics {
     refusals: Mutex<BTreeMap<String, u64>>,
     budget_refusals: Mutex<BTreeMap<String, u64>>,
     quota_refusals: Mutex<BTreeMap<&'static str, u64>>,
+    service_restarts: Mutex<BTreeMap<&'static str, u64>>,
     claim_exits: Mutex<BTreeMap<(String, &'static str), Arc<Histogram>>>,
 }
 
@@ -129,8 +130,23 @@ impl Metrics {
         self.partitions_passed_over.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn repaired(&self) {
-        self.repairs.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn repaired(&self, entries: u64) {
+        self.repairs.fetch_add(entries, Ordering::Relaxed);
+    }
+
+    /// A service runs, and is counted from nothing.
+    pub(crate) fn service_started(&self, name: &'static str) {
+        self.service_restarts.lock().expect("no holder of this lock panics").entry(name).or_default();
+    }
+
+    /// A service panicked.
+    pub(crate) fn service_panicked(&self, name: &'static str) {
+        *self.service_restarts.lock().expect("no holder of this lock panics").entry(name).or_default() += 1;
+    }
+
+    /// How often each service, or something it did, panicked and was begun again.
+    pub fn service_restarts(&self) -> BTreeMap<&'static str, u64> {
+        self.service_restarts.lock().expect("no holder of this lock panics").clone()
     }
 
     pub(crate) fn undecodable(&self) {

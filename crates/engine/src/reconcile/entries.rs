@@ -9,7 +9,7 @@ use ff_store::{Answer, EntryChange, IndexEntry, Query, Scan, StoredDocument};
 
 use super::{PAGE, Position, ROUND_MAX, Reconciled};
 use crate::engine::Engine;
-use crate::transaction::{Command, Tx};
+use crate::transaction::{Command, Tx, exactly};
 
 /// Names of indexes read at once.
 const NAMES_PAGE: usize = 1_000;
@@ -172,18 +172,6 @@ fn is_home(name: &IndexName, key: &Key) -> bool {
     }
 }
 
-/// A scan that finds this entry if it is there, and next to nothing else.
-fn exactly(entry: &Entry) -> Scan {
-    let mut scan = Scan::first(entry.index.clone(), 16);
-    scan.min = entry.score;
-    scan.max = entry.score;
-    let (_, shorter) = entry.member.as_bytes().split_last().unwrap_or((&0, &[]));
-    if !shorter.is_empty() {
-        scan.after = Some((entry.score, Key::from_bytes(shorter)));
-    }
-    scan
-}
-
 fn justified(key: &Key, stored: Option<&StoredDocument>) -> Result<Vec<Entry>> {
     let Some(stored) = stored else { return Ok(Vec::new()) };
     documents::index_entries(key, &stored.body, stored.lease_until)?
@@ -200,23 +188,40 @@ impl Command for Repair<'_> {
     type Outcome = bool;
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<bool> {
-        let answers = tx.read(vec![Query::Documents(vec![self.key.clone()]), Query::Scan(exactly(self.entry))]).await?;
-        let mut answers = answers.into_iter();
-        let stored = answers.next().and_then(Answer::into_documents).and_then(|mut found| found.pop()).flatten();
-        let page = answers.next().and_then(Answer::into_scan).unwrap_or_default();
-        let present = page.entries.iter().any(|found| found.member == self.entry.member);
+        let (stored, present) = self.look(tx, self.entry).await?;
+        let of_lease = self.entry.index == index::due()
+            && Due::parse(&self.entry.member).is_some_and(|(_, due)| due == Due::Lease);
+        if of_lease && stored.as_ref().is_some_and(|stored| stored.lease_until > tx.now) {
+            // A renewal sets the entry anew and leaves the version as it is, so no guard would keep us from undoing it.
+            // The entry of a lease that ran out is the one that matters, and that one stands still.
+            return Ok(false);
+        }
         let wanted = justified(self.key, stored.as_ref())?
             .into_iter()
             .find(|entry| entry.index == self.entry.index && entry.member == self.entry.member);
         let change = match wanted {
-            Some(wanted) if present && wanted.score == self.entry.score => return Ok(false),
+            Some(wanted) if self.look(tx, &wanted).await?.1 => return Ok(false),
             Some(Entry { index, member, score }) => EntryChange::Set { index, member, score },
             None if present => {
                 EntryChange::Remove { index: self.entry.index.clone(), member: self.entry.member.clone() }
             }
             None => return Ok(false),
         };
+        if of_lease && matches!(change, EntryChange::Set { .. }) {
+            tx.require_expired(self.key);
+        }
         tx.repair_entry(self.key, stored.map(|stored| stored.version), change);
         Ok(true)
+    }
+}
+
+impl Repair<'_> {
+    /// The document, and whether an entry stands at its score.
+    async fn look(&self, tx: &mut Tx<'_>, entry: &Entry) -> Result<(Option<StoredDocument>, bool)> {
+        let answers = tx.read(vec![Query::Documents(vec![self.key.clone()]), Query::Scan(exactly(entry))]).await?;
+        let mut answers = answers.into_iter();
+        let stored = answers.next().and_then(Answer::into_documents).and_then(|mut found| found.pop()).flatten();
+        let page = answers.next().and_then(Answer::into_scan).unwrap_or_default();
+        Ok((stored, page.entries.iter().any(|found| found.member == entry.member)))
     }
 }

@@ -7,7 +7,7 @@ use ff_core::execution::Execution;
 use ff_core::index::{self, kind};
 use ff_core::quota::QuotaPolicy;
 use ff_core::slot::{Slot, SlotFate};
-use ff_core::{Document, IndexName, Key, Partition, Result};
+use ff_core::{Document, IndexName, Indexed, Key, Partition, Result};
 use ff_store::{IndexEntry, Scan};
 
 use super::{PAGE, Reconciled};
@@ -97,14 +97,26 @@ impl Engine {
                 let executions = self.store().documents(home, keys).await?;
                 for (slot, stored) in slots.into_iter().zip(executions) {
                     let execution = stored.map(|stored| Execution::decode(&stored.body)).transpose()?;
-                    let in_use = execution.is_some_and(|execution| execution.uses_slot(&slot.id));
-                    if slot.fate(in_use, self.now_in(partition)) == SlotFate::Free {
+                    // A slot that is owed is given back by the mark that says so.
+                    let in_use = execution.is_some_and(|execution| {
+                        execution.uses_slot(&slot.id) || execution.owed_slots.contains(&slot.id)
+                    });
+                    let free = slot.fate(in_use, self.now_in(partition)) == SlotFate::Free;
+                    if free && self.is_taken(partition, &slot).await? {
                         self.free_slots(&slot.namespace, &slot.quota, &slot.execution, &[slot.id]).await?;
                         freed += 1;
                     }
                 }
             }
         }
+    }
+}
+
+impl Engine {
+    /// Whether a slot is still there: its execution may have given it back since it was read.
+    async fn is_taken(&self, partition: Partition, slot: &Slot) -> Result<bool> {
+        let found = self.store().documents(partition, vec![slot.key()]).await?;
+        Ok(found.into_iter().flatten().next().is_some())
     }
 }
 

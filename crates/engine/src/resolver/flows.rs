@@ -89,12 +89,12 @@ impl Command for Fire<'_> {
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<()> {
         let Some(loaded) = tx.load::<Flow>(self.key.clone()).await? else {
-            tx.remove_stray(self.key, Due::Timer.entry(self.key, self.score));
+            tx.remove_stray(self.key, Due::Timer.entry(self.key, self.score)).await?;
             return Ok(());
         };
         let mut flow = loaded.document;
         match flow.fire(tx.now) {
-            FlowFired::Nothing => crate::timers::repair_due(tx, self.key, flow.next_timer(), self.score),
+            FlowFired::Nothing => crate::timers::repair_due(tx, self.key, flow.next_timer(), self.score).await?,
             FlowFired::Lapsed => save_flow(tx, &flow),
             FlowFired::Removing => {
                 tx.relief();

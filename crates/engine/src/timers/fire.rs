@@ -55,12 +55,12 @@ impl Command for ExpireLease {
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<()> {
         let Some(loaded) = tx.load::<Execution>(self.key.clone()).await? else {
-            tx.remove_stray(&self.key, Due::Lease.entry(&self.key, self.score));
+            tx.remove_stray(&self.key, Due::Lease.entry(&self.key, self.score)).await?;
             return Ok(());
         };
         let mut execution = loaded.document;
         if execution.held().ttl_ms.is_none() {
-            tx.remove_stray(&self.key, Due::Lease.entry(&self.key, self.score));
+            tx.remove_stray(&self.key, Due::Lease.entry(&self.key, self.score)).await?;
             return Ok(());
         }
         if loaded.lease_until > tx.now && !planted(Bug::ExpiryIgnoresRenewal) {
@@ -90,14 +90,14 @@ impl Command for FireExecution {
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<()> {
         let Some(loaded) = tx.load::<Execution>(self.key.clone()).await? else {
-            tx.remove_stray(&self.key, Due::Timer.entry(&self.key, self.score));
+            tx.remove_stray(&self.key, Due::Timer.entry(&self.key, self.score)).await?;
             return Ok(());
         };
         let mut execution = loaded.document;
         let suspension = execution.suspension.clone();
         let mut effects = Effects::default();
         match execution.fire(tx.now, tx.random(), &mut effects) {
-            Fired::Nothing => repair_due(tx, &self.key, execution.next_timer(), self.score),
+            Fired::Nothing => repair_due(tx, &self.key, execution.next_timer(), self.score).await?,
             Fired::Changed => {
                 if let Some(suspension) = suspension.filter(|_| execution.suspension.is_none()) {
                     op::close_waitpoints(tx, &suspension, &execution).await?;
@@ -127,7 +127,7 @@ impl Command for ExpireWaitpoint {
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<()> {
         let Some(loaded) = tx.load::<Waitpoint>(self.key.clone()).await? else {
-            tx.remove_stray(&self.key, Due::Timer.entry(&self.key, self.score));
+            tx.remove_stray(&self.key, Due::Timer.entry(&self.key, self.score)).await?;
             return Ok(());
         };
         let mut waitpoint = loaded.document;
@@ -135,7 +135,7 @@ impl Command for ExpireWaitpoint {
             tx.save(&waitpoint);
         } else {
             let pending = waitpoint.state == WaitpointState::Pending;
-            repair_due(tx, &self.key, waitpoint.expires_at.filter(|_| pending), self.score);
+            repair_due(tx, &self.key, waitpoint.expires_at.filter(|_| pending), self.score).await?;
         }
         Ok(())
     }
@@ -152,12 +152,12 @@ impl Command for ForgetToken {
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<()> {
         let Some(loaded) = tx.load::<ApiToken>(self.key.clone()).await? else {
-            tx.remove_stray(&self.key, Due::Timer.entry(&self.key, self.score));
+            tx.remove_stray(&self.key, Due::Timer.entry(&self.key, self.score)).await?;
             return Ok(());
         };
         match loaded.document.forgotten_at() {
             Some(at) if at <= tx.now => tx.delete(&self.key),
-            next => repair_due(tx, &self.key, next, self.score),
+            next => repair_due(tx, &self.key, next, self.score).await?,
         }
         Ok(())
     }
@@ -165,14 +165,19 @@ impl Command for ForgetToken {
 
 /// An entry that its document does not justify is moved or removed. One that it does justify came too early, as after a
 /// failover to a server whose clock is behind: it is looked at again in time.
-pub(crate) fn repair_due(tx: &mut Tx<'_>, key: &Key, next: Option<i64>, score: i64) {
+pub(crate) async fn repair_due(tx: &mut Tx<'_>, key: &Key, next: Option<i64>, score: i64) -> Result<()> {
     match next {
         Some(at) if at == score => {
             let again = if at > tx.now { at } else { tx.now + RETRY_MS };
             tx.engine.timers().note(tx.partition, again);
+            Ok(())
         }
-        Some(at) => tx.set_stray(key, Due::Timer.entry(key, at)),
-        None => tx.remove_stray(key, Due::Timer.entry(key, score)),
+        Some(at) => {
+            // Also when another engine came first: this one then knows when to look next.
+            tx.engine.timers().note(tx.partition, at.max(tx.now));
+            tx.move_stray(key, Due::Timer.entry(key, score), at).await
+        }
+        None => tx.remove_stray(key, Due::Timer.entry(key, score)).await,
     }
 }
 

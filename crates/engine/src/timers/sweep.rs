@@ -1,19 +1,25 @@
 //! The sweep: one small read for each partition in a long period, which finds what lost hints missed. Timers and marks
 //! are looked for by whoever sees to the partition; queues by every engine, because each has workers of its own.
+//!
+//! When hints may have been lost, and whenever a server has gone, everything is looked at in one quick round. Marks are
+//! resolved by the engine ranked first for the partition; the others look a little later whether they still stand.
 
 use std::collections::BTreeSet;
 
 use ff_core::planted::{Bug, planted};
-use ff_core::{IndexName, Partition, index};
+use ff_core::{IndexName, Key, Partition, index};
 use ff_store::{Answer, Query, Scan, ScanPage};
 use futures_util::stream::{self, StreamExt};
 
+use super::RANK_MAX;
 use crate::engine::Engine;
 use crate::env;
 use crate::scheduler::reads::NAMES_LIMIT;
 
 /// Marks taken up by one look.
 const MARKS_LIMIT: usize = 200;
+/// How much later the next engine in rank resolves a mark that still stands.
+const MARKS_STEP_MS: i64 = 1_000;
 /// Partitions looked at together in a quick round.
 const SWEEPS_AT_ONCE: usize = 16;
 
@@ -119,8 +125,36 @@ impl Engine {
         }
         self.learn_queues(partition, queues, began).await;
         if !planted(Bug::MarksNotSwept) {
-            self.resolve_marks(partition, marks).await;
+            match self.rank(partition) {
+                0 => self.resolve_marks(partition, marks).await,
+                rank => self.leave_marks(partition, rank, marks),
+            }
         }
+    }
+
+    /// Leaves marks to an engine ranked before this one, and resolves those that still stand a little later.
+    fn leave_marks(&self, partition: Partition, rank: i64, page: ScanPage) {
+        let seen: BTreeSet<Key> = page.entries.into_iter().map(|entry| entry.member).collect();
+        if seen.is_empty() || !self.timers().leave(partition, seen) {
+            return;
+        }
+        let engine = self.clone();
+        self.spawn_short(async move {
+            engine.env().sleep(rank.min(RANK_MAX) * MARKS_STEP_MS).await;
+            let seen = engine.timers().take_left(partition);
+            if engine.refuse_if_closing().is_err() {
+                return;
+            }
+            let scan = Query::Scan(Scan::first(index::marks(), MARKS_LIMIT));
+            match engine.read(partition, vec![scan]).await {
+                Ok(answers) => {
+                    let page = answers.into_only(Answer::into_scan).unwrap_or_default();
+                    let standing = page.entries.into_iter().filter(|entry| seen.contains(&entry.member));
+                    standing.for_each(|entry| engine.resolve_soon(partition, entry.member));
+                }
+                Err(error) => tracing::warn!(%partition, %error, "the marks cannot be read; left to the next sweep"),
+            }
+        });
     }
 
     /// Takes up a page of marks and all that follow it: after a crash there may be many.

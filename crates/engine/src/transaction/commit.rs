@@ -14,7 +14,7 @@ use ff_store::{
     StoreError, Version,
 };
 
-use super::{Command, Staged, Tx, fence_of};
+use super::{Command, Staged, Tx, fence_of, is_timed};
 use crate::cache::Cached;
 use crate::engine::Engine;
 use crate::env::{self, BoxFuture};
@@ -82,6 +82,7 @@ impl Tx<'_> {
             }
             if let Some(ttl_ms) = lease {
                 if let Some(ttl_ms) = ttl_ms
+                    && is_timed(&key)
                     && self.engine.announce_due(self.partition, self.now + ttl_ms)
                 {
                     self.items.push(Item::Due(self.now + ttl_ms));
@@ -96,6 +97,7 @@ impl Tx<'_> {
             .batch
             .leases
             .iter()
+            .filter(|lease| is_timed(&lease.key))
             .filter_map(|lease| lease.ttl_ms)
             .fold(due, |due, ttl_ms| earlier(due, self.now + ttl_ms));
         let message = Message { origin: self.engine.origin(), items: std::mem::take(&mut self.items) };
@@ -108,6 +110,7 @@ impl Tx<'_> {
             items: message.items,
             executions: self.executions,
             events: self.events,
+            repairs: self.repairs,
             leases: self.batch.leases.iter().map(|lease| (lease.key.clone(), lease.ttl_ms)).collect(),
             batch: self.batch,
             marked,
@@ -140,6 +143,8 @@ pub(crate) struct Prepared {
     items: Vec<Item>,
     executions: Vec<Arc<Execution>>,
     events: Vec<EventType>,
+    /// Entries put right.
+    repairs: u64,
     /// The leases it sets and ends.
     leases: Vec<(Key, Option<i64>)>,
     marked: Vec<Key>,
@@ -337,6 +342,22 @@ impl Engine {
         Err(Error::of(Code::Unavailable).retry_after(1_000))
     }
 
+    /// Sends prepared batches of one partition in one call, once. For callers to whom a conflict is an answer like any
+    /// other: it is not counted.
+    pub(crate) async fn ask_all(&self, partition: Partition, mut prepared: Vec<Prepared>) -> Result<Vec<Outcome>> {
+        let batches: Vec<Batch> = prepared.iter_mut().map(|one| std::mem::take(&mut one.batch)).collect();
+        let started = self.env().now_us();
+        let outcomes = self.store().commit(partition, batches).await?;
+        self.metrics().commit(self.env().now_us() - started);
+        for (one, outcome) in prepared.into_iter().zip(&outcomes) {
+            if let Outcome::Applied(applied) = outcome {
+                self.observe(partition, applied.at);
+                self.applied(one, applied.at);
+            }
+        }
+        Ok(outcomes)
+    }
+
     async fn send(&self, prepared: Prepared) -> Result<Option<Conflict>> {
         let partition = prepared.partition;
         let conflicts = self.send_all(partition, vec![prepared]).await?;
@@ -384,6 +405,7 @@ impl Engine {
     /// What follows from a commit: the cache, local wake-ups, and the marks it left.
     fn applied(&self, one: Prepared, at: i64) {
         self.metrics().happened(&one.events);
+        self.metrics().repaired(one.repairs);
         for execution in one.executions {
             let key = execution.key();
             if execution.is_eligible() {
@@ -414,7 +436,9 @@ impl Engine {
     /// A commit whose reply was lost may have been applied without showing it: the lease it gave up, for one, no longer
     /// guards its repeat. A hint that proves wrong costs a look; a missing one leaves work lying until the next sweep.
     fn perhaps_applied(&self, one: &Prepared) {
-        self.act_on(one.partition, &one.items);
+        // Nobody may have been told what is due.
+        let others = one.items.iter().filter(|item| !matches!(item, Item::Due(_)));
+        self.act_on(one.partition, &others.cloned().collect::<Vec<_>>());
         if let Some(at) = one.due {
             self.timers().note(one.partition, at);
         }

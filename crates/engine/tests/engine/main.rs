@@ -26,6 +26,7 @@ mod options;
 mod outages;
 mod quotas;
 mod reconcile;
+mod recovery;
 mod servers;
 mod streams;
 mod support;
