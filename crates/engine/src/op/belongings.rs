@@ -20,7 +20,7 @@ pub(crate) async fn close_waitpoints(tx: &mut Tx<'_>, suspension: &Suspension, e
         (false, ResumedBy::Signals | ResumedBy::Nothing) => CloseReason::Satisfied,
     };
     let keys = suspension.waitpoints.iter().map(Waitpoint::key_of).collect();
-    for loaded in tx.load_many::<Waitpoint>(keys).await?.into_iter().flatten() {
+    for loaded in tx.load_readable::<Waitpoint>(keys).await?.into_iter().flatten() {
         let mut waitpoint = loaded.document;
         if waitpoint.close(reason, tx.now) {
             tx.save(&waitpoint);
@@ -37,7 +37,7 @@ pub(crate) async fn remove_execution(tx: &mut Tx<'_>, execution: &Execution) -> 
     let page = tx.scan(Scan::first(index::belongings(id.uuid), limits::RESOLVE_CHUNK)).await?;
     let partial = page.entries.len() == limits::RESOLVE_CHUNK;
     for entry in page.entries {
-        tx.delete_belonging(entry.member).await?;
+        tx.delete_belonging(id, entry.member).await?;
     }
     if partial {
         tx.pin(&execution.key());

@@ -7,7 +7,7 @@ use ff_core::execution::Execution;
 use ff_core::index::{self, kind};
 use ff_core::quota::QuotaPolicy;
 use ff_core::slot::{Slot, SlotFate};
-use ff_core::{Document, Key, Partition, Result};
+use ff_core::{Key, Partition, Result};
 use ff_store::Scan;
 
 use super::{PAGE, Reconciled};
@@ -25,7 +25,7 @@ impl Engine {
             };
             for entry in page.entries {
                 found.checked += 1;
-                let quota = entry.document.and_then(|stored| QuotaPolicy::decode(&stored.body).ok());
+                let quota = entry.document.and_then(|stored| self.readable::<QuotaPolicy>(&stored));
                 if let Some(quota) = quota.filter(|quota| quota.definition.max_concurrent != 0) {
                     match self.free_leaked_slots(partition, &quota).await {
                         Ok(freed) => found.repaired += freed,
@@ -56,7 +56,7 @@ impl Engine {
             scan = scan.after(last.score, last.member.clone());
             let mut homes: BTreeMap<Partition, Vec<Slot>> = BTreeMap::new();
             for stored in page.entries.into_iter().filter_map(|entry| entry.document) {
-                let Ok(slot) = Slot::decode(&stored.body) else { continue };
+                let Some(slot) = self.readable::<Slot>(&stored) else { continue };
                 if slot.confirmed {
                     homes.entry(slot.execution.partition()).or_default().push(slot);
                 }
@@ -65,8 +65,10 @@ impl Engine {
                 let keys = slots.iter().map(|slot| Execution::key_of(&slot.execution)).collect();
                 let executions = self.store().documents(home, keys).await?;
                 for (slot, stored) in slots.into_iter().zip(executions) {
-                    let execution = stored.map(|stored| Execution::decode(&stored.body)).transpose()?;
-                    let in_use = execution.is_some_and(|execution| execution.uses_slot(&slot.id));
+                    // One that cannot be decoded may use its slot.
+                    let uses =
+                        |stored| self.readable::<Execution>(&stored).is_none_or(|found| found.uses_slot(&slot.id));
+                    let in_use = stored.is_some_and(uses);
                     if slot.fate(in_use, self.now()) == SlotFate::Free {
                         self.free_slots(&slot.namespace, &slot.quota, &slot.execution, &[slot.id]).await?;
                         freed += 1;

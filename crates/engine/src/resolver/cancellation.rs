@@ -122,7 +122,7 @@ impl Command for TellMembers<'_> {
             let last = page.entries.last().map(|entry| (entry.score, entry.member.clone()));
             next[place] = last.filter(|_| page.entries.len() == limit).map(Some);
             for entry in page.entries {
-                if let Some(loaded) = tx.adopt::<Execution>(entry.member, entry.document)? {
+                if let Some(loaded) = tx.adopt_readable::<Execution>(entry.member, entry.document) {
                     acted |= tell(tx, loaded.document, &cancellation).await?;
                 }
             }

@@ -270,18 +270,12 @@ impl Engine {
             let mut head = Vec::with_capacity(page.entries.len());
             for entry in page.entries {
                 let Some(stored) = entry.document else { continue };
-                match Execution::decode(&stored.body) {
-                    Ok(execution) => head.push(Candidate {
-                        execution: Arc::new(execution),
-                        version: stored.version,
-                        fence: stored.fence,
-                        queue: id.clone(),
-                    }),
-                    Err(error) => {
-                        self.metrics().undecodable();
-                        tracing::error!(key = ?entry.member, %error, "a queued execution cannot be read; passed over");
-                    }
-                }
+                head.extend(self.readable(&stored).map(|execution| Candidate {
+                    execution: Arc::new(execution),
+                    version: stored.version,
+                    fence: stored.fence,
+                    queue: id.clone(),
+                }));
             }
             self.scheduler().ready().fetched(&id, head, last, complete);
         }

@@ -27,3 +27,4 @@ mod support;
 mod suspend;
 mod tokens;
 mod transactions;
+mod unreadable;
