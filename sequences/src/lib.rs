@@ -79,6 +79,8 @@ sequences! {
     lifecycle::s28_retention_removes_everything,
     leases::s29_a_grant_reserves_for_one_worker,
     leases::s30_a_heartbeat_renews_each_lease_on_its_own,
+    suspension::s34_an_approval_survives_the_worker_that_resumed_with_it,
+    flows::s35_a_child_spawned_again_is_one_child,
     flows::s50_an_edge_after_the_decision_lets_the_child_run,
 }
 

@@ -19,6 +19,7 @@ mod locks;
 mod logs;
 mod metrics;
 mod op;
+mod readable;
 mod reconcile;
 mod registry;
 mod renewal;

@@ -134,6 +134,25 @@ impl<'e> Tx<'e> {
 
     /// The documents under these keys, in order, in one round trip.
     pub(crate) async fn load_many<D: Indexed>(&mut self, keys: Vec<Key>) -> Result<Vec<Option<Loaded<D>>>> {
+        self.load_each(keys).await?.into_iter().collect()
+    }
+
+    /// The same for a command that goes on without those that cannot be decoded; they are passed over.
+    pub(crate) async fn load_readable<D: Indexed>(&mut self, keys: Vec<Key>) -> Result<Vec<Option<Loaded<D>>>> {
+        let engine = self.engine;
+        let loaded = self.load_each(keys.clone()).await?.into_iter().zip(keys);
+        Ok(loaded
+            .map(|(loaded, key)| {
+                loaded.unwrap_or_else(|error| {
+                    engine.pass_over(&key, &error);
+                    None
+                })
+            })
+            .collect())
+    }
+
+    /// The documents under these keys in one round trip, each readable or not by itself.
+    async fn load_each<D: Indexed>(&mut self, keys: Vec<Key>) -> Result<Vec<Result<Option<Loaded<D>>>>> {
         let unknown: Vec<Key> = keys
             .iter()
             .filter(|key| !self.known.contains_key(*key) && !self.staged.contains_key(*key))
@@ -150,8 +169,8 @@ impl<'e> Tx<'e> {
         let mut loaded = Vec::with_capacity(keys.len());
         for key in keys {
             loaded.push(match fresh.remove(&key) {
-                Some(stored) => self.adopt::<D>(key, stored)?,
-                None => self.load(key).await?,
+                Some(stored) => self.adopt::<D>(key, stored),
+                None => Ok(self.load(key).await?),
             });
         }
         Ok(loaded)
@@ -218,6 +237,14 @@ impl<'e> Tx<'e> {
         };
         self.known.entry(key).or_insert(known);
         Ok(Some(Loaded { document, lease_until: stored.lease_until }))
+    }
+
+    /// The same for a page of an index: a document that cannot be decoded is passed over, and reads as not there.
+    pub(crate) fn adopt_readable<D: Indexed>(&mut self, key: Key, stored: Option<StoredDocument>) -> Option<Loaded<D>> {
+        self.adopt(key.clone(), stored).unwrap_or_else(|error| {
+            self.engine.pass_over(&key, &error);
+            None
+        })
     }
 
     /// Makes an execution known as somebody else read it; the commit's guards decide whether it still is so.
@@ -287,13 +314,29 @@ impl<'e> Tx<'e> {
     }
 
     /// Removes a waitpoint or signal of an execution that some read brought along, with its blob and its entries.
-    pub(crate) fn delete_belonging(&mut self, key: Key, stored: Option<StoredDocument>) -> Result<()> {
-        match key.kind() {
-            index::kind::WAITPOINT => drop(self.adopt::<Waitpoint>(key.clone(), stored)?),
-            _ => drop(self.adopt::<ff_core::Signal>(key.clone(), stored)?),
-        }
+    pub(crate) fn delete_belonging(
+        &mut self,
+        execution: &ff_core::ExecutionId,
+        key: Key,
+        stored: Option<StoredDocument>,
+    ) -> Result<()> {
+        let loaded = match key.kind() {
+            index::kind::WAITPOINT => self.adopt::<Waitpoint>(key.clone(), stored).map(drop),
+            _ => self.adopt::<ff_core::Signal>(key.clone(), stored).map(drop),
+        };
         self.blob(key.clone(), None);
-        self.delete(&key);
+        match loaded {
+            Ok(()) => self.delete(&key),
+            // It goes with its execution all the same, and with the entries that lead to it from there.
+            Err(error) if error.code == Code::CorruptDocument => {
+                self.engine.pass_over(&key, &error);
+                for index in [index::belongings(execution.uuid), index::pending_waitpoints(execution.uuid)] {
+                    self.batch.entries.push(EntryChange::Remove { index, member: key.clone() });
+                }
+                self.delete_unindexed(key);
+            }
+            Err(error) => return Err(error),
+        }
         Ok(())
     }
 

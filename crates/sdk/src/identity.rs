@@ -94,7 +94,8 @@ pub(crate) fn key(args: &dyn Any) -> Option<String> {
 
 /// An id costs nothing; a key would leave a record.
 fn submission(args: &mut create_execution::Args, partitions: &PartitionConfig) {
-    if args.execution_id.is_some() || args.idempotency_key.is_some() {
+    let named_by_parent = args.parent.as_ref().is_some_and(|parent| parent.key.is_some());
+    if args.execution_id.is_some() || args.idempotency_key.is_some() || named_by_parent {
         return;
     }
     let mint = RISING.next(mint());

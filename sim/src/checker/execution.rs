@@ -285,6 +285,13 @@ impl Checker {
 
     fn check_suspension(&mut self, change: &Change<'_>) {
         let id = change.id;
+        if change.claimed() && change.before.state.attempt_state != AttemptState::PendingReplayAttempt {
+            let kept = change.after.resume_signals == change.before.resume_signals
+                && change.after.continuation == change.before.continuation;
+            self.expect(kept, Invariant::SuspensionEndsOnce, || {
+                format!("{id}: a claim lost what ended the suspension before it")
+            });
+        }
         let suspension = |execution: &Execution| execution.suspension.as_ref().map(|suspension| suspension.id);
         let (before, after) = (suspension(change.before), suspension(change.after));
         if before == after {

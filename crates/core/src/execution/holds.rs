@@ -5,9 +5,11 @@ use serde::{Deserialize, Serialize};
 
 use super::Execution;
 use crate::error::{Code, Error, Result};
+use crate::id::ExecutionId;
 use crate::join::{JoinDecision, JoinPolicy, JoinState};
 use crate::lease::LeaseFence;
 use crate::limits;
+use crate::partition::digest16;
 use crate::planted::{Bug, planted};
 use crate::state::{AttemptState, BlockingReason, EligibilityState, LifecyclePhase};
 
@@ -261,6 +263,14 @@ impl Execution {
             self.settle();
         }
         Ok(decision)
+    }
+
+    /// The id of the child that its holder names by a key. It depends on nothing but the key and how often the
+    /// execution was replayed, so that every lease finds the child that an earlier one spawned.
+    pub fn child_id(&self, key: &str) -> ExecutionId {
+        let parts: [&[u8]; 4] = [b"child", self.id.uuid.as_bytes(), &self.replays.to_be_bytes(), key.as_bytes()];
+        let uuid = uuid::Builder::from_custom_bytes(digest16(&parts)).into_uuid();
+        ExecutionId { partition: self.id.partition, uuid }
     }
 
     /// The lease holder spawned a child that it may wait for.

@@ -8,7 +8,7 @@ use crate::api_token::Role;
 use crate::capability::CapabilitySet;
 use crate::encoding::{Blob, JsonText};
 use crate::error::{Code, Error, Result};
-use crate::id::{ExecutionId, FlowId};
+use crate::id::{AttemptIndex, ExecutionId, FlowId, LeaseEpoch, LeaseId};
 use crate::join::JoinPolicy;
 use crate::lease::LeaseFence;
 use crate::limits;
@@ -140,12 +140,23 @@ pub struct ParentLink {
     pub execution_id: ExecutionId,
     /// Its lease.
     pub fence: LeaseFence,
+    /// The same key means the same child, whichever lease of the parent spawns it, until the parent is replayed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
     /// What it calls the edge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     /// Under which name it reads the child's result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_ref: Option<String>,
+}
+
+impl ParentLink {
+    /// What two requests for one child have in common: a later lease of the parent spawns the same child.
+    fn without_identity(&self) -> Self {
+        let fence = LeaseFence { attempt: AttemptIndex(0), lease_id: LeaseId::default(), epoch: LeaseEpoch(0) };
+        Self { fence, key: None, ..self.clone() }
+    }
 }
 
 impl Args {
@@ -199,6 +210,11 @@ impl Args {
             }
         }
         if let Some(parent) = &self.parent {
+            parts::optional(parent.key.as_deref(), "parent.key", text::label)?;
+            if parent.key.is_some() && (self.execution_id.is_some() || self.idempotency_key.is_some()) {
+                let detail = "must not be given with execution_id or idempotency_key: each names the child by itself";
+                return Err(Error::invalid("parent.key", detail));
+            }
             parts::optional(parent.kind.as_deref(), "parent.kind", text::label)?;
             parts::optional(parent.data_ref.as_deref(), "parent.data_ref", text::label)?;
         }
@@ -213,15 +229,21 @@ impl Args {
     }
 
     /// What two submissions under one key or id must have in common: everything but the identity itself, how long
-    /// it is remembered, the trace, and what says no more than the defaults.
+    /// it is remembered, the lease of the parent, the trace, and what says no more than the defaults. Nor do instants
+    /// count for a child that its parent names by a key: whoever spawns it again reads the clock at another time.
     pub fn content_digest(&self) -> [u8; 32] {
         use sha2::Digest as _;
         let drop_default = |value: &Option<String>, default: &str| value.clone().filter(|value| value != default);
+        let named_by_parent = self.parent.as_ref().is_some_and(|parent| parent.key.is_some());
+        let instant = |at: Option<i64>| at.filter(|_| !named_by_parent);
         let content = Self {
             execution_id: None,
             idempotency_key: None,
             dedup_window_ms: None,
             trace_context: None,
+            parent: self.parent.as_ref().map(ParentLink::without_identity),
+            delay_until: instant(self.delay_until),
+            deadline_at: instant(self.deadline_at),
             namespace: drop_default(&self.namespace, parts::DEFAULT_NAMESPACE),
             lane: drop_default(&self.lane, parts::DEFAULT_LANE),
             priority: self.priority.map(|priority| priority.clamp(0, limits::PRIORITY_MAX)).filter(|&p| p != 0),

@@ -10,6 +10,8 @@ use ff_core::Code;
 use ff_core::event::EventType;
 use ff_core::execution::Execution;
 
+use crate::readable::Undecodable;
+
 pub use family::{Family, FamilyKind, Sample, SampleValue};
 
 /// Names that people choose become labels; past this many they are counted together.
@@ -80,6 +82,8 @@ pub struct Metrics {
     pub partitions_passed_over: AtomicU64,
     /// Stored entries that could not be decoded.
     pub undecodable: AtomicU64,
+    /// The last of them.
+    pub(crate) undecodable_entries: Undecodable,
     /// Things the reconcilers repaired.
     pub repairs: AtomicU64,
     /// Reads sent to the store.

@@ -20,7 +20,7 @@ pub(crate) async fn close_waitpoints(tx: &mut Tx<'_>, suspension: &Suspension, e
         (false, ResumedBy::Signals | ResumedBy::Nothing) => CloseReason::Satisfied,
     };
     let keys = suspension.waitpoints.iter().map(Waitpoint::key_of).collect();
-    for loaded in tx.load_many::<Waitpoint>(keys).await?.into_iter().flatten() {
+    for loaded in tx.load_readable::<Waitpoint>(keys).await?.into_iter().flatten() {
         let mut waitpoint = loaded.document;
         if waitpoint.close(reason, tx.now) {
             tx.save(&waitpoint);
@@ -75,7 +75,7 @@ pub(crate) async fn remove_execution(tx: &mut Tx<'_>, execution: &Execution, rem
     let mut done = page.entries.len() < limit;
     removal.take(page.entries.len());
     for entry in page.entries {
-        tx.delete_belonging(entry.member, entry.document)?;
+        tx.delete_belonging(id, entry.member, entry.document)?;
     }
     let attempts = execution.attempt.as_ref().map_or(0, |attempt| attempt.index.0.saturating_add(1));
     while done && progress.attempts < attempts {

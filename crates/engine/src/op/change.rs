@@ -8,7 +8,7 @@ use ff_core::{ExecutionId, Indexed, Result};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{close_waitpoints, load_visible};
+use super::{close_waitpoints, load_visible, payload};
 use crate::engine::{Caller, Engine};
 use crate::transaction::{Command, Tx};
 
@@ -76,6 +76,9 @@ impl<T: Send, F: Fn(&mut Execution, &mut Moment<'_>) -> Result<T> + Send + Sync>
             && let Some(suspension) = &before.suspension
         {
             close_waitpoints(tx, suspension, &execution).await?;
+        }
+        if execution.continuation != before.continuation {
+            payload::write(tx, payload::Which::Continuation, self.id, None, before.continuation.as_ref());
         }
         if execution.is_terminal() {
             tx.relief();

@@ -54,6 +54,19 @@ impl Command for CreateMember<'_> {
     type Outcome = Outcome;
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<Outcome> {
+        let mut parent = match &self.args.parent {
+            Some(link) => Some(self.spawning_parent(tx, link).await?),
+            None => None,
+        };
+        let mut request = self.submission.request.clone();
+        let child_key = self.args.parent.as_ref().and_then(|link| link.key.as_deref());
+        let named = parent.as_ref().zip(child_key).map(|(parent, key)| parent.child_id(key));
+        request.id = named.unwrap_or(request.id);
+        if named.is_some()
+            && let Some(existing) = tx.find_execution(&request.id).await?
+        {
+            return self.submission.duplicate_of(&existing);
+        }
         if self.submission.own_id || self.submission.key.is_some() || tx.is_repeat() {
             match find_duplicate(tx, self.submission).await? {
                 Some(Solo::Here(outcome)) => return Ok(outcome),
@@ -64,14 +77,13 @@ impl Command for CreateMember<'_> {
                 None => {}
             }
         }
-        let mut parent = match &self.args.parent {
-            Some(link) => Some(self.spawning_parent(tx, link).await?),
-            None => None,
-        };
+        if let (Some(parent), Some(link)) = (&mut parent, &self.args.parent) {
+            parent.spawn_child(&link.fence, tx.now)?;
+            tx.require_holder(&parent.key(), &link.fence);
+        }
         let mut flow = self.flow(tx, parent.as_mut()).await?;
         flow.keep_for(self.submission.request.policy.retention_ms);
         flow.add_member()?;
-        let mut request = self.submission.request.clone();
         request.flow = Some(flow.id);
         let mut child = Execution::create(request, tx.now)?;
         let mut effects = Effects::default();
@@ -91,15 +103,14 @@ impl Command for CreateMember<'_> {
 }
 
 impl CreateMember<'_> {
-    /// The running execution that spawns it, with one more child.
+    /// The running execution that spawns it. Its holder is judged before anything is said about the child.
     async fn spawning_parent(&self, tx: &mut Tx<'_>, link: &ParentLink) -> Result<Execution> {
-        let mut parent = tx.execution(&link.execution_id).await?;
+        let parent = tx.execution(&link.execution_id).await?;
         check_visible(self.caller, &parent)?;
         if parent.namespace != self.submission.request.namespace {
             return Err(super::not_found(&parent.id));
         }
-        parent.spawn_child(&link.fence, tx.now)?;
-        tx.require_holder(&parent.key(), &link.fence);
+        parent.check_fence(&link.fence)?;
         Ok(parent)
     }
 

@@ -162,11 +162,8 @@ impl Engine {
                 break;
             }
             mark.advance(partition, record.sequence, at);
-            match logs::decode::<Event>(&record.record) {
-                Some(event) if wanted(&event) => round.items.push(event_view(partition, &record, event)),
-                Some(_) => {}
-                None => self.metrics().undecodable(),
-            }
+            let event = self.readable_record::<Event>(&logs::events(), &record.record);
+            round.items.extend(event.filter(&wanted).map(|event| event_view(partition, &record, event)));
         }
         round.more |= horizon != i64::MAX;
         Ok(round)

@@ -33,10 +33,7 @@ impl Handle<ListExecutionEvents> for Engine {
             let full = page.records.len() == PAGE;
             for record in page.records {
                 start = LogStart::After(record.sequence);
-                let Some(event) = logs::decode::<Event>(&record.record) else {
-                    self.metrics().undecodable();
-                    continue;
-                };
+                let Some(event) = self.readable_record::<Event>(&logs::events(), &record.record) else { continue };
                 if event.execution_id != execution.id {
                     continue;
                 }

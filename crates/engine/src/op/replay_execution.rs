@@ -102,7 +102,7 @@ async fn edges_to(tx: &mut Tx<'_>, execution: &Execution) -> Result<Vec<Edge>> {
         let full = page.entries.len() == limits::PAGE_MAX;
         after = page.entries.last().map(|entry| (entry.score, entry.member.clone()));
         for entry in page.entries {
-            if let Some(loaded) = tx.adopt::<Edge>(entry.member, entry.document)? {
+            if let Some(loaded) = tx.adopt_readable::<Edge>(entry.member, entry.document) {
                 edges.push(loaded.document);
             }
         }

@@ -124,6 +124,7 @@ impl Command for Verb<'_> {
         let mut effects = Effects::default();
         let suspended = execution.suspend(fence, request, tx.now, &mut effects)?;
         tx.require_holder(&execution.key(), fence);
+        payload::write(tx, payload::Which::Continuation, &execution.id, self.blob.clone(), before.as_ref());
         let signals = match suspended {
             Suspended::AlreadySatisfied(signals) => {
                 for waitpoint in &mut waitpoints {
@@ -131,10 +132,7 @@ impl Command for Verb<'_> {
                 }
                 Some(signals)
             }
-            Suspended::Waiting | Suspended::Repeated(_) => {
-                payload::write(tx, payload::Which::Continuation, &execution.id, self.blob.clone(), before.as_ref());
-                None
-            }
+            Suspended::Waiting | Suspended::Repeated(_) => None,
         };
         for waitpoint in &waitpoints {
             tx.save(waitpoint);

@@ -107,8 +107,7 @@ impl Engine {
                 }
                 Err(error) => {
                     found.unreadable += 1;
-                    self.metrics().undecodable();
-                    tracing::error!(%partition, ?key, %error, "a document cannot be read");
+                    self.pass_over(&key, &error);
                 }
             }
         }

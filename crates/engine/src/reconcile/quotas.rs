@@ -7,7 +7,7 @@ use ff_core::execution::Execution;
 use ff_core::index::{self, kind};
 use ff_core::quota::QuotaPolicy;
 use ff_core::slot::{Slot, SlotFate};
-use ff_core::{Document, IndexName, Indexed, Key, Partition, Result};
+use ff_core::{IndexName, Indexed, Key, Partition, Result};
 use ff_store::{IndexEntry, Scan};
 
 use super::{PAGE, Reconciled};
@@ -53,7 +53,7 @@ impl Engine {
 
     async fn reconcile_quota(&self, partition: Partition, entry: IndexEntry) -> u64 {
         let mut repaired = 0;
-        let quota = entry.document.and_then(|stored| QuotaPolicy::decode(&stored.body).ok());
+        let quota = entry.document.and_then(|stored| self.readable::<QuotaPolicy>(&stored));
         if let Some(quota) = quota.filter(|quota| quota.definition.max_concurrent != 0) {
             match self.free_leaked_slots(partition, &quota).await {
                 Ok(freed) => repaired += freed,
@@ -87,7 +87,7 @@ impl Engine {
             scan = scan.after(last.score, last.member.clone());
             let mut homes: BTreeMap<Partition, Vec<Slot>> = BTreeMap::new();
             for stored in page.entries.into_iter().filter_map(|entry| entry.document) {
-                let Ok(slot) = Slot::decode(&stored.body) else { continue };
+                let Some(slot) = self.readable::<Slot>(&stored) else { continue };
                 if slot.confirmed {
                     homes.entry(slot.execution.partition()).or_default().push(slot);
                 }
@@ -96,10 +96,12 @@ impl Engine {
                 let keys = slots.iter().map(|slot| Execution::key_of(&slot.execution)).collect();
                 let executions = self.store().documents(home, keys).await?;
                 for (slot, stored) in slots.into_iter().zip(executions) {
-                    let execution = stored.map(|stored| Execution::decode(&stored.body)).transpose()?;
-                    // A slot that is owed is given back by the mark that says so.
-                    let in_use = execution.is_some_and(|execution| {
-                        execution.uses_slot(&slot.id) || execution.owed_slots.contains(&slot.id)
+                    // A slot that is owed is given back by the mark that says so. An execution that cannot be decoded may
+                    // use its slot.
+                    let in_use = stored.is_some_and(|stored| {
+                        self.readable::<Execution>(&stored).is_none_or(|execution| {
+                            execution.uses_slot(&slot.id) || execution.owed_slots.contains(&slot.id)
+                        })
                     });
                     let free = slot.fate(in_use, self.now_in(partition)) == SlotFate::Free;
                     if free && self.is_taken(partition, &slot).await? {

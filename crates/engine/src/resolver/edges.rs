@@ -67,7 +67,7 @@ impl Command for Resolve<'_> {
         let mut owing = Vec::new();
         for (key, stored, page) in found {
             let progress = &self.work[&key];
-            let Some(loaded) = tx.adopt::<Execution>(key.clone(), stored)? else {
+            let Some(loaded) = tx.adopt_readable::<Execution>(key.clone(), stored) else {
                 outcomes.insert(key, Resolved::default());
                 continue;
             };
@@ -157,8 +157,8 @@ impl Round {
         let mut wanted = BTreeSet::new();
         for entry in owing.iter().flat_map(|(_, page)| &page.entries).take(2 * limits::RESOLVE_CHUNK) {
             if let Some(stored) = &entry.document {
-                let edge = <Edge as ff_core::Document>::decode(&stored.body)?;
-                wanted.insert(Execution::key_of(&edge.downstream));
+                let edge = tx.engine.readable::<Edge>(stored);
+                wanted.extend(edge.map(|edge| Execution::key_of(&edge.downstream)));
             }
         }
         self.load(tx, wanted.into_iter().collect()).await
@@ -169,7 +169,7 @@ impl Round {
         if keys.is_empty() {
             return Ok(());
         }
-        for (key, loaded) in keys.clone().into_iter().zip(tx.load_many::<Execution>(keys).await?) {
+        for (key, loaded) in keys.clone().into_iter().zip(tx.load_readable::<Execution>(keys).await?) {
             if let Some(loaded) = loaded {
                 self.executions.insert(key, loaded.document);
             }
@@ -195,7 +195,7 @@ impl Round {
         }
         for entry in page.entries {
             let after = (entry.score, entry.member.clone());
-            if let Some(loaded) = tx.adopt::<Edge>(entry.member, entry.document)?
+            if let Some(loaded) = tx.adopt_readable::<Edge>(entry.member, entry.document)
                 && !self.resolve_one(tx, &upstream, loaded.document).await?
             {
                 return Ok(Step::Unfinished(position));

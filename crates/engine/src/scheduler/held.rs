@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use ff_core::execution::Execution;
 use ff_core::index::{self, Due, kind};
-use ff_core::{Document, Partition, Result, limits};
-use ff_store::{Scan, StoredDocument};
+use ff_core::{Partition, Result, limits};
+use ff_store::Scan;
 
 use crate::engine::Engine;
 use crate::op::held_lease;
@@ -47,7 +47,7 @@ impl Engine {
             let Some(last) = page.entries.last() else { break };
             scan = scan.after(last.score, last.member.clone());
             for stored in page.entries.into_iter().filter_map(|entry| entry.document) {
-                let Some(execution) = self.readable(&stored) else { continue };
+                let Some(execution) = self.readable::<Execution>(&stored) else { continue };
                 let Some(claimed) = held_lease(&execution) else { continue };
                 if ask.lease_ids.contains(&claimed.fence.lease_id) && stored.lease_until > self.now_in(partition) {
                     let (execution, lease_until) = (Arc::new(execution), stored.lease_until);
@@ -72,7 +72,7 @@ impl Engine {
                 .map(|(key, _)| key)
                 .collect();
             for stored in self.store().documents(partition, keys).await?.into_iter().flatten() {
-                let Some(mut execution) = self.readable(&stored) else { continue };
+                let Some(mut execution) = self.readable::<Execution>(&stored) else { continue };
                 let Some(grant) = execution.grant.clone() else { continue };
                 let own = grant.worker_id == worker_id && execution.namespace == ask.criteria.namespace;
                 if own && ask.lease_ids.contains(&grant.id) && grant.expires_at > self.now_in(partition) {
@@ -82,19 +82,5 @@ impl Engine {
             }
         }
         Ok(held)
-    }
-
-    /// An execution that cannot be read is passed over and counted; it never fails a search.
-    pub(crate) fn readable(&self, stored: &StoredDocument) -> Option<Execution> {
-        match Execution::decode(&stored.body) {
-            Ok(execution) => Some(execution),
-            Err(error) => {
-                self.metrics().undecodable();
-                if let Some(suppressed) = self.may_log("an execution cannot be read") {
-                    tracing::error!(key = ?stored.key, %error, suppressed, "an execution cannot be read; passed over");
-                }
-                None
-            }
-        }
     }
 }

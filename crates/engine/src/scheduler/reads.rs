@@ -27,7 +27,7 @@ impl Engine {
                 match names {
                     Ok(names) => self.scheduler().ready().learnt((&namespace, &lane), partition, names, now),
                     Err(error) => {
-                        self.pass_over(partition, &error);
+                        self.pass_partition_over(partition, &error);
                         self.scheduler().ready().not_learnt((&namespace, &lane), partition, now);
                     }
                 }
@@ -60,7 +60,7 @@ impl Engine {
         let page = match page {
             Ok(page) => page,
             Err(error) => {
-                self.pass_over(id.partition, &error);
+                self.pass_partition_over(id.partition, &error);
                 let now = self.env().now_ms();
                 let mut ready = self.scheduler().ready();
                 ready.fetch_failed(&id, now);
@@ -95,7 +95,7 @@ impl Engine {
         self.scheduler().ready().fetched(&id, head, last, complete, now);
     }
 
-    fn pass_over(&self, partition: Partition, error: &Error) {
+    fn pass_partition_over(&self, partition: Partition, error: &Error) {
         self.metrics().partition_passed_over();
         if let Some(suppressed) = self.may_log("a queue cannot be read") {
             tracing::warn!(%partition, %error, suppressed, "a queue cannot be read; passed over");

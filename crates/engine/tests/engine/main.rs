@@ -34,3 +34,4 @@ mod suspend;
 mod tokens;
 mod transactions;
 mod turns;
+mod unreadable;

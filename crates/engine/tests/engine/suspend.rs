@@ -335,7 +335,7 @@ async fn a_repeated_suspend_gets_the_first_answer_and_another_lease_does_not() {
     assert_eq!(timeout_at, Some(h.store.now() + 60_000));
     let foreign =
         Task { fence: ff_core::lease::LeaseFence { lease_id: Default::default(), ..task.fence }, ..task.clone() };
-    assert_eq!(h.refused::<Suspend>(suspend_args(&foreign, json!({}))).await, Code::AlreadySuspended);
+    assert_eq!(h.refused::<Suspend>(suspend_args(&foreign, json!({}))).await, Code::ExecutionNotActive);
     let signal = json!({
         "execution_id": task.execution_id, "waitpoint_id": waitpoint_id, "token": token, "name": "approve",
     });
