@@ -50,7 +50,7 @@ impl Apart<'_> {
                 Ok((latest, Answer::Blobs(blobs)))
             }
             Query::Scan(scan) if scan.documents => self.scan(scan).await,
-            Query::Indexes { prefix, limit } => self.indexes(prefix, limit).await,
+            Query::Indexes { prefix, after, limit } => self.indexes(prefix, after, limit).await,
             one_key => self.ask(one_key).await,
         }
     }
@@ -77,17 +77,28 @@ impl Apart<'_> {
     }
 
     /// The names are listed in one place; that the indexes are not empty is asked of each.
-    async fn indexes(&self, prefix: Vec<u8>, limit: usize) -> Result<(i64, Answer)> {
-        let (mut latest, listed) = self.ask(Query::Indexes { prefix, limit }).await?;
+    async fn indexes(&self, prefix: Vec<u8>, after: Option<IndexName>, limit: usize) -> Result<(i64, Answer)> {
+        let (mut latest, mut after) = (i64::MIN, after);
         let mut found: Vec<IndexName> = Vec::new();
-        for index in listed.into_indexes().ok_or_else(odd)? {
-            let (at, count) = self.ask(Query::Count { index: index.clone(), min: i64::MIN, max: i64::MAX }).await?;
+        // A page of names may have empty ones among them; a short page would read as the last.
+        loop {
+            let wanted = limit - found.len();
+            let query = Query::Indexes { prefix: prefix.clone(), after: after.take(), limit: wanted };
+            let (at, listed) = self.ask(query).await?;
             latest = latest.max(at);
-            if count.into_count().is_some_and(|count| count > 0) {
-                found.push(index);
+            let listed = listed.into_indexes().ok_or_else(odd)?;
+            after = listed.last().filter(|_| listed.len() == wanted).cloned();
+            for index in listed {
+                let (at, count) = self.ask(Query::Count { index: index.clone(), min: i64::MIN, max: i64::MAX }).await?;
+                latest = latest.max(at);
+                if count.into_count().is_some_and(|count| count > 0) {
+                    found.push(index);
+                }
+            }
+            if after.is_none() || found.len() >= limit {
+                return Ok((latest, Answer::Indexes(found)));
             }
         }
-        Ok((latest, Answer::Indexes(found)))
     }
 
     /// A query of one key.
