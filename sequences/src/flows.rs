@@ -163,3 +163,96 @@ pub(crate) async fn s14_cancelling_a_flow_ends_every_member(w: World) {
     let late = merged(json!({ "kind": "test" }), member(json!({})));
     w.refused("create_execution", late, Code::FlowAlreadyTerminal).await;
 }
+
+pub(crate) async fn s35_a_child_spawned_again_is_one_child(w: World) {
+    let retried = json!({ "policy": { "retry": { "max_retries": 1, "backoff": { "fixed": { "delay_ms": 1 } } } } });
+    let id = w.submit(retried).await;
+    let spawn = |fence: &Value, more: Value| {
+        let parent = merged(json!({ "execution_id": id, "fence": fence }), more);
+        json!({ "kind": "test", "lane": "children", "input": { "page": 7 }, "parent": parent })
+    };
+    let page = json!({ "key": "page-7" });
+    let task = w.claim_with(json!({ "lease_ttl_ms": 1_000 })).await.expect("the parent");
+    let child = w.must("create_execution", spawn(&task["fence"], page.clone())).await;
+    assert_eq!(child["duplicate"], false, "{child}");
+    let other = w.must("create_execution", spawn(&task["fence"], json!({ "key": "page-8" }))).await;
+    assert_ne!(other["execution_id"], child["execution_id"]);
+
+    let again = async |kind: &str| {
+        let task = w.claim().await;
+        assert_eq!((&task["execution_id"], &task["claim_kind"]), (&json!(id), &json!(kind)), "{task}");
+        let found = w.must("create_execution", spawn(&task["fence"], page.clone())).await;
+        assert_eq!((&found["execution_id"], &found["duplicate"]), (&child["execution_id"], &json!(true)), "{kind}");
+        task
+    };
+    // The lease runs out, then the attempt fails, then it waits: the next holder spawns the same child each time.
+    let reclaimed = again("reclaim").await;
+    w.refused("create_execution", spawn(&task["fence"], page.clone()), Code::StaleLease).await;
+    let changed = merged(spawn(&reclaimed["fence"], page.clone()), json!({ "input": { "page": 9 } }));
+    w.refused("create_execution", changed, Code::IdempotencyConflict).await;
+    let fail = json!({ "execution_id": id, "fence": reclaimed["fence"], "reason": "broke" });
+    w.must("fail", fail).await;
+    let retried = again("retry").await;
+    w.must("wait_children", json!({ "execution_id": id, "fence": retried["fence"] })).await;
+    for _ in 0..2 {
+        let task = w.claim_with(json!({ "lanes": ["children"] })).await.expect("a child");
+        w.complete(&text(&task["execution_id"]), &task["fence"], json!(1)).await;
+    }
+    let resumed = again("resumed").await;
+    let upstreams = w.must("list_upstreams", json!({ "execution_id": id })).await;
+    assert_eq!(upstreams["items"].as_array().map(Vec::len), Some(2), "{upstreams}");
+    w.complete(&id, &resumed["fence"], json!(1)).await;
+
+    w.must("replay_execution", json!({ "execution_id": id })).await;
+    let replayed = w.claim().await;
+    let new = w.must("create_execution", spawn(&replayed["fence"], page.clone())).await;
+    assert_ne!(new["execution_id"], child["execution_id"], "a replay begins anew");
+    assert_eq!(new["duplicate"], false, "{new}");
+    w.must("cancel_execution", json!({ "execution_id": new["execution_id"] })).await;
+    w.complete(&id, &replayed["fence"], json!(2)).await;
+
+    // Identities of the caller's own are compared without the fence, too.
+    let id = w.submit(json!({})).await;
+    let keyed = |fence: &Value| {
+        json!({ "kind": "test", "lane": "children", "idempotency_key": format!("{id}/only"),
+            "parent": { "execution_id": id, "fence": fence } })
+    };
+    let task = w.claim_with(json!({ "lease_ttl_ms": 1_000 })).await.expect("the parent");
+    let child = w.must("create_execution", keyed(&task["fence"])).await;
+    let task = w.claim().await;
+    let found = w.must("create_execution", keyed(&task["fence"])).await;
+    assert_eq!((&found["execution_id"], &found["duplicate"]), (&child["execution_id"], &json!(true)), "{found}");
+    w.must("cancel_execution", json!({ "execution_id": child["execution_id"] })).await;
+    w.complete(&id, &task["fence"], json!(1)).await;
+}
+
+pub(crate) async fn s50_an_edge_after_the_decision_lets_the_child_run(w: World) {
+    let any_of = |on: &str| json!({ "any_of": { "on_satisfied": on } });
+    let quorum = json!({ "quorum": { "k": 1, "on_satisfied": "let_run" } });
+    for (join, late_state) in
+        [(any_of("let_run"), "delayed"), (any_of("cancel_remaining"), "cancelled"), (quorum, "delayed")]
+    {
+        let flow = w.must("create_flow", json!({ "kind": "test" })).await;
+        let member = |more: Value| merged(merged(json!({ "flow_id": flow["flow_id"] }), no_retries()), more);
+        let first = w.submit(member(json!({}))).await;
+        let late = w.submit(member(json!({ "delay_until": 4_000_000_000_000i64 }))).await;
+        let child = w.submit(member(json!({ "dependencies": [{ "upstream": first }], "join": join }))).await;
+        let task = w.claim().await;
+        w.complete(&first, &task["fence"], json!(1)).await;
+        w.becomes(&child, "waiting").await;
+        let stage = json!({ "flow_id": flow["flow_id"], "upstream": late, "downstream": child });
+        let staged = w.must("stage_dependency_edge", stage).await;
+        let apply = json!({ "flow_id": flow["flow_id"], "edge_id": staged["edge_id"] });
+        let applied = w.must("apply_dependency_to_child", apply).await;
+        assert_eq!(applied["outcome"], "applied", "{applied}");
+        w.is(&child, "waiting").await;
+        w.is(&late, late_state).await;
+        let task = w.claim().await;
+        assert_eq!(task["execution_id"], json!(child), "it runs");
+        w.complete(&child, &task["fence"], json!(1)).await;
+        if late_state == "delayed" {
+            w.must("cancel_execution", json!({ "execution_id": late })).await;
+        }
+        flow_becomes(&w, &flow, "completed").await;
+    }
+}

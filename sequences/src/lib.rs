@@ -1,7 +1,7 @@
 //! What every operation means, as sequences of calls with their answers.
 //!
-//! The sequences speak JSON through a client, so that the same thirty run in process and over HTTP, on every store.
-//! Each works in a namespace of its own; all thirty may run at once on one deployment.
+//! The sequences speak JSON through a client, so that the same ones run in process and over HTTP, on every store.
+//! Each works in a namespace of its own; all of them may run at once on one deployment.
 
 mod flows;
 mod governance;
@@ -79,6 +79,9 @@ sequences! {
     lifecycle::s28_retention_removes_everything,
     leases::s29_a_grant_reserves_for_one_worker,
     leases::s30_a_heartbeat_renews_each_lease_on_its_own,
+    suspension::s34_an_approval_survives_the_worker_that_resumed_with_it,
+    flows::s35_a_child_spawned_again_is_one_child,
+    flows::s50_an_edge_after_the_decision_lets_the_child_run,
 }
 
 static QUIET: tokio::sync::RwLock<()> = tokio::sync::RwLock::const_new(());

@@ -171,3 +171,35 @@ pub(crate) async fn s20_a_rotated_secret_verifies_for_its_grace(w: World) {
     w.refused("deliver_signal", with_token(&json!("nonsense")), Code::InvalidToken).await;
     w.is(&id, "suspended").await;
 }
+
+pub(crate) async fn s34_an_approval_survives_the_worker_that_resumed_with_it(w: World) {
+    let retried = json!({ "policy": { "retry": { "max_retries": 1, "backoff": { "fixed": { "delay_ms": 1 } } } } });
+    let (id, fence) = w.in_hand(retried).await;
+    let ask = json!({ "condition": { "any": [{ "name": "approve" }] }, "reason": "approval",
+        "continuation_base64": "AP8=" });
+    let suspended = suspend(&w, &id, &fence, ask).await;
+    let approve = json!({ "name": "approve", "payload_base64": "/wA=", "idempotency_key": "a" });
+    let approved = w.must("deliver_signal", signal(&id, &suspended, approve)).await;
+    assert_eq!(approved["outcome"], "triggered_resume");
+    let claimed = async |more: Value, kind: &str| {
+        let task = w.claim_with(more).await.expect("it is claimable");
+        assert_eq!((&task["execution_id"], &task["claim_kind"]), (&json!(id), &json!(kind)), "{task}");
+        assert_eq!(task["resume_signals"].as_array().map(Vec::len), Some(1), "{task}");
+        assert_eq!(task["resume_signals"][0]["payload_base64"], "/wA=", "{task}");
+        assert_eq!(task["continuation"]["payload_base64"], "AP8=", "{task}");
+        let listed = w.must("list_resume_signals", json!({ "execution_id": id })).await;
+        assert_eq!(listed["items"], task["resume_signals"]);
+        task
+    };
+    claimed(json!({ "lease_ttl_ms": 1_000 }), "resumed").await;
+    let reclaimed = claimed(json!({}), "reclaim").await;
+    let fail = json!({ "execution_id": id, "fence": reclaimed["fence"], "reason": "broke" });
+    assert_eq!(w.must("fail", fail).await["outcome"], "retry_scheduled");
+    let retried = claimed(json!({}), "retry").await;
+    let delay = json!({ "execution_id": id, "fence": retried["fence"], "delay_ms": 1 });
+    w.must("delay", delay).await;
+    let task = w.claim().await;
+    assert_eq!(task["resume_signals"], json!([]), "the last parting was not ended by signals: {task}");
+    assert_eq!(task.get("continuation"), None, "{task}");
+    w.complete(&id, &task["fence"], json!(1)).await;
+}

@@ -1,4 +1,4 @@
-//! The sequences on one standalone Valkey, each through an engine of its own: thirty servers side by side.
+//! The sequences on one standalone Valkey, each through an engine of its own, side by side.
 
 use std::sync::OnceLock;
 

@@ -254,4 +254,8 @@ impl Env for SimEnv {
     fn random(&self) -> u64 {
         self.executor.entropy()
     }
+
+    fn panicked(&self, panic: Box<dyn std::any::Any + Send>) {
+        std::panic::resume_unwind(panic);
+    }
 }

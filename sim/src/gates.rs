@@ -6,7 +6,7 @@ use ff_core::op::{
     CreateBudget, CreateQuota, GetBudget, GetQuota, PauseLane, ReportBudgetUsage, ReportUsage, ResetBudget, ResumeLane,
     SetBudgetLimits,
 };
-use ff_core::usage::{ReportUsageResult, UsageRecord};
+use ff_core::usage::{self, ReportUsageResult};
 use ff_core::{Budget, CommandId, ExecutionId, Key, lease::LeaseFence};
 use serde_json::{Value, json};
 
@@ -48,7 +48,7 @@ async fn define(world: &Arc<World>) {
             }
         }
     }
-    let (record, args) = new_report(world, "dry", 1);
+    let (record, args) = new_report(world, "dry", 1, None);
     world.checker().will_report(record, 1);
     drop(world.insist::<ReportBudgetUsage>(&args).await);
     for (name, definition) in
@@ -82,17 +82,22 @@ async fn act(world: &Arc<World>) {
 }
 
 /// A report under a key of its own, and the record it will leave.
-fn new_report(world: &World, name: &str, amount: i64) -> (Key, Value) {
+fn new_report(world: &World, name: &str, amount: i64, holder: Option<&ExecutionId>) -> (Key, Value) {
     let dedup_key = format!("usage-{}", world.executor.entropy());
-    let record = UsageRecord::key_of(&Budget::key_of("default", name), &dedup_key);
+    let record = record_key(name, holder, &dedup_key);
     (record, json!({ "name": name, "usage": { TOKENS: amount }, "dedup_key": dedup_key }))
+}
+
+/// Where a report of this key leaves its evidence.
+fn record_key(name: &str, holder: Option<&ExecutionId>, dedup_key: &str) -> Key {
+    usage::identity(&Budget::key_of("default", name), holder, dedup_key, 0).key()
 }
 
 /// Charges a budget, and sometimes charges it again under the same key.
 pub(crate) async fn report(world: &Arc<World>, holder: Option<(ExecutionId, LeaseFence)>) {
     let name = world.pick(&BUDGETS);
     let amount = if name == "dry" { 1 } else { world.between(1, 5) };
-    let (record, mut args) = new_report(world, name, amount);
+    let (record, mut args) = new_report(world, name, amount, holder.as_ref().map(|(id, _)| id));
     world.checker().will_report(record.clone(), amount);
     if let (Some((id, fence)), Value::Object(args)) = (holder, &mut args) {
         args.insert("execution_id".into(), json!(id));
@@ -115,7 +120,7 @@ pub(crate) async fn report_as_holder(world: &Arc<World>, id: ExecutionId, fence:
     let budgets = world.checker().facts.executions.get(&place).map(|seen| seen.document.budgets.clone());
     let amount = world.between(1, 3);
     let dedup_key = format!("usage-{}", world.executor.entropy());
-    let record = |name: &str| UsageRecord::key_of(&Budget::key_of("default", name), &dedup_key);
+    let record = |name: &str| record_key(name, Some(&id), &dedup_key);
     for name in budgets.iter().flatten() {
         world.checker().will_report(record(name), amount);
     }

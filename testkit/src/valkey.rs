@@ -7,7 +7,7 @@ mod client;
 mod cluster;
 
 pub use client::{Client, Value};
-pub use cluster::Cluster;
+pub use cluster::{Cluster, Migration};
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};

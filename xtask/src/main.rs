@@ -5,6 +5,7 @@
 mod all;
 mod compare;
 mod growth;
+mod recovery;
 mod schemathesis;
 mod setup;
 
@@ -22,9 +23,11 @@ fn main() -> ExitCode {
         ["bench", "allocations", rest @ ..] => bench("ff-bench-counting", &[&["throughput"], rest].concat()),
         ["bench", rest @ ..] => bench("ff-bench", rest),
         ["sim", rest @ ..] => sim(rest),
+        ["recovery", rest @ ..] => recovery::recovery(rest),
         ["schemathesis", rest @ ..] => schemathesis::run(rest),
         _ => {
             eprintln!("usage: cargo xtask test [FILTER] | tidy | sim [--seeds N | --seed S] [--steps N] [--planted]");
+            eprintln!("       cargo xtask recovery [--store valkey,postgres] [--minutes N]");
             eprintln!("       cargo xtask schemathesis [-n CASES] [--seed S]");
             eprintln!("       cargo xtask bench SCENARIO [--store sqlite|valkey|postgres|URL] [--json]");
             eprintln!("       cargo xtask bench allocations [--store STORE]");

@@ -16,6 +16,7 @@ mod progress;
 mod session;
 mod span;
 mod stop;
+mod submission;
 mod target;
 mod task;
 mod watch;

@@ -3,12 +3,13 @@
 
 use std::fmt;
 
+use hmac::{Hmac, Mac};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 use crate::encoding::{Blob, Document};
 use crate::error::{Code, Error, Result};
-use crate::index::{self, Indexed, kind};
+use crate::index::{self, Due, Indexed, kind};
 use crate::key::{Entry, IndexName, Key};
 use crate::partition::digest16;
 use crate::text;
@@ -63,6 +64,11 @@ impl ApiSecret {
             Some(Self { id: from_hex(id)?.try_into().ok()?, secret: from_hex(secret)?.try_into().ok()? })
         };
         parts().ok_or_else(|| Error::of(Code::Unauthenticated))
+    }
+
+    /// The secret of a named token.
+    pub fn new(name: &str, secret: [u8; 32]) -> Self {
+        Self { id: id_of(name), secret }
     }
 
     /// Where the token lives, in the system partition.
@@ -124,7 +130,9 @@ impl Indexed for ApiToken {
     }
 
     fn index_entries(&self, _lease_until: i64) -> Vec<Entry> {
-        vec![Entry { index: Self::listing(), member: self.key(), score: index::name_score(&self.name) }]
+        let listed = Entry { index: Self::listing(), member: self.key(), score: index::name_score(&self.name) };
+        let forgotten = self.forgotten_at().map(|at| Due::Timer.entry(&self.key(), at));
+        std::iter::once(listed).chain(forgotten).collect()
     }
 }
 
@@ -162,7 +170,7 @@ impl ApiToken {
         if let Some(expires_in_ms) = new.expires_in_ms {
             text::within("expires_in_ms", expires_in_ms, 1..=crate::limits::DURATION_MAX_MS)?;
         }
-        let secret = ApiSecret { id: id_of(&new.name), secret: random };
+        let secret = ApiSecret::new(&new.name, random);
         let token = Self {
             name: new.name,
             namespace: new.namespace,
@@ -178,11 +186,25 @@ impl ApiToken {
 
     /// Refuses a wrong, revoked or expired token; all read the same. The hash is compared first and in constant time.
     pub fn authenticate(&self, presented: &ApiSecret, now: i64) -> Result<()> {
-        let same: bool = self.hash.ct_eq(&presented.hash()).into();
-        if same && self.key() == presented.key() && self.is_live(now) {
+        if self.has_secret(presented) && self.is_live(now) {
             return Ok(());
         }
         Err(Error::of(Code::Unauthenticated))
+    }
+
+    /// Whether this is its secret, compared in constant time.
+    pub fn has_secret(&self, presented: &ApiSecret) -> bool {
+        let same: bool = self.hash.ct_eq(&presented.hash()).into();
+        same && self.key() == presented.key()
+    }
+
+    /// The secret part of a token whose creation can be repeated: it takes both the random bytes that are kept of the
+    /// call and the key that only its caller has.
+    pub fn derived_secret(kept: [u8; 32], idempotency_key: &[u8]) -> [u8; 32] {
+        let mut mac = Hmac::<Sha256>::new_from_slice(&kept).expect("HMAC takes keys of any length");
+        mac.update(b"ff-api-token-1");
+        mac.update(idempotency_key);
+        mac.finalize().into_bytes().into()
     }
 
     /// Refuses a namespace or an act that the token is not good for.
@@ -213,6 +235,12 @@ impl ApiToken {
         let live = self.revoked_at.is_none();
         self.revoked_at.get_or_insert(now);
         live
+    }
+
+    /// When its record goes: some time after it became no good.
+    pub fn forgotten_at(&self) -> Option<i64> {
+        let ended_at = [self.revoked_at, self.expires_at].into_iter().flatten().min()?;
+        Some(ended_at.saturating_add(crate::limits::TOKEN_REMEMBERED_MS).min(crate::limits::SCORE_MAX))
     }
 
     /// What lists show of it.
@@ -305,6 +333,16 @@ mod tests {
         assert_eq!(token.authenticate(&secret, 1_100).unwrap_err(), expected);
         assert!(token.revoke(200) && !token.revoke(300));
         assert_eq!((token.revoked_at, token.authenticate(&secret, 201).unwrap_err()), (Some(200), expected));
+    }
+
+    #[test]
+    fn the_record_of_a_token_goes_some_time_after_it_became_no_good() {
+        let (mut token, _) = ApiToken::create(NewApiToken { expires_in_ms: None, ..new() }, [7; 32], 100).unwrap();
+        assert_eq!((token.forgotten_at(), token.index_entries(0).len()), (None, 1));
+        token.expires_at = Some(900);
+        assert_eq!(token.forgotten_at(), Some(900 + limits::TOKEN_REMEMBERED_MS));
+        token.revoke(200);
+        assert!(token.index_entries(0).contains(&Due::Timer.entry(&token.key(), 200 + limits::TOKEN_REMEMBERED_MS)));
     }
 
     #[test]

@@ -120,6 +120,15 @@ pub struct Progress {
     pub contributed: Vec<SignalId>,
 }
 
+/// What a condition took of the signals it was offered.
+#[derive(Debug, Default)]
+pub(crate) struct Contributions {
+    /// The places of the signals that count, among those that were offered.
+    pub(crate) counted: BTreeSet<usize>,
+    /// How far the condition has come.
+    pub(crate) progress: Progress,
+}
+
 impl Condition {
     /// Refuses what is too deep, too large, out of range or can never be satisfied.
     pub fn validate(&self) -> Result<()> {
@@ -207,11 +216,31 @@ impl Condition {
                 node.feed(position, fact);
             }
         }
-        let mut positions = BTreeSet::new();
-        node.collect(&mut positions);
-        let contributed =
-            positions.into_iter().filter_map(|position| facts.get(position)).map(|fact| fact.id).collect();
-        Progress { satisfied: node.satisfied, contributed }
+        node.progress(|position| facts.get(position))
+    }
+
+    /// Feeds further signals after those that count already, in one pass and up to the one that satisfies the
+    /// condition.
+    pub(crate) fn take_in_order(&self, facts: &[SignalFact], further: &[SignalFact]) -> Contributions {
+        let mut node = Node::of(self);
+        let mut seen = BTreeSet::new();
+        for (position, fact) in facts.iter().enumerate() {
+            seen.insert(fact.id);
+            node.feed(position, fact);
+        }
+        let mut counted = BTreeSet::new();
+        for (place, fact) in further.iter().enumerate() {
+            if node.satisfied {
+                break;
+            }
+            if !seen.contains(&fact.id) && node.feed(facts.len() + place, fact) {
+                seen.insert(fact.id);
+                counted.insert(place);
+            }
+        }
+        let progress =
+            node.progress(|position| facts.get(position).or_else(|| further.get(position.checked_sub(facts.len())?)));
+        Contributions { counted, progress }
     }
 
     /// Whether a further signal would count after these.
@@ -358,6 +387,14 @@ impl<'a> Node<'a> {
             }
             Shape::Never => false,
         }
+    }
+
+    /// How far it has come; `fact_at` finds the signal of a position.
+    fn progress<'f>(&self, fact_at: impl Fn(usize) -> Option<&'f SignalFact>) -> Progress {
+        let mut positions = BTreeSet::new();
+        self.collect(&mut positions);
+        let contributed = positions.into_iter().filter_map(fact_at).map(|fact| fact.id).collect();
+        Progress { satisfied: self.satisfied, contributed }
     }
 
     /// The positions of the signals that count.

@@ -122,6 +122,15 @@ crate::document! {
         "a" at: i64,
         /// Whether members still have to be told.
         "o" outstanding: bool,
+        /// What it paused was kept for the retention and is cancelled now.
+        "l" lapsed: bool,
+    }
+}
+
+impl FlowCancellation {
+    /// What it does to members now.
+    pub fn policy_now(&self) -> CancelFlowPolicy {
+        if self.lapsed { CancelFlowPolicy::CancelPending } else { self.policy }
     }
 }
 
@@ -160,6 +169,12 @@ crate::document! {
         "x" cancellation: Option<FlowCancellation>,
         /// Its end.
         "e" ended: Option<FlowEnd>,
+        /// The longest that one of its members wants to be kept; none while it has no members.
+        "q" kept_ms: Option<i64>,
+        /// How long it is kept while it has no members; none where that is the default.
+        "d" empty_kept_ms: Option<i64>,
+        /// Its retention is over and its removal has begun, which is not taken back.
+        "v" removing: bool,
     }
 }
 
@@ -176,14 +191,26 @@ impl Indexed for Flow {
         let key = self.key();
         let listing = index::listing(kind::FLOW, &self.namespace);
         let mut entries = vec![Entry { index: listing, member: key.clone(), score: self.created_at }];
-        if let Some(cancellation) = self.cancellation.as_ref().filter(|cancellation| cancellation.outstanding) {
-            entries.push(Entry { index: index::marks(), member: key.clone(), score: cancellation.at });
+        let cancelled_at = self.cancellation.as_ref().filter(|of| of.outstanding).map(|of| of.at);
+        if let Some(score) = self.removing.then_some(self.created_at).or(cancelled_at) {
+            entries.push(Entry { index: index::marks(), member: key.clone(), score });
         }
-        if let Some(at) = self.ended.as_ref().and_then(|end| end.retain_until) {
+        if let Some(at) = self.next_timer() {
             entries.push(Due::Timer.entry(&key, at));
         }
         entries
     }
+}
+
+/// What the timer of a flow did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FlowFired {
+    /// Nothing is due yet.
+    Nothing,
+    /// What its cancellation paused is to be cancelled.
+    Lapsed,
+    /// Its removal has begun.
+    Removing,
 }
 
 /// What a flow is made from.
@@ -233,18 +260,20 @@ impl Flow {
         Err(Error::of(Code::IdempotencyConflict).with("flow_id", self.id))
     }
 
-    /// Its state, given its members.
+    /// Its state, given its members. Until its end is decided it takes members, and runs for everybody who looks, also
+    /// in the moment after its last member has ended.
     pub fn state(&self, counts: &MemberCounts) -> FlowState {
         match (&self.cancellation, &self.ended) {
             (Some(_), _) => FlowState::Cancelled,
             (None, Some(end)) => end.state,
+            (None, None) if counts.state().is_terminal() => FlowState::Running,
             (None, None) => counts.state(),
         }
     }
 
     /// Whether it takes no more members: it was cancelled, or its last member has ended.
     pub fn is_terminal(&self) -> bool {
-        self.cancellation.is_some() || self.ended.is_some()
+        self.cancellation.is_some() || self.ended.is_some() || self.removing
     }
 
     /// Whether members that never ran may start.
@@ -264,6 +293,51 @@ impl Flow {
             return Err(Error::of(Code::FlowAlreadyTerminal).with("flow_id", self.id));
         }
         Ok(())
+    }
+
+    /// How long it is kept while it has no members.
+    pub fn keep_empty_for(&mut self, retention_ms: i64) {
+        self.empty_kept_ms = (retention_ms != limits::RETENTION_DEFAULT_MS).then_some(retention_ms);
+    }
+
+    /// A member that is about to be taken in wants to be kept this long after the flow's end. All of them go together, so
+    /// the longest counts.
+    pub fn keep_for(&mut self, retention_ms: Option<i64>) {
+        let wanted = retention_ms.unwrap_or(limits::RETENTION_DEFAULT_MS);
+        // Members that came before this was written down count as those that asked for nothing.
+        let unknown = (self.node_count > 0).then_some(limits::RETENTION_DEFAULT_MS);
+        self.kept_ms = Some(self.kept_ms.or(unknown).map_or(wanted, |kept_ms| kept_ms.max(wanted)));
+    }
+
+    /// The next instant at which something happens to it by itself.
+    pub fn next_timer(&self) -> Option<i64> {
+        let after = |at: i64, kept_ms: Option<i64>| {
+            Some(at.saturating_add(kept_ms.unwrap_or(limits::RETENTION_DEFAULT_MS)).min(limits::SCORE_MAX))
+        };
+        match (&self.ended, &self.cancellation) {
+            _ if self.removing => None,
+            (Some(end), _) => end.retain_until,
+            (None, Some(cancellation)) => {
+                let pauses = cancellation.policy_now() == CancelFlowPolicy::FlowOnly && !cancellation.outstanding;
+                if pauses { after(cancellation.at, self.kept_ms) } else { None }
+            }
+            (None, None) if self.node_count == 0 => after(self.created_at, self.empty_kept_ms),
+            (None, None) => None,
+        }
+    }
+
+    /// Brings about what is due: the cancellation of what a cancellation only paused, or the flow's removal.
+    pub fn fire(&mut self, now: i64) -> FlowFired {
+        if self.next_timer().is_none_or(|at| at > now) {
+            return FlowFired::Nothing;
+        }
+        if let (None, Some(cancellation)) = (&self.ended, &mut self.cancellation) {
+            cancellation.lapsed = true;
+            cancellation.outstanding = true;
+            return FlowFired::Lapsed;
+        }
+        self.removing = true;
+        FlowFired::Removing
     }
 
     /// Takes in a member; says how many there are.
@@ -329,23 +403,43 @@ impl Flow {
         }
     }
 
-    /// Ends it if every member has ended; says whether it did. From now on it and its members are kept for the
-    /// retention.
+    /// Ends it if every member has ended; says whether it did. From now on it and its members are kept for as long as
+    /// the longest of them asks, or for `retention_ms` where no member said anything.
     pub fn end(&mut self, counts: &MemberCounts, retention_ms: Option<i64>, now: i64) -> bool {
         let complete = counts.ended() == counts.total() && counts.total() == u64::from(self.node_count);
         let empty = self.node_count == 0 && self.cancellation.is_none();
-        if self.ended.is_some() || !complete || empty {
+        if self.ended.is_some() || self.removing || self.is_lapsing() || !complete || empty {
             return false;
         }
         let at = now.max(self.created_at);
-        let retain_until = retention_ms.map(|retention_ms| at.saturating_add(retention_ms).min(limits::SCORE_MAX));
-        self.ended = Some(FlowEnd { state: self.state(counts), at, retain_until, ..Default::default() });
+        let state = if self.cancellation.is_some() { FlowState::Cancelled } else { counts.state() };
+        self.ended = Some(FlowEnd { state, at, ..Default::default() });
+        self.retain_from(at, retention_ms);
         true
+    }
+
+    /// Its retention counts from this instant, and not from its end.
+    pub fn retain_from(&mut self, since: i64, retention_ms: Option<i64>) {
+        let since = since.max(self.cancellation.as_ref().map_or(self.created_at, |cancellation| cancellation.at));
+        if let Some(end) = &mut self.ended {
+            let retention_ms = self.kept_ms.or(retention_ms);
+            end.retain_until = retention_ms.map(|kept_ms| since.saturating_add(kept_ms).min(limits::SCORE_MAX));
+        }
+    }
+
+    /// Whether what it paused is being cancelled. It ends when that is done and not in the middle, because only then it is
+    /// known from when on it has been kept.
+    pub fn is_lapsing(&self) -> bool {
+        self.cancellation.as_ref().is_some_and(|cancellation| cancellation.lapsed && cancellation.outstanding)
     }
 
     /// A member is replayed, so the flow goes on; says whether it had ended. A cancellation that is still being
     /// carried out would cancel the member again.
     pub fn reopen(&mut self) -> Result<bool> {
+        if self.removing && !planted(Bug::RemovalReopened) {
+            let detail = "the flow is being removed";
+            return Err(Error::new(Code::FlowAlreadyTerminal, detail).with("flow_id", self.id));
+        }
         if self.cancellation.as_ref().is_some_and(|cancellation| cancellation.outstanding) {
             let detail = "the flow's cancellation is still being carried out";
             return Err(Error::new(Code::FlowAlreadyTerminal, detail).with("flow_id", self.id));
@@ -353,6 +447,7 @@ impl Flow {
         let ended = self.is_terminal();
         self.cancellation = None;
         self.ended = None;
+        self.removing = false;
         Ok(ended)
     }
 }

@@ -1,5 +1,6 @@
-//! What became of an idempotency key: the execution it made, and a hash that tells a repeat from another request; and
-//! answers that leave no other trace.
+//! Evidence of commands. A command that is not the same command by nature (by its fence, its numbers, its ids) has an
+//! [`Identity`], and leaves a [`CommandRecord`] with its answer in the commit that the record speaks of: whoever repeats
+//! it, a caller or the engine itself, gets that answer and has no second effect. And what became of a submission's key.
 
 use crate::document;
 use crate::encoding::{Blob, Document};
@@ -52,40 +53,82 @@ impl Indexed for IdempotencyRecord {
     }
 }
 
+/// What makes a repeated command the same command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    digest: [u8; 16],
+    /// Sixteen bytes that tell requests under one identity apart; empty where the identity decides alone.
+    request: Blob,
+    /// How long the evidence lasts.
+    pub kept_ms: i64,
+}
+
+impl Identity {
+    /// The identity of a command of an operation. Its parts say who means what by it.
+    pub fn new(operation: &str, parts: &[&[u8]], kept_ms: i64) -> Self {
+        let mut all = vec![b"answer".as_slice(), operation.as_bytes()];
+        all.extend_from_slice(parts);
+        Self::of_digest(digest16(&all), kept_ms)
+    }
+
+    /// An identity whose digest is known.
+    pub fn of_digest(digest: [u8; 16], kept_ms: i64) -> Self {
+        Self { digest, request: Blob::default(), kept_ms }
+    }
+
+    /// The same for one request only; another one under it is refused.
+    pub fn for_request(self, request: &[u8]) -> Self {
+        Self { request: digest16(&[request]).to_vec().into(), ..self }
+    }
+
+    /// Where its evidence lives, in the partition of what the command changes.
+    pub fn key(&self) -> Key {
+        Key::new(kind::RECORD, &[&self.digest])
+    }
+
+    /// Sixteen bytes that nothing else is called by, for ids that are derived from it.
+    pub fn digest(&self) -> &[u8; 16] {
+        &self.digest
+    }
+
+    /// Whether a caller gave it, so that an earlier call may have left evidence.
+    pub fn is_callers(&self) -> bool {
+        !self.request.is_empty()
+    }
+
+    /// The evidence that the command was carried out with this answer.
+    pub fn record(&self, answer: impl Into<Blob>) -> CommandRecord {
+        CommandRecord {
+            digest: self.digest.to_vec().into(),
+            request: self.request.clone(),
+            answer: answer.into(),
+            ..Default::default()
+        }
+    }
+
+    /// Refuses another request than the one that left this evidence.
+    pub fn check_same(&self, record: &CommandRecord) -> Result<()> {
+        if record.request == self.request { Ok(()) } else { Err(Error::of(Code::IdempotencyConflict)) }
+    }
+}
+
 document! {
-    /// The answer to a command that leaves no other trace of its identity, so that a repeat gets it again. It expires.
-    pub struct AnswerRecord {
+    /// The answer to a command, under its identity. It expires.
+    pub struct CommandRecord {
         /// The digest that is the record's key.
         "k" digest: Blob,
+        /// What tells its request from another one under the same identity.
+        "h" request: Blob,
         /// The answer, as the operation keeps it.
         "a" answer: Blob,
     }
 }
 
-impl AnswerRecord {
-    /// The answer to an operation under an identity.
-    pub fn new(operation: &str, identity: &[&[u8]], answer: impl Into<Blob>) -> Self {
-        let digest = digest_of(operation, identity).to_vec().into();
-        Self { digest, answer: answer.into(), ..Default::default() }
-    }
-
-    /// Where the record lives, in the partition of what the operation changed.
-    pub fn key_of(operation: &str, identity: &[&[u8]]) -> Key {
-        Key::new(kind::RECORD, &[&digest_of(operation, identity)])
-    }
-}
-
-fn digest_of(operation: &str, identity: &[&[u8]]) -> [u8; 16] {
-    let mut parts = vec![b"answer".as_slice(), operation.as_bytes()];
-    parts.extend_from_slice(identity);
-    digest16(&parts)
-}
-
-impl Document for AnswerRecord {
+impl Document for CommandRecord {
     const KIND: u8 = kind::RECORD;
 }
 
-impl Indexed for AnswerRecord {
+impl Indexed for CommandRecord {
     fn key(&self) -> Key {
         Key::new(kind::RECORD, &[&self.digest])
     }
@@ -101,10 +144,20 @@ mod tests {
 
     #[test]
     fn an_answer_is_found_by_its_operation_and_identity_alone() {
-        let record = AnswerRecord::new("suspend", &[b"lease", b"key"], "yes");
-        assert_eq!(record.key(), AnswerRecord::key_of("suspend", &[b"lease", b"key"]));
-        assert_ne!(record.key(), AnswerRecord::key_of("suspend", &[b"leasek", b"ey"]));
-        assert_ne!(record.key(), AnswerRecord::key_of("resume", &[b"lease", b"key"]));
-        assert_eq!(AnswerRecord::decode(&record.encode()).unwrap(), record);
+        let identity = Identity::new("suspend", &[b"lease", b"key"], 1_000);
+        let record = identity.record("yes");
+        assert_eq!(record.key(), identity.key());
+        assert_ne!(record.key(), Identity::new("suspend", &[b"leasek", b"ey"], 1_000).key());
+        assert_ne!(record.key(), Identity::new("resume", &[b"lease", b"key"], 1_000).key());
+        assert_eq!(CommandRecord::decode(&record.encode()).unwrap(), record);
+    }
+
+    #[test]
+    fn another_request_under_the_same_identity_is_refused() {
+        let identity = |request: &[u8]| Identity::new("hold", &[b"key"], 1_000).for_request(request);
+        let record = identity(b"one").record("");
+        assert_eq!(identity(b"one").check_same(&record), Ok(()));
+        assert_eq!(identity(b"two").key(), record.key());
+        assert_eq!(identity(b"two").check_same(&record).unwrap_err().code, Code::IdempotencyConflict);
     }
 }

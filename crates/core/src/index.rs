@@ -91,6 +91,11 @@ pub fn queue(namespace: &str, lane: &str, route: &str, gate: &str) -> IndexName 
     IndexName::from_parts(b'q', &[namespace.as_bytes(), lane.as_bytes(), route.as_bytes(), gate.as_bytes()])
 }
 
+/// How the names of all queues of a lane begin.
+pub fn queues_of_lane(namespace: &str, lane: &str) -> Vec<u8> {
+    IndexName::from_parts(QUEUE_PREFIX, &[namespace.as_bytes(), lane.as_bytes()]).as_bytes().to_vec()
+}
+
 /// The first byte of every queue's name.
 pub const QUEUE_PREFIX: u8 = b'q';
 
@@ -236,6 +241,13 @@ mod tests {
         assert!(queue_score(0, year_2200).abs() <= limits::SCORE_MAX);
         let (now, thirty_years) = (1_800_000_000_000, 30 * 365 * 86_400_000);
         assert!(queue_score(1, now + thirty_years) < queue_score(0, now));
+    }
+
+    #[test]
+    fn the_queues_of_a_lane_and_no_others_begin_like_it() {
+        let prefix = queues_of_lane("n", "l");
+        assert!(queue("n", "l", "gpu", "b:x").as_bytes().starts_with(&prefix));
+        assert!(!queue("n", "l2", "", "").as_bytes().starts_with(&prefix));
     }
 
     #[test]

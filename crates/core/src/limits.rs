@@ -200,8 +200,12 @@ pub const JOURNAL_PER_ANSWER_MAX_BYTES: usize = 4 * 1024 * 1024;
 
 /// Idempotency keys, dedup keys and signal keys are remembered this long.
 pub const DEDUP_WINDOW_MS: i64 = 24 * 3600 * 1000;
+/// The engine's evidence of a command whose caller gave it no identity lasts this long: longer than the engine repeats it.
+pub const OWN_EVIDENCE_MS: i64 = 10 * 60 * 1000;
 /// Terminal executions are kept this long.
 pub const RETENTION_DEFAULT_MS: i64 = 7 * 24 * 3600 * 1000;
+/// The record of a token that was revoked or has expired is kept this long.
+pub const TOKEN_REMEMBERED_MS: i64 = 7 * 24 * 3600 * 1000;
 /// Events a deployment keeps, spread over its partitions.
 pub const EVENTS_KEPT: u64 = 100_000;
 /// Events a partition keeps at the least.

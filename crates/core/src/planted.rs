@@ -50,9 +50,12 @@ bugs! {
     TokenNotChecked "token_not_checked" "A waitpoint's token is not verified.",
     FrameAfterClose "frame_after_close" "Frames are appended by whoever once held the attempt.",
     SuspensionReused "suspension_reused" "The suspensions of an execution share one identity.",
+    ApprovalForgotten "approval_forgotten" "A reclaim or a retry forgets which signals resumed its execution.",
     GrantUsedTwice "grant_used_twice" "A grant that was used is taken again.",
     MarksNotSwept "marks_not_swept" "After a crash nobody takes up what was left to do.",
     DedupNotWritten "dedup_not_written" "A submission's idempotency key is not remembered.",
+    LateEdgeHolds "late_edge_holds" "An edge that is applied after the join was decided holds its child for good.",
+    RemovalReopened "removal_reopened" "A member is replayed while its flow is being removed.",
 }
 
 /// Whether a bug is switched on in this thread.

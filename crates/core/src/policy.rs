@@ -253,10 +253,16 @@ impl RetryPolicy {
                     }
                     delay = backoff.times_multiplier(delay);
                 }
-                if backoff.jitter { delay - delay / 2 * i64::from(random) / i64::from(u32::MAX) } else { delay }
+                if backoff.jitter { delay - share(delay / 2, random) } else { delay }
             }
         }
     }
+}
+
+/// The part of a duration that 32 random bits stand for. The product of the two does not fit 64 bits.
+fn share(ms: i64, random: u32) -> i64 {
+    let part = i128::from(ms) * i128::from(random) / i128::from(u32::MAX);
+    i64::try_from(part).unwrap_or(ms)
 }
 
 impl ExponentialBackoff {
@@ -290,6 +296,15 @@ mod tests {
             let delay = exponential(true).delay_ms(2, random);
             assert!((2_000..=4_000).contains(&delay), "{delay}");
         }
+    }
+
+    #[test]
+    fn the_jitter_of_the_longest_delay_does_not_overflow() {
+        let ten_years = 10 * 365 * 86_400_000;
+        let backoff = ExponentialBackoff { initial_ms: ten_years, max_ms: ten_years, ..Default::default() };
+        let policy = RetryPolicy { backoff: Backoff::Exponential(backoff), ..Default::default() };
+        assert_eq!(policy.delay_ms(0, 0), ten_years);
+        assert_eq!(policy.delay_ms(0, u32::MAX), ten_years / 2);
     }
 
     #[test]

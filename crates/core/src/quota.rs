@@ -209,7 +209,8 @@ impl QuotaPolicy {
         let bucket = self.definition.bucket(now);
         self.forget_before(bucket - limits::QUOTA_SUB_BUCKETS);
         let digest = admission_digest(execution, attempt);
-        if self.recent.chunks_exact(DIGEST_BYTES).any(|known| known == digest) {
+        if let Some(place) = self.recent.chunks_exact(DIGEST_BYTES).position(|known| known == digest) {
+            self.count_again(place, bucket, now);
             return QuotaDecision::AlreadyAdmitted;
         }
         if let Some(opens_at) = self.full_until(now) {
@@ -317,6 +318,26 @@ impl QuotaPolicy {
             self.counters.resize(at + 1, 0);
         }
         self.counters[at] += 1;
+    }
+
+    /// An attempt that was admitted before starts now: it counts once, in the part of the window in which it does. The
+    /// digests stand in the order of their counts, so the place of one tells where it was counted.
+    fn count_again(&mut self, place: usize, bucket: i64, now: i64) {
+        let mut newer = self.recent.len() / DIGEST_BYTES - 1 - place;
+        let counted = self.counters.iter().rposition(|count| {
+            let here = usize::try_from(*count).unwrap_or(usize::MAX);
+            let found = newer < here;
+            newer = newer.saturating_sub(here);
+            found
+        });
+        let now_at = usize::try_from(bucket - self.first_bucket).unwrap_or(0);
+        let Some(counted) = counted.filter(|counted| *counted < now_at) else { return };
+        self.counters[counted] -= 1;
+        self.touch(now);
+        self.count(bucket);
+        let (before, rest) = self.recent.split_at(place * DIGEST_BYTES);
+        let (digest, after) = rest.split_at(DIGEST_BYTES);
+        self.recent = [before, after, digest].concat().into();
     }
 
     fn remember(&mut self, digest: [u8; DIGEST_BYTES]) {

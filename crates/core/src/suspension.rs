@@ -1,7 +1,7 @@
 //! A suspension: what an execution waits for, which signals have counted so far, and what happens when nobody comes.
 //! It is a field of the execution, so it ends exactly once, in the commit that changes the execution.
 
-use crate::condition::{Condition, SignalFact, TIMEOUT_SIGNAL};
+use crate::condition::{Condition, Contributions, SignalFact, TIMEOUT_SIGNAL};
 use crate::encoding::Blob;
 use crate::error::{Code, Error, Result};
 use crate::id::{SignalId, SuspensionId, WaitpointId};
@@ -209,16 +209,16 @@ impl Suspension {
     /// Signals that were buffered before the suspension began, from one or more waitpoints: taken in the order they
     /// were accepted, up to the one that satisfies the condition.
     pub fn absorb(&mut self, mut buffered: Vec<SignalFact>) -> Delivery {
+        buffered.retain(|fact| self.waitpoints.contains(&fact.waitpoint));
         buffered.sort_by_key(|fact| fact.at);
-        let mut last = Delivery::NoOp;
-        for fact in buffered {
-            match self.deliver(fact) {
-                Delivery::NoOp => {}
-                Delivery::Appended => last = Delivery::Appended,
-                satisfied @ Delivery::Satisfied { .. } => return satisfied,
-            }
+        let Contributions { counted, progress } = self.condition.take_in_order(&self.facts, &buffered);
+        if counted.is_empty() {
+            return Delivery::NoOp;
         }
-        last
+        let mut place = 0..;
+        buffered.retain(|_| place.next().is_some_and(|place| counted.contains(&place)));
+        self.facts.extend(buffered);
+        if progress.satisfied { Delivery::Satisfied { signals: progress.contributed } } else { Delivery::Appended }
     }
 
     /// What the execution is shown to wait for.
@@ -349,6 +349,64 @@ mod tests {
         let mut open = Suspension::new(request(all(&["a", "b"])), 100).unwrap();
         assert_eq!(open.absorb(vec![]), Delivery::NoOp);
         assert_eq!(open.absorb(vec![fact(1, "a", 1), fact(2, "x", 2)]), Delivery::Appended);
+    }
+
+    #[test]
+    fn as_many_signals_as_a_buffer_holds_are_absorbed_by_as_many_nodes_as_a_condition_may_have() {
+        let nodes = limits::CONDITION_NODES_MAX - 1;
+        let n = limits::CONDITION_COUNT_MAX;
+        let mut parts = vec![Condition::Count(CountCondition { n, ..Default::default() })];
+        parts.extend((1..nodes).map(|_| Condition::AnyOf(vec![Condition::OperatorOnly])).take(nodes / 2));
+        let mut suspension = Suspension::new(request(Condition::AllOf(parts)), 100).unwrap();
+        let facts = (0..limits::BUFFERED_SIGNALS_MAX).map(|number| {
+            let at = i64::try_from(number).unwrap();
+            fact(u128::try_from(number).unwrap() + 1, "a", at)
+        });
+        // Feeding every earlier signal again for each of them would be a quarter of a billion steps.
+        assert_eq!(suspension.absorb(facts.collect()), Delivery::Appended);
+        assert_eq!(suspension.facts.len(), limits::BUFFERED_SIGNALS_MAX);
+    }
+
+    #[test]
+    fn absorbing_is_delivering_one_after_the_other() {
+        let any = |name: &str| Condition::Any(vec![ConditionMatcher::named(name)]);
+        let count = |n| Condition::Count(CountCondition { n, distinct: Distinct::Sources, ..Default::default() });
+        let conditions = [
+            all(&["a", "b"]),
+            all(&["a", "", "a"]),
+            count(2),
+            Condition::AllOf(vec![any("b"), count(3)]),
+            Condition::AnyOf(vec![all(&["a", "a", "b"]), count(4)]),
+            Condition::OperatorOnly,
+        ];
+        let arrivals = ["a", "a", "x", "b", "a", "b", "x"];
+        let buffered: Vec<SignalFact> = (1..)
+            .zip(arrivals)
+            .map(|(number, name)| {
+                let source = format!("{}", number % 5);
+                let place = if number == 3 { waitpoint(7) } else { waitpoint(1 + number % 2) };
+                SignalFact { source, waitpoint: place, ..fact(number, name, i64::try_from(number).unwrap()) }
+            })
+            .collect();
+        let twice: Vec<SignalFact> = buffered.iter().chain(&buffered).cloned().collect();
+        for condition in conditions {
+            let mut absorbing = Suspension::new(request(condition), 100).unwrap();
+            let mut delivering = absorbing.clone();
+            let mut expected = Delivery::NoOp;
+            let mut in_order = twice.clone();
+            in_order.sort_by_key(|fact| fact.at);
+            for fact in in_order {
+                match delivering.deliver(fact) {
+                    Delivery::NoOp => {}
+                    delivery => expected = delivery,
+                }
+                if matches!(expected, Delivery::Satisfied { .. }) {
+                    break;
+                }
+            }
+            assert_eq!(absorbing.absorb(twice.clone()), expected, "{:?}", absorbing.condition);
+            assert_eq!(absorbing, delivering);
+        }
     }
 
     #[test]

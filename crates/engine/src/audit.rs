@@ -3,7 +3,7 @@
 
 use ff_core::execution::Execution;
 use ff_core::flow::Flow;
-use ff_core::idempotency::AnswerRecord;
+use ff_core::idempotency::Identity;
 use ff_core::op::{Operation, OperationInfo};
 use ff_core::{AuditRecord, Code, Document, Error, ExecutionId, FlowId, Partition, Result, limits};
 use ff_store::Append;
@@ -118,7 +118,8 @@ impl Command for Write<'_> {
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<()> {
         // An append has no version of its own; this document tells a commit that is sent again that it was applied.
-        tx.create_until(&AnswerRecord::new("audit", &[tx.command.as_bytes()], ""), tx.now + EVIDENCE_MS);
+        let evidence = Identity::new("audit", &[tx.command.as_bytes()], EVIDENCE_MS);
+        tx.create_until(&evidence.record(""), tx.now + evidence.kept_ms);
         let records = vec![self.record.encode().into()];
         tx.append(Append { log: logs::audit(), records, expected: None, cap: limits::AUDIT_KEPT });
         Ok(())

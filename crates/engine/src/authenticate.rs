@@ -15,6 +15,6 @@ impl Engine {
         let token = known.unwrap_or_default();
         token.authenticate(&presented, self.now())?;
         let namespace = (token.namespace != EVERY_NAMESPACE).then_some(token.namespace);
-        Ok(Caller { name: token.name, namespace, role: token.role })
+        Ok(Caller { name: token.name, namespace, role: token.role, idempotency_key: None })
     }
 }

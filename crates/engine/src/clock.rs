@@ -1,30 +1,189 @@
 //! The store's time, estimated between its answers. It dates documents; whether a lease holds is judged by the store
 //! itself inside the commit.
+//!
+//! The nodes of a store need not agree on the time, so there is one estimate for each clock that
+//! [`Store::clock_of`](ff_store::Store::clock_of) names, and what was learnt of one is never used for another.
 
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard};
 
 use crate::env::Env;
 
-/// How far the store's clock is from the process's.
+/// How long an answer counts. An answer says least about the time that the store was on its way, so the quickest one
+/// of a while is the best; but the clocks of two machines drift apart, so it must not count forever.
+const WINDOW_US: i64 = 5_000_000;
+/// An estimate that turned out too high waits for the store to catch up, so that time never goes back. A store that is
+/// behind by more than this has stepped back itself: its time is followed, or everything here would be early for long.
+const WAIT_MAX_US: i64 = 500_000;
+/// Clocks that are remembered. A cluster has a few; names of nodes that are gone must not add up.
+const CLOCKS_MAX: usize = 1_024;
+
+/// How far each clock of the store is from the process's.
+#[derive(Debug, Default)]
+pub(crate) struct StoreClocks(Mutex<BTreeMap<u64, Estimate>>);
+
+/// What the answers of one clock say.
 #[derive(Debug)]
-pub(crate) struct StoreClock {
-    offset_ms: AtomicI64,
+struct Estimate {
+    /// The highest offset of this window and of the one before it. An answer is older than its arrival and its
+    /// milliseconds are cut off, so the true offset is never lower than an observed one.
+    highest_us: i64,
+    previous_us: i64,
+    window_began_us: i64,
+    /// The latest time given out.
+    latest_us: i64,
 }
 
-impl StoreClock {
-    /// Starts from one answer of the store.
-    pub(crate) fn new(env: &dyn Env, store_now: i64) -> Self {
-        Self { offset_ms: AtomicI64::new(store_now - env.now_ms()) }
+impl StoreClocks {
+    /// Every answer of a clock corrects its estimate, which runs behind the store by the quickest way back, never ahead.
+    pub(crate) fn observe(&self, clock: u64, env: &dyn Env, store_now: i64) {
+        let us = env.now_us();
+        let offset_us = store_now.saturating_mul(1_000) - us;
+        let mut clocks = self.lock();
+        match clocks.get_mut(&clock) {
+            Some(estimate) => estimate.observe(us, offset_us),
+            None => {
+                if clocks.len() >= CLOCKS_MAX {
+                    clocks.clear();
+                }
+                clocks.insert(clock, Estimate::new(us, offset_us));
+            }
+        }
     }
 
-    /// Every answer of the store corrects the estimate. The answer is older than its arrival, so the estimate runs
-    /// behind by at most the way back, never ahead.
-    pub(crate) fn observe(&self, env: &dyn Env, store_now: i64) {
-        self.offset_ms.store(store_now - env.now_ms(), Ordering::Relaxed);
+    /// The time of a clock, as far as the engine knows it, in milliseconds; `None` before its first answer.
+    pub(crate) fn now(&self, clock: u64, env: &dyn Env) -> Option<i64> {
+        self.lock().get_mut(&clock).map(|estimate| estimate.now(env.now_us()).div_euclid(1_000))
     }
 
-    /// The store's time, as far as we know.
-    pub(crate) fn now(&self, env: &dyn Env) -> i64 {
-        env.now_ms() + self.offset_ms.load(Ordering::Relaxed)
+    /// Whether a clock has answered.
+    pub(crate) fn knows(&self, clock: u64) -> bool {
+        self.lock().contains_key(&clock)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Estimate>> {
+        self.0.lock().expect("no holder of this lock panics")
+    }
+}
+
+impl Estimate {
+    fn new(us: i64, offset_us: i64) -> Self {
+        Self { highest_us: offset_us, previous_us: offset_us, window_began_us: us, latest_us: i64::MIN }
+    }
+
+    fn observe(&mut self, us: i64, offset_us: i64) {
+        if us - self.window_began_us < WINDOW_US {
+            self.highest_us = self.highest_us.max(offset_us);
+        } else {
+            self.previous_us = self.highest_us;
+            self.highest_us = offset_us;
+            self.window_began_us = us;
+        }
+        // A store that stepped back is believed at once.
+        if self.previous_us.max(self.highest_us) - offset_us > WAIT_MAX_US {
+            *self = Self::new(us, offset_us);
+        }
+    }
+
+    fn now(&mut self, us: i64) -> i64 {
+        let estimate = us + self.highest_us.max(self.previous_us);
+        self.latest_us =
+            if self.latest_us.saturating_sub(WAIT_MAX_US) > estimate { estimate } else { self.latest_us.max(estimate) };
+        self.latest_us
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicI64, Ordering};
+
+    use super::*;
+    use crate::env::{BoxFuture, TaskHandle};
+
+    /// The process's clock, moved by the test.
+    struct Process(AtomicI64);
+
+    impl Process {
+        fn pass(&self, us: i64) {
+            self.0.fetch_add(us, Ordering::Relaxed);
+        }
+    }
+
+    impl Env for Process {
+        fn now_ms(&self) -> i64 {
+            self.now_us() / 1_000
+        }
+
+        fn now_us(&self) -> i64 {
+            self.0.load(Ordering::Relaxed)
+        }
+
+        fn sleep(&self, _ms: i64) -> BoxFuture<'static, ()> {
+            Box::pin(std::future::pending())
+        }
+
+        fn spawn(&self, _task: BoxFuture<'static, ()>) -> TaskHandle {
+            TaskHandle::new(|| {})
+        }
+
+        fn random(&self) -> u64 {
+            0
+        }
+    }
+
+    /// A store whose time in microseconds is the process's plus this.
+    const STORE_AHEAD_US: i64 = 1_800_000_000_000_456;
+
+    #[test]
+    fn time_never_goes_back_nor_ahead_however_long_answers_take() {
+        let (clocks, process) = (StoreClocks::default(), Process(AtomicI64::new(789)));
+        let mut last = 0;
+        for step in 0..20_000_i64 {
+            let answered_ms = (process.now_us() + STORE_AHEAD_US) / 1_000;
+            // Between 0.1 and 7 ms, without a pattern that a multiple of a millisecond could follow.
+            process.pass(100 + (step * 7_919) % 6_901);
+            clocks.observe(7, &process, answered_ms);
+            let now = clocks.now(7, &process).unwrap();
+            let truth = (process.now_us() + STORE_AHEAD_US) / 1_000;
+            assert!(now >= last, "went back by {} ms", last - now);
+            assert!(now <= truth, "is ahead by {} ms", now - truth);
+            assert!(step < 1_000 || now >= truth - 2, "is behind by {} ms", truth - now);
+            last = now;
+        }
+    }
+
+    #[test]
+    fn what_one_clock_says_is_not_used_for_another() {
+        let (clocks, process) = (StoreClocks::default(), Process(AtomicI64::new(0)));
+        clocks.observe(1, &process, 1_000_000);
+        assert!(clocks.knows(1) && !clocks.knows(2));
+        assert_eq!(clocks.now(2, &process), None);
+        clocks.observe(2, &process, 5_000);
+        process.pass(3_000);
+        assert_eq!((clocks.now(1, &process), clocks.now(2, &process)), (Some(1_000_003), Some(5_003)));
+    }
+
+    #[test]
+    fn a_step_of_the_store_is_followed_in_both_directions() {
+        let (clocks, process) = (StoreClocks::default(), Process(AtomicI64::new(0)));
+        clocks.observe(0, &process, 1_000_000);
+        assert_eq!(clocks.now(0, &process), Some(1_000_000));
+        clocks.observe(0, &process, 9_000_000);
+        assert_eq!(clocks.now(0, &process), Some(9_000_000));
+        clocks.observe(0, &process, 1_000_000);
+        assert_eq!(clocks.now(0, &process), Some(1_000_000));
+    }
+
+    #[test]
+    fn a_clock_that_runs_slower_is_not_outrun_for_long() {
+        let (clocks, process) = (StoreClocks::default(), Process(AtomicI64::new(0)));
+        for second in 0..600 {
+            // A thousandth slower than the process's.
+            let truth = second * 999;
+            clocks.observe(0, &process, truth);
+            let ahead = clocks.now(0, &process).unwrap() - truth;
+            assert!(ahead <= 12, "ahead by {ahead} ms after {second} s");
+            process.pass(1_000_000);
+        }
     }
 }

@@ -1,18 +1,18 @@
 //! The engine: a store, an environment, and the services that run between them.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use ff_core::deployment::Deployment;
 use ff_core::op::Operation;
 use ff_core::policy::Policy;
-use ff_core::{Code, CommandId, Error, Key, Mint, Partition, PartitionConfig, Result, Rising, Role, limits};
+use ff_core::{Code, CommandId, Error, Key, LogLimit, Mint, Partition, PartitionConfig, Result, Rising, Role, limits};
 use ff_store::{Answers, Query, Signal, Store};
 
 use crate::board::{Board, Listener};
 use crate::cache::Cache;
-use crate::clock::StoreClock;
+use crate::clock::StoreClocks;
 use crate::env::{self, BoxFuture, Env, Tasks};
 use crate::hint::{Item, Message};
 use crate::journal::JournalSizes;
@@ -26,6 +26,7 @@ use crate::scheduler::quotas::Quotas;
 use crate::secrets::SecretState;
 use crate::servers::Servers;
 use crate::serves::Serves;
+use crate::service::Services;
 use crate::system::SystemCache;
 use crate::timers::Timers;
 use crate::transaction::{Command, Tx};
@@ -88,12 +89,14 @@ pub struct Caller {
     pub namespace: Option<String>,
     /// What it may do.
     pub role: Role,
+    /// What it calls this very call, so that a repeat is the same call; `None` where it does not say.
+    pub idempotency_key: Option<String>,
 }
 
 impl Caller {
     /// The process itself: everything is allowed.
     pub fn system() -> Self {
-        Self { name: "system".into(), namespace: None, role: Role::Admin }
+        Self { name: "system".into(), namespace: None, role: Role::Admin, idempotency_key: None }
     }
 
     /// The namespace an operation works in: the one asked for, if the caller may see it.
@@ -132,7 +135,7 @@ struct Inner {
     env: Arc<dyn Env>,
     options: Options,
     partitions: PartitionConfig,
-    clock: StoreClock,
+    clocks: StoreClocks,
     cache: Cache,
     board: Board,
     locks: Locks,
@@ -146,9 +149,11 @@ struct Inner {
     system: SystemCache,
     registry: Registry,
     servers: Servers,
+    services: Services,
     secrets: SecretState,
     metrics: Metrics,
     tasks: Tasks,
+    log_limit: LogLimit,
     origin: CommandId,
     closing: AtomicBool,
 }
@@ -174,7 +179,8 @@ impl Engine {
             policy.validate().map_err(|error| error.with("namespace", namespace))?;
         }
         let answers = store.read(Partition::SYSTEM, vec![Query::Documents(vec![Deployment::key_of()])]).await?;
-        let clock = StoreClock::new(env.as_ref(), answers.at);
+        let clocks = StoreClocks::default();
+        clocks.observe(store.clock_of(Partition::SYSTEM), env.as_ref(), answers.at);
         let origin = env::command_id(env.as_ref(), answers.at);
         let default = options.partitions.unwrap_or(store.info().default_partitions);
         let inner = Inner {
@@ -182,7 +188,7 @@ impl Engine {
             env,
             options,
             partitions: default,
-            clock,
+            clocks,
             cache: Cache::default(),
             board: Board::default(),
             locks: Locks::default(),
@@ -196,9 +202,11 @@ impl Engine {
             system: SystemCache::default(),
             registry: Registry::default(),
             servers: Servers::default(),
+            services: Services::default(),
             secrets: SecretState::default(),
             metrics: Metrics::default(),
             tasks: Tasks::default(),
+            log_limit: LogLimit::new(),
             origin,
             closing: AtomicBool::new(false),
         };
@@ -219,13 +227,16 @@ impl Engine {
     }
 
     fn start_services(&self) {
-        let hints = self.store().watch();
-        self.spawn_owned(self.clone().listen(hints));
-        self.spawn_owned(self.clone().run_sweeps());
+        self.scheduler().ready().sweep_begins(self.flow_partitions());
+        // Before the first sweep: what happens from now on is heard of.
+        let hints = Arc::new(Mutex::new(Some(self.store().watch())));
+        self.run_service("hints", move |engine| engine.listen(hints.clone()));
+        self.run_service("sweeps", Engine::run_sweeps);
+        self.run_service("openings", Engine::run_openings);
         if self.options().services {
-            self.spawn_owned(self.clone().run_heartbeats());
-            self.spawn_owned(self.clone().run_timers());
-            self.spawn_owned(self.clone().run_reconciler());
+            self.run_service("heartbeats", Engine::run_heartbeats);
+            self.run_service("timers", Engine::run_timers);
+            self.run_service("reconciler", Engine::run_reconciler);
         }
     }
 
@@ -270,17 +281,29 @@ impl Engine {
         Handle::<O>::handle(self, caller, args).await
     }
 
-    /// Stops the services. Operations under way are answered; waiting ones end with `shutting_down`.
-    pub async fn close(&self) {
+    /// Ends every wait with `shutting_down`. Operations under way are answered, and the services go on.
+    pub fn stop_waits(&self) {
         self.0.closing.store(true, Ordering::SeqCst);
         self.scheduler().ready().wake_all();
         self.board().wake_all();
-        self.leave().await;
+    }
+
+    /// Stops the services, and waiting operations with `shutting_down`. Whoever has operations under way lets them end
+    /// before: the farewell is what makes the other servers look for what this one has left, so it comes last.
+    pub async fn close(&self) {
+        self.stop_waits();
         self.0.tasks.abort_all();
+        self.leave().await;
     }
 
     /// Acts on hints of other engines until the store is closed.
-    async fn listen(self, mut hints: ff_store::Hints) {
+    async fn listen(self, first: Arc<Mutex<Option<ff_store::Hints>>>) {
+        let taken = first.lock().expect("no holder of this lock panics").take();
+        let mut hints = taken.unwrap_or_else(|| {
+            // Those between the end of the former listener and now were lost.
+            self.resync();
+            self.store().watch()
+        });
         let own = Message::beginning(self.origin());
         while let Some(signal) = hints.next().await {
             match signal {
@@ -290,16 +313,19 @@ impl Engine {
                         self.act_on(hint.partition, &message.items);
                     }
                 }
-                Signal::Resync => {
-                    self.cache().clear();
-                    self.system().clear();
-                    self.servers().look_again();
-                    self.timers().sweep_now();
-                    self.board().wake_all();
-                    self.scheduler().ready().wake_all();
-                }
+                Signal::Resync => self.resync(),
             }
         }
+    }
+
+    /// Hints may have been lost: whatever was known may have changed.
+    fn resync(&self) {
+        self.cache().clear();
+        self.system().clear();
+        self.servers().look_again();
+        self.timers().sweep_now();
+        self.board().wake_all();
+        self.scheduler().ready().wake_all();
     }
 
     /// What follows from a hint, whether it is our own or another engine's.
@@ -308,9 +334,9 @@ impl Engine {
             match item {
                 Item::Ready(index, score) => {
                     let queue = crate::scheduler::ready::QueueId { partition, index: index.clone() };
-                    self.scheduler().ready().announce(&queue, *score);
+                    self.scheduler().ready().announce(&queue, *score, self.env().now_ms());
                 }
-                Item::Due(at) => self.timers().note(partition, *at),
+                Item::Due(at) => self.timers().hear(partition, *at, self.now_in(partition)),
                 Item::Changed(key) => {
                     self.scheduler().forget_flow(key);
                     self.board().wake(partition, key);
@@ -338,8 +364,17 @@ impl Engine {
     pub(crate) async fn read(&self, partition: Partition, queries: Vec<Query>) -> Result<Answers> {
         self.metrics().reads.fetch_add(1, Ordering::Relaxed);
         let answers = self.store().read(partition, queries).await?;
-        self.observe(answers.at);
+        self.observe(partition, answers.at);
         Ok(answers)
+    }
+
+    /// Asks a partition for the time if none of its clock is known yet: what is dated there must not be dated by another
+    /// clock.
+    pub(crate) async fn learn_clock(&self, partition: Partition) -> Result<()> {
+        if !self.0.clocks.knows(self.store().clock_of(partition)) {
+            self.read(partition, Vec::new()).await?;
+        }
+        Ok(())
     }
 
     /// Spawns a task that ends with the engine.
@@ -349,7 +384,16 @@ impl Engine {
 
     /// Spawns a short task that runs to its end.
     pub(crate) fn spawn_short(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.env().spawn(Box::pin(task)).detach();
+        let engine = self.clone();
+        let contained = async move {
+            let work = async move {
+                task.await;
+                Ok(())
+            };
+            // The panic was counted and logged; whatever the task was for is found again by a sweep or a caller.
+            drop(engine.contain("tasks", work).await);
+        };
+        self.env().spawn(Box::pin(contained)).detach();
     }
 
     pub(crate) fn refuse_if_closing(&self) -> Result<()> {
@@ -358,6 +402,11 @@ impl Engine {
         } else {
             Ok(())
         }
+    }
+
+    /// Whether a line that a loop may repeat is to be written now: then how many of it were suppressed.
+    pub(crate) fn may_log(&self, line: &'static str) -> Option<u64> {
+        self.0.log_limit.admit(line, self.env().now_ms())
     }
 
     /// Listens to a document or log; see [`Board::listen`].
@@ -390,9 +439,21 @@ impl Engine {
         &self.0.metrics
     }
 
-    /// The store's time, as far as the engine knows it.
+    /// The time of the system partition, as far as the engine knows it.
     pub fn now(&self) -> i64 {
-        self.0.clock.now(self.env())
+        self.now_in(Partition::SYSTEM)
+    }
+
+    /// The time of a partition, as far as the engine knows it. One that has not answered yet is taken for the system
+    /// partition, which is good enough for what is only looked at; a transaction learns its clock first.
+    pub(crate) fn now_in(&self, partition: Partition) -> i64 {
+        let clock = |partition| self.0.clocks.now(self.store().clock_of(partition), self.env());
+        clock(partition).or_else(|| clock(Partition::SYSTEM)).unwrap_or_else(|| self.env().now_ms())
+    }
+
+    /// An instant of one partition's clock, on that of another.
+    pub(crate) fn instant_in(&self, at: i64, of: Partition, partition: Partition) -> i64 {
+        self.now_in(partition).saturating_add(at.saturating_sub(self.now_in(of)))
     }
 
     /// Events each flow partition keeps.
@@ -400,8 +461,8 @@ impl Engine {
         (self.limits().events_kept / u64::from(self.partitions().flow)).max(limits::EVENTS_PER_PARTITION_MIN)
     }
 
-    pub(crate) fn observe(&self, store_now: i64) {
-        self.0.clock.observe(self.env(), store_now);
+    pub(crate) fn observe(&self, partition: Partition, store_now: i64) {
+        self.0.clocks.observe(self.store().clock_of(partition), self.env(), store_now);
     }
 
     pub(crate) fn fresh_command(&self) -> CommandId {
@@ -469,6 +530,10 @@ impl Engine {
         &self.0.servers
     }
 
+    pub(crate) fn service_states(&self) -> &Services {
+        &self.0.services
+    }
+
     /// The partitions that executions live in.
     pub(crate) fn flow_partitions(&self) -> impl Iterator<Item = Partition> + use<> {
         self.partitions().all().filter(|partition| partition.family == ff_core::Family::Flow)
@@ -484,7 +549,7 @@ impl Engine {
 
     /// Whether an entry at this instant must be told to other engines; see [`Timers::announce`].
     pub(crate) fn announce_due(&self, partition: Partition, at: i64) -> bool {
-        self.timers().announce(partition, at, self.now())
+        self.timers().announce(partition, at, self.now_in(partition))
     }
 }
 

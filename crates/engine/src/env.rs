@@ -1,6 +1,7 @@
 //! Everything the engine takes from its surroundings: time, sleep, tasks, randomness. A program brings tokio, the
 //! simulator brings virtual time, and the engine cannot tell the difference.
 
+use std::any::Any;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -28,6 +29,12 @@ pub trait Env: Send + Sync + 'static {
 
     /// Random bits, good enough for secrets.
     fn random(&self) -> u64;
+
+    /// A service of the engine panicked and will be started again. A program goes on; whoever looks for defects may let
+    /// the panic go on instead.
+    fn panicked(&self, panic: Box<dyn Any + Send>) {
+        drop(panic);
+    }
 }
 
 /// Owns a spawned task: dropping the handle aborts the task.

@@ -16,6 +16,7 @@ use ff_store::{Answer, Append, LogPage, LogStart, Query};
 
 use crate::engine::Engine;
 use crate::logs;
+use crate::op::Removal;
 use crate::transaction::Tx;
 
 /// Journals whose size is remembered; past it all are forgotten, and the next entry of each costs one read.
@@ -155,17 +156,22 @@ fn conflict(next: u64) -> Error {
     Error::new(Code::JournalConflict, format!("the next entry of the journal has number {next}")).with("next", next)
 }
 
-/// Removes the journals of an execution from the transaction's partition, with the results beside them. Says whether
-/// that is all; otherwise the next commit goes on.
-pub(crate) async fn remove(tx: &mut Tx<'_>, execution: &Execution) -> Result<bool> {
+/// Removes the journals of an execution with the results beside them, as much as the commit takes. Says whether that is
+/// all; otherwise the next commit goes on.
+pub(crate) async fn remove(tx: &mut Tx<'_>, execution: &Execution, removal: &mut Removal) -> Result<bool> {
     if execution.attempt.is_none() {
         return Ok(true);
     }
     let generations = execution.past_generations.iter().copied().chain([execution.generation]);
     for generation in generations {
         let log = logs::journal(&execution.id, generation);
-        let page = read_log(tx, &log, LogStart::After(0), limits::RESOLVE_CHUNK).await?;
+        let limit = removal.left();
+        if limit == 0 {
+            return Ok(false);
+        }
+        let page = read_log(tx, &log, LogStart::After(0), limit).await?;
         let Some(last) = page.records.last().map(|record| record.sequence) else { continue };
+        removal.take(page.records.len());
         for record in &page.records {
             let external = StepRecord::decode(&record.record)
                 .is_ok_and(|record| record.result.is_some_and(|payload| payload.external));
@@ -173,7 +179,7 @@ pub(crate) async fn remove(tx: &mut Tx<'_>, execution: &Execution) -> Result<boo
                 tx.blob(result_key(&execution.id, generation, record.sequence), None);
             }
         }
-        if page.records.len() == limits::RESOLVE_CHUNK {
+        if page.records.len() == limit {
             tx.trim(log, last + 1);
             return Ok(false);
         }

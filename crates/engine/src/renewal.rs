@@ -9,7 +9,7 @@ use ff_core::execution::Execution;
 use ff_core::lease::LeaseEnd;
 use ff_core::op::parts::{LeaseLoss, Renewal, RenewalOutcome};
 use ff_core::{Code, Document, Error, Key, Partition, Result};
-use ff_store::{Conflict, ConflictReason, Fence};
+use ff_store::{Conflict, ConflictReason, Fence, StoredDocument};
 
 use crate::engine::{Caller, Engine};
 use crate::env;
@@ -19,6 +19,9 @@ use crate::transaction::{Command, Tx};
 /// A partition that takes longer has its leases answered as failed, so that it does not hold up those of the others until
 /// their worker gives up on all of them.
 const PATIENCE_MS: i64 = 3_000;
+
+/// An execution as it was read, if it is there.
+type Found = Result<Option<Execution>>;
 
 impl Engine {
     /// Renews each lease on its own, and says of each what became of it, in order.
@@ -60,7 +63,10 @@ impl Engine {
         match self.look_up(partition, &unknown).await {
             Ok(found) => {
                 for ((place, renewal), found) in unknown.into_iter().zip(found) {
-                    match judge(caller, renewal, found.as_ref()) {
+                    match found
+                        .map_err(|error| Box::new(failed(renewal, error)))
+                        .and_then(|found| judge(caller, renewal, found.as_ref()))
+                    {
                         Ok(ttl_ms) => ready.push((place, renewal, ttl_ms)),
                         Err(outcome) => outcomes.push((place, *outcome)),
                     }
@@ -78,13 +84,17 @@ impl Engine {
         judge(caller, renewal, Some(&cached.execution)).ok()
     }
 
-    async fn look_up(&self, partition: Partition, renewals: &[(usize, &Renewal)]) -> Result<Vec<Option<Execution>>> {
+    /// The executions, each readable or not by itself: one that is not costs the others nothing.
+    async fn look_up(&self, partition: Partition, renewals: &[(usize, &Renewal)]) -> Result<Vec<Found>> {
         if renewals.is_empty() {
             return Ok(Vec::new());
         }
         let keys = renewals.iter().map(|(_, renewal)| Execution::key_of(&renewal.execution_id)).collect();
         let found = self.store().documents(partition, keys).await?;
-        found.into_iter().map(|stored| stored.map(|stored| Execution::decode(&stored.body)).transpose()).collect()
+        let read = |stored: StoredDocument| {
+            Execution::decode(&stored.body).inspect_err(|error| self.pass_over(&stored.key, error))
+        };
+        Ok(found.into_iter().map(|stored| stored.map(read).transpose()).collect())
     }
 
     async fn send_renewals(
@@ -146,7 +156,9 @@ impl Engine {
             Err(error) => return asked.into_iter().map(|(place, one)| (place, failed(one, error.clone()))).collect(),
         };
         let explained = refused.into_iter().zip(found).map(|((place, renewal, conflict), found)| {
-            let outcome = match (judge(caller, renewal, found.as_ref()), conflict.why) {
+            let judged = found.map_err(|error| Box::new(failed(renewal, error)));
+            let judged = judged.and_then(|found| judge(caller, renewal, found.as_ref()));
+            let outcome = match (judged, conflict.why) {
                 (Err(outcome), _) => *outcome,
                 // It ran out and its timer has not fired yet.
                 (Ok(_), ConflictReason::LeaseOver(at)) => {

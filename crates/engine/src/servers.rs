@@ -1,10 +1,17 @@
 //! The servers of a deployment. Each registers in the system partition and lives by heartbeats; for each partition
 //! they are ranked by rendezvous hashing, so that one of them acts first and the others are there if it does not.
 //!
+//! A heartbeat is one request: it renews the server's own registration and removes each registration that it watches, if
+//! that has run out. The store refuses a removal with the instant at which the other's registration ends, so a server
+//! knows when to look next, and one that was killed is noticed by all at the end of its registration. What it left lying
+//! may be anywhere: its hints were lost with it. So whenever a server goes, the others look at everything once.
+//!
 //! Ranks matter only among several. A server that sees no other registers for a long time and then writes nothing:
 //! an idle deployment of one costs its store no commits. Others pass over such a long registration when they rank, so
 //! the trace of a server that died alone delays nothing; one that lives learns of them by their hint or its next look,
 //! and heartbeats from then on. Until it does both act first, which is safe: every action is guarded.
+//!
+//! Cost: half a request a second for each server among several, and none for one that is alone but for a look in 20 s.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -12,8 +19,8 @@ use std::sync::Mutex;
 use ff_core::index::{self, kind};
 use ff_core::partition::digest16;
 use ff_core::worker::Server;
-use ff_core::{Document, Indexed, Partition, Result};
-use ff_store::{Answer, Fence, Query, Scan, ScanPage};
+use ff_core::{Document, Indexed, Key, Partition, Result};
+use ff_store::{Answer, ConflictReason, Fence, Outcome, Query, Scan, ScanPage, StoredDocument};
 use tokio::sync::Notify;
 
 use crate::engine::Engine;
@@ -21,16 +28,27 @@ use crate::env;
 use crate::renewal::Renew;
 use crate::transaction::{Command, Tx};
 
-/// Between two heartbeats.
-const HEARTBEAT_MS: i64 = 20_000;
+/// Between two heartbeats of a server among several.
+const BEAT_MS: i64 = 2_000;
 /// A server among several that was not heard of for this long is gone.
-const TTL_MS: i64 = 60_000;
+const TTL_MS: i64 = 2 * BEAT_MS;
+/// Between two looks at the whole list of servers, for those whose appearance was not heard of.
+const LOOK_MS: i64 = 20_000;
+/// The least time between two heartbeats, however the clocks of this process and of the store differ.
+const BEAT_MIN_MS: i64 = 100;
+/// For this long after the end of a registration, as far as this process knows the store's time, it is looked whether
+/// the store agrees.
+const ENDED_MS: i64 = 1_000;
+/// After trouble with the store a heartbeat is tried again this much later.
+const RETRY_MS: i64 = 500;
 /// How long the registration of a server that is alone lasts.
 const LONE_TTL_MS: i64 = 86_400_000;
 /// A server that does not answer the appearance of another for this long died alone.
-const ANSWER_MS: i64 = 60_000;
+const ANSWER_MS: i64 = TTL_MS;
 /// Servers one deployment is shared out among; more may run, and act as if they came last.
 const SERVERS_MAX: usize = 1_000;
+/// Other servers that one server watches. Each is watched by as many.
+const WATCHED_MAX: usize = 16;
 /// A closing engine waits this long for its farewell to be written.
 const FAREWELL_MS: i64 = 2_000;
 
@@ -38,8 +56,6 @@ const FAREWELL_MS: i64 = 2_000;
 #[derive(Default)]
 pub(crate) struct Servers {
     ranks: Mutex<BTreeMap<Partition, i64>>,
-    /// Since when, by the process's clock, each other server is known that has not noticed anybody.
-    lone: Mutex<BTreeMap<String, i64>>,
     changed: Notify,
 }
 
@@ -52,20 +68,16 @@ impl Servers {
     fn ranks(&self) -> std::sync::MutexGuard<'_, BTreeMap<Partition, i64>> {
         self.ranks.lock().expect("no holder of this lock panics")
     }
+}
 
-    /// Those of these lone servers that have been known for too long to be alive.
-    fn silent(&self, lone: &[String], now_ms: i64) -> Vec<String> {
-        let mut known = self.lone.lock().expect("no holder of this lock panics");
-        known.retain(|server_id, _| lone.contains(server_id));
-        let mut silent = Vec::new();
-        for server_id in lone {
-            let since = *known.entry(server_id.clone()).or_insert(now_ms);
-            if since + ANSWER_MS <= now_ms {
-                silent.push(server_id.clone());
-            }
-        }
-        silent
-    }
+/// Another server, as it was last seen.
+#[derive(Debug, Clone)]
+struct Other {
+    stored: StoredDocument,
+    /// When its registration ends, as far as this server knows.
+    until: i64,
+    /// It has not noticed anybody, and may be dead.
+    lone: bool,
 }
 
 /// Who is registered, as one look found it.
@@ -73,15 +85,62 @@ impl Servers {
 struct Registered {
     /// This server's own registration and when it runs out.
     own: Option<(Server, i64)>,
-    /// Servers that heartbeat.
-    living: Vec<String>,
-    /// Servers that have not noticed anybody, and may be dead.
-    lone: Vec<String>,
+    others: BTreeMap<String, Other>,
 }
 
 impl Registered {
-    fn others(&self) -> bool {
-        !self.living.is_empty() || !self.lone.is_empty()
+    /// The others whose registration has not run out.
+    fn present(&self, now: i64) -> impl Iterator<Item = (&String, &Other)> {
+        self.others.iter().filter(move |(_, other)| other.until > now)
+    }
+
+    /// Those this server ranks itself among.
+    fn living(&self, now: i64) -> Vec<String> {
+        self.present(now).filter(|(_, other)| !other.lone).map(|(server_id, _)| server_id.clone()).collect()
+    }
+
+    /// Those that this server watches: the next ones after it in the order of their ids, as in a ring.
+    fn watched(&self, own: &str) -> BTreeMap<String, StoredDocument> {
+        let after = self.others.iter().filter(|(server_id, _)| server_id.as_str() > own);
+        let before = self.others.iter().filter(|(server_id, _)| server_id.as_str() < own);
+        after.chain(before).take(WATCHED_MAX).map(|(id, other)| (id.clone(), other.stored.clone())).collect()
+    }
+}
+
+/// What the heartbeat service remembers from one turn to the next. Instants are the process's.
+#[derive(Default)]
+struct Watch {
+    registered: Registered,
+    /// Since when each other server is known that has not noticed anybody.
+    lone_since: BTreeMap<String, i64>,
+    look_at: i64,
+    beat_at: i64,
+    not_before: i64,
+}
+
+impl Watch {
+    /// How long until there is something to do; `store_now` is the store's time at `now`.
+    fn patience(&self, now: i64, store_now: i64) -> i64 {
+        if self.registered.others.is_empty() {
+            return (self.look_at - now).max(0);
+        }
+        // What ended long ago was not this server's to remove, or it would be gone.
+        let ends = self.registered.others.values().map(|other| other.until - store_now + 1);
+        let ends = ends.filter(|left| *left > -ENDED_MS).map(|left| now + left).min();
+        let silent = self.lone_since.values().map(|since| since + ANSWER_MS).min();
+        let beat_at = [Some(self.beat_at), ends, silent].into_iter().flatten().min().unwrap_or(self.beat_at);
+        (beat_at.max(self.not_before).min(self.look_at.max(self.not_before)) - now).max(0)
+    }
+
+    /// Those lone servers that have been known for too long to be alive.
+    fn silent(&mut self, now: i64) -> Vec<String> {
+        let others = &self.registered.others;
+        self.lone_since.retain(|server_id, _| others.get(server_id).is_some_and(|other| other.lone));
+        for (server_id, _) in others.iter().filter(|(_, other)| other.lone) {
+            self.lone_since.entry(server_id.clone()).or_insert(now);
+        }
+        let silent = self.lone_since.iter().filter(|(_, since)| **since + ANSWER_MS <= now);
+        silent.map(|(server_id, _)| server_id.clone()).collect()
     }
 }
 
@@ -95,7 +154,7 @@ impl Engine {
     pub(crate) async fn join_servers(&self) -> Result<()> {
         self.join().await?;
         let registered = self.registered_servers().await?;
-        self.rank_among(&registered.living);
+        self.rank_among(&registered.living(self.now()));
         Ok(())
     }
 
@@ -105,49 +164,128 @@ impl Engine {
 
     /// Heartbeats, for as long as the engine lives.
     pub(crate) async fn run_heartbeats(self) {
-        let mut beat_at = self.env().now_ms() + HEARTBEAT_MS;
+        let mut watch = Watch::default();
+        let mut heard = true;
         loop {
-            let left = (beat_at - self.env().now_ms()).max(0);
-            env::within(self.env_handle(), left, self.servers().changed.notified()).await;
-            if self.env().now_ms() >= beat_at {
-                beat_at = self.env().now_ms() + HEARTBEAT_MS;
+            let turn = self.watch_over(&mut watch, heard).await;
+            let now = self.env().now_ms();
+            watch.not_before = now + BEAT_MIN_MS;
+            if let Err(error) = turn {
+                tracing::warn!(%error, "this server's heartbeat failed; trying again soon");
+                watch.not_before = now + RETRY_MS;
+                watch.look_at = watch.look_at.max(watch.not_before);
             }
-            if let Err(error) = self.heartbeat().await {
-                tracing::warn!(%error, "this server's heartbeat failed; trying again at the next one");
-            }
+            let patience = watch.patience(now, self.now());
+            heard = env::within(self.env_handle(), patience, self.servers().changed.notified()).await.is_some();
         }
     }
 
-    /// Looks who is there, and says that this server is, as far as anybody needs to know.
-    async fn heartbeat(&self) -> Result<()> {
-        let registered = self.registered_servers().await?;
-        self.rank_among(&registered.living);
-        for server_id in self.servers().silent(&registered.lone, self.env().now_ms()) {
-            tracing::info!(server_id, "a server that was alone has died; removing its registration");
-            self.transact(Partition::SYSTEM, self.fresh_command(), &Leave { server_id }).await?;
+    /// One turn: a look at the list if somebody may have come or gone, and a heartbeat if it is time for one.
+    async fn watch_over(&self, watch: &mut Watch, heard: bool) -> Result<()> {
+        let look = heard || self.env().now_ms() >= watch.look_at;
+        if look {
+            self.look(watch).await?;
         }
-        let others = registered.others();
-        match registered.own {
+        let due = !look || self.env().now_ms() >= watch.beat_at;
+        if due && !watch.registered.others.is_empty() && self.beat(watch).await? {
+            self.look(watch).await?;
+        }
+        Ok(())
+    }
+
+    /// Looks at the whole list, and says that this server is there, as far as anybody needs to know.
+    async fn look(&self, watch: &mut Watch) -> Result<()> {
+        let registered = self.registered_servers().await?;
+        let now = self.now();
+        watch.look_at = self.env().now_ms() + LOOK_MS;
+        let before = std::mem::replace(&mut watch.registered, registered);
+        let gone: Vec<&String> = before
+            .present(0)
+            .filter(|(server_id, _)| watch.registered.others.get(*server_id).is_none_or(|other| other.until <= now))
+            .map(|(server_id, _)| server_id)
+            .collect();
+        self.part_with(&gone, watch);
+        self.dismiss_silent(watch).await?;
+        let others = watch.registered.present(now).next().is_some();
+        match &watch.registered.own {
             None => {
                 tracing::warn!("this server's registration had run out; registering again");
-                self.join().await
+                self.join().await?;
             }
-            Some((own, _)) if (own.ttl_ms == LONE_TTL_MS) == others => self.join().await,
-            Some((_, until)) if !others && until - self.now() > LONE_TTL_MS / 2 => Ok(()),
-            Some((own, _)) => self.renew_server(&own).await,
+            Some((own, _)) if (own.ttl_ms == LONE_TTL_MS) == others => self.join().await?,
+            Some((_, until)) if !others && until - now > LONE_TTL_MS / 2 => {}
+            Some((own, _)) if !others => {
+                let verb = renewal(own);
+                let ((), prepared) = self.prepare(Partition::SYSTEM, self.fresh_command(), &verb).await?;
+                self.send_all(Partition::SYSTEM, vec![prepared]).await?;
+            }
+            Some(_) => return Ok(()),
+        }
+        watch.beat_at = self.env().now_ms() + BEAT_MS;
+        Ok(())
+    }
+
+    /// Renews this server's registration and removes those it watches that have run out, in one request. Says whether the
+    /// list must be looked at.
+    async fn beat(&self, watch: &mut Watch) -> Result<bool> {
+        self.dismiss_silent(watch).await?;
+        let own = self.server_id();
+        let registration = Server { server_id: own.clone(), ttl_ms: TTL_MS, ..Default::default() };
+        let watched = watch.registered.watched(&own);
+        let ((), renewing) = self.prepare(Partition::SYSTEM, self.fresh_command(), &renewal(&registration)).await?;
+        let mut prepared = vec![renewing];
+        for (server_id, stored) in &watched {
+            let verb = Bury { key: Server::key_of(server_id), stored };
+            prepared.push(self.prepare(Partition::SYSTEM, self.fresh_command(), &verb).await?.1);
+        }
+        let mut outcomes = self.ask_all(Partition::SYSTEM, prepared).await?.into_iter();
+        watch.beat_at = self.env().now_ms() + BEAT_MS;
+        let mut look = outcomes.next().is_none_or(|renewed| renewed.applied().is_none());
+        let mut gone = Vec::new();
+        for (server_id, outcome) in watched.keys().zip(outcomes) {
+            match outcome {
+                Outcome::Applied(_) => gone.push(server_id),
+                Outcome::Conflict(conflict) => match conflict.why {
+                    ConflictReason::LeaseHolds(until) => {
+                        if let Some(other) = watch.registered.others.get_mut(server_id) {
+                            other.until = until;
+                        }
+                    }
+                    ConflictReason::Missing => gone.push(server_id),
+                    _ => look = true,
+                },
+            }
+        }
+        look |= !gone.is_empty();
+        self.part_with(&gone, watch);
+        Ok(look)
+    }
+
+    /// Ranks this server among those that are left, and has everything looked at once if some have gone.
+    fn part_with(&self, gone: &[&String], watch: &mut Watch) {
+        for server_id in gone {
+            tracing::info!(server_id, "another server has gone; looking at everything it may have left");
+            watch.registered.others.remove(*server_id);
+        }
+        self.rank_among(&watch.registered.living(self.now()));
+        if !gone.is_empty() {
+            self.timers().sweep_now();
         }
     }
 
-    async fn renew_server(&self, own: &Server) -> Result<()> {
-        let held = own.held();
-        let fence = Fence { epoch: held.epoch, lease: held.lease_id };
-        let verb = Renew { key: own.key(), fence, ttl_ms: own.ttl_ms };
-        let ((), prepared) = self.prepare(Partition::SYSTEM, self.fresh_command(), &verb).await?;
-        let conflicts = self.send_all(Partition::SYSTEM, vec![prepared]).await?;
-        if conflicts.into_iter().flatten().next().is_some() {
-            tracing::warn!("this server's registration had run out; registering again");
-            return self.join().await;
+    /// Removes the registrations of servers that died alone.
+    async fn dismiss_silent(&self, watch: &mut Watch) -> Result<()> {
+        let silent = watch.silent(self.env().now_ms());
+        if silent.is_empty() {
+            return Ok(());
         }
+        for server_id in &silent {
+            tracing::info!(server_id, "a server that was alone has died; removing its registration");
+            let verb = Leave { server_id: server_id.clone() };
+            self.transact(Partition::SYSTEM, self.fresh_command(), &verb).await?;
+            watch.lone_since.remove(server_id);
+        }
+        self.part_with(&silent.iter().collect::<Vec<_>>(), watch);
         Ok(())
     }
 
@@ -166,7 +304,10 @@ impl Engine {
             let ahead = living.iter().filter(|other| weight(other, partition) > mine).count();
             (partition, i64::try_from(ahead).unwrap_or(i64::MAX))
         };
-        *self.servers().ranks() = self.partitions().all().map(rank).collect();
+        let ranks: BTreeMap<Partition, i64> = self.partitions().all().map(rank).collect();
+        if std::mem::replace(&mut *self.servers().ranks(), ranks.clone()) != ranks {
+            self.timers().ranks_changed();
+        }
     }
 
     /// Says goodbye, so that others take over at once.
@@ -199,16 +340,22 @@ fn listing() -> Scan {
     Scan::first(index::listing(kind::SERVER, ""), SERVERS_MAX).with_documents()
 }
 
+fn renewal(own: &Server) -> Renew {
+    let held = own.held();
+    let fence = Fence { epoch: held.epoch, lease: held.lease_id };
+    Renew { key: own.key(), fence, ttl_ms: own.ttl_ms }
+}
+
 fn sort_out(page: ScanPage, own: &str, now: i64) -> Registered {
     let mut registered = Registered::default();
-    for stored in page.entries.into_iter().filter_map(|entry| entry.document).filter(|one| one.lease_until > now) {
+    for stored in page.entries.into_iter().filter_map(|entry| entry.document) {
         let Ok(server) = Server::decode(&stored.body) else { continue };
-        if server.server_id == own {
-            registered.own = Some((server, stored.lease_until));
-        } else if server.ttl_ms == LONE_TTL_MS {
-            registered.lone.push(server.server_id);
-        } else {
-            registered.living.push(server.server_id);
+        let until = stored.lease_until;
+        if server.server_id != own {
+            let lone = server.ttl_ms == LONE_TTL_MS;
+            registered.others.insert(server.server_id, Other { stored, until, lone });
+        } else if until > now {
+            registered.own = Some((server, until));
         }
     }
     registered
@@ -223,7 +370,7 @@ impl Command for Join {
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<()> {
         let page = tx.scan(listing()).await?;
-        let others = sort_out(page, &self.server_id, tx.now).others();
+        let others = sort_out(page, &self.server_id, tx.now).present(tx.now).next().is_some();
         let ttl_ms = if others { TTL_MS } else { LONE_TTL_MS };
         let known = tx.load::<Server>(Server::key_of(&self.server_id)).await?;
         let address = &tx.engine.options().address;
@@ -233,6 +380,23 @@ impl Command for Join {
         };
         tx.save(&server);
         tx.renew(&server);
+        Ok(())
+    }
+}
+
+/// Removes a registration, as it was last read, if it has run out.
+struct Bury<'a> {
+    key: Key,
+    stored: &'a StoredDocument,
+}
+
+impl Command for Bury<'_> {
+    type Outcome = ();
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<()> {
+        tx.adopt::<Server>(self.key.clone(), Some(self.stored.clone()))?;
+        tx.require_expired(&self.key);
+        tx.delete(&self.key);
         Ok(())
     }
 }

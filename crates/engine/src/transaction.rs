@@ -4,6 +4,7 @@
 //! document as it was loaded and as it is saved, so a command cannot forget one.
 
 mod commit;
+mod once;
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -75,6 +76,7 @@ pub(crate) struct Tx<'e> {
     items: Vec<Item>,
     executions: Vec<Arc<Execution>>,
     events: Vec<EventType>,
+    repairs: u64,
     use_cache: bool,
     used_cache: bool,
     repeat: bool,
@@ -86,13 +88,14 @@ impl<'e> Tx<'e> {
             engine,
             partition,
             command,
-            now: engine.now(),
+            now: engine.now_in(partition),
             known: BTreeMap::new(),
             staged: BTreeMap::new(),
             batch: Batch::new(command),
             items: Vec::new(),
             executions: Vec::new(),
             events: Vec::new(),
+            repairs: 0,
             use_cache,
             used_cache: false,
             repeat: false,
@@ -131,6 +134,25 @@ impl<'e> Tx<'e> {
 
     /// The documents under these keys, in order, in one round trip.
     pub(crate) async fn load_many<D: Indexed>(&mut self, keys: Vec<Key>) -> Result<Vec<Option<Loaded<D>>>> {
+        self.load_each(keys).await?.into_iter().collect()
+    }
+
+    /// The same for a command that goes on without those that cannot be decoded; they are passed over.
+    pub(crate) async fn load_readable<D: Indexed>(&mut self, keys: Vec<Key>) -> Result<Vec<Option<Loaded<D>>>> {
+        let engine = self.engine;
+        let loaded = self.load_each(keys.clone()).await?.into_iter().zip(keys);
+        Ok(loaded
+            .map(|(loaded, key)| {
+                loaded.unwrap_or_else(|error| {
+                    engine.pass_over(&key, &error);
+                    None
+                })
+            })
+            .collect())
+    }
+
+    /// The documents under these keys in one round trip, each readable or not by itself.
+    async fn load_each<D: Indexed>(&mut self, keys: Vec<Key>) -> Result<Vec<Result<Option<Loaded<D>>>>> {
         let unknown: Vec<Key> = keys
             .iter()
             .filter(|key| !self.known.contains_key(*key) && !self.staged.contains_key(*key))
@@ -147,8 +169,8 @@ impl<'e> Tx<'e> {
         let mut loaded = Vec::with_capacity(keys.len());
         for key in keys {
             loaded.push(match fresh.remove(&key) {
-                Some(stored) => self.adopt::<D>(key, stored)?,
-                None => self.load(key).await?,
+                Some(stored) => self.adopt::<D>(key, stored),
+                None => Ok(self.load(key).await?),
             });
         }
         Ok(loaded)
@@ -217,6 +239,14 @@ impl<'e> Tx<'e> {
         Ok(Some(Loaded { document, lease_until: stored.lease_until }))
     }
 
+    /// The same for a page of an index: a document that cannot be decoded is passed over, and reads as not there.
+    pub(crate) fn adopt_readable<D: Indexed>(&mut self, key: Key, stored: Option<StoredDocument>) -> Option<Loaded<D>> {
+        self.adopt(key.clone(), stored).unwrap_or_else(|error| {
+            self.engine.pass_over(&key, &error);
+            None
+        })
+    }
+
     /// Makes an execution known as somebody else read it; the commit's guards decide whether it still is so.
     pub(crate) fn know(&mut self, execution: &Execution, version: Version, fence: Fence) {
         let entries = execution.index_entries(0);
@@ -283,14 +313,30 @@ impl<'e> Tx<'e> {
         self.executions.push(execution);
     }
 
-    /// Removes a waitpoint or signal of an execution, with its blob and its entries.
-    pub(crate) async fn delete_belonging(&mut self, key: Key) -> Result<()> {
-        match key.kind() {
-            index::kind::WAITPOINT => drop(self.load::<Waitpoint>(key.clone()).await?),
-            _ => drop(self.load::<ff_core::Signal>(key.clone()).await?),
-        }
+    /// Removes a waitpoint or signal of an execution that some read brought along, with its blob and its entries.
+    pub(crate) fn delete_belonging(
+        &mut self,
+        execution: &ff_core::ExecutionId,
+        key: Key,
+        stored: Option<StoredDocument>,
+    ) -> Result<()> {
+        let loaded = match key.kind() {
+            index::kind::WAITPOINT => self.adopt::<Waitpoint>(key.clone(), stored).map(drop),
+            _ => self.adopt::<ff_core::Signal>(key.clone(), stored).map(drop),
+        };
         self.blob(key.clone(), None);
-        self.delete(&key);
+        match loaded {
+            Ok(()) => self.delete(&key),
+            // It goes with its execution all the same, and with the entries that lead to it from there.
+            Err(error) if error.code == Code::CorruptDocument => {
+                self.engine.pass_over(&key, &error);
+                for index in [index::belongings(execution.uuid), index::pending_waitpoints(execution.uuid)] {
+                    self.batch.entries.push(EntryChange::Remove { index, member: key.clone() });
+                }
+                self.delete_unindexed(key);
+            }
+            Err(error) => return Err(error),
+        }
         Ok(())
     }
 
@@ -299,11 +345,21 @@ impl<'e> Tx<'e> {
         self.batch.deletes.push(key);
     }
 
-    /// Removes an entry that its document, as it was loaded, does not justify.
-    pub(crate) fn remove_stray(&mut self, key: &Key, entry: Entry) {
-        self.pin(key);
-        self.engine.metrics().repaired();
-        self.batch.entries.push(EntryChange::Remove { index: entry.index, member: entry.member });
+    /// Removes an entry that its document, as it was loaded, does not justify. If it is there no more, another engine
+    /// came first, and there is nothing to repair.
+    pub(crate) async fn remove_stray(&mut self, key: &Key, entry: Entry) -> Result<()> {
+        if self.is_present(&entry).await? {
+            self.pin(key);
+            self.repairs += 1;
+            self.batch.entries.push(EntryChange::Remove { index: entry.index, member: entry.member });
+        }
+        Ok(())
+    }
+
+    /// Whether an entry stands where it was seen.
+    async fn is_present(&mut self, entry: &Entry) -> Result<bool> {
+        let page = self.scan(exactly(entry)).await?;
+        Ok(page.entries.iter().any(|found| found.member == entry.member))
     }
 
     /// Changes one entry under the version of its document, or under its absence.
@@ -315,11 +371,15 @@ impl<'e> Tx<'e> {
         self.batch.entries.push(change);
     }
 
-    /// Moves an entry to where its document, as it was loaded, wants it.
-    pub(crate) fn set_stray(&mut self, key: &Key, entry: Entry) {
-        self.pin(key);
-        self.engine.metrics().repaired();
-        self.batch.entries.push(EntryChange::Set { index: entry.index, member: entry.member, score: entry.score });
+    /// Moves an entry from where it was seen to the score that its document, as it was loaded, wants; see
+    /// [`Tx::remove_stray`].
+    pub(crate) async fn move_stray(&mut self, key: &Key, entry: Entry, score: i64) -> Result<()> {
+        if self.is_present(&entry).await? {
+            self.pin(key);
+            self.repairs += 1;
+            self.batch.entries.push(EntryChange::Set { index: entry.index, member: entry.member, score });
+        }
+        Ok(())
     }
 
     /// Saves an execution together with what its transition wants done beside it.
@@ -393,7 +453,7 @@ impl<'e> Tx<'e> {
         let member = Due::Lease.member(key);
         self.batch.leases.push(LeaseChange { key: key.clone(), ttl_ms: Some(ttl_ms), index: index::due(), member });
         // It may end before anything that is known of: this engine may never have seen the lease.
-        if self.engine.announce_due(self.partition, self.now + ttl_ms) {
+        if is_timed(key) && self.engine.announce_due(self.partition, self.now + ttl_ms) {
             self.items.push(Item::Due(self.now + ttl_ms));
         }
     }
@@ -437,9 +497,35 @@ impl<'e> Tx<'e> {
         self.batch.relief = true;
     }
 
+    /// Forgets what was to be written; what was read stays known.
+    pub(crate) fn discard(&mut self) {
+        self.staged.clear();
+        self.batch = Batch::new(self.command);
+        self.items.clear();
+        self.executions.clear();
+        self.events.clear();
+    }
+
     fn is_empty(&self) -> bool {
         self.staged.is_empty() && self.batch.effects().next().is_none()
     }
+}
+
+/// A scan that finds this entry if it is there, and next to nothing else.
+pub(crate) fn exactly(entry: &Entry) -> Scan {
+    let mut scan = Scan::first(entry.index.clone(), 16);
+    scan.min = entry.score;
+    scan.max = entry.score;
+    let (_, shorter) = entry.member.as_bytes().split_last().unwrap_or((&0, &[]));
+    if !shorter.is_empty() {
+        scan.after = Some((entry.score, Key::from_bytes(shorter)));
+    }
+    scan
+}
+
+/// Whether the timers see to the end of a document's lease. Servers watch over each other's registrations themselves.
+fn is_timed(key: &Key) -> bool {
+    key.kind() != index::kind::SERVER
 }
 
 /// The fence as guards compare it.

@@ -67,7 +67,7 @@ impl Client {
         let mut retries = Retries::new(&retry);
         // Whoever cannot be reached, or does not know the token, says so now and not with the first call.
         let deployment = loop {
-            match connection.call::<GetDeployment>(get_deployment::Args {}).await {
+            match connection.call::<GetDeployment>(get_deployment::Args {}, None).await {
                 Ok(deployment) => break deployment,
                 Err(failure) => retries.after(failure).await?,
             }
@@ -106,10 +106,11 @@ impl Client {
             namespace::fill_in(&mut args, namespace);
         }
         identity::identify(&mut args, self.partition_config());
+        let key = identity::key(&args);
         let mut retries = Retries::new(&self.inner.retry);
         loop {
             self.inner.tries.fetch_add(1, Ordering::Relaxed);
-            match self.inner.connection.call::<O>(args.clone()).await {
+            match self.inner.connection.call::<O>(args.clone(), key.as_deref()).await {
                 Ok(outcome) => return Ok(outcome),
                 Err(failure) => retries.after(failure).await?,
             }

@@ -1,7 +1,8 @@
 //! What can go wrong between a program and the engine.
 
+use ff_core::execution::FailOutcome;
 use ff_core::op::view::FailureView;
-use ff_core::{Code, Error, ExecutionId, PublicState};
+use ff_core::{Class, Code, Error, ExecutionId, PublicState};
 
 /// The result of everything in this crate.
 pub type Result<T, E = SdkError> = std::result::Result<T, E>;
@@ -43,6 +44,15 @@ pub enum SdkError {
         /// Why.
         source: serde_json::Error,
     },
+    /// What a task was to end with was refused for its content. The attempt has failed with the category `refused`
+    /// instead, and the execution's policy decides whether there is another.
+    #[error("the ending was refused, and the attempt has failed: {error}")]
+    EndingRefused {
+        /// Why it was refused.
+        error: Box<SdkError>,
+        /// What became of the attempt.
+        outcome: FailOutcome,
+    },
     /// A result was asked for, but the execution ended without success.
     #[error("execution {execution_id} is {public_state}{}", .failure.as_ref().map(|failure| format!(": {}", failure.reason)).unwrap_or_default())]
     NotCompleted {
@@ -61,6 +71,7 @@ impl SdkError {
         match self {
             SdkError::Refused(error) => Some(error.code),
             SdkError::WorkerAtCapacity { .. } => Some(Code::WorkerAtCapacity),
+            SdkError::EndingRefused { error, .. } => error.code(),
             _ => None,
         }
     }
@@ -78,6 +89,20 @@ impl SdkError {
             )
         };
         self.code().is_some_and(lost)
+    }
+
+    /// Whether a call was refused for what it says, so that saying it again would be refused again. The lease is still
+    /// held then.
+    pub(crate) fn refuses_content(&self) -> bool {
+        match self {
+            SdkError::Payload { .. } => true,
+            SdkError::Refused(error) => {
+                let by_content =
+                    matches!(error.code.class(), Class::Invalid | Class::Limit | Class::NotFound | Class::Conflict);
+                by_content && !error.code.retryable() && !self.is_lease_lost()
+            }
+            _ => false,
+        }
     }
 
     pub(crate) fn config(context: &'static str, field: &'static str, message: impl Into<String>) -> Self {

@@ -1,13 +1,15 @@
 //! The identity of a call, minted once before the first try, so that a repeat is the same call. Calls that are not
-//! here are the same call by nature: they carry a fence, a number, or a name.
+//! here are the same call by nature: they carry a fence, a number, or a name, and nothing undoes them.
 
 use std::any::Any;
 use std::sync::LazyLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use ff_core::op::parts::LaneChange;
 use ff_core::op::{
-    claim, create_execution, create_executions, create_flow, create_pending_waitpoint, deliver_signal,
-    replay_execution, report_budget_usage, report_usage, reset_budget, resume_execution, revoke_lease, suspend,
+    cancel_execution, cancel_flow, claim, create_execution, create_executions, create_flow, create_pending_waitpoint,
+    create_token, deliver_signal, hold_execution, release_execution, replay_execution, report_budget_usage,
+    report_usage, reset_budget, resume_execution, revoke_lease, suspend,
 };
 use ff_core::{CommandId, ExecutionId, FlowId, LeaseId, Mint, PartitionConfig, Rising, SignalId, WaitpointId};
 use uuid::Uuid;
@@ -78,9 +80,22 @@ fn command(args: &mut dyn Any) {
     command_id.get_or_insert_with(|| CommandId::mint(&mint()));
 }
 
+/// The identity of a call that has no field for it, to be sent beside its arguments: a repeat of it must not undo what
+/// somebody did meanwhile.
+pub(crate) fn key(args: &dyn Any) -> Option<String> {
+    let undone_by_others = args.is::<hold_execution::Args>()
+        || args.is::<release_execution::Args>()
+        || args.downcast_ref::<cancel_execution::Args>().is_some_and(|args| args.fence.is_none())
+        || args.is::<cancel_flow::Args>()
+        || args.is::<LaneChange>()
+        || args.is::<create_token::Args>();
+    undone_by_others.then(unique)
+}
+
 /// An id costs nothing; a key would leave a record.
 fn submission(args: &mut create_execution::Args, partitions: &PartitionConfig) {
-    if args.execution_id.is_some() || args.idempotency_key.is_some() {
+    let named_by_parent = args.parent.as_ref().is_some_and(|parent| parent.key.is_some());
+    if args.execution_id.is_some() || args.idempotency_key.is_some() || named_by_parent {
         return;
     }
     let mint = RISING.next(mint());

@@ -1,5 +1,7 @@
 //! A submission in the making.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use ff_core::op::CreateExecution;
 use ff_core::op::create_execution::{Args, Dependency, ParentLink};
@@ -10,6 +12,7 @@ use serde::Serialize;
 use crate::client::Client;
 use crate::error::{Result, SdkError};
 use crate::execution::Execution;
+use crate::task::{ChildName, ChildNames};
 
 /// A submission, from [`Client::submit`]; nothing happens before [`send`](Submission::send).
 ///
@@ -34,11 +37,13 @@ pub struct Submission {
     args: Args,
     /// The input could not be written; `send` says so.
     broken: Option<SdkError>,
+    /// Names a child of a task in hand that is not named otherwise.
+    names: Option<Arc<ChildNames>>,
 }
 
 impl Submission {
     pub(crate) fn new(client: Client, kind: String) -> Self {
-        Self { client, args: Args { kind, ..Args::default() }, broken: None }
+        Self { client, args: Args { kind, ..Args::default() }, broken: None, names: None }
     }
 
     /// What the worker gets, as JSON.
@@ -156,6 +161,21 @@ impl Submission {
         self
     }
 
+    pub(crate) fn named_by(mut self, names: Arc<ChildNames>) -> Self {
+        self.names = Some(names);
+        self
+    }
+
+    /// Names a child among the children of its parent: the same key means the same child, whichever attempt spawns it,
+    /// until the parent is replayed. Only for [`spawn_child`](crate::ClaimedTask::spawn_child).
+    pub fn child_key(mut self, key: impl Into<String>) -> Self {
+        match &mut self.args.parent {
+            Some(parent) => parent.key = Some(key.into()),
+            None => self.broken = Some(SdkError::config("submission", "child_key", "needs a parent")),
+        }
+        self
+    }
+
     /// Everything else there is to say.
     pub fn with(mut self, change: impl FnOnce(&mut Args)) -> Self {
         change(&mut self.args);
@@ -164,13 +184,34 @@ impl Submission {
 
     /// The arguments as they stand, for a batch or a flow's graph.
     pub fn into_args(self) -> Result<Args> {
-        self.broken.map_or(Ok(self.args), Err)
+        let (args, name) = self.named()?;
+        name.into_iter().for_each(ChildName::used);
+        Ok(args)
+    }
+
+    /// The arguments, and the name they got if they are for a child that nobody named.
+    fn named(self) -> Result<(Args, Option<ChildName>)> {
+        if let Some(broken) = self.broken {
+            return Err(broken);
+        }
+        let mut args = self.args;
+        let unnamed = args.execution_id.is_none() && args.idempotency_key.is_none();
+        let name = match args.parent.as_ref().filter(|parent| unnamed && parent.key.is_none()) {
+            Some(_) => self.names.map(|names| names.name(&args)),
+            None => None,
+        };
+        if let (Some(name), Some(parent)) = (&name, &mut args.parent) {
+            parent.key = Some(name.key());
+        }
+        Ok((args, name))
     }
 
     /// Submits it.
     pub async fn send(self) -> Result<Execution> {
         let client = self.client.clone();
-        let created = client.call::<CreateExecution>(self.into_args()?).await?;
+        let (args, name) = self.named()?;
+        let created = client.call::<CreateExecution>(args).await?;
+        name.into_iter().for_each(ChildName::used);
         Ok(Execution::new(client, created.execution_id))
     }
 }

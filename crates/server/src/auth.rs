@@ -53,7 +53,7 @@ async fn identify(app: &App, bearer: Option<&str>) -> Result<Caller> {
     // Every configured token is compared, so that the time says nothing about which one it was.
     let known = app.config.api_tokens.iter().fold(false, |known, token| known | token.is(&digest));
     if known {
-        return Ok(Caller { name: "api_token".into(), namespace: None, role: Role::Admin });
+        return Ok(Caller { name: "api_token".into(), namespace: None, role: Role::Admin, idempotency_key: None });
     }
     app.engine.authenticate(bearer).await
 }
@@ -84,7 +84,7 @@ impl Credential {
 }
 
 fn local() -> Caller {
-    Caller { name: "local".into(), namespace: None, role: Role::Admin }
+    Caller { name: "local".into(), namespace: None, role: Role::Admin, idempotency_key: None }
 }
 
 fn bearer(headers: &HeaderMap) -> Result<Option<&str>> {

@@ -109,8 +109,11 @@ fn operation(generator: &mut SchemaGenerator, info: &OperationInfo) -> Value {
     }
     let shape = Shape::of(info);
     let mut description = info.summary.to_owned();
-    if info.method == Method::Post && shape.identity().is_some() {
-        let text = "The identity of the call, in place of the field in its body.";
+    if info.method == Method::Post {
+        let text = match shape.identity() {
+            Some(_) => "The identity of the call, in place of the field in its body.",
+            None => "The identity of the call: a repeat is the same call, for 24 hours.",
+        };
         parameters.push(header("Idempotency-Key", text));
     }
     if shape.has("trace_context") {

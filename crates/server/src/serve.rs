@@ -98,14 +98,16 @@ impl Server {
         }
         drop(listener);
         tracing::info!(connections = connections.len(), "stopping");
-        // The order matters: first every waiting call is answered, then connections end after their present answer.
-        app.engine.close().await;
+        // The order matters: first every waiting call is answered, then connections end after their present answer, and
+        // when nothing more is acknowledged the other servers learn that they take over.
+        app.engine.stop_waits();
         stopping.send_replace(true);
         let drained = async { while connections.join_next().await.is_some() {} };
         if tokio::time::timeout(app.config.drain, drained).await.is_err() {
             tracing::warn!(connections = connections.len(), "cut off after the drain time");
             connections.shutdown().await;
         }
+        app.engine.close().await;
         if let Some(tracer) = &app.tracer {
             tracer.finish().await;
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
 use ff_store::{Result, StoreError};
-use tokio_postgres::config::SslMode;
+use tokio_postgres::config::{SslMode, TargetSessionAttrs};
 use tokio_postgres::{Client, Connection, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
@@ -47,6 +47,8 @@ impl Connector {
         config.options(flags);
         config.application_name("flowfabric");
         config.connect_timeout(options.connect_timeout);
+        // Of several hosts, the one that takes writes now: the others are its standbys.
+        config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         config.keepalives_idle(KEEPALIVE_IDLE);
         config.keepalives_interval(KEEPALIVE_INTERVAL);
         config.keepalives_retries(KEEPALIVE_RETRIES);
@@ -101,7 +103,8 @@ pub(crate) fn pool(options: &Options, connector: &Connector, size: usize) -> Res
     Pool::builder(manager)
         .max_size(size)
         .wait_timeout(Some(options.request_timeout))
-        .create_timeout(Some(options.connect_timeout))
+        // Every host must have its turn: the first may be gone without a word.
+        .create_timeout(Some(connector.limit))
         .recycle_timeout(Some(options.connect_timeout))
         .runtime(Runtime::Tokio1)
         .build()
@@ -150,7 +153,7 @@ pub(crate) async fn inspect(client: &Client) -> Result<Server> {
         return Err(StoreError::TooOld { found: version, required: "13".into() });
     }
     if row.get(4) {
-        return Err(StoreError::ReadOnly("the server is a standby or takes only reads".into()));
+        return Err(error::takes_only_reads());
     }
     let (fsync, synchronous): (String, String) = (row.get(2), row.get(3));
     let durability = match (fsync.as_str(), synchronous.as_str()) {

@@ -52,6 +52,7 @@ pub(crate) fn text(error: &Error) -> String {
 pub(crate) fn connecting(error: &Error) -> StoreError {
     match error.as_db_error() {
         Some(database) => refusal(database, text(error)),
+        None if read_only(error) => takes_only_reads(),
         // Wrong words to the server, a certificate that does not fit: trying again cannot help.
         None if configuration(error) => StoreError::Config(text(error)),
         None => StoreError::Unavailable(text(error)),
@@ -122,6 +123,17 @@ fn refusal(database: &DbError, text: String) -> StoreError {
     } else {
         StoreError::Unavailable(text)
     }
+}
+
+/// Said of a server that cannot be written to.
+pub(crate) fn takes_only_reads() -> StoreError {
+    StoreError::ReadOnly("the server is a standby or takes only reads".into())
+}
+
+/// Whether a server was passed over because it takes only reads. The driver says so by the kind of the cause.
+fn read_only(error: &Error) -> bool {
+    let cause = error.source().and_then(|cause| cause.downcast_ref::<std::io::Error>());
+    cause.is_some_and(|cause| cause.kind() == std::io::ErrorKind::PermissionDenied && cause.raw_os_error().is_none())
 }
 
 /// Whether an error without an answer of the server comes from how we were told to connect.

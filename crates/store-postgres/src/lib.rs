@@ -5,6 +5,7 @@
 //! common into one call. Nothing is read back but bodies; the other columns are for people.
 
 mod answer;
+mod clock;
 mod commit;
 mod connect;
 mod describe;
@@ -26,7 +27,6 @@ mod writer;
 pub use describe::{Columns, Describe};
 pub use options::{Encryption, Options};
 
-use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
@@ -35,6 +35,7 @@ use ff_store::{Answers, Batch, Hints, Look, Outcome, Query, Result, Store, Store
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use crate::clock::Clock;
 use crate::connect::{Connector, Server};
 use crate::locks::Locks;
 use crate::maintain::Maintenance;
@@ -81,7 +82,7 @@ impl PostgresStore {
         let server = prepare(&options).await?;
         let connector = connect::connector(&options)?;
         let locks = Locks::of_schema(&options.schema);
-        let clock = Arc::new(AtomicI64::new(0));
+        let clock = Arc::new(Clock::default());
         let writing = writer_count(options.pool_size);
         let write_pool = connect::pool(&options, &connector, writing)?;
         let read_pool = connect::pool(&options, &connector, options.pool_size - writing)?;

@@ -109,7 +109,11 @@ async fn keep_newest(client: &Object, limit: Duration, trim: &Trim) -> Result<()
              SELECT ctid FROM records
              WHERE partition = $1 AND log = $2 AND sequence > $3 AND sequence <= $4 AND at <= $5
              ORDER BY sequence LIMIT $6))
-           RETURNING sequence)
+           RETURNING sequence),
+         noted AS (
+           INSERT INTO logs AS l (partition, log, counted, next, removed)
+           SELECT $1, $2, false, max(sequence) + 1, max(sequence) FROM gone HAVING count(*) > 0
+           ON CONFLICT (partition, log) DO UPDATE SET removed = greatest(l.removed, excluded.removed))
          SELECT count(*), max(sequence) FROM gone";
     let Some(last) = newest_too_many(client, limit, trim).await? else { return Ok(()) };
     let (partition, log) = (partition(trim), trim.log.as_bytes());

@@ -8,8 +8,11 @@ use crate::error;
 use crate::locks::{Locks, Protects};
 
 /// In order; the first one makes schema version 1. Never change one that was released: add another.
-const MIGRATIONS: [&str; 2] =
-    [include_str!("../migrations/0001_tables.sql"), include_str!("../migrations/0002_functions.sql")];
+const MIGRATIONS: [&str; 3] = [
+    include_str!("../migrations/0001_tables.sql"),
+    include_str!("../migrations/0002_functions.sql"),
+    include_str!("../migrations/0003_time.sql"),
+];
 
 /// The schema this program works with.
 pub(crate) fn known() -> u32 {

@@ -2,7 +2,6 @@
 //! time, so that it answers even when it finds nothing.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -17,11 +16,14 @@ use futures_util::future::try_join_all;
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, ToSql};
 
+use crate::clock::Clock;
 use crate::connect;
 use crate::error;
 use crate::locks::{Locks, Protects};
 use crate::names;
 
+/// Long names with the same beginning that a page of names may meet twice.
+const LONG_NAMES_ALIKE: usize = 64;
 /// A record that is hidden for longer than this is held back by somebody else's transaction.
 const HIDDEN_MAX_MS: i64 = 1_000;
 /// Logs whose settled numbers are remembered.
@@ -31,7 +33,7 @@ const SETTLED_MAX: usize = 10_000;
 pub(crate) struct Reader {
     pub(crate) pool: Pool,
     pub(crate) locks: Locks,
-    pub(crate) clock: Arc<AtomicI64>,
+    pub(crate) clock: Arc<Clock>,
     pub(crate) answer_timeout: Duration,
     /// Up to these numbers nothing will appear any more in a log.
     settled: Mutex<HashMap<(Partition, Key), i64>>,
@@ -42,7 +44,7 @@ const PRESENT: &str = "(d.expires_at IS NULL OR d.expires_at > c.now)";
 const TIME: &str = "(SELECT ff_now($1) AS now OFFSET 0) c";
 
 impl Reader {
-    pub(crate) fn new(pool: Pool, locks: Locks, clock: Arc<AtomicI64>, answer_timeout: Duration) -> Self {
+    pub(crate) fn new(pool: Pool, locks: Locks, clock: Arc<Clock>, answer_timeout: Duration) -> Self {
         Self { pool, locks, clock, answer_timeout, settled: Mutex::default() }
     }
 
@@ -62,12 +64,12 @@ impl Reader {
         };
         let done = connect::within(self.answer_timeout, all).await;
         let (at, answered) = connect::give_back(client, done)?;
-        self.clock.fetch_max(at, Ordering::Relaxed);
+        self.clock.observe(at);
         Ok(Answers { at, answers: answered.into_iter().map(|(_, answer)| answer).collect() })
     }
 
     fn floor(&self) -> i64 {
-        self.clock.load(Ordering::Relaxed)
+        self.clock.floor()
     }
 
     async fn answer(&self, client: &Object, partition: Partition, query: &Query) -> Result<(i64, Answer)> {
@@ -86,7 +88,9 @@ impl Reader {
                 let row = rows.first().ok_or_else(nothing)?;
                 Ok((get(row, 0)?, Answer::Count(number(get(row, 1)?)?)))
             }
-            Query::Indexes { prefix, limit } => self.indexes(client, this, prefix, *limit).await,
+            Query::Indexes { prefix, after, limit } => {
+                self.indexes(client, this, (prefix, after.as_ref()), *limit).await
+            }
             Query::Log { log, start, limit } => self.log(client, partition, this, log, *start, *limit).await,
         }
     }
@@ -171,10 +175,16 @@ impl Reader {
     }
 
     /// Jumps from name to name, whatever the number of entries between them.
-    async fn indexes(&self, client: &Object, this: i32, prefix: &[u8], limit: usize) -> Result<(i64, Answer)> {
+    async fn indexes(
+        &self,
+        client: &Object,
+        this: i32,
+        (prefix, after): (&[u8], Option<&IndexName>),
+        limit: usize,
+    ) -> Result<(i64, Answer)> {
         let statement = format!(
             "WITH RECURSIVE names(name) AS (
-               (SELECT name FROM entries WHERE partition = $2 AND name >= $3 ORDER BY name LIMIT 1)
+               (SELECT name FROM entries WHERE partition = $2 AND name >= $6 ORDER BY name LIMIT 1)
                UNION ALL
                SELECT (SELECT e.name FROM entries e WHERE e.partition = $2 AND e.name > n.name ORDER BY e.name LIMIT 1)
                FROM names n WHERE n.name IS NOT NULL AND substring(n.name FROM 1 FOR length($3)) = $3
@@ -187,19 +197,29 @@ impl Reader {
         );
         // Past this length only the full names tell prefixes apart.
         let seen = &prefix[..prefix.len().min(names::SHORT_MAX_BYTES)];
-        let (floor, wanted) = (self.floor(), limited(limit));
+        // Long names that begin alike stand in the order of their digests: the page begins with the first of them again.
+        let begins_long = after.is_some_and(|after| names::is_long(after.as_bytes()));
+        let from = match after.map(IndexName::as_bytes).filter(|after| *after >= prefix) {
+            Some(after) if begins_long => after[..names::SHORT_MAX_BYTES].to_vec(),
+            Some(after) => [after, &[0]].concat(),
+            None => seen.to_vec(),
+        };
+        let alike = if begins_long { LONG_NAMES_ALIKE } else { 0 };
+        let (floor, wanted) = (self.floor(), limited(limit.saturating_add(alike)));
         let long = i32::try_from(names::SHORT_MAX_BYTES).expect("a constant far below 2^31");
-        let arguments: [&(dyn ToSql + Sync); 5] = [&floor, &this, &seen, &wanted, &long];
+        let arguments: [&(dyn ToSql + Sync); 6] = [&floor, &this, &seen, &wanted, &long, &from];
         let rows = query(client, &statement, &arguments).await?;
         let mut found = Vec::with_capacity(rows.len());
         for row in &rows {
             if let Some(name) = get::<Option<&[u8]>>(row, 1)?
                 && name.starts_with(prefix)
+                && after.is_none_or(|after| name > after.as_bytes())
             {
                 found.push(IndexName::from_bytes(name));
             }
         }
         found.sort();
+        found.truncate(limit);
         Ok((get(rows.first().ok_or_else(nothing)?, 0)?, Answer::Indexes(found)))
     }
 
@@ -245,11 +265,11 @@ impl Reader {
             LogStart::Before(before) => ("r.sequence < $6", "DESC", i64::try_from(before).unwrap_or(i64::MAX)),
         };
         let statement = format!(
-            "SELECT c.now, f.sequence, greatest(c.next, t.sequence + 1, 1), p.sequence, p.at, p.record,
+            "SELECT c.now, f.sequence, greatest(c.next, t.sequence + 1, 1), p.sequence, p.at, p.record, c.removed,
                EXISTS (SELECT FROM records r WHERE {THIS_LOG} AND r.sequence > coalesce(t.sequence, 0)
                  AND r.at < c.now - {HIDDEN_MAX_MS} AND NOT {VISIBLE})
              FROM (SELECT ff_now($1) AS now, pg_snapshot_xmin(pg_current_snapshot()) AS oldest, l.next,
-                 coalesce(l.counted, false) AS counted
+                 coalesce(l.counted, false) AS counted, coalesce(l.removed, 0) AS removed
                FROM (VALUES (1)) AS one LEFT JOIN logs l ON l.partition = $2 AND l.log = $3 OFFSET 0) c
              LEFT JOIN LATERAL (SELECT r.sequence FROM records r WHERE {THIS_LOG} AND {VISIBLE}
                ORDER BY r.sequence LIMIT 1) f ON true
@@ -265,13 +285,14 @@ impl Reader {
         let head = rows.first().ok_or_else(nothing)?;
         let next = number(get(head, 2)?)?;
         let first = get::<Option<i64>>(head, 1)?.map(number).transpose()?.unwrap_or(next);
+        let removed_up_to = number(get(head, 6)?)?;
         let mut records = Vec::with_capacity(rows.len());
         for row in &rows {
             let Some(sequence) = get::<Option<i64>>(row, 3)? else { continue };
             let record = Bytes::copy_from_slice(get(row, 5)?);
             records.push(LogRecord { sequence: number(sequence)?, at: get(row, 4)?, record });
         }
-        Ok((get(head, 0)?, LogPage { records, first, next }, get(head, 6)?))
+        Ok((get(head, 0)?, LogPage { records, first, removed_up_to, next }, get(head, 7)?))
     }
 
     fn settled(&self, partition: Partition, log: &Key) -> i64 {

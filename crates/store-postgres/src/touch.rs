@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use ff_core::{Key, Partition};
-use ff_store::{Batch, EntryChange, Guard};
+use ff_store::{Append, Batch, EntryChange, Guard};
 
 use crate::locks::{Locks, Protects};
 
@@ -15,7 +15,8 @@ pub(crate) struct Touches {
 }
 
 impl Touches {
-    /// Records of logs without expected numbers touch nothing: they may be appended side by side.
+    /// Records of logs without expected numbers may be appended side by side; only a trim of their log is not to be
+    /// overtaken, nor to overtake.
     pub(crate) fn of(batch: &Batch, partition: Partition, locks: Locks, counted: &HashSet<Key>) -> Self {
         let document = |key: &Key| locks.named(partition, Protects::Document, &[key.as_bytes()]);
         let log = |key: &Key| locks.named(partition, Protects::Log, &[key.as_bytes()]);
@@ -32,12 +33,13 @@ impl Touches {
                 .chain(leases)
                 .map(|(index, member)| locks.named(partition, Protects::Entry, &[index.as_bytes(), member.as_bytes()])),
         );
-        let appends = batch.appends.iter();
-        let numbered = appends.filter(|append| append.expected.is_some() || counted.contains(&append.log));
-        changes.extend(numbered.map(|append| log(&append.log)));
+        let is_numbered = |append: &&Append| append.expected.is_some() || counted.contains(&append.log);
+        let (numbered, unnumbered): (Vec<_>, Vec<_>) = batch.appends.iter().partition(is_numbered);
+        changes.extend(numbered.into_iter().map(|append| log(&append.log)));
         changes.extend(batch.trims.iter().map(|trim| log(&trim.log)));
         changes.extend(batch.blobs.iter().map(|blob| locks.named(partition, Protects::Blob, &[blob.key.as_bytes()])));
-        let looks = batch.guards.iter().filter_map(Guard::key).map(document).collect();
+        let mut looks: Vec<i64> = batch.guards.iter().filter_map(Guard::key).map(document).collect();
+        looks.extend(unnumbered.into_iter().map(|append| log(&append.log)));
         Self { looks, changes }
     }
 }
@@ -88,7 +90,7 @@ impl Touched {
 #[cfg(test)]
 mod tests {
     use ff_core::{CommandId, IndexName};
-    use ff_store::{Append, Fence, Put};
+    use ff_store::{Fence, Put, Trim};
 
     use super::*;
 
@@ -144,6 +146,8 @@ mod tests {
         let mut touched = Touched::default();
         touched.add(&touches(&append(None)));
         assert!(!touched.overlaps(&touches(&append(None))));
+        let trim = Batch { trims: vec![Trim { log: key("log"), before: 1 }], ..Batch::default() };
+        assert!(touched.overlaps(&touches(&trim)), "a trim is applied before or after them, not among them");
         touched.add(&touches(&append(Some(1))));
         assert!(touched.overlaps(&touches(&append(Some(2)))));
     }

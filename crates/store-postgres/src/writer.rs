@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use futures_util::future::join_all;
 use tokio::sync::oneshot;
 
 use crate::answer::Answer;
+use crate::clock::Clock;
 use crate::commit::{Call, Context, statement};
 use crate::connect;
 use crate::describe::Describe;
@@ -34,21 +34,14 @@ pub(crate) struct Writers {
     pub(crate) locks: Locks,
     pub(crate) describe: Option<Describe>,
     pub(crate) answer_timeout: Duration,
-    /// The latest time of the store that was seen: it never goes back.
-    pub(crate) clock: Arc<AtomicI64>,
+    pub(crate) clock: Arc<Clock>,
     pub(crate) notices: Notices,
     counted: Mutex<Arc<HashSet<Key>>>,
     statement: String,
 }
 
 impl Writers {
-    pub(crate) fn new(
-        pool: Pool,
-        locks: Locks,
-        options: &crate::Options,
-        clock: Arc<AtomicI64>,
-        notices: Notices,
-    ) -> Self {
+    pub(crate) fn new(pool: Pool, locks: Locks, options: &crate::Options, clock: Arc<Clock>, notices: Notices) -> Self {
         Self {
             queue: Queue::default(),
             pool,
@@ -164,7 +157,7 @@ impl Writers {
             let wave = &rest[..wave(rest, partition, self.locks, &counted)];
             match self.attempt(partition, wave, &counted).await {
                 Ok(Answer::Done(more, now)) => {
-                    self.clock.fetch_max(now, Ordering::Relaxed);
+                    self.clock.observe(now);
                     outcomes.extend(more);
                 }
                 Ok(Answer::Recount(logs)) => self.remember(logs),
@@ -188,7 +181,7 @@ impl Writers {
         let mut context = Context {
             partition,
             locks: self.locks,
-            floor: self.clock.load(Ordering::Relaxed),
+            floor: self.clock.floor(),
             describe: self.describe,
             counted,
             alone: false,
@@ -225,6 +218,10 @@ impl Writers {
             Ok(Err(error)) => error::committing(&error),
             Err(_) => Failure::Store(StoreError::Unknown("no answer in time".into())),
         };
+        if matches!(failure, Failure::Store(StoreError::ReadOnly(_))) {
+            // Another server takes the writes now: the other connections lead to the same place as this one.
+            self.pool.retain(|_, _| false);
+        }
         // An interrupted call may hold the lock of the numbers; it goes with the connection.
         drop(Object::take(client));
         Err(failure)

@@ -22,6 +22,7 @@ mod read;
 mod schema;
 mod store;
 mod sweep;
+mod wal;
 mod writer;
 
 pub use look::look;

@@ -1,4 +1,8 @@
 //! One process for one file. SQLite itself would let several in, but each would trust its own clock and its own hints.
+//!
+//! A file beside the database is locked, and says who has it. A hard link has another file beside it, and somebody may
+//! remove that file while it is locked: so on Linux the database itself is locked, too. SQLite locks ranges of it by
+//! other means that this does not touch there; elsewhere the two would meet, so a file with several names is refused.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Read, Seek, Write};
@@ -15,11 +19,12 @@ const PAUSE: Duration = Duration::from_millis(25);
 /// Held as long as the store is open; the operating system lets go of it when the process dies, however it dies.
 #[derive(Debug)]
 pub(crate) struct FileLock {
-    _file: File,
+    _database: database::Lock,
+    _beside: File,
 }
 
 impl FileLock {
-    /// Takes the lock beside a database file.
+    /// Takes the lock of a database file.
     pub(crate) fn take(database: &Path) -> Result<Self> {
         let path = lock_path(database);
         let mut file = OpenOptions::new()
@@ -29,20 +34,14 @@ impl FileLock {
             .truncate(false)
             .open(&path)
             .map_err(|why| cannot_create(&path, &why))?;
-        let mut patience = PATIENCE;
-        loop {
-            match file.try_lock() {
-                Ok(()) => break,
-                Err(TryLockError::WouldBlock) if patience > 0 => {
-                    patience -= 1;
-                    std::thread::sleep(PAUSE);
-                }
-                Err(TryLockError::WouldBlock) => return Err(StoreError::Locked(holder(database, &mut file))),
-                Err(TryLockError::Error(why)) => {
-                    return Err(StoreError::Config(format!("{} cannot be locked: {why}", path.display())));
-                }
+        match wait_for(&file) {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(StoreError::Locked(holder(database, &mut file))),
+            Err(TryLockError::Error(why)) => {
+                return Err(StoreError::Config(format!("{} cannot be locked: {why}", path.display())));
             }
         }
+        let itself = database::Lock::take(database)?;
         // The number is for people who find the lock taken; a lock without it works as well.
         let written = file
             .set_len(0)
@@ -52,7 +51,20 @@ impl FileLock {
         if let Err(why) = written {
             tracing::debug!(path = %path.display(), %why, "the lock file does not name this process");
         }
-        Ok(Self { _file: file })
+        Ok(Self { _database: itself, _beside: file })
+    }
+}
+
+fn wait_for(file: &File) -> std::result::Result<(), TryLockError> {
+    let mut patience = PATIENCE;
+    loop {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) if patience > 0 => {
+                patience -= 1;
+                std::thread::sleep(PAUSE);
+            }
+            other => return other,
+        }
     }
 }
 
@@ -64,12 +76,16 @@ fn lock_path(database: &Path) -> PathBuf {
 
 fn holder(database: &Path, file: &mut File) -> String {
     let mut text = String::new();
-    let database = database.display();
     let process = match file.read_to_string(&mut text).map(|_| text.trim().parse::<u32>()) {
         Ok(Ok(id)) if id == std::process::id() => format!("this process ({id})"),
         Ok(Ok(id)) => format!("process {id}"),
         _ => "another process".to_owned(),
     };
+    in_use(&process, database)
+}
+
+fn in_use(process: &str, database: &Path) -> String {
+    let database = database.display();
     format!("{process} has {database} open; stop it, talk to its server instead, or use another file")
 }
 
@@ -79,5 +95,94 @@ fn cannot_create(path: &Path, why: &std::io::Error) -> StoreError {
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => StoreError::ReadOnly(text),
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => StoreError::Full(text),
         _ => StoreError::Config(text),
+    }
+}
+
+/// The lock of the database itself.
+#[cfg(target_os = "linux")]
+mod database {
+    use std::collections::BTreeSet;
+    use std::os::unix::fs::MetadataExt;
+    use std::sync::{Mutex, MutexGuard, PoisonError};
+
+    use super::{File, OpenOptions, Path, Result, StoreError, TryLockError, cannot_create, in_use, wait_for};
+
+    /// Device and number of the files that this process has locked. To close any handle of a file takes away the locks
+    /// that SQLite holds on it for the whole process, so a file that is open here must not be opened to see whether it
+    /// is.
+    static OPEN_HERE: Mutex<BTreeSet<(u64, u64)>> = Mutex::new(BTreeSet::new());
+
+    fn open_here() -> MutexGuard<'static, BTreeSet<(u64, u64)>> {
+        OPEN_HERE.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[derive(Debug)]
+    pub(super) struct Lock {
+        file: Option<File>,
+        identity: (u64, u64),
+    }
+
+    impl Lock {
+        pub(super) fn take(path: &Path) -> Result<Self> {
+            let unusable = |why: std::io::Error| cannot_create(path, &why);
+            if !path.exists() {
+                // An empty file is a database without tables.
+                OpenOptions::new().write(true).create_new(true).open(path).map_err(unusable)?;
+            }
+            let found = std::fs::metadata(path).map_err(unusable)?;
+            let identity = (found.dev(), found.ino());
+            if !open_here().insert(identity) {
+                let process = format!("this process ({})", std::process::id());
+                return Err(StoreError::Locked(in_use(&process, path)));
+            }
+            let mut lock = Self { file: None, identity };
+            let file = File::open(path).map_err(unusable)?;
+            match wait_for(&file) {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => {
+                    return Err(StoreError::Locked(in_use("another process, perhaps under another name,", path)));
+                }
+                Err(TryLockError::Error(why)) => {
+                    return Err(StoreError::Config(format!("{} cannot be locked: {why}", path.display())));
+                }
+            }
+            lock.file = Some(file);
+            Ok(lock)
+        }
+    }
+
+    impl Drop for Lock {
+        fn drop(&mut self) {
+            // Closed before anybody else here may open it.
+            self.file = None;
+            open_here().remove(&self.identity);
+        }
+    }
+}
+
+/// Where SQLite's own locks would meet ours on the database.
+#[cfg(not(target_os = "linux"))]
+mod database {
+    use super::{Path, Result};
+
+    #[derive(Debug)]
+    pub(super) struct Lock;
+
+    impl Lock {
+        #[cfg(unix)]
+        pub(super) fn take(path: &Path) -> Result<Self> {
+            use std::os::unix::fs::MetadataExt;
+
+            if std::fs::metadata(path).is_ok_and(|found| found.nlink() > 1) {
+                let why = format!("{} has several names (hard links); leave it one of them", path.display());
+                return Err(ff_store::StoreError::Config(why));
+            }
+            Ok(Self)
+        }
+
+        #[cfg(not(unix))]
+        pub(super) fn take(_path: &Path) -> Result<Self> {
+            Ok(Self)
+        }
     }
 }

@@ -37,6 +37,8 @@ pub struct Options {
     pub readers: usize,
     /// The file does not grow past this many pages of 4 KiB; the store is full then.
     pub max_pages: Option<u32>,
+    /// The write-ahead log beside the file is cut when it is longer than this, also if that makes commits wait.
+    pub wal_max_bytes: u64,
 }
 
 impl Options {
@@ -45,9 +47,18 @@ impl Options {
     /// Threads that read when nothing is said.
     pub const READERS_DEFAULT: usize = 2;
 
+    /// Twice what it usually holds, so that commits seldom wait for it.
+    pub const WAL_MAX_BYTES_DEFAULT: u64 = 128 * 1024 * 1024;
+
     /// The defaults, for a file.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), sync: Sync::default(), readers: Self::READERS_DEFAULT, max_pages: None }
+        Self {
+            path: path.into(),
+            sync: Sync::default(),
+            readers: Self::READERS_DEFAULT,
+            max_pages: None,
+            wal_max_bytes: Self::WAL_MAX_BYTES_DEFAULT,
+        }
     }
 }
 

@@ -132,7 +132,9 @@ impl<'c> Reader<'c> {
                 let count: i64 = self.count.query_row((partition, index.as_bytes(), min, max), |row| row.get(0))?;
                 Answer::Count(count.cast_unsigned())
             }
-            Query::Indexes { prefix, limit } => Answer::Indexes(self.indexes(partition, prefix, *limit)?),
+            Query::Indexes { prefix, after, limit } => {
+                Answer::Indexes(self.indexes(partition, prefix, after.as_ref(), *limit)?)
+            }
             Query::Log { log, start, limit } => Answer::Log(self.log(partition, log, *start, *limit)?),
         })
     }
@@ -179,9 +181,18 @@ impl<'c> Reader<'c> {
     }
 
     /// Jumps from one name to the next: a few steps however many entries the indexes have.
-    fn indexes(&mut self, partition: i64, prefix: &[u8], limit: usize) -> rusqlite::Result<Vec<IndexName>> {
+    fn indexes(
+        &mut self,
+        partition: i64,
+        prefix: &[u8],
+        after: Option<&IndexName>,
+        limit: usize,
+    ) -> rusqlite::Result<Vec<IndexName>> {
         let mut names = Vec::new();
         let mut from = prefix.to_vec();
+        if let Some(after) = after.map(IndexName::as_bytes).filter(|after| *after >= prefix) {
+            from = [after, &[0]].concat();
+        }
         while names.len() < limit {
             let name: Option<Vec<u8>> = self.next_name.query_row((partition, &from), |row| row.get(0)).optional()?;
             let Some(name) = name.filter(|name| name.starts_with(prefix)) else {
@@ -198,7 +209,7 @@ impl<'c> Reader<'c> {
         let columns = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
         let head = self.head.query_row((partition, log.as_bytes()), columns).optional()?;
         let Some((id, first, next)): Option<(i64, i64, i64)> = head else {
-            return Ok(LogPage { records: Vec::new(), first: 1, next: 1 });
+            return Ok(LogPage { records: Vec::new(), first: 1, removed_up_to: 0, next: 1 });
         };
         let number = |sequence: u64| i64::try_from(sequence).unwrap_or(i64::MAX);
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
@@ -219,7 +230,9 @@ impl<'c> Reader<'c> {
             }
         };
         let records = rows.collect::<rusqlite::Result<Vec<_>>>()?;
-        Ok(LogPage { records, first: first.cast_unsigned(), next: next.cast_unsigned() })
+        // Numbers have no holes here: all below the first were removed.
+        let (first, next) = (first.cast_unsigned(), next.cast_unsigned());
+        Ok(LogPage { records, first, removed_up_to: first.saturating_sub(1), next })
     }
 
     /// The first record at or after an instant. Records have no holes and their instants only grow, so halving the

@@ -13,7 +13,8 @@ use crate::clock::Clock;
 use crate::lock::FileLock;
 use crate::queue::Queue;
 use crate::read::{self, Reader};
-use crate::writer::{self, Writer};
+use crate::wal::Wal;
+use crate::writer::{self, Writer, Writing};
 use crate::{Options, Sync, connect, error};
 
 /// A store in one SQLite file.
@@ -62,25 +63,21 @@ pub fn open(options: &Options) -> Result<Arc<SqliteStore>> {
         ended,
     };
     // From here on a failure drops the store, which closes the queues and so ends the threads already started.
-    start_writer(&store, connection, Arc::clone(&clock), hints, Arc::clone(&alive))?;
+    let wal = Wal::of(&path, options.wal_max_bytes, connect::BUSY_TIMEOUT);
+    let writing = Writing { clock: Arc::clone(&clock), hints, wal };
+    start_writer(&store, connection, writing, Arc::clone(&alive))?;
     for _ in 0..options.readers {
         start_reader(&store, &path, Arc::clone(&clock), Arc::clone(&alive))?;
     }
     Ok(Arc::new(store))
 }
 
-fn start_writer(
-    store: &SqliteStore,
-    connection: Connection,
-    clock: Arc<Clock>,
-    hints: HintSender,
-    alive: Arc<Alive>,
-) -> Result<()> {
+fn start_writer(store: &SqliteStore, connection: Connection, writing: Writing, alive: Arc<Alive>) -> Result<()> {
     let queue = Leaving(Arc::clone(&store.writes));
     spawn("ff-sqlite-write", move || {
         // Locals go in reverse order: the connection before the queue, the lock last.
         let (_alive, queue, connection) = (alive, queue, connection);
-        match Writer::prepare(&connection, clock, hints) {
+        match Writer::prepare(&connection, writing) {
             Ok(writer) => writer.run(&queue.0),
             Err(why) => tracing::error!(%why, "the writer could not start"),
         }

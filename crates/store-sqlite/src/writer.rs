@@ -13,6 +13,7 @@ use crate::commit::Commits;
 use crate::error;
 use crate::queue::Queue;
 use crate::sweep::Sweep;
+use crate::wal::Wal;
 
 /// Batches that share a transaction at most, so that nobody waits long for the others.
 const GROUP_MAX_BATCHES: usize = 1_000;
@@ -48,12 +49,20 @@ pub(crate) struct Writer<'c> {
     keep_time: Statement<'c>,
     commits: Commits<'c>,
     sweep: Sweep<'c>,
-    clock: Arc<Clock>,
-    hints: HintSender,
+    writing: Writing,
+}
+
+/// What the writer works with, besides its connection.
+pub(crate) struct Writing {
+    pub(crate) clock: Arc<Clock>,
+    pub(crate) hints: HintSender,
+    pub(crate) wal: Wal,
 }
 
 /// Where a transaction failed decides who hears of it.
 enum Failure {
+    /// At `BEGIN`: another program keeps everybody out, or the file is out of reach.
+    Begin(StoreError),
     /// Before `COMMIT`: perhaps the fault of one call.
     Before(StoreError),
     /// At `COMMIT`: everybody's trouble.
@@ -67,7 +76,7 @@ impl From<rusqlite::Error> for Failure {
 }
 
 impl<'c> Writer<'c> {
-    pub(crate) fn prepare(connection: &'c Connection, clock: Arc<Clock>, hints: HintSender) -> rusqlite::Result<Self> {
+    pub(crate) fn prepare(connection: &'c Connection, writing: Writing) -> rusqlite::Result<Self> {
         Ok(Self {
             connection,
             begin: connection.prepare("BEGIN IMMEDIATE")?,
@@ -76,8 +85,7 @@ impl<'c> Writer<'c> {
             keep_time: connection.prepare("UPDATE clock SET last = ?1")?,
             commits: Commits::prepare(connection)?,
             sweep: Sweep::prepare(connection)?,
-            clock,
-            hints,
+            writing,
         })
     }
 
@@ -100,22 +108,41 @@ impl<'c> Writer<'c> {
             });
             callers = group.len();
             let started = Instant::now();
-            self.serve(&mut group);
+            self.serve(&mut group, queue);
             took = started.elapsed();
+            self.writing.wal.tend(self.connection);
         }
     }
 
     /// Commits a group and answers everybody in it.
-    fn serve(&mut self, group: &mut Vec<Job>) {
-        match self.transact(group, true) {
+    fn serve(&mut self, group: &mut Vec<Job>, queue: &Queue<Job>) {
+        let mut done = self.transact(group, true);
+        // The disk may be full of what the log keeps; once that is in the file, there is room for more.
+        if matches!(done, Err(Failure::Before(StoreError::Full(_)) | Failure::Commit(StoreError::Full(_))))
+            && self.writing.wal.cut(self.connection)
+        {
+            done = self.transact(group, true);
+        }
+        match done {
             Ok(outcomes) => self.acknowledge(group, outcomes),
+            // Whoever came meanwhile has waited for the same and would wait as long again.
+            Err(failure @ Failure::Begin(_)) => {
+                queue.pop_while(group, |_| true);
+                refuse(group, &failure);
+            }
             // Nothing of the group was applied. Alone, and without the sweep, the calls that are not to blame succeed.
             Err(Failure::Before(_)) => {
-                for job in group.drain(..) {
+                let mut left = std::mem::take(group).into_iter();
+                while let Some(job) = left.next() {
                     let mut alone = vec![job];
                     match self.transact(&alone, false) {
                         Ok(outcomes) => self.acknowledge(&mut alone, outcomes),
-                        Err(failure) => refuse(&mut alone, &failure),
+                        Err(failure) => {
+                            if matches!(failure, Failure::Begin(_)) {
+                                alone.extend(left.by_ref());
+                            }
+                            refuse(&mut alone, &failure);
+                        }
                     }
                 }
             }
@@ -124,7 +151,7 @@ impl<'c> Writer<'c> {
     }
 
     fn transact(&mut self, group: &[Job], sweep: bool) -> std::result::Result<Vec<Vec<Outcome>>, Failure> {
-        self.begin.execute(())?;
+        self.begin.execute(()).map_err(|why| Failure::Begin(error::before_commit(&why)))?;
         let committed =
             self.apply(group, sweep).map_err(Failure::from).and_then(|outcomes| match self.commit.execute(()) {
                 Ok(_) => Ok(outcomes),
@@ -150,7 +177,7 @@ impl<'c> Writer<'c> {
             let partition = job.partition.ordinal();
             let mut outcomes = Vec::with_capacity(job.batches.len());
             for batch in &job.batches {
-                let outcome = self.commits.apply(partition, batch, self.clock.now())?;
+                let outcome = self.commits.apply(partition, batch, self.writing.clock.now())?;
                 if let Outcome::Applied(applied) = &outcome {
                     applied_at = Some(applied.at);
                 }
@@ -176,7 +203,7 @@ impl<'c> Writer<'c> {
             for (batch, outcome) in job.batches.into_iter().zip(&outcomes) {
                 if matches!(outcome, Outcome::Applied(_)) {
                     for hint in batch.hints {
-                        self.hints.send(Signal::Hint(hint));
+                        self.writing.hints.send(Signal::Hint(hint));
                     }
                 }
             }
@@ -187,7 +214,7 @@ impl<'c> Writer<'c> {
 }
 
 fn refuse(group: &mut Vec<Job>, failure: &Failure) {
-    let (Failure::Before(why) | Failure::Commit(why)) = failure;
+    let (Failure::Begin(why) | Failure::Before(why) | Failure::Commit(why)) = failure;
     tracing::warn!(%why, calls = group.len(), "commits were refused");
     for job in group.drain(..) {
         // A caller that went away needs no answer.

@@ -176,3 +176,66 @@ fn paging_in_both_directions_uses_the_index() {
     }
     drop(store);
 }
+
+fn wal_bytes(path: &Path) -> u64 {
+    std::fs::metadata(path.with_extension("db-wal")).map_or(0, |found| found.len())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn readers_that_never_pause_do_not_let_the_log_grow_without_end() {
+    const LIMIT: u64 = 4 * 1024 * 1024;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("ff.db");
+    let store = open(&Options { wal_max_bytes: LIMIT, readers: 4, ..Options::new(&path) }).unwrap();
+    let first: Vec<Batch> = (1..=100).map(|n| with_blob(n, 20_000)).collect();
+    assert!(applied(store.commit(HERE, first).await.unwrap()));
+    let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let readers: Vec<_> = (0..8)
+        .map(|_| {
+            let (store, stop) = (store.clone(), stop.clone());
+            tokio::spawn(async move {
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    let store: &dyn Store = &*store;
+                    store.blobs(HERE, (1..=100).map(key).collect()).await.unwrap();
+                }
+            })
+        })
+        .collect();
+    let mut longest = 0;
+    for n in 1_001..=1_200 {
+        assert!(applied(store.commit(HERE, vec![with_blob(n, 100_000)]).await.unwrap()));
+        longest = longest.max(wal_bytes(&path));
+    }
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    for reader in readers {
+        reader.await.unwrap();
+    }
+    store.close().await;
+    assert!(longest < 3 * LIMIT, "the log of 20 MB of commits grew to {longest} bytes");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_of_another_program_costs_all_who_wait_its_time_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("ff.db");
+    let store = open(&Options::new(&path)).unwrap();
+    assert!(applied(store.commit(HERE, vec![create(1, None)]).await.unwrap()));
+    let other = rusqlite::Connection::open(&path).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let started = std::time::Instant::now();
+    let calls: Vec<_> = (2..=21)
+        .map(|n| {
+            let store = store.clone();
+            tokio::spawn(async move { store.commit(HERE, vec![create(n, None)]).await })
+        })
+        .collect();
+    for call in calls {
+        let answer = call.await.unwrap();
+        assert!(matches!(answer, Err(StoreError::Unavailable(_))), "{answer:?}");
+    }
+    let took = started.elapsed();
+    assert!(took < std::time::Duration::from_secs(15), "twenty callers were kept waiting for {took:?}");
+    other.execute_batch("ROLLBACK").unwrap();
+    assert!(applied(store.commit(HERE, vec![create(2, None)]).await.unwrap()));
+    store.close().await;
+}

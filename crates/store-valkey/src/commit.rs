@@ -8,7 +8,9 @@ use ff_store::{
 };
 use uuid::Uuid;
 
+use crate::library;
 use crate::packing::{Keys, Packed, Space, Values, function_call};
+use crate::read::parse_names;
 use crate::resp::Frame;
 
 /// One call runs undisturbed on its node: more operations than this go in several, so that others get their turn.
@@ -75,7 +77,10 @@ pub(crate) fn encode(partition: Partition, batches: &[Batch], style: Style) -> R
     }
     // A batch that frees memory runs on a full server; one that does not must not slip in with it.
     let relief = !batches.is_empty() && batches.iter().all(|batch| batch.relief);
-    let function = if relief { "ff_commit_relief_1" } else { "ff_commit_1" };
+    let function = if relief { library::COMMIT_RELIEF } else { library::COMMIT };
+    if style.sharded && batches.iter().any(may_empty_a_key) {
+        keys.position(Space::Never, b"");
+    }
     Ok(CommitCall {
         bytes: function_call("FCALL", function, &keys, &mut request, &values),
         keys,
@@ -83,7 +88,27 @@ pub(crate) fn encode(partition: Partition, batches: &[Batch], style: Style) -> R
     })
 }
 
-/// The channel of all hints on a standalone server.
+/// Whether a key may be gone when the batch has been applied: on a node that gives its slot away, the function could then
+/// not touch it again.
+fn may_empty_a_key(batch: &Batch) -> bool {
+    !batch.deletes.is_empty()
+        || batch.entries.iter().any(|entry| matches!(entry, EntryChange::Remove { .. }))
+        || batch.leases.iter().any(|lease| lease.ttl_ms.is_none())
+        || batch.trims.iter().any(|trim| trim.before == u64::MAX)
+        || batch.blobs.iter().any(|blob| blob.bytes.is_none())
+        || batch.puts.iter().any(|put| expiry(put).is_some())
+}
+
+/// Looks at indexes that may be empty, and takes those that are off the list.
+pub(crate) fn encode_tidying(partition: Partition, indexes: &[IndexName]) -> Bytes {
+    let mut keys = Keys::new(partition);
+    for index in indexes {
+        keys.index(index);
+    }
+    function_call("FCALL", library::TIDY, &keys, &mut Packed::new(), &Values::default())
+}
+
+/// The channel of all hints on a standalone server. Programs of every protocol share it: what hints say is the same.
 pub(crate) const CHANNEL: &[u8] = b"flowfabric_1";
 
 /// The channel of a partition in a cluster; it hashes to the partition's slot.
@@ -93,6 +118,7 @@ pub(crate) fn slot_channel(partition: Partition) -> Vec<u8> {
 
 fn encode_batch(p: &mut Packed, keys: &mut Keys, values: &mut Values, batch: &Batch) -> Result<()> {
     let created = created(batch);
+    encode_looks(p, keys, batch);
     match created {
         Some(put) => {
             p.number(1).number(8).count(keys.document(&put.key));
@@ -100,7 +126,7 @@ fn encode_batch(p: &mut Packed, keys: &mut Keys, values: &mut Values, batch: &Ba
         }
         None => encode_guards(p, keys, batch),
     }
-    encode_touched(p, keys, batch);
+    encode_opened(p, keys, batch);
     p.count(batch.entries.len());
     for entry in &batch.entries {
         match entry {
@@ -194,21 +220,21 @@ fn encode_guards(p: &mut Packed, keys: &mut Keys, batch: &Batch) {
     }
 }
 
-/// The indexes that may be opened by the batch, and the logs it writes to: the function looks at them before its first
-/// write.
-fn encode_touched(p: &mut Packed, keys: &mut Keys, batch: &Batch) {
+/// The logs that the batch writes to: the function must know their ends before its first write. Of documents it knows the
+/// headers then, because whatever changes a document is guarded.
+fn encode_looks(p: &mut Packed, keys: &mut Keys, batch: &Batch) {
+    let logs = batch.appends.iter().map(|append| &append.log).chain(batch.trims.iter().map(|trim| &trim.log));
+    encode_positions(p, logs.map(|log| keys.log(log)).collect());
+}
+
+/// The indexes that may be opened by the batch.
+fn encode_opened(p: &mut Packed, keys: &mut Keys, batch: &Batch) {
     let of_entries = batch.entries.iter().filter_map(|entry| match entry {
         EntryChange::Set { index, .. } => Some(index),
         EntryChange::Remove { .. } => None,
     });
     let of_leases = batch.leases.iter().filter(|lease| lease.ttl_ms.is_some()).map(|lease| &lease.index);
     encode_indexes(p, keys, of_entries.chain(of_leases));
-    let logs = batch.appends.iter().map(|append| &append.log).chain(batch.trims.iter().map(|trim| &trim.log));
-    let positions = distinct(logs.map(|log| keys.log(log)).collect());
-    p.count(positions.len());
-    for position in positions {
-        p.count(position);
-    }
 }
 
 /// The indexes that may be empty once the batch is done.
@@ -224,17 +250,17 @@ fn encode_left(p: &mut Packed, keys: &mut Keys, batch: &Batch) {
 /// Those among the indexes that are listed at all.
 fn encode_indexes<'b>(p: &mut Packed, keys: &mut Keys, indexes: impl Iterator<Item = &'b IndexName>) {
     let listed = indexes.filter(|index| index.is_listed());
-    let positions = distinct(listed.map(|index| keys.index(index)).collect());
+    encode_positions(p, listed.map(|index| keys.index(index)).collect());
+}
+
+/// Each position once.
+fn encode_positions(p: &mut Packed, mut positions: Vec<usize>) {
+    positions.sort_unstable();
+    positions.dedup();
     p.count(positions.len());
     for position in positions {
         p.count(position);
     }
-}
-
-fn distinct(mut positions: Vec<usize>) -> Vec<usize> {
-    positions.sort_unstable();
-    positions.dedup();
-    positions
 }
 
 /// When a document expires. An instant past what a double holds exactly is never reached.
@@ -291,14 +317,16 @@ pub(crate) fn parse_fence(bytes: &[u8]) -> Option<Fence> {
     Some(Fence { epoch, lease: LeaseId(Uuid::from_slice(lease).ok()?) })
 }
 
-/// The outcomes in the function's answer.
-pub(crate) fn decode(call: &CommitCall, frame: Frame) -> Result<Vec<Outcome>> {
+/// The outcomes in the function's answer, and the indexes that it wants looked at because they may be empty.
+pub(crate) fn decode(call: &CommitCall, frame: Frame) -> Result<(Vec<Outcome>, Vec<IndexName>)> {
     let odd = || StoreError::Corrupt("the commit function gave an answer of another shape".into());
     let mut items = frame.into_array().ok_or_else(odd)?.into_iter();
     let at = items.next().and_then(|frame| frame.integer()).ok_or_else(odd)?;
+    let batches = items.by_ref().take(call.batches);
     let outcomes: Vec<Outcome> =
-        items.map(|item| decode_outcome(call, at, item)).collect::<Option<_>>().ok_or_else(odd)?;
-    if outcomes.len() == call.batches { Ok(outcomes) } else { Err(odd()) }
+        batches.map(|item| decode_outcome(call, at, item)).collect::<Option<_>>().ok_or_else(odd)?;
+    let left = items.next().map_or(Some(Vec::new()), parse_names).ok_or_else(odd)?;
+    if outcomes.len() == call.batches { Ok((outcomes, left)) } else { Err(odd()) }
 }
 
 fn decode_outcome(call: &CommitCall, at: i64, item: Frame) -> Option<Outcome> {

@@ -6,11 +6,14 @@
 //!
 //! Where the tier asks for replicas, a group of commits is followed by one WAIT on this same connection, and its
 //! answers are held until the replicas have the group. The next group gathers meanwhile, so many callers share one
-//! round trip to the replicas.
+//! round trip to the replicas. Where it asks for the disk, the group is followed by a question whether the server still
+//! syncs every write.
+//!
+//! A server that could not be reached is tried again behind the callers' backs: they are refused at once until it answers.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -20,6 +23,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
+use crate::Tier;
 use crate::resp::{Frame, command, take_frame};
 use crate::transport::{DialError, Dialer, Duplex};
 
@@ -31,7 +35,7 @@ const GROUP: usize = 512;
 const SHARE: usize = 3;
 /// After a failed attempt to connect, requests are refused this long before the next attempt.
 const BACKOFF_MIN: Duration = Duration::from_millis(20);
-const BACKOFF_MAX: Duration = Duration::from_secs(1);
+const BACKOFF_MAX: Duration = Duration::from_millis(500);
 
 /// Why a call got no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,11 +46,8 @@ pub(crate) enum CallError {
     Denied(String),
     /// It was sent and nobody knows what became of it.
     Lost(String),
-    /// It was done, but too few replicas confirmed it in time.
-    Unconfirmed {
-        /// How many did.
-        confirmed: i64,
-    },
+    /// It was done, but what the tier promises was not confirmed.
+    Unconfirmed(String),
 }
 
 impl CallError {
@@ -62,8 +63,9 @@ impl CallError {
 impl std::fmt::Display for CallError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            CallError::NotSent(why) | CallError::Denied(why) | CallError::Lost(why) => f.write_str(why),
-            CallError::Unconfirmed { confirmed } => write!(f, "only {confirmed} replicas confirmed it in time"),
+            CallError::NotSent(why) | CallError::Denied(why) | CallError::Lost(why) | CallError::Unconfirmed(why) => {
+                f.write_str(why)
+            }
         }
     }
 }
@@ -75,13 +77,48 @@ pub(crate) struct Request {
     pub(crate) bytes: Bytes,
     /// Answers to drop in front of the one that matters (1 with ASKING).
     pub(crate) skip: usize,
-    /// Answer only when the replicas have it.
+    /// Answer only when what the tier promises is confirmed.
     pub(crate) confirmed: bool,
 }
 
 impl Request {
     pub(crate) fn plain(bytes: Bytes) -> Self {
         Self { bytes, skip: 0, confirmed: false }
+    }
+}
+
+/// Whether a server can be reached, as all connections to it found.
+#[derive(Debug, Default)]
+pub(crate) struct Health(Mutex<Option<Outage>>);
+
+#[derive(Debug, Clone)]
+struct Outage {
+    since: Instant,
+    why: DialError,
+}
+
+impl Health {
+    /// How long ago the first of the attempts failed that have failed since the last success.
+    pub(crate) fn unreachable_for(&self) -> Option<Duration> {
+        self.outage().as_ref().map(|outage| outage.since.elapsed())
+    }
+
+    fn failed(&self, why: &DialError) {
+        let mut outage = self.outage();
+        let since = outage.as_ref().map_or_else(Instant::now, |outage| outage.since);
+        *outage = Some(Outage { since, why: why.clone() });
+    }
+
+    fn reached(&self) {
+        *self.outage() = None;
+    }
+
+    fn why(&self) -> Option<DialError> {
+        self.outage().as_ref().map(|outage| outage.why.clone())
+    }
+
+    fn outage(&self) -> MutexGuard<'_, Option<Outage>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -102,9 +139,9 @@ impl Drop for Connection {
 
 impl Connection {
     /// A connection that is made when the first request comes.
-    pub(crate) fn new(address: String, dialer: Arc<Dialer>) -> Self {
+    pub(crate) fn new(address: String, dialer: Arc<Dialer>, health: Arc<Health>) -> Self {
         let (queue, requests) = mpsc::channel(QUEUE);
-        let task = tokio::spawn(Actor { address, dialer, requests }.run()).abort_handle();
+        let task = tokio::spawn(Actor { address, dialer, health, requests }.run()).abort_handle();
         Self { queue, task }
     }
 
@@ -145,6 +182,7 @@ async fn gather(requests: &mut mpsc::Receiver<(Request, Answer)>, waiting: &mut 
 struct Actor {
     address: String,
     dialer: Arc<Dialer>,
+    health: Arc<Health>,
     requests: mpsc::Receiver<(Request, Answer)>,
 }
 
@@ -156,9 +194,10 @@ impl Actor {
             if waiting.is_empty() && self.requests.recv_many(&mut waiting, GROUP).await == 0 {
                 return;
             }
-            match self.dialer.dial(&self.address).await {
+            match self.dial(&mut waiting).await {
                 Ok(stream) => {
                     backoff = BACKOFF_MIN;
+                    self.health.reached();
                     let session = Session::new(stream, self.dialer.clone());
                     match session.serve(&mut self.requests, &mut waiting).await {
                         End::Closed => return,
@@ -167,6 +206,7 @@ impl Actor {
                 }
                 Err(why) => {
                     tracing::debug!(address = self.address, ?why, "cannot connect");
+                    self.health.failed(&why);
                     self.refuse(&why, &mut waiting, Instant::now() + backoff).await;
                     backoff = (backoff * 2).min(BACKOFF_MAX);
                 }
@@ -174,21 +214,42 @@ impl Actor {
         }
     }
 
+    /// Connects. Callers wait for that only if the server could be reached the last time.
+    async fn dial(&mut self, waiting: &mut Vec<(Request, Answer)>) -> Result<Box<dyn Duplex>, DialError> {
+        let mut dialing = std::pin::pin!(self.dialer.dial(&self.address));
+        let mut open = true;
+        loop {
+            let outage = self.health.why();
+            if let Some(why) = &outage {
+                refuse_all(why, waiting);
+            }
+            tokio::select! {
+                biased;
+                dialed = dialing.as_mut() => return dialed,
+                received = self.requests.recv_many(waiting, GROUP), if open && outage.is_some() => open = received > 0,
+            }
+        }
+    }
+
     /// Answers what waits and what comes until the next attempt, so that callers can look for another server.
     async fn refuse(&mut self, why: &DialError, waiting: &mut Vec<(Request, Answer)>, until: Instant) {
         loop {
-            for (_, answer) in waiting.drain(..) {
-                // A caller that has gone away needs no answer.
-                let _ = answer.send(Err(match why {
-                    DialError::Unreachable(text) => CallError::NotSent(text.clone()),
-                    DialError::Denied(text) => CallError::Denied(text.clone()),
-                }));
-            }
+            refuse_all(why, waiting);
             match timeout_at(until, self.requests.recv_many(waiting, GROUP)).await {
                 Ok(0) | Err(_) => return,
                 Ok(_) => {}
             }
         }
+    }
+}
+
+fn refuse_all(why: &DialError, waiting: &mut Vec<(Request, Answer)>) {
+    for (_, answer) in waiting.drain(..) {
+        // A caller that has gone away needs no answer.
+        let _ = answer.send(Err(match why {
+            DialError::Unreachable(text) => CallError::NotSent(text.clone()),
+            DialError::Denied(text) => CallError::Denied(text.clone()),
+        }));
     }
 }
 
@@ -199,14 +260,33 @@ enum End {
 }
 
 enum Pending {
-    Call { answer: Answer, skip: usize, confirmed: bool, deadline: Instant },
-    Wait { deadline: Instant },
+    Call {
+        answer: Answer,
+        skip: usize,
+        confirmed: bool,
+        deadline: Instant,
+    },
+    /// What follows a group: its answer confirms the group, or part of what the tier promises for it.
+    Confirmation {
+        of: Promise,
+        last: bool,
+        deadline: Instant,
+    },
+}
+
+/// What a tier promises beyond the primary's memory.
+#[derive(Debug, Clone, Copy)]
+enum Promise {
+    /// The answer of WAIT.
+    Replicas,
+    /// The answer of CONFIG GET.
+    Disk,
 }
 
 impl Pending {
     fn deadline(&self) -> Instant {
         match self {
-            Pending::Call { deadline, .. } | Pending::Wait { deadline } => *deadline,
+            Pending::Call { deadline, .. } | Pending::Confirmation { deadline, .. } => *deadline,
         }
     }
 }
@@ -216,8 +296,11 @@ struct Session {
     stream: Box<dyn Duplex>,
     dialer: Arc<Dialer>,
     pending: VecDeque<Pending>,
-    /// Answers of the group that the pending WAIT will confirm.
+    /// Answers of the group that the pending confirmations are about.
     held: Vec<(Answer, Frame)>,
+    /// What the first of them said that did not confirm it.
+    unconfirmed: Option<String>,
+    /// Confirmations that are out.
     waits: usize,
     /// Answers that were last handed out: each may bring a question.
     delivered: usize,
@@ -232,6 +315,7 @@ impl Session {
             dialer,
             pending: VecDeque::new(),
             held: Vec::new(),
+            unconfirmed: None,
             waits: 0,
             delivered: 0,
             inbox: BytesMut::with_capacity(64 * 1024),
@@ -321,7 +405,11 @@ impl Session {
             wait |= confirmed;
             self.pending.push_back(Pending::Call { answer, skip: request.skip, confirmed, deadline });
         }
-        if wait {
+        if !wait {
+            return;
+        }
+        let disk = options.tier == Tier::Fsynced;
+        if options.replicas > 0 {
             // The server gives up a little earlier than we do, so that its count arrives.
             let millis = (options.request_timeout * 4 / 5).as_millis().max(1).to_string();
             self.outbox.extend_from_slice(&command(&[
@@ -329,7 +417,12 @@ impl Session {
                 options.replicas.to_string().as_bytes(),
                 millis.as_bytes(),
             ]));
-            self.pending.push_back(Pending::Wait { deadline });
+            self.pending.push_back(Pending::Confirmation { of: Promise::Replicas, last: !disk, deadline });
+            self.waits += 1;
+        }
+        if disk {
+            self.outbox.extend_from_slice(&command(&[b"CONFIG", b"GET", b"appendfsync", b"appendonly"]));
+            self.pending.push_back(Pending::Confirmation { of: Promise::Disk, last: true, deadline });
             self.waits += 1;
         }
     }
@@ -349,24 +442,56 @@ impl Session {
                     let _ = answer.send(Ok(frame));
                     self.delivered += 1;
                 }
-                Some(Pending::Wait { .. }) => {
+                Some(Pending::Confirmation { of, last, .. }) => {
                     self.waits -= 1;
-                    let confirmed = frame.integer().unwrap_or(0);
-                    let enough = confirmed >= i64::from(self.dialer.options.replicas);
-                    for (answer, frame) in self.held.drain(..) {
-                        // An error did nothing and needs no confirmation.
-                        let answered = if enough || matches!(frame, Frame::Error(_)) {
-                            Ok(frame)
-                        } else {
-                            Err(CallError::Unconfirmed { confirmed })
-                        };
-                        let _ = answer.send(answered);
+                    let missing = match of {
+                        Promise::Replicas => missing_replicas(self.dialer.options.replicas, &frame),
+                        Promise::Disk => missing_sync(&frame),
+                    };
+                    self.unconfirmed = self.unconfirmed.take().or(missing);
+                    if last {
+                        self.release_held();
                     }
                 }
             }
         }
         Ok(())
     }
+
+    /// Hands out the answers of a group that was confirmed, or was not.
+    fn release_held(&mut self) {
+        let unconfirmed = self.unconfirmed.take();
+        for (answer, frame) in self.held.drain(..) {
+            let answered = match &unconfirmed {
+                // An error did nothing and needs no confirmation.
+                Some(why) if !matches!(frame, Frame::Error(_)) => Err(CallError::Unconfirmed(why.clone())),
+                _ => Ok(frame),
+            };
+            // A caller that has gone away needs no answer.
+            let _ = answer.send(answered);
+        }
+    }
+}
+
+/// Why the answer of WAIT does not confirm a group.
+fn missing_replicas(wanted: u32, frame: &Frame) -> Option<String> {
+    let confirmed = frame.integer().unwrap_or(0);
+    let enough = confirmed >= i64::from(wanted);
+    (!enough).then(|| format!("{confirmed} of {wanted} replicas confirmed the commit in time"))
+}
+
+/// Why the answer of CONFIG GET does not confirm that writes reach the disk before their answers leave.
+pub(crate) fn missing_sync(frame: &Frame) -> Option<String> {
+    let items: &[Frame] = if let Frame::Array(items) = frame { items } else { &[] };
+    let setting = |wanted: &str| {
+        let mut pairs = items.chunks_exact(2).filter(|pair| pair[0].text() == Some(wanted));
+        pairs.next().and_then(|pair| pair[1].text()).unwrap_or("unknown").to_owned()
+    };
+    let (aof, fsync) = (setting("appendonly"), setting("appendfsync"));
+    let kept = aof == "yes" && fsync == "always";
+    (!kept).then(|| {
+        format!("tier=fsynced needs appendonly yes and appendfsync always; found appendonly {aof}, appendfsync {fsync}")
+    })
 }
 
 #[cfg(test)]

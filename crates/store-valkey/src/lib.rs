@@ -1,19 +1,25 @@
 //! FlowFabric on Valkey: standalone, a primary with replicas, or a Cluster.
 //!
-//! Every commit is one call of one function on one hash slot (`lua/flowfabric_1.lua`); every read is one read-only
-//! call. `commit` and `read` translate between the trait and those calls, `route` finds the node and absorbs what a
-//! changing deployment answers, `connection` pipelines, and `startup` checks the servers before the first call.
+//! Every commit is one call of one function on one hash slot (`lua/flowfabric.lua`); every read is one read-only
+//! call. `commit` and `read` translate between the trait and those calls, `apart` reads key by key while a slot moves,
+//! `barrier` confirms answers that needed no commit, `route` finds the node and absorbs what a changing deployment
+//! answers, `topology` and `primary` know which server is in charge, `connection` pipelines, and `startup` checks the
+//! servers before the first call.
 //!
 //! The client is our own, a few hundred lines, because three things must be exact: whether a request had been sent
 //! when its connection broke (nothing happened, or nobody knows), that a WAIT runs on the connection that wrote and
 //! serves a whole group of commits, and that nothing is repeated behind the caller's back.
 
+mod apart;
+mod barrier;
 mod commit;
 mod company;
 mod connection;
 mod durability;
 mod library;
 mod packing;
+mod preflight;
+mod primary;
 mod read;
 mod refusal;
 mod resp;
@@ -29,4 +35,4 @@ mod watch;
 pub use durability::Tier;
 pub use statistics::CommandCost;
 pub use store::ValkeyStore;
-pub use url::Options;
+pub use url::{ClientCertificate, Options};

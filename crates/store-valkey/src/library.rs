@@ -1,55 +1,58 @@
 //! The function library on the servers.
+//!
+//! Its name and the names of its functions carry the protocol number, so programs of several versions work on the same
+//! servers, each with its own library. A library is never replaced, and a program never calls another's.
 
 use ff_store::{Result, StoreError};
 
 use crate::connection::{CallError, Request};
-use crate::packing::REVISION;
+use crate::packing::PROTOCOL;
 use crate::refusal::Refusal;
 use crate::resp::{Frame, command};
 use crate::topology::{Node, Purpose};
 
 /// What the servers run.
-const CODE: &str = include_str!("../lua/flowfabric_1.lua");
+const CODE: &str = include_str!("../lua/flowfabric.lua");
 
-/// How a node's library relates to ours.
+pub(crate) const COMMIT: &str = "ff_commit_4";
+/// The same for what frees memory: it runs on a full server.
+pub(crate) const COMMIT_RELIEF: &str = "ff_commit_relief_4";
+pub(crate) const READ: &str = "ff_read_4";
+pub(crate) const TIDY: &str = "ff_tidy_4";
+const ASK_PROTOCOL: &str = "ff_protocol_4";
+
+/// Whether a node has our library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Found {
     Missing,
-    Revision(u32),
+    Protocol(u32),
 }
 
-/// Asks a node for the revision of its library.
-pub(crate) async fn revision(node: &Node) -> Result<Found> {
-    match node.ask(&[b"FCALL_RO", b"ff_revision_1", b"0"]).await {
-        Ok(Frame::Integer(revision)) => Ok(u32::try_from(revision).map_or(Found::Revision(u32::MAX), Found::Revision)),
+/// Asks a node for the protocol of the library under our name.
+pub(crate) async fn protocol(node: &Node) -> Result<Found> {
+    match node.ask(&[b"FCALL_RO", ASK_PROTOCOL.as_bytes(), b"0"]).await {
+        Ok(Frame::Integer(protocol)) => Ok(u32::try_from(protocol).map_or(Found::Protocol(u32::MAX), Found::Protocol)),
         Ok(Frame::Error(text)) => match Refusal::parse(&text) {
             Refusal::NoLibrary => Ok(Found::Missing),
             Refusal::Other => Err(StoreError::Config(format!("{}: {text}", node.address))),
             refusal => Err(refusal.into_error(&format!("{}: {text}", node.address))),
         },
-        Ok(other) => Err(StoreError::Corrupt(format!("{}: {other:?} is no revision", node.address))),
+        Ok(other) => Err(StoreError::Corrupt(format!("{}: {other:?} is no protocol number", node.address))),
         Err(CallError::Denied(text)) => Err(StoreError::Config(text)),
         Err(why) => Err(StoreError::Unavailable(why.at(&node.address))),
     }
 }
 
-/// Makes a node's library ours: loads it where it is missing or older, refuses where it is newer.
-pub(crate) async fn reconcile(node: &Node, found: Found, may_load: bool) -> Result<()> {
-    let mismatch = |found: String| StoreError::LibraryMismatch { found, known: format!("revision {REVISION}") };
-    let replace = match found {
-        Found::Revision(revision) if revision == REVISION => return Ok(()),
-        Found::Revision(revision) if revision > REVISION => return Err(mismatch(format!("revision {revision}"))),
-        Found::Revision(revision) if !may_load => return Err(mismatch(format!("revision {revision}"))),
+/// Loads the library where it is missing, and refuses one that bears our name and speaks another protocol.
+pub(crate) async fn provide(node: &Node, found: Found, may_load: bool) -> Result<()> {
+    let mismatch = |found: String| StoreError::LibraryMismatch { found, known: format!("protocol {PROTOCOL}") };
+    match found {
+        Found::Protocol(PROTOCOL) => return Ok(()),
+        Found::Protocol(other) => return Err(mismatch(format!("protocol {other}"))),
         Found::Missing if !may_load => return Err(mismatch("missing, and load_library is off".into())),
-        Found::Revision(_) => true,
-        Found::Missing => false,
-    };
-    let code = CODE.as_bytes();
-    let load = if replace {
-        command(&[b"FUNCTION", b"LOAD", b"REPLACE", code])
-    } else {
-        command(&[b"FUNCTION", b"LOAD", code])
-    };
+        Found::Missing => {}
+    }
+    let load = command(&[b"FUNCTION", b"LOAD", CODE.as_bytes()]);
     match node.call(0, Purpose::Read, Request::plain(load)).await {
         // Somebody else was faster.
         Ok(Frame::Error(text)) if text.contains("already exists") => Ok(()),
@@ -58,10 +61,38 @@ pub(crate) async fn reconcile(node: &Node, found: Found, may_load: bool) -> Resu
             refusal => Err(refusal.into_error(&format!("{}: {text}", node.address))),
         },
         Ok(_) => {
-            tracing::info!(address = node.address, revision = REVISION, "function library loaded");
+            tracing::info!(address = node.address, protocol = PROTOCOL, "function library loaded");
             Ok(())
         }
         Err(CallError::Denied(text)) => Err(StoreError::Config(text)),
         Err(why) => Err(StoreError::Unavailable(why.at(&node.address))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of what the code does, comments left out.
+    fn digest() -> u64 {
+        let code = CODE.lines().map(str::trim_start).filter(|line| !line.starts_with("--"));
+        let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        code.flat_map(|line| line.bytes().chain([b'\n'])).fold(0xcbf2_9ce4_8422_2325, step)
+    }
+
+    #[test]
+    fn the_code_of_a_protocol_never_changes() {
+        // A server that has the library of a number keeps it: other code needs another number, here and in all names.
+        assert_eq!((PROTOCOL, digest()), (4, 12_861_486_862_478_918_995));
+    }
+
+    #[test]
+    fn every_name_carries_the_protocol_number() {
+        assert!(CODE.starts_with(&format!("#!lua name=flowfabric_{PROTOCOL}\n")));
+        assert!(CODE.contains(&format!("local PROTOCOL = {PROTOCOL}\n")));
+        for name in [COMMIT, COMMIT_RELIEF, READ, TIDY, ASK_PROTOCOL] {
+            assert!(name.ends_with(&format!("_{PROTOCOL}")), "{name}");
+            assert!(CODE.contains(&format!("'{name}'")), "{name} is not registered");
+        }
     }
 }

@@ -7,13 +7,14 @@ use ff_core::{IndexName, Key, Partition};
 
 use crate::resp::{Command, Decimal};
 
-/// The revision of the library this program speaks to; every request carries it.
-pub(crate) const REVISION: u32 = 3;
+/// The protocol this program speaks, and the number in the names of the library and its functions. Every request carries
+/// it, too, so that a function never reads what was not written for it.
+pub(crate) const PROTOCOL: u32 = 4;
 
 /// Items that Lua takes one by one.
 const SEQUENCE_MAX: u32 = 500;
 
-/// Bytes in front of the items: an array's header, the revision, the length.
+/// Bytes in front of the items: an array's header, the protocol, the length.
 const FRONT: usize = 15;
 
 /// The key spaces of a partition, as the byte behind its hash tag.
@@ -21,6 +22,8 @@ const FRONT: usize = 15;
 pub(crate) enum Space {
     Registry,
     Barrier,
+    /// A key that never exists, so that a moving slot refuses the call.
+    Never,
     Document,
     Blob,
     Index,
@@ -32,6 +35,7 @@ impl Space {
         match self {
             Space::Registry => b'r',
             Space::Barrier => b'w',
+            Space::Never => b'n',
             Space::Document => b'd',
             Space::Blob => b'b',
             Space::Index => b'i',
@@ -43,7 +47,7 @@ impl Space {
 /// Among so few keys one is found faster by looking than by hashing.
 const FEW: usize = 24;
 
-/// The keys of one call, each once. Positions begin at 1, as in Lua; the first is the registry of index names.
+/// The keys of one call, each once. Positions begin at 1, as in Lua.
 pub(crate) struct Keys {
     tag: Vec<u8>,
     /// All names, one behind the other.
@@ -55,15 +59,26 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
+    /// Keys of a commit: the first is the registry of index names.
     pub(crate) fn new(partition: Partition) -> Self {
-        let mut keys = Self {
+        let mut keys = Self::bare(partition);
+        keys.registry();
+        keys
+    }
+
+    /// No keys yet. A read names those it needs and no others: while a slot moves, every key that is not where the others
+    /// are makes the call fail.
+    pub(crate) fn bare(partition: Partition) -> Self {
+        Self {
             tag: partition.to_string().into_bytes(),
             bytes: Vec::with_capacity(512),
             ends: Vec::with_capacity(16),
             positions: HashMap::new(),
-        };
-        keys.position(Space::Registry, b"");
-        keys
+        }
+    }
+
+    pub(crate) fn registry(&mut self) -> usize {
+        self.position(Space::Registry, b"")
     }
 
     /// The full name of a key.
@@ -240,14 +255,14 @@ impl Packed {
         self.bytes[reserved.0..reserved.0 + 4].copy_from_slice(&number.to_be_bytes());
     }
 
-    /// The whole request: the revision and the length in front of the items. A large one is wrapped into an array,
+    /// The whole request: the protocol and the length in front of the items. A large one is wrapped into an array,
     /// because Lua's stack does not hold it.
     fn finish(&mut self) -> &[u8] {
         let total = u32::try_from(self.items + 2).expect("a commit has a bounded number of operations");
         self.bytes[0] = 0xdd;
         self.bytes[1..5].copy_from_slice(&total.to_be_bytes());
         self.bytes[5] = 0xce;
-        self.bytes[6..10].copy_from_slice(&REVISION.to_be_bytes());
+        self.bytes[6..10].copy_from_slice(&PROTOCOL.to_be_bytes());
         self.bytes[10] = 0xce;
         self.bytes[11..FRONT].copy_from_slice(&total.to_be_bytes());
         if total > SEQUENCE_MAX { &self.bytes } else { &self.bytes[5..] }

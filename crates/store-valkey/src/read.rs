@@ -9,6 +9,7 @@ use ff_store::{
 use uuid::Uuid;
 
 use crate::commit::parse_fence;
+use crate::library;
 use crate::packing::{Keys, Packed, Space, Values, function_call};
 use crate::resp::Frame;
 
@@ -17,18 +18,27 @@ const LIMIT_MAX: usize = 1 << 31;
 /// The length of a document's header.
 const HEADER: usize = 56;
 
+/// Whether the function looks at keys that it finds on the way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Style {
+    /// Names of indexes are those that are not empty.
+    Whole,
+    /// Only at keys that the call names: names of indexes are those that are listed.
+    NamedKeys,
+}
+
 /// Writes the queries down as one function call.
-pub(crate) fn encode(partition: Partition, queries: &[Query]) -> Bytes {
-    let mut keys = Keys::new(partition);
+pub(crate) fn encode(partition: Partition, queries: &[Query], style: Style) -> Bytes {
+    let mut keys = Keys::bare(partition);
     let mut p = Packed::new();
     p.count(queries.len());
     for query in queries {
-        encode_query(&mut p, &mut keys, query);
+        encode_query(&mut p, &mut keys, query, style);
     }
-    function_call("FCALL_RO", "ff_read_1", &keys, &mut p, &Values::default())
+    function_call("FCALL_RO", library::READ, &keys, &mut p, &Values::default())
 }
 
-fn encode_query(p: &mut Packed, keys: &mut Keys, query: &Query) {
+fn encode_query(p: &mut Packed, keys: &mut Keys, query: &Query, style: Style) {
     match query {
         Query::Documents(names) => {
             p.number(1).count(names.len());
@@ -46,9 +56,13 @@ fn encode_query(p: &mut Packed, keys: &mut Keys, query: &Query) {
         Query::Count { index, min, max } => {
             p.number(3).count(keys.index(index)).string(&bound(*min)).string(&bound(*max));
         }
-        Query::Indexes { prefix, limit } => {
-            let (from, to) = lexical_range(prefix);
-            p.number(4).string(&from).string(&to).count((*limit).min(LIMIT_MAX));
+        Query::Indexes { prefix, after, limit } => {
+            let (mut from, to) = lexical_range(prefix);
+            if let Some(after) = after.as_ref().map(IndexName::as_bytes).filter(|after| *after >= &prefix[..]) {
+                from = [b"(", after].concat();
+            }
+            p.number(4).count(keys.registry()).string(&from).string(&to).count((*limit).min(LIMIT_MAX));
+            p.number((style == Style::NamedKeys).into());
         }
         Query::Log { log, start, limit } => {
             p.number(5).count(keys.log(log));
@@ -128,16 +142,23 @@ fn lexical_range(prefix: &[u8]) -> (Vec<u8>, Vec<u8>) {
     }
 }
 
-/// The answers in the function's answer.
-pub(crate) fn decode(queries: Vec<Query>, frame: Frame) -> Result<Answers> {
+/// The answers in the function's answer, and names of indexes that are listed without reason.
+pub(crate) fn decode(queries: Vec<Query>, frame: Frame) -> Result<(Answers, Vec<IndexName>)> {
     let odd = || StoreError::Corrupt("the read function gave an answer of another shape".into());
     let mut items = frame.into_array().ok_or_else(odd)?.into_iter();
     let at = items.next().and_then(|frame| frame.integer()).ok_or_else(odd)?;
     let mut answers = Vec::with_capacity(queries.len());
+    let mut empty = Vec::new();
     for query in queries {
-        answers.push(decode_answer(query, items.next().ok_or_else(odd)?, at)?);
+        let mut item = items.next().ok_or_else(odd)?;
+        if matches!(query, Query::Indexes { .. }) {
+            let mut lists = item.into_array().ok_or_else(odd)?.into_iter();
+            item = lists.next().ok_or_else(odd)?;
+            empty.extend(lists.next().and_then(parse_names).ok_or_else(odd)?);
+        }
+        answers.push(decode_answer(query, item, at)?);
     }
-    Ok(Answers { at, answers })
+    Ok((Answers { at, answers }, empty))
 }
 
 fn decode_answer(query: Query, frame: Frame, at: i64) -> Result<Answer> {
@@ -155,13 +176,15 @@ fn decode_answer(query: Query, frame: Frame, at: i64) -> Result<Answer> {
         Query::Count { .. } => {
             Answer::Count(frame.integer().and_then(|count| u64::try_from(count).ok()).ok_or_else(odd)?)
         }
-        Query::Indexes { .. } => {
-            let names = frame.into_array().ok_or_else(odd)?.into_iter();
-            let names = names.map(|name| name.into_bulk().map(|name| IndexName::from_bytes(&name[..])));
-            Answer::Indexes(names.collect::<Option<_>>().ok_or_else(odd)?)
-        }
+        Query::Indexes { .. } => Answer::Indexes(parse_names(frame).ok_or_else(odd)?),
         Query::Log { .. } => Answer::Log(decode_log(frame).ok_or_else(odd)?),
     })
+}
+
+/// A list of index names.
+pub(crate) fn parse_names(frame: Frame) -> Option<Vec<IndexName>> {
+    let names = frame.into_array()?.into_iter();
+    names.map(|name| name.into_bulk().map(|name| IndexName::from_bytes(&name[..]))).collect()
 }
 
 fn decode_document(key: Key, value: Frame, at: i64) -> Result<Option<StoredDocument>> {
@@ -221,7 +244,7 @@ fn decode_log(frame: Frame) -> Option<LogPage> {
         let record = items.next()?.into_bulk()?;
         records.push(LogRecord { sequence: sequence.parse().ok()?, at: at.parse().ok()?, record });
     }
-    Some(LogPage { records, first, next })
+    Some(LogPage { records, first, removed_up_to: first.saturating_sub(1), next })
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
 //! Brings a call to the server that can take it, and absorbs what a changing deployment answers meanwhile.
 //!
-//! An error reply means that nothing happened, so the call goes on, elsewhere or later, until the time limit. Only a
-//! commit whose answer was lost is given back at once: its outcome is unknown, and the caller resolves it by reading.
+//! An error reply means that nothing happened, so the call goes on, elsewhere or later, until the time limit. A commit
+//! whose answer was lost, or whose function failed in its middle, is given back at once: its outcome is unknown, and the
+//! caller resolves it. What has been out of order for a while is not waited for again: calls to a server that cannot be
+//! reached, and commits on a slot whose move does not end, fail at once, and those to other servers go on.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,12 +14,28 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::connection::{CallError, Request};
 use crate::library::{self, Found};
-use crate::refusal::Refusal;
+use crate::refusal::{self, Refusal};
 use crate::resp::{Frame, command};
 use crate::topology::{Node, Purpose, Topology, redirect_address};
 
 const PAUSE_MIN: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_millis(200);
+/// How long a server that cannot be reached is waited for, counted from the first failure: a restart and a failover that
+/// is ordered by hand pass unnoticed.
+const OUTAGE_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Why a call was given up.
+pub(crate) enum Failure {
+    /// The slot is on its way to another server, and the call's keys are in both places. Only a read is told.
+    Moving,
+    Store(StoreError),
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        Failure::Store(error)
+    }
+}
 
 /// What one attempt led to.
 enum Step {
@@ -32,22 +50,29 @@ enum Step {
         error: StoreError,
         doubt: bool,
     },
+    /// The keys of the call are in two places.
+    Moving(StoreError),
     /// The library was put in order: try again at once.
     Again,
     Fail(StoreError),
 }
 
-/// Sends an encoded function call to the primary of a slot. A read is given up at the time limit wherever it is; a commit
-/// that was sent is not, since its answer says what became of it.
-pub(crate) async fn call(topology: &Topology, slot: u16, purpose: Purpose, bytes: &Bytes) -> Result<Frame> {
+/// Sends an encoded commit to the primary of a slot. It is not given up once it was sent: its answer says what became of
+/// it.
+pub(crate) async fn commit(topology: &Topology, slot: u16, bytes: &Bytes) -> Result<Frame> {
     let deadline = Instant::now() + topology.dialer.options.connect_timeout;
-    let called = call_until(topology, slot, purpose, bytes, deadline);
-    match purpose {
-        Purpose::Commit => called.await,
-        Purpose::Read => timeout_at(deadline, called)
-            .await
-            .unwrap_or_else(|_| Err(StoreError::Unavailable(format!("no server answered for slot {slot} in time")))),
+    match call_until(topology, slot, Purpose::Commit, bytes, deadline).await {
+        Ok(frame) => Ok(frame),
+        Err(Failure::Store(error)) => Err(error),
+        Err(Failure::Moving) => Err(StoreError::Unavailable(format!("slot {slot} is moving"))),
     }
+}
+
+/// Sends an encoded read to the primary of a slot, and gives it up at the time limit wherever it is.
+pub(crate) async fn read(topology: &Topology, slot: u16, bytes: &Bytes) -> std::result::Result<Frame, Failure> {
+    let deadline = Instant::now() + topology.dialer.options.connect_timeout;
+    let late = || Err(StoreError::Unavailable(format!("no server answered for slot {slot} in time")).into());
+    timeout_at(deadline, call_until(topology, slot, Purpose::Read, bytes, deadline)).await.unwrap_or_else(|_| late())
 }
 
 async fn call_until(
@@ -56,9 +81,8 @@ async fn call_until(
     purpose: Purpose,
     bytes: &Bytes,
     deadline: Instant,
-) -> Result<Frame> {
-    let options = &topology.dialer.options;
-    let confirmed = purpose == Purpose::Commit && options.waits();
+) -> std::result::Result<Frame, Failure> {
+    let confirmed = purpose == Purpose::Commit && topology.dialer.options.confirms();
     let mut pause = PAUSE_MIN;
     let mut redirect: Option<(Arc<Node>, bool)> = None;
     loop {
@@ -75,25 +99,34 @@ async fn call_until(
         };
         match step {
             Step::Answer(frame) => return Ok(frame),
-            Step::Fail(error) => return Err(error),
+            Step::Fail(error) => return Err(error.into()),
             // Servers that disagree can send a call to and fro; that too ends with the time limit.
             Step::Redirect { .. } | Step::Again if Instant::now() > deadline => {
-                return Err(StoreError::Unavailable(format!("no server took slot {slot} in time")));
+                return Err(StoreError::Unavailable(format!("no server took slot {slot} in time")).into());
             }
             Step::Redirect { address, asking } => redirect = Some((topology.node(&address), asking)),
             Step::Again => {}
-            Step::Wait { error, doubt } => {
-                if doubt {
-                    topology.doubt();
-                }
-                if Instant::now() + pause > deadline {
-                    return Err(error);
-                }
-                sleep(pause).await;
-                pause = (pause * 2).min(PAUSE_MAX);
+            Step::Moving(_) if purpose == Purpose::Read => {
+                topology.doubt();
+                return Err(Failure::Moving);
+            }
+            Step::Moving(error) if topology.is_stuck(slot) => return Err(error.into()),
+            Step::Wait { error, .. } | Step::Moving(error) if Instant::now() + pause > deadline => {
+                return Err(error.into());
+            }
+            Step::Wait { doubt: false, .. } => pause = rest(pause).await,
+            Step::Wait { .. } | Step::Moving(_) => {
+                topology.doubt();
+                pause = rest(pause).await;
             }
         }
     }
+}
+
+/// Pauses; says how long the next pause is.
+async fn rest(pause: Duration) -> Duration {
+    sleep(pause).await;
+    (pause * 2).min(PAUSE_MAX)
 }
 
 fn with_asking(bytes: &Bytes, asking: bool) -> Bytes {
@@ -107,10 +140,18 @@ async fn attempt(
     purpose: Purpose,
 ) -> Step {
     match answer {
-        Ok(Frame::Error(text)) => refused(topology, node, &text).await,
+        Ok(Frame::Error(text)) => refused(topology, node, &text, purpose).await,
         Ok(frame) => Step::Answer(frame),
         Err(CallError::Denied(text)) => Step::Fail(StoreError::Config(text)),
-        Err(CallError::NotSent(why)) => Step::Wait { error: StoreError::Unavailable(why), doubt: true },
+        Err(CallError::NotSent(why)) => {
+            let error = StoreError::Unavailable(why);
+            if node.unreachable_for().is_some_and(|outage| outage > OUTAGE_PATIENCE) {
+                topology.doubt();
+                Step::Fail(error)
+            } else {
+                Step::Wait { error, doubt: true }
+            }
+        }
         Err(CallError::Lost(why)) => {
             topology.doubt();
             let why = format!("{}: {why}", node.address);
@@ -119,16 +160,14 @@ async fn attempt(
                 Purpose::Commit => Step::Fail(StoreError::Unknown(why)),
             }
         }
-        Err(CallError::Unconfirmed { confirmed }) => {
+        Err(CallError::Unconfirmed(why)) => {
             topology.doubt();
-            let wanted = topology.dialer.options.replicas;
-            let why = format!("{confirmed} of {wanted} replicas of {} confirmed the commit in time", node.address);
-            Step::Fail(StoreError::Unknown(why))
+            Step::Fail(StoreError::Unknown(format!("{}: {why}", node.address)))
         }
     }
 }
 
-async fn refused(topology: &Topology, node: &Node, text: &str) -> Step {
+async fn refused(topology: &Topology, node: &Node, text: &str, purpose: Purpose) -> Step {
     let redirected = |address: &str, asking: bool| match redirect_address(&node.address, address) {
         Some(address) => Step::Redirect { address, asking },
         None => Step::Fail(StoreError::Corrupt(format!("{} sends us nowhere: {text}", node.address))),
@@ -139,22 +178,21 @@ async fn refused(topology: &Topology, node: &Node, text: &str) -> Step {
         Err(error) => Step::Fail(error),
     };
     let may_load = topology.dialer.options.load_library;
+    let at_node = format!("{}: {text}", node.address);
     match Refusal::parse(text) {
         Refusal::Moved(address) => {
             topology.doubt();
             redirected(&address, false)
         }
         Refusal::Ask(address) => redirected(&address, true),
-        Refusal::NoLibrary => in_order(library::reconcile(node, Found::Missing, may_load).await),
-        Refusal::OtherLibrary(revision) => {
-            in_order(library::reconcile(node, Found::Revision(revision), may_load).await)
+        Refusal::NoLibrary => in_order(library::provide(node, Found::Missing, may_load).await),
+        Refusal::OtherLibrary(protocol) => in_order(library::provide(node, Found::Protocol(protocol), may_load).await),
+        Refusal::Moving => Step::Moving(StoreError::Unavailable(at_node)),
+        Refusal::Later => Step::Wait { error: StoreError::Unavailable(at_node), doubt: true },
+        refusal @ Refusal::NotPrimary => Step::Wait { error: refusal.into_error(&at_node), doubt: true },
+        Refusal::Other if purpose == Purpose::Commit && !refusal::had_not_begun(text) => {
+            Step::Fail(StoreError::Unknown(at_node))
         }
-        Refusal::Later => {
-            Step::Wait { error: StoreError::Unavailable(format!("{}: {text}", node.address)), doubt: true }
-        }
-        refusal @ Refusal::NotPrimary => {
-            Step::Wait { error: refusal.into_error(&format!("{}: {text}", node.address)), doubt: true }
-        }
-        refusal => Step::Fail(refusal.into_error(&format!("{}: {text}", node.address))),
+        refusal => Step::Fail(refusal.into_error(&at_node)),
     }
 }

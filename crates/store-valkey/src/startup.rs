@@ -10,9 +10,10 @@ use ff_store::{Layout, Look, Result, StoreError};
 use tokio::time::{Instant, sleep};
 
 use crate::Tier;
-use crate::connection::CallError;
+use crate::connection::{CallError, missing_sync};
 use crate::library;
-use crate::packing::REVISION;
+use crate::packing::PROTOCOL;
+use crate::preflight;
 use crate::resp::Frame;
 use crate::topology::{Node, Topology};
 
@@ -59,8 +60,9 @@ async fn check_once(topology: &Topology) -> Result<Findings> {
     let mut lowest = None;
     for node in map.primaries() {
         check_primary(topology, &node, &mut lowest, &mut findings.warnings).await?;
-        let found = library::revision(&node).await?;
-        library::reconcile(&node, found, topology.dialer.options.load_library).await?;
+        let found = library::protocol(&node).await?;
+        library::provide(&node, found, topology.dialer.options.load_library).await?;
+        preflight::check(topology, &node).await?;
     }
     findings.version = lowest.map(|(_, reported)| reported).unwrap_or_default();
     for address in map.replicas() {
@@ -83,7 +85,7 @@ pub(crate) async fn look(topology: &Topology) -> Result<Look> {
     let map = topology.map();
     let mut look = Look {
         version: String::new(),
-        layout: Layout { found: None, needed: REVISION },
+        layout: Layout { found: None, needed: PROTOCOL },
         settings: Vec::new(),
         warnings: Vec::new(),
     };
@@ -94,9 +96,9 @@ pub(crate) async fn look(topology: &Topology) -> Result<Look> {
     let mut lowest = None;
     for node in map.primaries() {
         let info = check_primary(topology, &node, &mut lowest, &mut look.warnings).await?;
-        libraries.push(match library::revision(&node).await? {
+        libraries.push(match library::protocol(&node).await? {
             library::Found::Missing => None,
-            library::Found::Revision(revision) => Some(revision),
+            library::Found::Protocol(protocol) => Some(protocol),
         });
         for name in ["aof_enabled", "maxmemory_policy", "maxmemory_human", "used_memory_human", "connected_slaves"] {
             if let Some(value) = info.get(name) {
@@ -201,19 +203,13 @@ async fn check_settings(topology: &Topology, node: &Node, info: &Info, warnings:
         warnings.push(format!("{address} has {connected} replicas, but tier={} waits for {wanted}", options.tier));
     }
     if options.tier == Tier::Fsynced {
-        let fsync = match node.ask(&[b"CONFIG", b"GET", b"appendfsync"]).await {
-            Ok(Frame::Array(pair)) => pair.get(1).and_then(Frame::text).unwrap_or("unknown").to_owned(),
-            Ok(Frame::Error(text)) => text,
-            Ok(_) => "unknown".into(),
+        let missing = match node.ask(&[b"CONFIG", b"GET", b"appendfsync", b"appendonly"]).await {
+            Ok(Frame::Error(text)) => Some(format!("tier=fsynced has to ask for the server's settings: {text}")),
+            Ok(frame) => missing_sync(&frame),
             Err(why) => return Err(StoreError::Unavailable(why.at(address))),
         };
-        let aof = info.get("aof_enabled").is_some_and(|enabled| enabled == "1");
-        if fsync != "always" || !aof {
-            return Err(StoreError::Config(format!(
-                "tier=fsynced needs appendonly yes and appendfsync always; {address} has appendonly {} and \
-                 appendfsync {fsync}",
-                if aof { "yes" } else { "no" },
-            )));
+        if let Some(why) = missing {
+            return Err(StoreError::Config(format!("{address}: {why}")));
         }
     }
     Ok(())

@@ -4,17 +4,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use ff_core::{Partition, PartitionConfig};
+use ff_core::{IndexName, Partition, PartitionConfig};
 use ff_store::{Answers, Batch, Hints, Look, Outcome, Query, Result, Store, StoreError, StoreInfo};
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
+use crate::barrier::Barriers;
 use crate::commit::{self, Style};
+use crate::route::{self, Failure};
 use crate::startup::{self, Findings};
-use crate::topology::{Purpose, Topology, slot_of};
+use crate::topology::{Topology, slot_of};
 use crate::transport::Dialer;
 use crate::watch::Watcher;
-use crate::{CommandCost, Options, read, route, statistics};
+use crate::{CommandCost, Options, apart, read, statistics};
 
 /// Calls that may be under way at once.
 const CALLS_MAX: u32 = 65_536;
@@ -25,6 +27,7 @@ pub struct ValkeyStore {
     watcher: Watcher,
     findings: Findings,
     style: Style,
+    barriers: Arc<Barriers>,
     /// One permit for each call: closing takes them all.
     calls: Semaphore,
     refresher: AbortHandle,
@@ -48,14 +51,15 @@ impl ValkeyStore {
         let topology = Arc::new(Topology::new(Arc::new(Dialer::new(Arc::new(options))?)));
         let findings = startup::check(&topology).await?;
         let refresher = tokio::spawn(topology.clone().keep_fresh()).abort_handle();
-        let watcher = Watcher::start(topology.clone()).await;
+        let watcher = Watcher::start(topology.clone()).await?;
         let calls = Semaphore::new(usize::try_from(CALLS_MAX).unwrap_or(Semaphore::MAX_PERMITS));
-        Ok(Self { topology, watcher, findings, style, calls, refresher })
+        Ok(Self { topology, watcher, findings, style, barriers: Arc::default(), calls, refresher })
     }
 
     /// What is at an address, without changing anything there.
     pub async fn look(url: &str) -> Result<Look> {
-        startup::look(&Topology::new(Arc::new(Dialer::new(Arc::new(Options::parse(url)?))?))).await
+        let topology = Topology::new(Arc::new(Dialer::new(Arc::new(Options::parse(url)?))?));
+        startup::look(&topology.only_looking()).await
     }
 
     /// What an operator should know about the servers: eviction, persistence, missing replicas.
@@ -71,6 +75,17 @@ impl ValkeyStore {
     /// Bytes of memory that the servers use.
     pub async fn used_memory(&self) -> Result<u64> {
         statistics::used_memory(&self.topology).await
+    }
+
+    /// Takes names of empty indexes off the list. What fails here is found again by the next listing.
+    async fn tidy(&self, partition: Partition, indexes: &[IndexName]) {
+        if indexes.is_empty() {
+            return;
+        }
+        let bytes = commit::encode_tidying(partition, indexes);
+        if route::read(&self.topology, slot_of(partition), &bytes).await.is_err() {
+            tracing::debug!(%partition, "names of empty indexes stay listed for now");
+        }
     }
 
     fn options(&self) -> &Options {
@@ -97,9 +112,16 @@ impl Store for ValkeyStore {
     async fn read(&self, partition: Partition, queries: Vec<Query>) -> Result<Answers> {
         let _call = self.calls.acquire().await.map_err(|_| closed())?;
         self.watcher.touch(partition);
-        let bytes = read::encode(partition, &queries);
-        let frame = route::call(&self.topology, slot_of(partition), Purpose::Read, &bytes).await?;
-        read::decode(queries, frame)
+        let bytes = read::encode(partition, &queries, read::Style::Whole);
+        match route::read(&self.topology, slot_of(partition), &bytes).await {
+            Ok(frame) => {
+                let (answers, empty) = read::decode(queries, frame)?;
+                self.tidy(partition, &empty).await;
+                Ok(answers)
+            }
+            Err(Failure::Moving) => apart::read(&self.topology, partition, queries).await,
+            Err(Failure::Store(error)) => Err(error),
+        }
     }
 
     async fn commit(&self, partition: Partition, batches: Vec<Batch>) -> Result<Vec<Outcome>> {
@@ -111,19 +133,43 @@ impl Store for ValkeyStore {
         let mut outcomes = Vec::with_capacity(batches.len());
         for part in commit::split(&batches) {
             let call = commit::encode(partition, part, style)?;
-            let answer = route::call(&self.topology, slot, Purpose::Commit, &call.bytes).await;
+            let answer = route::commit(&self.topology, slot, &call.bytes).await;
             let decoded = answer.and_then(|frame| commit::decode(&call, frame));
             // What an earlier part did stands: of the whole call one can then only say that it is not known.
-            outcomes.extend(decoded.map_err(|error| match error {
+            let (some, left) = decoded.map_err(|error| match error {
                 error if outcomes.is_empty() => error,
                 error => StoreError::Unknown(format!("only a part of the commit was done: {error}")),
-            })?);
+            })?;
+            outcomes.extend(some);
+            self.tidy(partition, &left).await;
         }
         if !style.hints {
             let applied = batches.iter().zip(&outcomes).filter(|(_, one)| matches!(one, Outcome::Applied(_)));
             applied.flat_map(|(batch, _)| &batch.hints).for_each(|hint| self.watcher.tell(hint));
         }
         Ok(outcomes)
+    }
+
+    async fn barrier(&self, partition: Partition) -> Result<()> {
+        if !self.options().confirms() {
+            return Ok(());
+        }
+        let _call = self.calls.acquire().await.map_err(|_| closed())?;
+        let (topology, style) = (self.topology.clone(), Style { hints: false, ..self.style });
+        let carry_out = move || {
+            let topology = topology.clone();
+            async move {
+                let call = commit::encode(partition, &[], style)?;
+                let frame = route::commit(&topology, slot_of(partition), &call.bytes).await?;
+                commit::decode(&call, frame).map(drop)
+            }
+        };
+        self.barriers.wait(partition, carry_out).await
+    }
+
+    fn clock_of(&self, partition: Partition) -> u64 {
+        // Without a server there is no answer that could tell the time.
+        self.topology.map().primary(slot_of(partition)).map_or(0, |node| node.clock)
     }
 
     fn watch(&self) -> Hints {

@@ -1,15 +1,17 @@
 //! Which server takes which slot, now. A background task looks again whenever a call says that something changed.
 
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ff_core::Partition;
 use ff_store::{Result, StoreError};
 use tokio::sync::{Notify, watch};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
-use crate::connection::{CallError, Connection, Request};
+use crate::connection::{CallError, Connection, Health, Request};
+use crate::primary;
 use crate::resp::{Frame, command};
 use crate::transport::Dialer;
 
@@ -24,6 +26,11 @@ const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(1);
 /// The topology is looked at no more often than this.
 const DISCOVERY_PAUSE: Duration = Duration::from_millis(50);
 
+/// How long commits wait for a slot that is on its way to another server, counted from the first that met it.
+const MOVE_PATIENCE: Duration = Duration::from_secs(3);
+/// A slot of which nobody heard that it is on its way for this long has arrived.
+const MOVE_FORGOTTEN: Duration = Duration::from_secs(1);
+
 /// What a call does, which decides the connection it takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
@@ -35,16 +42,28 @@ pub(crate) enum Purpose {
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) address: String,
+    /// Names the server's clock.
+    pub(crate) clock: u64,
+    health: Arc<Health>,
     reads: Vec<Connection>,
     commits: Vec<Connection>,
 }
 
 impl Node {
     fn new(address: &str, dialer: &Arc<Dialer>) -> Self {
-        let connections =
-            |count: usize| (0..count).map(|_| Connection::new(address.to_owned(), dialer.clone())).collect::<Vec<_>>();
-        let commits = if dialer.options.waits() { WAITING_CONNECTIONS } else { CONNECTIONS };
-        Self { address: address.to_owned(), reads: connections(CONNECTIONS), commits: connections(commits) }
+        let health = Arc::<Health>::default();
+        let connection = || Connection::new(address.to_owned(), dialer.clone(), health.clone());
+        let connections = |count: usize| (0..count).map(|_| connection()).collect::<Vec<_>>();
+        let commits = if dialer.options.confirms() { WAITING_CONNECTIONS } else { CONNECTIONS };
+        let (reads, commits) = (connections(CONNECTIONS), connections(commits));
+        let mut hasher = DefaultHasher::new();
+        address.hash(&mut hasher);
+        Self { address: address.to_owned(), clock: hasher.finish(), health, reads, commits }
+    }
+
+    /// How long every attempt to connect has failed.
+    pub(crate) fn unreachable_for(&self) -> Option<Duration> {
+        self.health.unreachable_for()
     }
 
     /// Sends a request; calls of one slot share a connection, so that they travel together and in order.
@@ -69,11 +88,11 @@ impl Node {
 
 /// A stretch of slots and the servers that have it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Shard {
-    first: u16,
-    last: u16,
-    primary: String,
-    replicas: Vec<String>,
+pub(crate) struct Shard {
+    pub(crate) first: u16,
+    pub(crate) last: u16,
+    pub(crate) primary: String,
+    pub(crate) replicas: Vec<String>,
 }
 
 /// A view of the deployment.
@@ -119,11 +138,36 @@ pub(crate) struct Topology {
     nodes: Mutex<HashMap<String, Arc<Node>>>,
     map: watch::Sender<Arc<Map>>,
     stale: Notify,
+    /// Slots that are on their way to another server.
+    moving: Mutex<HashMap<u16, Move>>,
+    /// The primary of a standalone deployment that was taken last.
+    pub(crate) reign: Mutex<Option<primary::Reign>>,
+    /// Nothing is written at the servers, not even who is in charge.
+    pub(crate) only_looks: bool,
+}
+
+/// When commits met a slot that is on its way: the first, and the latest.
+struct Move {
+    since: Instant,
+    latest: Instant,
 }
 
 impl Topology {
     pub(crate) fn new(dialer: Arc<Dialer>) -> Self {
-        Self { dialer, nodes: Mutex::default(), map: watch::Sender::default(), stale: Notify::new() }
+        Self {
+            dialer,
+            nodes: Mutex::default(),
+            map: watch::Sender::default(),
+            stale: Notify::new(),
+            moving: Mutex::default(),
+            reign: Mutex::default(),
+            only_looks: false,
+        }
+    }
+
+    /// For a look that changes nothing.
+    pub(crate) fn only_looking(self) -> Self {
+        Self { only_looks: true, ..self }
     }
 
     /// The present view.
@@ -139,6 +183,18 @@ impl Topology {
     /// Asks for a fresh view soon.
     pub(crate) fn doubt(&self) {
         self.stale.notify_one();
+    }
+
+    /// Notes that a commit met a slot that is on its way; says whether it has been for too long to wait for it.
+    pub(crate) fn is_stuck(&self, slot: u16) -> bool {
+        let now = Instant::now();
+        let mut moving = self.moving.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = moving.entry(slot).or_insert(Move { since: now, latest: now });
+        if now - known.latest > MOVE_FORGOTTEN {
+            known.since = now;
+        }
+        known.latest = now;
+        now - known.since > MOVE_PATIENCE
     }
 
     /// A server by its address.
@@ -166,7 +222,7 @@ impl Topology {
     /// Makes a new view from what the servers say.
     pub(crate) async fn discover(&self) -> Result<()> {
         let shards =
-            if self.dialer.options.cluster { self.cluster_shards().await? } else { self.find_primary().await? };
+            if self.dialer.options.cluster { self.cluster_shards().await? } else { primary::find(self).await? };
         if self.map.borrow().shards == shards {
             return Ok(());
         }
@@ -183,7 +239,7 @@ impl Topology {
     }
 
     /// The servers to ask: those we know, then those we were given.
-    fn candidates(&self) -> Vec<Arc<Node>> {
+    pub(crate) fn candidates(&self) -> Vec<Arc<Node>> {
         let mut candidates = self.map().primaries();
         for address in &self.dialer.options.hosts {
             if !candidates.iter().any(|node| node.address == *address) {
@@ -219,36 +275,10 @@ impl Topology {
     fn is_promising(&self, shards: &[Shard]) -> bool {
         self.map.borrow().shards != shards
     }
-
-    async fn find_primary(&self) -> Result<Vec<Shard>> {
-        let mut last = StoreError::Unavailable("no server to ask".into());
-        for node in self.candidates() {
-            match ask(&node, &[b"ROLE"]).await {
-                Ok(Frame::Array(role)) => match role.first().and_then(Frame::text) {
-                    Some("master") => {
-                        let replicas = role.into_iter().nth(2).and_then(Frame::into_array).unwrap_or_default();
-                        let replicas = replicas.into_iter().filter_map(|replica| address_of(&node.address, replica));
-                        return Ok(vec![Shard {
-                            first: 0,
-                            last: SLOTS - 1,
-                            primary: node.address.clone(),
-                            replicas: replicas.collect(),
-                        }]);
-                    }
-                    _ => last = StoreError::ReadOnly(format!("{} is a replica", node.address)),
-                },
-                Ok(Frame::Error(text)) => last = StoreError::Unavailable(format!("{}: {text}", node.address)),
-                Ok(_) => last = StoreError::Unavailable(format!("{} has no role", node.address)),
-                Err(error @ StoreError::Config(_)) => return Err(error),
-                Err(error) => last = error,
-            }
-        }
-        Err(last)
-    }
 }
 
 /// A question about the deployment, with little patience.
-async fn ask(node: &Node, parts: &[&[u8]]) -> Result<Frame> {
+pub(crate) async fn ask(node: &Node, parts: &[&[u8]]) -> Result<Frame> {
     match timeout(DISCOVERY_TIMEOUT, node.ask(parts)).await {
         Ok(Ok(frame)) => Ok(frame),
         Ok(Err(CallError::Denied(text))) => Err(StoreError::Config(text)),
@@ -273,7 +303,7 @@ fn parse_shards(asked: &str, frame: Frame) -> Option<Vec<Shard>> {
 }
 
 /// `[host, port, ...]`; a server that does not know its own host is where we asked.
-fn address_of(asked: &str, frame: Frame) -> Option<String> {
+pub(crate) fn address_of(asked: &str, frame: Frame) -> Option<String> {
     let mut items = frame.into_array()?.into_iter();
     let host = items.next()?;
     let port = items.next()?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::BytesMut;
 use ff_store::{Result, StoreError};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -45,7 +45,7 @@ pub(crate) struct Dialer {
 
 impl Dialer {
     pub(crate) fn new(options: Arc<Options>) -> Result<Self> {
-        let tls = if options.tls { Some(tls_connector(options.ca_file.as_deref())?) } else { None };
+        let tls = if options.tls { Some(tls_connector(&options)?) } else { None };
         Ok(Self { options, tls })
     }
 
@@ -111,17 +111,23 @@ fn server_name(address: &str) -> Option<ServerName<'static>> {
     ServerName::try_from(host.trim_matches(['[', ']']).to_owned()).ok()
 }
 
-fn tls_connector(ca_file: Option<&str>) -> Result<TlsConnector> {
+fn unusable(path: &str, why: &impl std::fmt::Display) -> StoreError {
+    StoreError::Config(format!("{path} cannot be used: {why}"))
+}
+
+/// The certificates in a file, at least one.
+fn certificates(path: &str) -> Result<Vec<CertificateDer<'static>>> {
+    let found = CertificateDer::pem_file_iter(path).map_err(|why| unusable(path, &why))?;
+    let found: Vec<_> = found.collect::<std::result::Result<_, _>>().map_err(|why| unusable(path, &why))?;
+    if found.is_empty() { Err(unusable(path, &"it holds no certificate")) } else { Ok(found) }
+}
+
+fn tls_connector(options: &Options) -> Result<TlsConnector> {
     let mut roots = rustls::RootCertStore::empty();
-    match ca_file {
+    match &options.ca_file {
         Some(path) => {
-            let unusable = |why: String| StoreError::Config(format!("{path} cannot be used: {why}"));
-            for certificate in CertificateDer::pem_file_iter(path).map_err(|why| unusable(why.to_string()))? {
-                let certificate = certificate.map_err(|why| unusable(why.to_string()))?;
-                roots.add(certificate).map_err(|why| unusable(why.to_string()))?;
-            }
-            if roots.is_empty() {
-                return Err(unusable("it holds no certificate".into()));
+            for certificate in certificates(path)? {
+                roots.add(certificate).map_err(|why| unusable(path, &why))?;
             }
         }
         None => {
@@ -133,7 +139,15 @@ fn tls_connector(ca_file: Option<&str>) -> Result<TlsConnector> {
     let config = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|why| StoreError::Config(format!("TLS cannot be set up: {why}")))?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+        .with_root_certificates(roots);
+    let config = match &options.client_certificate {
+        None => config.with_no_client_auth(),
+        Some(own) => {
+            let key = PrivateKeyDer::from_pem_file(&own.key_file).map_err(|why| unusable(&own.key_file, &why))?;
+            config
+                .with_client_auth_cert(certificates(&own.cert_file)?, key)
+                .map_err(|why| unusable(&own.cert_file, &why))?
+        }
+    };
     Ok(TlsConnector::from(Arc::new(config)))
 }

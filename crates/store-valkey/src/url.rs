@@ -27,6 +27,8 @@ pub struct Options {
     pub tls: bool,
     /// A PEM file with the authorities to trust instead of the system's.
     pub ca_file: Option<String>,
+    /// PEM files with the certificate chain and the key by which the servers know this process.
+    pub client_certificate: Option<ClientCertificate>,
     /// Whether the servers are a Cluster.
     pub cluster: bool,
     /// What an acknowledged commit survives.
@@ -41,6 +43,15 @@ pub struct Options {
     pub request_timeout: Duration,
     /// For a deployment that is not ready yet when the process starts.
     pub startup_timeout: Duration,
+}
+
+/// What a server that asks its clients for a certificate is shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientCertificate {
+    /// A PEM file with the certificate and those that vouch for it.
+    pub cert_file: String,
+    /// A PEM file with its private key.
+    pub key_file: String,
 }
 
 /// The password stays out of logs.
@@ -82,6 +93,7 @@ impl Options {
             password: None,
             tls,
             ca_file: None,
+            client_certificate: None,
             cluster: false,
             tier: Tier::default(),
             replicas: 0,
@@ -98,7 +110,7 @@ impl Options {
                 return Err(config("a user without a password"));
             }
         }
-        let mut replicas = None;
+        let (mut replicas, mut cert_file, mut key_file) = (None, None, None);
         for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
             let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
             let value = decode(value)?;
@@ -112,6 +124,8 @@ impl Options {
                 }
                 "replicas" => replicas = Some(parse_number(name, &value, REPLICAS_MAX)?),
                 "ca_file" => options.ca_file = Some(value),
+                "cert_file" => cert_file = Some(value),
+                "key_file" => key_file = Some(value),
                 "connect_timeout_ms" => options.connect_timeout = parse_timeout(name, &value)?,
                 "request_timeout_ms" => options.request_timeout = parse_timeout(name, &value)?,
                 "startup_timeout_ms" => options.startup_timeout = parse_timeout(name, &value)?,
@@ -124,8 +138,13 @@ impl Options {
             (Tier::Replicated, None) => 1,
             (_, given) => u32::try_from(given.unwrap_or(0)).map_err(|_| config("too many replicas"))?,
         };
-        if options.ca_file.is_some() && !tls {
-            return Err(config("ca_file needs the scheme valkeys"));
+        options.client_certificate = match (cert_file, key_file) {
+            (Some(cert_file), Some(key_file)) => Some(ClientCertificate { cert_file, key_file }),
+            (None, None) => None,
+            _ => return Err(config("cert_file and key_file need each other")),
+        };
+        if (options.ca_file.is_some() || options.client_certificate.is_some()) && !tls {
+            return Err(config("ca_file, cert_file and key_file need the scheme valkeys"));
         }
         Ok(options)
     }
@@ -133,6 +152,11 @@ impl Options {
     /// Whether a commit is followed by a WAIT.
     pub(crate) fn waits(&self) -> bool {
         self.replicas > 0
+    }
+
+    /// Whether a commit is followed by a question whose answer confirms what the tier promises.
+    pub(crate) fn confirms(&self) -> bool {
+        self.waits() || self.tier == Tier::Fsynced
     }
 }
 
@@ -239,6 +263,9 @@ mod tests {
             "valkey://h?request_timeout_ms=0",
             "valkey://user@h",
             "valkey://h?ca_file=/x",
+            "valkey://h?cert_file=/x&key_file=/y",
+            "valkeys://h?cert_file=/x",
+            "valkeys://h?key_file=/y",
             "valkey://u:%zz@h",
         ] {
             assert!(matches!(Options::parse(url), Err(StoreError::Config(_))), "{url} was taken");

@@ -1,26 +1,29 @@
 //! Hints from all processes, by pub/sub on connections of their own.
 //!
 //! On a standalone server there is one channel. In a cluster each partition has a channel that hashes to its slot, and
-//! each primary is listened to for the partitions it has. Whenever a subscription had to be renewed hints may have been
-//! lost, and the watchers are told to look at everything once.
+//! each primary is listened to for the partitions it has, by a listener of its own: one that is away silences no other.
+//! Whenever a subscription had to be renewed hints may have been lost, and the watchers are told to look at everything
+//! once.
 //!
 //! On a standalone server a process that listens alone publishes nothing: its hints would only come back to it. See
 //! [`Company`].
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::BytesMut;
 use ff_core::{Partition, PartitionConfig};
-use ff_store::{Hint, HintSender, Hints, Signal};
+use ff_store::{Hint, HintSender, Hints, Result, Signal, StoreError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{Notify, mpsc, oneshot};
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
 use crate::commit::{CHANNEL, slot_channel};
 use crate::company::Company;
+use crate::refusal::Refusal;
 use crate::resp::{Frame, command, take_frame};
 use crate::topology::{Topology, slot_of};
 
@@ -71,25 +74,24 @@ impl Partitions {
 }
 
 impl Watcher {
-    /// Begins to listen; answers when the subscriptions stand, or after the connect timeout without them.
-    pub(crate) async fn start(topology: Arc<Topology>) -> Self {
+    /// Begins to listen; answers when each subscription stands or was tried once, or after the connect timeout. A user who
+    /// may not listen is told.
+    pub(crate) async fn start(topology: Arc<Topology>) -> Result<Self> {
         let sender = HintSender::default();
         let sharded = topology.dialer.options.cluster;
         let partitions = Arc::new(Partitions { sharded, more: Mutex::default(), grown: Notify::new() });
         let patience = topology.dialer.options.connect_timeout;
-        let (ready, standing) = oneshot::channel();
+        let (ready, tried) = oneshot::channel();
         let company = Arc::new(Company::default());
-        let listening = Listening {
-            topology,
-            sender: sender.clone(),
-            partitions: partitions.clone(),
-            company: company.clone(),
-            ready: Some(ready),
-        };
-        let task = tokio::spawn(listening.run()).abort_handle();
+        let listening =
+            Listening { topology, sender: sender.clone(), partitions: partitions.clone(), company: company.clone() };
+        let task = tokio::spawn(listening.run(ready)).abort_handle();
+        let watcher = Self { sender: Mutex::new(Some(sender)), partitions, company, task };
         // Hints are only hints: a process that cannot hear them yet works all the same.
-        let _ = timeout(patience, standing).await;
-        Self { sender: Mutex::new(Some(sender)), partitions, company, task }
+        match timeout(patience, tried).await {
+            Ok(Ok(Some(denied))) => Err(StoreError::Config(denied)),
+            _ => Ok(watcher),
+        }
     }
 
     /// Whether hints must be published, or are heard in this process alone.
@@ -128,9 +130,12 @@ impl Drop for Watcher {
     }
 }
 
-/// What a listener tells the task that owns it.
-enum Event {
+/// What became of the first attempt of a listener.
+enum Tried {
     Standing,
+    Failed,
+    /// The user has no right to listen.
+    Denied(String),
 }
 
 struct Listening {
@@ -138,72 +143,90 @@ struct Listening {
     sender: HintSender,
     partitions: Arc<Partitions>,
     company: Arc<Company>,
-    /// Told when the first subscriptions stand.
-    ready: Option<oneshot::Sender<()>>,
+}
+
+/// The listener to one server, and what it was told to hear. Ends with this handle.
+struct Listened {
+    channels: Vec<Vec<u8>>,
+    task: AbortHandle,
+}
+
+impl Drop for Listened {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
 }
 
 impl Listening {
-    async fn run(mut self) {
-        let mut backoff = BACKOFF_MIN;
-        loop {
-            let stood = self.listen().await;
-            self.company.assume();
-            if stood {
-                backoff = BACKOFF_MIN;
-            }
-            self.topology.doubt();
-            sleep(backoff).await;
-            backoff = (backoff * 2).min(BACKOFF_MAX);
-        }
-    }
-
-    /// Listens until a subscription breaks or the deployment changes; says whether it ever stood.
-    async fn listen(&mut self) -> bool {
+    /// Keeps a listener at each server that has something to hear. Never ends.
+    async fn run(self, ready: oneshot::Sender<Option<String>>) {
         let mut changes = self.topology.changes();
+        let mut listened = BTreeMap::<String, Listened>::new();
         changes.mark_unchanged();
         let assignments = self.assignments();
-        if assignments.is_empty() {
-            return false;
-        }
-        let (events, mut heard) = mpsc::channel(assignments.len());
-        let mut listeners = JoinSet::new();
-        let mut missing = assignments.len();
+        let (tried, mut first) = mpsc::channel(assignments.len().max(1));
         for (address, channels) in assignments {
-            let (topology, sender, events) = (self.topology.clone(), self.sender.clone(), events.clone());
-            let (sharded, company) = (self.partitions.sharded, self.company.clone());
-            listeners.spawn(async move {
-                let listener = Listener { sharded, channels, sender, company, events };
-                if let Err(why) = listener.run(&topology, &address).await {
-                    tracing::debug!(address, why, "a subscription ended");
-                }
-            });
+            let task = self.listen(address.clone(), channels.clone(), Some(tried.clone()));
+            listened.insert(address, Listened { channels, task });
         }
-        let (topology, company, sharded) = (self.topology.clone(), self.company.clone(), self.partitions.sharded);
-        let mut looking = std::pin::pin!(async {
-            if sharded { std::future::pending().await } else { company.keep_looking(&topology).await }
-        });
+        drop(tried);
+        let mut denied = None;
+        while let Some(tried) = first.recv().await {
+            if let Tried::Denied(why) = tried {
+                denied = Some(why);
+            }
+        }
+        // The store was given up before it was open.
+        let _ = ready.send(denied);
         loop {
             tokio::select! {
                 biased;
-                () = looking.as_mut(), if missing == 0 => return true,
-                Some(Event::Standing) = heard.recv() => {
-                    missing -= 1;
-                    if missing == 0 {
-                        match self.ready.take() {
-                            // Nobody can have missed anything before the store was opened.
-                            Some(ready) => drop(ready.send(())),
-                            None => self.sender.send(Signal::Resync),
-                        }
-                    }
-                }
-                _ = listeners.join_next() => return missing == 0,
-                _ = changes.changed() => return missing == 0,
-                () = self.partitions.grown.notified() => {
-                    sleep(GATHER).await;
-                    return missing == 0;
+                _ = changes.changed() => {}
+                () = self.partitions.grown.notified() => sleep(GATHER).await,
+            }
+            let assignments = self.assignments();
+            listened.retain(|address, known| assignments.get(address) == Some(&known.channels));
+            for (address, channels) in assignments {
+                if let Entry::Vacant(unheard) = listened.entry(address) {
+                    let task = self.listen(unheard.key().clone(), channels.clone(), None);
+                    unheard.insert(Listened { channels, task });
                 }
             }
         }
+    }
+
+    /// Starts a listener that begins again whenever it ends.
+    fn listen(&self, address: String, channels: Vec<Vec<u8>>, mut tried: Option<mpsc::Sender<Tried>>) -> AbortHandle {
+        let listener = Listener {
+            sharded: self.partitions.sharded,
+            channels,
+            sender: self.sender.clone(),
+            company: self.company.clone(),
+        };
+        let topology = self.topology.clone();
+        let listening = async move {
+            let mut backoff = BACKOFF_MIN;
+            loop {
+                let mut stood = false;
+                let ended = listener.run(&topology, &address, &mut tried, &mut stood).await;
+                listener.company.assume();
+                let why = ended.err().unwrap_or_default();
+                tracing::debug!(address, why, "a subscription ended");
+                // Nobody waits for a second attempt.
+                if let Some(tried) = tried.take() {
+                    let denied = matches!(Refusal::parse(&why), Refusal::Denied);
+                    let first = if denied { Tried::Denied(format!("{address}: {why}")) } else { Tried::Failed };
+                    let _ = tried.send(first).await;
+                }
+                if stood {
+                    backoff = BACKOFF_MIN;
+                }
+                topology.doubt();
+                sleep(backoff).await;
+                backoff = (backoff * 2).min(BACKOFF_MAX);
+            }
+        };
+        tokio::spawn(listening).abort_handle()
     }
 
     /// Which channels to hear from which server.
@@ -231,11 +254,37 @@ struct Listener {
     channels: Vec<Vec<u8>>,
     sender: HintSender,
     company: Arc<Company>,
-    events: mpsc::Sender<Event>,
 }
 
 impl Listener {
-    async fn run(&self, topology: &Topology, address: &str) -> Result<(), String> {
+    /// Listens until the connection breaks. At a standalone server it also looks who else does, once it stands.
+    async fn run(
+        &self,
+        topology: &Topology,
+        address: &str,
+        tried: &mut Option<mpsc::Sender<Tried>>,
+        stood: &mut bool,
+    ) -> std::result::Result<(), String> {
+        let standing = Notify::new();
+        let looking = async {
+            standing.notified().await;
+            if self.sharded { std::future::pending().await } else { self.company.keep_looking(topology).await }
+        };
+        tokio::select! {
+            biased;
+            ended = self.hear(topology, address, tried, stood, &standing) => ended,
+            () = looking => Ok(()),
+        }
+    }
+
+    async fn hear(
+        &self,
+        topology: &Topology,
+        address: &str,
+        tried: &mut Option<mpsc::Sender<Tried>>,
+        stood: &mut bool,
+        standing: &Notify,
+    ) -> std::result::Result<(), String> {
         let mut stream = topology.dialer.dial(address).await.map_err(|why| why.to_string())?;
         let verb: &[u8] = if self.sharded { b"SSUBSCRIBE" } else { b"SUBSCRIBE" };
         let requests: Vec<u8> = self.channels.iter().flat_map(|channel| command(&[verb, channel])).collect();
@@ -258,8 +307,13 @@ impl Listener {
                 if self.take(frame)? {
                     missing -= 1;
                     if missing == 0 {
-                        // The owner waits for this; it ends us when it goes away.
-                        let _ = self.events.send(Event::Standing).await;
+                        *stood = true;
+                        standing.notify_one();
+                        match tried.take() {
+                            // Nobody can have missed anything before the store was opened.
+                            Some(tried) => drop(tried.send(Tried::Standing).await),
+                            None => self.sender.send(Signal::Resync),
+                        }
                     }
                 }
             }
@@ -267,7 +321,7 @@ impl Listener {
     }
 
     /// Passes a hint on; says whether the frame confirms a subscription.
-    fn take(&self, frame: Frame) -> Result<bool, String> {
+    fn take(&self, frame: Frame) -> std::result::Result<bool, String> {
         let items = match frame {
             Frame::Array(items) => items,
             Frame::Error(text) => return Err(text),

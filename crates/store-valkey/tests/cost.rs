@@ -140,7 +140,9 @@ async fn commit_all(store: &Arc<ValkeyStore>, server: &Server, name: &str, batch
     let inner = costs.iter().filter(|(name, _)| !others.contains(&name.as_str())).map(|(_, cost)| cost.calls);
     let commands = inner.sum::<u64>().div_ceil(EXECUTIONS);
     println!("{name}: {} us and {commands} commands a commit", functions.microseconds / EXECUTIONS);
-    assert_eq!(functions.calls, EXECUTIONS, "one call for each commit");
+    // And now and then one that takes names of empty indexes off the list.
+    let tidying = EXECUTIONS / 64 + PARTITIONS;
+    assert!((EXECUTIONS..=EXECUTIONS + tidying).contains(&functions.calls), "one call for each commit");
     assert!(commands <= COMMANDS_MAX, "{commands} commands");
 }
 

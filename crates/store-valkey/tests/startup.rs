@@ -98,6 +98,26 @@ async fn settings_that_endanger_data_are_warned_of() {
 }
 
 #[tokio::test]
+async fn rights_that_are_missing_are_named_when_the_store_is_opened() {
+    let server = Server::start();
+    for (rights, word) in [
+        ("+@all ~* resetchannels", "channel"),
+        ("+@all ~* &* -xadd", "xadd"),
+        ("+@all ~* &* -setrange", "setrange"),
+        ("+@all ~* &* -subscribe", "subscribe"),
+        ("+@all ~other:* &*", "key"),
+    ] {
+        server.command(&format!("ACL SETUSER ff reset on >secret {rights}"));
+        let (error, took) = refusal(&format!("valkey://ff:secret@{}", server.address())).await;
+        assert!(matches!(&error, StoreError::Config(why) if why.contains(word)), "{rights}: {error:?}");
+        assert!(took < Duration::from_secs(5), "{took:?}");
+    }
+    server.command("ACL SETUSER ff reset on >secret +@all ~{* &flowfabric_1*");
+    assert!(ValkeyStore::open(&format!("valkey://ff:secret@{}", server.address())).await.is_ok());
+    assert_eq!(server.command("KEYS *preflight*").into_array(), []);
+}
+
+#[tokio::test]
 async fn the_primary_is_found_among_the_hosts() {
     let pair = Replicated::start();
     let url = format!("valkey://{},{}?tier=replicated", pair.replica.address(), pair.primary.address());

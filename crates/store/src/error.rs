@@ -2,6 +2,9 @@
 
 use ff_core::{Code, Error};
 
+/// The detail that tells an error after which something may have been applied.
+const OUTCOME_UNKNOWN: &str = "outcome_unknown";
+
 /// Trouble between us and the database.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
@@ -64,6 +67,11 @@ impl StoreError {
         matches!(self, StoreError::Unknown(_))
     }
 
+    /// The same of an error that came from here.
+    pub fn may_be_applied(error: &Error) -> bool {
+        error.details.contains_key(OUTCOME_UNKNOWN)
+    }
+
     /// Whether the same call may succeed later.
     pub fn retryable(&self) -> bool {
         matches!(
@@ -93,7 +101,8 @@ impl From<StoreError> for Error {
             StoreError::TooOld { found, required } => answer.with("found", found).with("required", required),
             StoreError::LibraryMismatch { found, known } => answer.with("found", found).with("known", known),
             StoreError::Newer { found, known } => answer.with("found", found).with("known", known),
-            StoreError::Full(_) | StoreError::Unavailable(_) | StoreError::Unknown(_) => answer.retry_after(1_000),
+            StoreError::Unknown(_) => answer.retry_after(1_000).with(OUTCOME_UNKNOWN, true),
+            StoreError::Full(_) | StoreError::Unavailable(_) => answer.retry_after(1_000),
             _ => answer,
         }
     }

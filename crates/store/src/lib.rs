@@ -1,8 +1,9 @@
 //! The store: partitioned documents with ordered indexes, append-only logs, blobs and wake-up hints.
 //!
-//! A store knows nothing about flows or signals, and of leases only an instant beside a document. It has three
+//! A store knows nothing about flows or signals, and of leases only an instant beside a document. It has four
 //! methods: [`Store::read`] answers several questions about one partition in one round trip, [`Store::commit`]
-//! applies independent guarded batches, and [`Store::watch`] delivers hints. Everything that may happen when is
+//! applies independent guarded batches, [`Store::barrier`] makes sure that what was read lasts, and [`Store::watch`]
+//! delivers hints. Everything that may happen when is
 //! decided above, in `ff-core`; everything below this trait is checked by one conformance suite.
 
 mod batch;
@@ -63,6 +64,20 @@ pub trait Store: Send + Sync + 'static {
     /// applied all the same. Repeating the call is then safe: a batch that was applied meets its own command id.
     async fn commit(&self, partition: Partition, batches: Vec<Batch>) -> Result<Vec<Outcome>>;
 
+    /// Answers when everything that a read of the partition has shown before the call is as lasting as an acknowledged
+    /// commit. What is answered from a read alone ("it was done before") goes through it: the commit that it speaks of may
+    /// still be on its way to where the store promises it to be. Costs nothing on a store whose reads show only what lasts.
+    async fn barrier(&self, partition: Partition) -> Result<()> {
+        let _ = partition;
+        Ok(())
+    }
+
+    /// Which clock tells the time of a partition. Partitions of one node share one; instants of two clocks must not be
+    /// compared, because the nodes of a cluster need not agree.
+    fn clock_of(&self, _partition: Partition) -> u64 {
+        0
+    }
+
     /// A receiver of the hints of all processes on this store. Hints may be lost; [`Signal::Resync`] says when they
     /// were.
     fn watch(&self) -> Hints;
@@ -95,7 +110,19 @@ impl dyn Store {
 
     /// The names of the non-empty indexes that begin with a prefix.
     pub async fn indexes(&self, partition: Partition, prefix: Vec<u8>, limit: usize) -> Result<Vec<IndexName>> {
-        self.read(partition, vec![Query::Indexes { prefix, limit }]).await?.into_only(Answer::into_indexes)
+        let query = Query::Indexes { prefix, after: None, limit };
+        self.read(partition, vec![query]).await?.into_only(Answer::into_indexes)
+    }
+
+    /// The same, behind a name.
+    pub async fn indexes_after(
+        &self,
+        partition: Partition,
+        prefix: Vec<u8>,
+        after: Option<IndexName>,
+        limit: usize,
+    ) -> Result<Vec<IndexName>> {
+        self.read(partition, vec![Query::Indexes { prefix, after, limit }]).await?.into_only(Answer::into_indexes)
     }
 
     /// A page of a log.

@@ -43,6 +43,8 @@ pub enum Query {
     Indexes {
         /// The prefix.
         prefix: Vec<u8>,
+        /// Begin behind this name. It need not exist any more.
+        after: Option<IndexName>,
         /// At most this many.
         limit: usize,
     },
@@ -156,6 +158,9 @@ pub struct LogPage {
     pub records: Vec<LogRecord>,
     /// The number of the oldest record still there; `next` when there is none.
     pub first: u64,
+    /// Records up to this number were removed; 0 when none was. Numbers may skip, so it says more than `first`: who
+    /// has read as far as this has missed nothing.
+    pub removed_up_to: u64,
     /// The number the next record will get (the next at the least, where numbers may skip); 1 for a new log.
     pub next: u64,
 }

@@ -2,7 +2,7 @@
 
 use ff_core::encoding::Document;
 use ff_core::execution::{Execution, Hold};
-use ff_core::lease::{AttemptKind, LeaseEnd, LeaseFence};
+use ff_core::lease::{AttemptKind, ClaimKind, LeaseEnd, LeaseFence};
 use ff_core::{AttemptIndex, AttemptState, ExecutionId, Key, LeaseEpoch, LeaseId, LifecyclePhase, TerminalOutcome};
 use ff_store::memory::RawDocument;
 
@@ -244,7 +244,11 @@ impl Checker {
             });
         } else {
             let index = |execution: &Execution| execution.attempt.as_ref().map(|attempt| attempt.index);
-            self.expect(index(before) == index(after), Invariant::AttemptsNumbered, || {
+            // A first attempt that nobody received never was.
+            let first = before.lease.as_ref().is_some_and(|lease| lease.kind == ClaimKind::Initial);
+            let returned = first && change.lease_end() == Some(LeaseEnd::Returned);
+            let expected = if returned { None } else { index(before) };
+            self.expect(index(after) == expected, Invariant::AttemptsNumbered, || {
                 format!("{id}: attempt {:?} became {:?} without a claim", index(before), index(after))
             });
         }
@@ -281,6 +285,13 @@ impl Checker {
 
     fn check_suspension(&mut self, change: &Change<'_>) {
         let id = change.id;
+        if change.claimed() && change.before.state.attempt_state != AttemptState::PendingReplayAttempt {
+            let kept = change.after.resume_signals == change.before.resume_signals
+                && change.after.continuation == change.before.continuation;
+            self.expect(kept, Invariant::SuspensionEndsOnce, || {
+                format!("{id}: a claim lost what ended the suspension before it")
+            });
+        }
         let suspension = |execution: &Execution| execution.suspension.as_ref().map(|suspension| suspension.id);
         let (before, after) = (suspension(change.before), suspension(change.after));
         if before == after {

@@ -1,8 +1,9 @@
 //! A cluster of three primaries with a replica each.
 
+use std::cell::RefCell;
 use std::ops::RangeInclusive;
 
-use super::{Server, Value, free_port, wait_until};
+use super::{Client, Server, Value, free_port, wait_until};
 
 const PRIMARIES: usize = 3;
 const SLOTS: [(u16, u16); PRIMARIES] = [(0, 5460), (5461, 10922), (10923, 16383)];
@@ -10,6 +11,15 @@ const SLOTS: [(u16, u16); PRIMARIES] = [(0, 5460), (5461, 10922), (10923, 16383)
 const NODE_TIMEOUT_MS: u32 = 2_000;
 /// And where a busy machine must not be mistaken for a dead server.
 const PATIENT_NODE_TIMEOUT_MS: u32 = 30_000;
+
+/// A slot on its way.
+#[derive(Debug)]
+pub struct Migration {
+    slot: u16,
+    from: usize,
+    to: usize,
+    source: RefCell<Client>,
+}
 
 /// Six servers: the first three begin as primaries, each followed by the one three places behind it.
 #[derive(Debug)]
@@ -92,21 +102,43 @@ impl Cluster {
 
     /// Moves a slot with its keys, one key at a time, while the cluster works. `between` runs after each key.
     pub fn migrate_slot(&self, slot: u16, to: usize, mut between: impl FnMut()) {
+        let migration = self.begin_migration(slot, to);
+        while self.migrate_keys(&migration, 1) > 0 {
+            between();
+        }
+        self.end_migration(&migration);
+    }
+
+    /// Puts a slot on its way to another server, with all its keys still to be moved.
+    pub fn begin_migration(&self, slot: u16, to: usize) -> Migration {
         let from = self.owner(slot);
         let (from_id, to_id) = (self.id(from), self.id(to));
         self.nodes[to].command(&format!("CLUSTER SETSLOT {slot} IMPORTING {from_id}"));
         self.nodes[from].command(&format!("CLUSTER SETSLOT {slot} MIGRATING {to_id}"));
-        let mut source = self.nodes[from].client();
-        let port = self.nodes[to].port().to_string();
-        loop {
-            let keys = source.command(&format!("CLUSTER GETKEYSINSLOT {slot} 1")).into_array();
-            let Some(Value::Bytes(key)) = keys.into_iter().next() else { break };
-            let parts: [&[u8]; 6] = [b"MIGRATE", b"127.0.0.1", port.as_bytes(), &key, b"0", b"5000"];
+        Migration { slot, from, to, source: RefCell::new(self.nodes[from].client()) }
+    }
+
+    /// Moves up to so many keys; says how many there were.
+    pub fn migrate_keys(&self, migration: &Migration, count: usize) -> usize {
+        let mut source = migration.source.borrow_mut();
+        let port = self.nodes[migration.to].port().to_string();
+        let keys = source.command(&format!("CLUSTER GETKEYSINSLOT {} {count}", migration.slot)).into_array();
+        for key in &keys {
+            let Value::Bytes(key) = key else { panic!("{key:?} is no key") };
+            let parts: [&[u8]; 6] = [b"MIGRATE", b"127.0.0.1", port.as_bytes(), key, b"0", b"5000"];
             match source.try_command(&parts) {
-                Ok(Value::Status(_)) => between(),
+                // A key may have gone since it was listed.
+                Ok(Value::Status(_)) => {}
                 other => panic!("MIGRATE: {other:?}"),
             }
         }
+        keys.len()
+    }
+
+    /// Gives the slot to the server that has its keys now.
+    pub fn end_migration(&self, migration: &Migration) {
+        let Migration { slot, from, to, .. } = *migration;
+        let to_id = self.id(to);
         for node in [to, from] {
             self.nodes[node].command(&format!("CLUSTER SETSLOT {slot} NODE {to_id}"));
         }

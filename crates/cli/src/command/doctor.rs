@@ -114,6 +114,12 @@ fn warnings(deployment: &Deployment, clock_offset_ms: i64) -> Vec<String> {
     if deployment.store == "memory" {
         warnings.push("the store is in memory: everything ends with the server".into());
     }
+    if let Some(last) = deployment.undecodable_entries.last() {
+        warnings.push(format!(
+            "the server met stored entries that it cannot decode, {} times since its start, and leaves them out; last {}: {}",
+            deployment.undecodable, last.key, last.error
+        ));
+    }
     if clock_offset_ms.abs() > CLOCK_OFFSET_MAX_MS {
         warnings.push(format!(
             "the store's clock differs from this machine's by {clock_offset_ms} ms: times given here may surprise"

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use ff_core::op::create_execution;
 use ff_core::{Blob, JsonText};
 use flowfabric::{Condition, FrameMode, SuspendReason, TimeoutBehavior, WaitpointId};
 use serde::{Deserialize, Serialize};
@@ -30,8 +31,8 @@ pub(crate) enum Call {
     Delay { delay_ms: u64 },
     /// How long "retry later" means.
     RetryAfter { delay_ms: u64 },
-    /// Submit a child.
-    Child { kind: String, lane: Option<String>, input: Option<JsonText> },
+    /// Submit a child. Without a key it is known by its content.
+    Child { request: Box<create_execution::Args>, key: Option<String> },
     /// Let go until the children have ended.
     WaitChildren,
     /// The signals that resumed it.
@@ -95,8 +96,8 @@ impl Answer {
     }
 }
 
-impl From<flowfabric::SdkError> for Answer {
-    fn from(error: flowfabric::SdkError) -> Self {
+impl From<&flowfabric::SdkError> for Answer {
+    fn from(error: &flowfabric::SdkError) -> Self {
         let message = error.to_string();
         let (exit_code, code) = match error.code() {
             Some(code) => (code.class().exit_code(), code.as_str().to_owned()),

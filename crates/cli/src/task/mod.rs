@@ -18,6 +18,7 @@ use crate::failure::{self, Failure, Result};
 use crate::input::{self, SOURCE, Source, check_json, one_of};
 use crate::output::{Format, Output, When};
 use crate::span;
+use crate::submission::Work;
 
 /// What the command takes.
 #[derive(Debug, clap::Args)]
@@ -57,7 +58,7 @@ Ends with 14 when a budget refused it: its hard limit is met.")]
         /// What was spent
         #[arg(value_name = "DIMENSION=AMOUNT", required = true, value_parser = input::amount)]
         usage: Vec<(String, i64)>,
-        /// The same key counts once
+        /// The same key counts once for this execution
         #[arg(long, value_name = "KEY")]
         dedup_key: Option<String>,
     },
@@ -106,17 +107,15 @@ When it starts again, FF_TASK_CLAIM_KIND is `resumed`, and `ff task signals` and
         time: i64,
     },
     /// Submit a child of this execution; prints its id
-    #[command(after_help = "Examples:\n  ff task child resize '{\"width\": 100}' --lane media")]
-    Child {
-        /// What kind of work it is
-        kind: String,
-        /// What its worker gets
-        #[arg(value_name = SOURCE)]
-        input: Option<Source>,
-        /// The lane [default: default]
-        #[arg(long)]
-        lane: Option<String>,
-    },
+    #[command(after_help = "\
+Examples:
+  ff task child resize '{\"width\": 100}' --lane media
+  ff task child resize '{\"width\": 100}' --key small --budget images --policy '{\"retry\": {\"max_retries\": 0}}'
+
+A program that runs again, after a crash, a failure or a wait, finds the children it submitted before: the n-th child
+with the same arguments is the same child, and a child with --key is the one of that key, until the execution is
+replayed.")]
+    Child(Box<ChildArguments>),
     /// Let go until the children have ended
     #[command(after_help = "Examples:\n  ff task wait-children && exit")]
     WaitChildren,
@@ -129,6 +128,15 @@ When it starts again, FF_TASK_CLAIM_KIND is `resumed`, and `ff task signals` and
     /// Print what this execution depends on, with outcomes and results
     #[command(after_help = "Examples:\n  ff task upstreams | jq '.[] | {node, result: .result.payload}'")]
     Upstreams,
+}
+
+#[derive(Debug, clap::Args)]
+struct ChildArguments {
+    #[command(flatten)]
+    work: Work,
+    /// The same key means the same child of this execution
+    #[arg(long, value_name = "KEY")]
+    key: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -223,9 +231,7 @@ fn carry_out(mut worker: Worker, out: &Output, verb: Verb) -> Result<()> {
         Verb::Waitpoint { key, expires } => Call::Waitpoint { key, expires_in_ms: expires.map(i64::unsigned_abs) },
         Verb::Delay { time } => Call::Delay { delay_ms: time.unsigned_abs() },
         Verb::RetryAfter { time } => Call::RetryAfter { delay_ms: time.unsigned_abs() },
-        Verb::Child { kind, input, lane } => {
-            Call::Child { kind, lane, input: input.as_ref().map(read_json).transpose()? }
-        }
+        Verb::Child(child) => Call::Child { request: Box::new(child.work.request()?), key: child.key },
         Verb::WaitChildren => Call::WaitChildren,
         Verb::Signals => Call::Signals,
         Verb::Continuation => Call::Continuation,

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use flowfabric::{Client, FlowFabricWorker, SdkError, WorkerConfig};
+use flowfabric::{FlowFabricWorker, SdkError, WorkerConfig};
 use tokio::task::JoinSet;
 
 use crate::failure::{Failure, Result};
@@ -78,7 +78,6 @@ struct Settings {
     path: Option<OsString>,
     /// The server's address, if there is one.
     server: Option<String>,
-    client: Client,
 }
 
 impl Settings {
@@ -96,7 +95,7 @@ pub(crate) async fn run(session: Session, arguments: Launch) -> Result<()> {
     let worker = FlowFabricWorker::connect(&session.client, arguments.config()).await?;
     let drain = span_of(arguments.drain);
     session.out.note(&announcement(&arguments, &worker, &session.address()));
-    let settings = Arc::new(arguments.settings(&session, folder.path(), worker.client()));
+    let settings = Arc::new(arguments.settings(&session, folder.path()));
     work(&worker, &settings, session.out, stop, drain).await
 }
 
@@ -199,7 +198,7 @@ impl Launch {
         if name.is_empty() { "program".to_owned() } else { name }
     }
 
-    fn settings(self, session: &Session, folder: &Path, client: &Client) -> Settings {
+    fn settings(self, session: &Session, folder: &Path) -> Settings {
         Settings {
             program: self.program,
             kinds: self.kinds,
@@ -208,7 +207,6 @@ impl Launch {
             folder: folder.to_owned(),
             path: program::search_path(),
             server: session.client.engine().is_none().then(|| session.address()),
-            client: client.clone(),
         }
     }
 }

@@ -3,9 +3,9 @@
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use ff_core::op::{Fail, fail};
+use ff_core::op::create_execution;
 use flowfabric::{
-    CancellationToken, ClaimedTask, ExecutionId, FailOutcome, Frame, JsonText, LeaseFence, SdkError, SuspendOutcome,
+    CancellationToken, ClaimedTask, ExecutionId, FailOutcome, Frame, JsonText, SdkError, SuspendOutcome,
     SuspendRequest, limits,
 };
 use serde::Serialize;
@@ -65,7 +65,6 @@ async fn work(task: ClaimedTask, settings: &Settings) -> Outcome {
     };
     let running = Running {
         settings,
-        id: (task.execution_id(), task.fence()),
         lost: task.cancellation().clone(),
         words: Words::listen(stderr, task.frame_writer()),
         task: Some(task),
@@ -78,7 +77,6 @@ async fn work(task: ClaimedTask, settings: &Settings) -> Outcome {
 
 struct Running<'a> {
     settings: &'a Settings,
-    id: (ExecutionId, LeaseFence),
     /// Fires when the work has become pointless.
     lost: CancellationToken,
     words: Words,
@@ -188,7 +186,7 @@ impl Running<'_> {
     async fn answer(&mut self, call: Call) -> Answer {
         match self.carry_out(call).await {
             Ok(answer) => answer,
-            Err(error) => error.into(),
+            Err(error) => Answer::from(&error),
         }
     }
 
@@ -209,8 +207,13 @@ impl Running<'_> {
                 self.retry_after = Some(Duration::from_millis(delay_ms));
                 Answer::done()
             }
-            Call::Child { kind, lane, input } => {
-                let child = task.spawn_child(kind).with(|args| (args.lane, args.input) = (lane, input)).send().await?;
+            Call::Child { request, key } => {
+                let mut child = task.spawn_child(request.kind.clone());
+                child = child.with(|args| *args = create_execution::Args { parent: args.parent.take(), ..*request });
+                if let Some(key) = key {
+                    child = child.child_key(key);
+                }
+                let child = child.send().await?;
                 Answer::Done(ff_core::Blob(child.id().to_string().into()))
             }
             Call::Signals => Answer::json(&task.resume_signals()),
@@ -259,28 +262,11 @@ impl Running<'_> {
                 answer
             }
             Err(error) => {
-                self.give_up(&error).await;
-                error.into()
+                let answer = Answer::from(&error);
+                self.let_go = Some(told(Err(error)));
+                answer
             }
         }
-    }
-
-    /// A refused request has used the task up; the attempt fails, so that nobody waits for its lease to run out.
-    async fn give_up(&mut self, error: &SdkError) {
-        let (execution_id, fence) = self.id;
-        let category = Some("refused".to_owned());
-        let args = fail::Args {
-            execution_id,
-            fence,
-            reason: error.to_string(),
-            category,
-            retry_after_ms: None,
-            cause: None,
-            entries: Vec::new(),
-            first_number: None,
-        };
-        let failed = self.settings.client.call::<Fail>(args).await;
-        self.let_go = Some(told(failed.map(|outcome| shown(&outcome, error.to_string()))));
     }
 }
 
@@ -335,11 +321,13 @@ fn shown(outcome: &FailOutcome, reason: String) -> Outcome {
     }
 }
 
-/// An ending that could not be told is somebody else's now, or will be when the lease has run out.
+/// An ending that was refused has failed the attempt. One that could not be told is somebody else's now, or will be when
+/// the lease has run out.
 fn told(outcome: Result<Outcome, SdkError>) -> Outcome {
-    outcome.unwrap_or_else(|error| match error.is_lease_lost() {
-        true => ("lost", Some(error.to_string())),
-        false => ("untold", Some(error.to_string())),
+    outcome.unwrap_or_else(|error| match &error {
+        SdkError::EndingRefused { error, outcome } => shown(outcome, format!("refused: {error}")),
+        lost if lost.is_lease_lost() => ("lost", Some(error.to_string())),
+        _ => ("untold", Some(error.to_string())),
     })
 }
 

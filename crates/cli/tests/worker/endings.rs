@@ -42,6 +42,55 @@ fn output_that_is_no_json_is_kept_as_its_bytes() {
     assert_eq!(output.stdout, b"\x00\xffraw\n");
 }
 
+/// Prints what a server refuses to store, by the name of the mistake.
+const REFUSED_RESULTS: &str = r#"
+    echo run >> "$FOLDER/runs"
+    case "$(cat)" in
+        *surrogate*) printf '%s' '"\ud800"' ;;
+        *deep*) printf '%0150d' 0 | tr 0 '['; printf '%0150d' 0 | tr 0 ']' ;;
+        *large*) printf '"%0100d"' 0 ;;
+    esac"#;
+
+#[test]
+fn a_result_that_is_refused_fails_the_attempt_and_says_so() {
+    let deployment = Deployment::start_with(&[("FF_RESULT_MAX_BYTES", "64")]);
+    let worker = deployment.worker("sh", REFUSED_RESULTS);
+    for mistake in ["surrogate", "deep", "large"] {
+        let input = format!("\"{mistake}\"");
+        let id = deployment.run(&["submit", "k", &input, "--policy", r#"{"retry": {"max_retries": 0}}"#]);
+        let report = worker.json();
+        assert_eq!(report["outcome"], "failed", "{mistake}: {report}");
+        assert!(report["detail"].as_str().is_some_and(|detail| detail.starts_with("refused: ")), "{report}");
+        let (category, reason) = failure(&deployment, &id);
+        assert!(category == "refused" && !reason.is_empty(), "{mistake}: {category}: {reason}");
+        assert_eq!(deployment.json(&["get", &id])["public_state"], "failed", "{mistake}");
+    }
+    let runs = std::fs::read_to_string(deployment.folder.path().join("runs")).unwrap();
+    assert_eq!(runs.lines().count(), 3, "each program ran once");
+}
+
+#[test]
+fn a_refused_result_is_retried_as_the_policy_says() {
+    let deployment = Deployment::start();
+    let policy = r#"{"retry": {"max_retries": 1, "backoff": {"fixed": {"delay_ms": 1}}}}"#;
+    let id = deployment.run(&["submit", "k", "\"deep\"", "--policy", policy]);
+    let worker = deployment.worker("sh", REFUSED_RESULTS);
+    assert_eq!(worker.json()["outcome"], "retry_scheduled");
+    let last = worker.json();
+    assert_eq!((last["outcome"].as_str(), last["attempt"].as_u64()), (Some("failed"), Some(1)));
+    assert_eq!(failure(&deployment, &id).0, "refused");
+}
+
+#[test]
+fn a_content_type_that_is_none_fails_the_attempt() {
+    let deployment = Deployment::start();
+    let id = deployment.run(&["submit", "k", "--policy", r#"{"retry": {"max_retries": 0}}"#]);
+    let arguments = ["worker", "--content-type", "no\ntype", "-o", "json", "--", "echo", "hello"];
+    let worker = Process::start(deployment.command(&arguments), false);
+    assert_eq!(worker.json()["outcome"], "failed");
+    assert_eq!(failure(&deployment, &id).0, "refused");
+}
+
 #[test]
 fn a_program_that_cannot_be_started_fails_its_task() {
     let deployment = Deployment::start();

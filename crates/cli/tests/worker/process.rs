@@ -109,8 +109,15 @@ pub(crate) struct Deployment {
 
 impl Deployment {
     pub(crate) fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// A server with more in its environment.
+    pub(crate) fn start_with(settings: &[(&str, &str)]) -> Self {
         let arguments = ["server", "--store", "memory://", "--listen", "127.0.0.1:0", "--log-format", "json"];
-        let server = Process::start(ff(&arguments), true);
+        let mut command = ff(&arguments);
+        command.envs(settings.iter().copied());
+        let server = Process::start(command, true);
         let ready: Value = serde_json::from_str(&server.line_with("is ready")).unwrap();
         let address = format!("http://{}", ready["address"].as_str().unwrap());
         Self { folder: tempfile::tempdir().unwrap(), address, _server: server }

@@ -79,3 +79,35 @@ fn a_program_comes_back_after_a_delay_and_after_its_children() {
     assert_eq!(deployment.run(&["result", &id]), "\"grown\"");
     assert_eq!(deployment.json(&["get", &id])["attempt"], 0);
 }
+
+#[test]
+fn a_program_that_runs_again_finds_the_children_it_submitted() {
+    let deployment = Deployment::start();
+    let policy = r#"{"retry": {"max_retries": 1, "backoff": {"fixed": {"delay_ms": 1}}}}"#;
+    let id = deployment.run(&["submit", "k", "\"parent\"", "--policy", policy]);
+    let worker = deployment.worker(
+        "sh",
+        r#"set -e
+        child() {
+            id=$(ff task child k "$@" --lane children --tag customer=acme --priority 3 \
+                --policy '{"retry": {"max_retries": 7}}')
+            echo "$id" >> "$FOLDER/run-$FF_TASK_ATTEMPT"
+        }
+        child '"a"'; child '"a"'; child '"b"'; child '"c"' --key named
+        test "$FF_TASK_ATTEMPT" = 1"#,
+    );
+    assert_eq!(worker.json()["outcome"], "retry_scheduled");
+    assert_eq!(worker.json()["outcome"], "completed");
+    let spawned = |attempt: u32| {
+        let path = deployment.folder.path().join(format!("run-{attempt}"));
+        std::fs::read_to_string(path).unwrap().lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let first = spawned(0);
+    assert_eq!(first, spawned(1), "the same children, in the same order");
+    let distinct: std::collections::BTreeSet<&String> = first.iter().collect();
+    assert_eq!(distinct.len(), 4, "two with the same arguments are two children: {first:?}");
+    let child = deployment.json(&["get", &first[3]]);
+    assert_eq!((&child["lane"], &child["tags"]["customer"]), (&"children".into(), &"acme".into()), "{child}");
+    assert_eq!((&child["priority"], &child["policy"]["retry"]["max_retries"]), (&3.into(), &7.into()), "{child}");
+    assert_eq!(deployment.json(&["get", &id])["attempt"], 1);
+}

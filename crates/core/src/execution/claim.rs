@@ -125,9 +125,10 @@ impl Execution {
             ClaimKind::Initial | ClaimKind::Resumed => AttemptKind::Initial,
         };
         self.attempt = Some(Attempt { index, kind, started_at: now, ..Default::default() });
-        self.resumed_by = ResumedBy::Nothing;
-        self.resume_signals.clear();
-        self.continuation = None;
+        // A retry or a reclaim takes over what ended the suspension before: nobody is asked twice. A replay begins anew.
+        if kind == AttemptKind::Replay || planted(Bug::ApprovalForgotten) {
+            self.forget_resumption();
+        }
         self.progress = None;
     }
 
@@ -233,8 +234,24 @@ impl Execution {
         self.endings.iter().any(|ending| ending.lease_id == grant_id && ending.end == LeaseEnd::Returned)
     }
 
-    /// Checks the fence of a lease holder's call, in the order that tells the holder the most.
+    /// Forgets what ended the last suspension and the bytes that were left for its continuation.
+    pub(crate) fn forget_resumption(&mut self) {
+        self.resumed_by = ResumedBy::Nothing;
+        self.resume_signals.clear();
+        self.continuation = None;
+    }
+
+    /// Checks the fence of a lease holder's call that does not end its lease.
     pub fn check_fence(&self, fence: &LeaseFence) -> Result<()> {
+        self.check_holder(fence, LeaseEnd::None).map(drop)
+    }
+
+    /// Decides about every call of a lease holder, in the order that tells the holder the most. Answers with the ending
+    /// of the lease when it has ended in the way that the call asks for: the caller then gives the first answer again.
+    pub fn check_holder(&self, fence: &LeaseFence, end: LeaseEnd) -> Result<Option<&LeaseEnding>> {
+        if let Some(ending) = self.ending_of(fence).filter(|ending| ending.end == end) {
+            return Ok(Some(ending));
+        }
         let active = self.state.lifecycle_phase == LifecyclePhase::Active;
         let Some(lease) = &self.lease else { return Err(self.not_active()) };
         let same_epoch = lease.epoch == fence.epoch || planted(Bug::EpochNotChecked);
@@ -253,7 +270,7 @@ impl Execution {
         if !same {
             return Err(Error::of(Code::StaleLease).with("epoch", self.epoch));
         }
-        Ok(())
+        Ok(None)
     }
 
     /// How the lease with this fence ended, if it did so through its holder and is remembered.
@@ -365,6 +382,11 @@ impl Execution {
         self.end_lease(LeaseEnd::Returned, now, effects);
         if let Some(attempt) = self.attempt.as_mut() {
             attempt.used_ms = used_ms;
+        }
+        if kind == ClaimKind::Initial {
+            // Nobody ran it: what may still keep it from starting, such as the cancellation of its flow, does so.
+            self.attempt = None;
+            self.started_at = 0;
         }
         self.state.lifecycle_phase = LifecyclePhase::Runnable;
         self.state.ownership_state = OwnershipState::Unowned;

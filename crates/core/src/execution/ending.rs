@@ -2,11 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Cancellation, Execution, Hold, Progress, ResumedBy};
+use super::{Cancellation, Execution, Hold, Progress};
 use crate::error::{Code, Error, Result};
 use crate::event::{Effects, EventType};
 use crate::id::AttemptIndex;
-use crate::join::JoinState;
 use crate::lease::{AttemptOutcome, LeaseEnd, LeaseEnding, LeaseFence};
 use crate::payload::Payload;
 use crate::planted::{Bug, planted};
@@ -68,11 +67,10 @@ pub enum Cancelled {
 impl Execution {
     /// The attempt succeeded.
     pub fn complete(&mut self, fence: &LeaseFence, result: Payload, now: i64, effects: &mut Effects) -> Result<()> {
-        if self.ended_as(fence, LeaseEnd::Completed).is_some() {
-            return Ok(());
-        }
-        if !(planted(Bug::ResultOverwritten) && self.is_terminal()) {
-            self.check_fence(fence)?;
+        match self.check_holder(fence, LeaseEnd::Completed) {
+            Ok(Some(_)) => return Ok(()),
+            Err(_) if planted(Bug::ResultOverwritten) && self.is_terminal() => {}
+            checked => drop(checked?),
         }
         text::optional_content_type("content_type", &result.content_type)?;
         let now = self.touch(now);
@@ -92,10 +90,9 @@ impl Execution {
         now: i64,
         effects: &mut Effects,
     ) -> Result<FailOutcome> {
-        if let Some(ending) = self.ended_as(fence, LeaseEnd::Failed) {
+        if let Some(ending) = self.check_holder(fence, LeaseEnd::Failed)? {
             return Ok(outcome_of(ending));
         }
-        self.check_fence(fence)?;
         failure.validate()?;
         let now = self.touch(now);
         self.end_lease(LeaseEnd::Failed, now, effects);
@@ -147,10 +144,9 @@ impl Execution {
 
     /// The holder lets go until an instant; the attempt stays open.
     pub fn delay(&mut self, fence: &LeaseFence, until: i64, now: i64, effects: &mut Effects) -> Result<i64> {
-        if let Some(ending) = self.ended_as(fence, LeaseEnd::Delayed) {
+        if let Some(ending) = self.check_holder(fence, LeaseEnd::Delayed)? {
             return Ok(ending.next_at);
         }
-        self.check_fence(fence)?;
         text::instant("delay_until", until)?;
         let now = self.touch(now);
         self.part(LeaseEnd::Delayed, now, effects);
@@ -164,10 +160,9 @@ impl Execution {
 
     /// The holder lets go until the children it spawned have ended; with none open it may be claimed at once.
     pub fn wait_children(&mut self, fence: &LeaseFence, now: i64, effects: &mut Effects) -> Result<()> {
-        if self.ended_as(fence, LeaseEnd::WaitingChildren).is_some() {
+        if self.check_holder(fence, LeaseEnd::WaitingChildren)?.is_some() {
             return Ok(());
         }
-        self.check_fence(fence)?;
         let now = self.touch(now);
         self.part(LeaseEnd::WaitingChildren, now, effects);
         if !self.child_wait.is_over() {
@@ -183,8 +178,7 @@ impl Execution {
         self.state.lifecycle_phase = LifecyclePhase::Runnable;
         self.state.ownership_state = OwnershipState::Unowned;
         self.state.attempt_state = AttemptState::AttemptInterrupted;
-        self.resumed_by = ResumedBy::Nothing;
-        self.resume_signals.clear();
+        self.forget_resumption();
     }
 
     /// How far the holder says it is.
@@ -223,10 +217,9 @@ impl Execution {
         now: i64,
         effects: &mut Effects,
     ) -> Result<Cancelled> {
-        if self.ended_as(fence, LeaseEnd::Cancelled).is_some() {
+        if self.check_holder(fence, LeaseEnd::Cancelled)?.is_some() {
             return Ok(Cancelled::Now);
         }
-        self.check_fence(fence)?;
         self.cancel(CancelSource::LeaseHolder, reason, now, effects)
     }
 
@@ -303,7 +296,7 @@ impl Execution {
         self.let_grant_go();
         self.suspension = None;
         self.waits.clear();
-        self.continuation = None;
+        self.forget_resumption();
         self.ended_at = now;
         self.state.lifecycle_phase = LifecyclePhase::Terminal;
         self.state.ownership_state = OwnershipState::Unowned;
@@ -333,10 +326,11 @@ impl Execution {
         if self.replays >= self.policy.max_replay_count {
             return Err(Error::of(Code::MaxReplaysExhausted).with("max_replay_count", self.policy.max_replay_count));
         }
-        if let Some(join) = self.join.as_mut()
-            && join.reopen(reopened_edges)? != JoinState::Satisfied
-        {
-            self.holds.set(Hold::Dependencies);
+        if self.removal.is_some() {
+            return Err(Error::of(Code::ExecutionNotFound).with("execution_id", self.id));
+        }
+        if let Some(join) = self.join.as_mut() {
+            join.reopen(reopened_edges)?;
         }
         let now = self.touch(now);
         if self.attempt.is_some() {
@@ -355,12 +349,9 @@ impl Execution {
         self.state.lifecycle_phase = LifecyclePhase::Runnable;
         self.state.terminal_outcome = TerminalOutcome::None;
         self.state.attempt_state = AttemptState::PendingReplayAttempt;
+        self.hold_for_join();
         self.settle();
         Ok(())
-    }
-
-    fn ended_as(&self, fence: &LeaseFence, end: LeaseEnd) -> Option<&LeaseEnding> {
-        self.ending_of(fence).filter(|ending| ending.end == end)
     }
 }
 

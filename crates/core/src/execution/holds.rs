@@ -5,9 +5,11 @@ use serde::{Deserialize, Serialize};
 
 use super::Execution;
 use crate::error::{Code, Error, Result};
-use crate::join::{JoinDecision, JoinPolicy};
+use crate::id::ExecutionId;
+use crate::join::{JoinDecision, JoinPolicy, JoinState};
 use crate::lease::LeaseFence;
 use crate::limits;
+use crate::partition::digest16;
 use crate::planted::{Bug, planted};
 use crate::state::{AttemptState, BlockingReason, EligibilityState, LifecyclePhase};
 
@@ -219,7 +221,7 @@ impl Execution {
         join.add_edge(policy)?;
         self.touch(now);
         self.join = Some(join);
-        self.holds.set(Hold::Dependencies);
+        self.hold_for_join();
         // A gate is asked again once the dependencies are met: what it said before may be long out of date.
         self.holds.clear(Hold::Budget);
         self.holds.clear(Hold::Quota);
@@ -227,6 +229,21 @@ impl Execution {
         self.recheck_at = 0;
         self.settle();
         Ok(())
+    }
+
+    /// Holds it for its upstreams if and only if its join is not satisfied. An edge may come after the join was decided,
+    /// so the hold follows from the counters and not from what just happened. An attempt that is parted from may wait for
+    /// children under the same hold; that wait is its own.
+    pub(crate) fn hold_for_join(&mut self) {
+        let Some(join) = &self.join else { return };
+        if self.state.attempt_state == AttemptState::AttemptInterrupted {
+            return;
+        }
+        if join.state() == JoinState::Satisfied && !planted(Bug::LateEdgeHolds) {
+            self.holds.clear(Hold::Dependencies);
+        } else {
+            self.holds.set(Hold::Dependencies);
+        }
     }
 
     /// One of its upstreams ended. The caller acts on the decision: a satisfied join lets it run here, an impossible
@@ -237,14 +254,23 @@ impl Execution {
         };
         let decision = join.resolve(success)?;
         self.touch(now);
-        let early = planted(Bug::ChildStartsEarly) && success;
-        if (early || matches!(decision, JoinDecision::Satisfied { .. }))
-            && self.state.lifecycle_phase == LifecyclePhase::Runnable
-        {
-            self.holds.clear(Hold::Dependencies);
+        if self.state.lifecycle_phase == LifecyclePhase::Runnable {
+            self.hold_for_join();
+            let early = planted(Bug::ChildStartsEarly) && success;
+            if early || matches!(decision, JoinDecision::Satisfied { .. }) {
+                self.holds.clear(Hold::Dependencies);
+            }
             self.settle();
         }
         Ok(decision)
+    }
+
+    /// The id of the child that its holder names by a key. It depends on nothing but the key and how often the
+    /// execution was replayed, so that every lease finds the child that an earlier one spawned.
+    pub fn child_id(&self, key: &str) -> ExecutionId {
+        let parts: [&[u8]; 4] = [b"child", self.id.uuid.as_bytes(), &self.replays.to_be_bytes(), key.as_bytes()];
+        let uuid = uuid::Builder::from_custom_bytes(digest16(&parts)).into_uuid();
+        ExecutionId { partition: self.id.partition, uuid }
     }
 
     /// The lease holder spawned a child that it may wait for.

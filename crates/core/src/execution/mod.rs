@@ -130,11 +130,12 @@ document! {
         "pg" progress: Option<Progress>,
         /// What it waits for while it is suspended.
         "su" suspension: Option<Suspension>,
-        /// What ended the last suspension of the present attempt.
+        /// What ended the last suspension, until the execution parts from its lease again, or ends. A retry or a
+        /// reclaim finds it as the first claim after the suspension did.
         "rb" resumed_by: ResumedBy,
         /// The signals that did.
         "rg" resume_signals: Vec<SignalId>,
-        /// Bytes its attempt left for its continuation.
+        /// Bytes that were left for the continuation; they stay as long as what ended the suspension.
         "cn" continuation: Option<Payload>,
         /// Signals accepted so far.
         "sg" signals: u32,
@@ -154,6 +155,8 @@ document! {
         "mr" owes_resolution: bool,
         /// Why it was cancelled and by whom.
         "cx" cancellation: Option<Cancellation>,
+        /// How far its removal is, once it has begun; that is not taken back.
+        "rm" removal: Option<Removal>,
     }
 }
 
@@ -175,6 +178,14 @@ document! {
 }
 
 document! {
+    /// How far the removal of an execution is that takes more than one commit.
+    pub struct Removal {
+        /// The first so many attempts have no stream any more.
+        "a" attempts: u32,
+    }
+}
+
+document! {
     /// Why an execution was cancelled.
     pub api struct Cancellation {
         /// In words.
@@ -188,7 +199,7 @@ vocabulary! {
     /// What ended a suspension.
     #[derive(Default)]
     pub enum ResumedBy {
-        /// There was none in this attempt.
+        /// There was none since the execution last parted from a lease.
         #[default]
         Nothing "nothing",
         /// Signals.
@@ -438,6 +449,9 @@ impl Execution {
         }
         if (phase == LifecyclePhase::Terminal) != (self.ended_at != 0) {
             return broken("has ended without a time, or the reverse");
+        }
+        if !self.resume_signals.is_empty() && self.resumed_by != ResumedBy::Signals {
+            return broken("keeps signals that did not resume it");
         }
         if self.slot.is_some() && phase != LifecyclePhase::Active {
             return broken("keeps a slot without a lease");

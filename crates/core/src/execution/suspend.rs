@@ -46,14 +46,7 @@ pub struct Resumed {
 impl Execution {
     /// Whether the holder may suspend; the answer it got if it did so before. Nothing of the request is looked at.
     pub fn check_suspend(&self, fence: &LeaseFence) -> Result<Option<&LeaseEnding>> {
-        if let Some(ending) = self.ending_of(fence).filter(|ending| ending.end == LeaseEnd::Suspended) {
-            return Ok(Some(ending));
-        }
-        if self.state.lifecycle_phase == LifecyclePhase::Suspended {
-            return Err(Error::of(Code::AlreadySuspended));
-        }
-        self.check_fence(fence)?;
-        Ok(None)
+        self.check_holder(fence, LeaseEnd::Suspended)
     }
 
     /// Releases the lease and waits for the condition, unless it is satisfied already.
@@ -70,8 +63,10 @@ impl Execution {
         let mut suspension = Suspension::new(request.suspension, now.max(self.updated_at))?;
         if let Delivery::Satisfied { signals } = suspension.absorb(request.buffered) {
             self.touch(now);
+            // Whoever takes over from this holder finds what it would have found if the signals had come a moment later.
             self.resumed_by = ResumedBy::Signals;
             self.resume_signals = signals.clone();
+            self.continuation = request.continuation;
             return Ok(Suspended::AlreadySatisfied(signals));
         }
         let now = self.touch(now);

@@ -229,6 +229,186 @@ fn a_signal_resumes_the_same_attempt() {
     assert_eq!(late.code, Code::TargetNotSignalable);
 }
 
+/// Suspended with a continuation, approved, and claimed again.
+fn resumed(number: u8) -> (Execution, LeaseFence) {
+    let (mut execution, fence) = claimed(number);
+    let (continuation, _) = Payload::divide(Bytes::from_static(b"page 7"), "text/plain");
+    let request = SuspendRequest { continuation: Some(continuation), ..suspension(None, TimeoutBehavior::Fail) };
+    execution.suspend(&fence, request, NOW + 1, &mut Effects::default()).unwrap();
+    assert!(execution.deliver_signal(approve(5), 0, NOW + 2).unwrap().resumed);
+    let again = execution.claim(&claim(number + 1), NOW + 3, &mut Effects::default()).unwrap();
+    (execution, again.fence)
+}
+
+/// What the next claim gets of the suspension before.
+fn handed_over(execution: &Execution) -> (ResumedBy, usize, bool) {
+    (execution.resumed_by, execution.resume_signals.len(), execution.continuation.is_some())
+}
+
+const APPROVED: (ResumedBy, usize, bool) = (ResumedBy::Signals, 1, true);
+const NOTHING: (ResumedBy, usize, bool) = (ResumedBy::Nothing, 0, false);
+
+#[test]
+fn an_approval_survives_reclaims_and_retries() {
+    let mut effects = Effects::default();
+    let (mut execution, _) = resumed(20);
+    execution.expire_lease(NOW + 10, &mut effects).unwrap();
+    let reclaim = execution.claim(&claim(30), NOW + 11, &mut effects).unwrap();
+    assert_eq!((reclaim.kind, handed_over(&execution)), (ClaimKind::Reclaim, APPROVED));
+    execution.revoke_lease(None, NOW + 12, &mut effects).unwrap();
+    let reclaim = execution.claim(&claim(31), NOW + 13, &mut effects).unwrap();
+    assert_eq!((reclaim.kind, handed_over(&execution)), (ClaimKind::Reclaim, APPROVED));
+    execution.fail(&reclaim.fence, failure(0), NOW + 14, &mut effects).unwrap();
+    assert_eq!(execution.fire(NOW + 200, 0, &mut effects), Fired::Changed);
+    let retry = execution.claim(&claim(32), NOW + 201, &mut effects).unwrap();
+    assert_eq!((retry.kind, handed_over(&execution)), (ClaimKind::Retry, APPROVED));
+    execution.return_lease(&retry.fence, NOW + 202, &mut effects).unwrap();
+    let retry = execution.claim(&claim(33), NOW + 203, &mut effects).unwrap();
+    assert_eq!((retry.kind, handed_over(&execution)), (ClaimKind::Retry, APPROVED));
+    execution.check().unwrap();
+}
+
+#[test]
+fn an_approval_lasts_until_the_next_parting_or_the_end() {
+    let part: [fn(&mut Execution, &LeaseFence, &mut Effects); 4] = [
+        |execution, fence, effects| assert_eq!(execution.delay(fence, NOW + 50, NOW + 10, effects).unwrap(), NOW + 50),
+        |execution, fence, effects| execution.wait_children(fence, NOW + 10, effects).unwrap(),
+        |execution, fence, effects| {
+            let request = suspension(None, TimeoutBehavior::Fail);
+            assert_eq!(execution.suspend(fence, request, NOW + 10, effects).unwrap(), Suspended::Waiting);
+        },
+        |execution, fence, effects| {
+            execution.complete(fence, Payload::default(), NOW + 10, effects).unwrap();
+            execution.replay(0, NOW + 11).unwrap();
+        },
+    ];
+    for (number, part) in part.into_iter().enumerate() {
+        let (mut execution, fence) = resumed(20);
+        part(&mut execution, &fence, &mut Effects::default());
+        assert_eq!(handed_over(&execution), NOTHING, "way {number}");
+        execution.check().unwrap();
+    }
+}
+
+#[test]
+fn a_suspension_that_was_over_before_it_began_hands_over_what_it_brought() {
+    let (mut execution, fence) = claimed(2);
+    let (continuation, _) = Payload::divide(Bytes::from_static(b"page 8"), "text/plain");
+    let request = SuspendRequest {
+        buffered: vec![approve(5)],
+        continuation: Some(continuation),
+        ..suspension(None, TimeoutBehavior::Fail)
+    };
+    let suspended = execution.suspend(&fence, request, NOW + 1, &mut Effects::default()).unwrap();
+    assert_eq!(suspended, Suspended::AlreadySatisfied(vec![SignalId::mint(&mint(5))]));
+    execution.expire_lease(NOW + 10, &mut Effects::default()).unwrap();
+    execution.claim(&claim(3), NOW + 11, &mut Effects::default()).unwrap();
+    assert_eq!(handed_over(&execution), APPROVED);
+}
+
+/// One call of a lease holder.
+type HolderCall = fn(&mut Execution, &LeaseFence) -> Result<()>;
+
+/// Every transition that a lease holder may ask for, with the way it ends the lease.
+const HOLDER_CALLS: &[(&str, LeaseEnd, HolderCall)] = &[
+    ("complete", LeaseEnd::Completed, |execution, fence| {
+        execution.complete(fence, Payload::default(), NOW + 90, &mut Effects::default())
+    }),
+    ("fail", LeaseEnd::Failed, |execution, fence| {
+        execution.fail(fence, failure(0), NOW + 90, &mut Effects::default()).map(drop)
+    }),
+    ("delay", LeaseEnd::Delayed, |execution, fence| {
+        execution.delay(fence, NOW + 95, NOW + 90, &mut Effects::default()).map(drop)
+    }),
+    ("wait_children", LeaseEnd::WaitingChildren, |execution, fence| {
+        execution.wait_children(fence, NOW + 90, &mut Effects::default())
+    }),
+    ("cancel", LeaseEnd::Cancelled, |execution, fence| {
+        execution.cancel_held(fence, "enough", NOW + 90, &mut Effects::default()).map(drop)
+    }),
+    ("suspend", LeaseEnd::Suspended, |execution, fence| {
+        let request = suspension(None, TimeoutBehavior::Fail);
+        execution.suspend(fence, request, NOW + 90, &mut Effects::default()).map(drop)
+    }),
+    ("return", LeaseEnd::None, |execution, fence| execution.return_lease(fence, NOW + 90, &mut Effects::default())),
+    ("progress", LeaseEnd::None, |execution, fence| execution.report_progress(fence, 10, "on it", NOW + 90)),
+    ("spawn_child", LeaseEnd::None, |execution, fence| execution.spawn_child(fence, NOW + 90)),
+    ("anything else", LeaseEnd::None, |execution, fence| execution.check_fence(fence)),
+];
+
+#[test]
+fn every_call_of_a_holder_is_refused_in_the_same_order() {
+    let effects = || Effects::default();
+    let reclaimed = |act: &dyn Fn(&mut Execution, &LeaseFence)| {
+        let (mut execution, old) = claimed(2);
+        execution.expire_lease(NOW + 1, &mut effects()).unwrap();
+        let new = execution.claim(&claim(3), NOW + 2, &mut effects()).unwrap();
+        act(&mut execution, &new.fence);
+        (execution, old)
+    };
+    let own = |act: &dyn Fn(&mut Execution)| {
+        let (mut execution, fence) = claimed(2);
+        act(&mut execution);
+        (execution, fence)
+    };
+    let situations: Vec<(&str, (Execution, LeaseFence), Code)> = vec![
+        ("another lease is held", reclaimed(&|_, _| {}), Code::StaleLease),
+        (
+            "another lease suspended it",
+            reclaimed(&|execution, fence| HOLDER_CALLS[5].2(execution, fence).unwrap()),
+            Code::ExecutionNotActive,
+        ),
+        (
+            "another lease completed it",
+            reclaimed(&|execution, fence| HOLDER_CALLS[0].2(execution, fence).unwrap()),
+            Code::ExecutionNotActive,
+        ),
+        (
+            "another lease delayed it",
+            reclaimed(&|execution, fence| HOLDER_CALLS[2].2(execution, fence).unwrap()),
+            Code::ExecutionNotActive,
+        ),
+        (
+            "its own lease ran out",
+            own(&|execution| execution.expire_lease(NOW + 1, &mut effects()).unwrap()),
+            Code::LeaseExpired,
+        ),
+        (
+            "its own lease was revoked",
+            own(&|execution| {
+                execution.revoke_lease(None, NOW + 1, &mut effects()).unwrap();
+            }),
+            Code::LeaseRevoked,
+        ),
+        (
+            "it was cancelled",
+            own(&|execution| {
+                execution.cancel(CancelSource::Operator, "enough", NOW + 1, &mut effects()).unwrap();
+            }),
+            Code::LeaseRevoked,
+        ),
+    ];
+    for (situation, (execution, fence), code) in &situations {
+        for (name, _, call) in HOLDER_CALLS {
+            let mut after = execution.clone();
+            let refused = call(&mut after, fence).unwrap_err();
+            assert_eq!(refused.code, *code, "{name}, when {situation}");
+            assert_eq!(after, *execution, "{name}, when {situation}, changes nothing");
+        }
+    }
+    for (ended, end, act) in HOLDER_CALLS.iter().filter(|(_, end, _)| *end != LeaseEnd::None) {
+        let (mut execution, fence) = claimed(2);
+        act(&mut execution, &fence).unwrap();
+        for (name, other, call) in HOLDER_CALLS {
+            let mut after = execution.clone();
+            let answer = call(&mut after, &fence).map_err(|error| error.code);
+            let expected = if other == end { Ok(()) } else { Err(Code::ExecutionNotActive) };
+            assert_eq!(answer, expected, "{name} after {ended}");
+            assert_eq!(after, execution, "{name} after {ended} changes nothing");
+        }
+    }
+}
+
 #[test]
 fn signals_are_counted_up_to_the_limit_of_the_policy() {
     let mut execution = created();
@@ -555,4 +735,24 @@ fn what_admission_refuses_for_good_fails_without_an_attempt() {
     assert_eq!((execution.public_state(), execution.attempt.is_none()), (PublicState::Failed, true));
     assert_eq!(execution.failure.as_ref().unwrap().category, "budget_exhausted");
     assert!(execution.fail_at_admission("again", "", NOW, &mut effects).is_err());
+}
+
+#[test]
+fn an_initial_claim_that_was_returned_never_started() {
+    let mut execution = created();
+    for number in 1..4 {
+        let claimed = execution.claim(&claim(number), NOW + 1, &mut Effects::default()).unwrap();
+        assert_eq!((claimed.kind, claimed.fence.attempt.0), (ClaimKind::Initial, 0));
+        assert!(execution.has_started() && execution.started_at != 0);
+        execution.return_lease(&claimed.fence, NOW + 2, &mut Effects::default()).unwrap();
+        execution.check().unwrap();
+        assert!(!execution.has_started() && execution.started_at == 0);
+    }
+    // One that has run before stays started.
+    let claimed = execution.claim(&claim(5), NOW + 3, &mut Effects::default()).unwrap();
+    execution.expire_lease(NOW + 40_000, &mut Effects::default()).unwrap();
+    let again = execution.claim(&claim(6), NOW + 40_001, &mut Effects::default()).unwrap();
+    execution.return_lease(&again.fence, NOW + 40_002, &mut Effects::default()).unwrap();
+    execution.check().unwrap();
+    assert!(execution.has_started() && claimed.fence.attempt < again.fence.attempt);
 }

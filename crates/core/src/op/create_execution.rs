@@ -8,9 +8,8 @@ use crate::api_token::Role;
 use crate::capability::CapabilitySet;
 use crate::encoding::{Blob, JsonText};
 use crate::error::{Code, Error, Result};
-use crate::id::{ExecutionId, FlowId};
+use crate::id::{AttemptIndex, ExecutionId, FlowId, LeaseEpoch, LeaseId};
 use crate::join::JoinPolicy;
-use crate::journal::StepIdentity;
 use crate::lease::LeaseFence;
 use crate::limits;
 use crate::op::operation;
@@ -141,34 +140,26 @@ pub struct ParentLink {
     pub execution_id: ExecutionId,
     /// Its lease.
     pub fence: LeaseFence,
+    /// The same key means the same child, whichever lease of the parent spawns it, until the parent is replayed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
     /// What it calls the edge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     /// Under which name it reads the child's result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_ref: Option<String>,
-    /// The journal entry that the child belongs to. The child's id derives from it, so spawning it again finds it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub step: Option<StepIdentity>,
-    /// The generation of that journal, as the task says it; 0 when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub generation: Option<u32>,
 }
 
 impl ParentLink {
-    /// The id of the child, where a journal entry decides it.
-    pub fn child_id(&self) -> Option<ExecutionId> {
-        let step = self.step.as_ref()?;
-        Some(step.child_id(&self.execution_id, self.generation.unwrap_or(0)))
+    /// What two requests for one child have in common: a later lease of the parent spawns the same child.
+    fn without_identity(&self) -> Self {
+        let fence = LeaseFence { attempt: AttemptIndex(0), lease_id: LeaseId::default(), epoch: LeaseEpoch(0) };
+        Self { fence, key: None, ..self.clone() }
     }
 }
 
 impl Args {
-    /// Whether the caller decides the id, by itself or through a journal entry of the parent.
-    pub fn brings_id(&self) -> bool {
-        self.execution_id.is_some() || self.parent.as_ref().is_some_and(|parent| parent.step.is_some())
-    }
-
     /// The bytes of the input, if any.
     pub fn input(&self) -> Result<Option<Content>> {
         parts::Sent {
@@ -219,12 +210,13 @@ impl Args {
             }
         }
         if let Some(parent) = &self.parent {
+            parts::optional(parent.key.as_deref(), "parent.key", text::label)?;
+            if parent.key.is_some() && (self.execution_id.is_some() || self.idempotency_key.is_some()) {
+                let detail = "must not be given with execution_id or idempotency_key: each names the child by itself";
+                return Err(Error::invalid("parent.key", detail));
+            }
             parts::optional(parent.kind.as_deref(), "parent.kind", text::label)?;
             parts::optional(parent.data_ref.as_deref(), "parent.data_ref", text::label)?;
-            parent.step.as_ref().map_or(Ok(()), StepIdentity::validate)?;
-            if parent.step.is_some() && self.execution_id.is_some() {
-                return Err(Error::invalid("execution_id", "derives from parent.step; give one of the two"));
-            }
         }
         let in_flow = self.flow_id.is_some() || self.parent.is_some();
         if !in_flow && !self.dependencies.is_empty() {
@@ -237,15 +229,21 @@ impl Args {
     }
 
     /// What two submissions under one key or id must have in common: everything but the identity itself, how long
-    /// it is remembered, the trace, and what says no more than the defaults.
+    /// it is remembered, the lease of the parent, the trace, and what says no more than the defaults. Nor do instants
+    /// count for a child that its parent names by a key: whoever spawns it again reads the clock at another time.
     pub fn content_digest(&self) -> [u8; 32] {
         use sha2::Digest as _;
         let drop_default = |value: &Option<String>, default: &str| value.clone().filter(|value| value != default);
+        let named_by_parent = self.parent.as_ref().is_some_and(|parent| parent.key.is_some());
+        let instant = |at: Option<i64>| at.filter(|_| !named_by_parent);
         let content = Self {
             execution_id: None,
             idempotency_key: None,
             dedup_window_ms: None,
             trace_context: None,
+            parent: self.parent.as_ref().map(ParentLink::without_identity),
+            delay_until: instant(self.delay_until),
+            deadline_at: instant(self.deadline_at),
             namespace: drop_default(&self.namespace, parts::DEFAULT_NAMESPACE),
             lane: drop_default(&self.lane, parts::DEFAULT_LANE),
             priority: self.priority.map(|priority| priority.clamp(0, limits::PRIORITY_MAX)).filter(|&p| p != 0),

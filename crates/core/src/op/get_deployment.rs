@@ -33,4 +33,26 @@ pub struct Outcome {
     pub now: i64,
     /// The version of the engine that answers.
     pub version: String,
+    /// How often that engine met a stored entry that it could not decode, since its start. Lists leave such entries
+    /// out.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub undecodable: u64,
+    /// The last of these entries, the one seen last at the end.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub undecodable_entries: Vec<UndecodableEntry>,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+/// A stored entry that could not be decoded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct UndecodableEntry {
+    /// Where it is stored.
+    pub key: String,
+    /// What is wrong with it.
+    pub error: String,
+    /// When the engine last met it.
+    pub seen_at: i64,
 }

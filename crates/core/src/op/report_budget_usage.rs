@@ -32,7 +32,8 @@ pub struct Args {
     /// What was spent, by dimension.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub usage: BTreeMap<String, i64>,
-    /// The same key counts once; an empty key is none.
+    /// The same key counts once; an empty key is none. With a fence it belongs to the execution, without to the
+    /// budget.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dedup_key: Option<String>,
     /// What it was spent on.

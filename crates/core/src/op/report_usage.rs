@@ -34,7 +34,7 @@ pub struct Args {
     /// Only this one of its budgets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<String>,
-    /// The same key counts once; an empty key is none.
+    /// The same key counts once; an empty key is none. It belongs to the execution.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dedup_key: Option<String>,
 }

@@ -271,3 +271,19 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn an_attempt_that_was_admitted_before_counts_when_it_starts() {
+    let mut quota = rate(2, 60);
+    let window_ms = quota.definition.window_ms();
+    assert_eq!(start(&mut quota, 1, NOW), QuotaDecision::Admitted);
+    // Its claim did not come about; it starts at the end of the window, and again within the same moment.
+    let late = NOW + window_ms - 1_000;
+    assert_eq!(start(&mut quota, 1, late), QuotaDecision::AlreadyAdmitted);
+    assert_eq!(start(&mut quota, 1, late), QuotaDecision::AlreadyAdmitted);
+    assert_eq!(quota.status(late).started_in_window, 1);
+    // The window that begins with that start has room for one other.
+    let next = NOW + window_ms + 2_000;
+    assert_eq!(start(&mut quota, 2, next), QuotaDecision::Admitted);
+    assert!(matches!(start(&mut quota, 3, next), QuotaDecision::RateExceeded { .. }));
+}

@@ -151,11 +151,16 @@ impl Metrics {
         for (limit, count) in self.quota_refusals() {
             quotas = quotas.number(&[("limit", limit)], count);
         }
+        let help = "Services that panicked and were begun again, by name.";
+        let mut services = counter("flowfabric_service_restarts_total", help);
+        for (service, count) in self.service_restarts() {
+            services = services.number(&[("service", service)], count);
+        }
         let help = "How long claims took and waited, by lane and by how they ended.";
         let mut claims = Family::new("flowfabric_claim_seconds", FamilyKind::Histogram, help);
         for ((lane, exit), histogram) in self.claim_exits() {
             claims = claims.with(&[("lane", &lane), ("exit", exit)], histogram.sample());
         }
-        vec![operations, events, refusals, budgets, quotas, claims]
+        vec![operations, events, refusals, budgets, quotas, services, claims]
     }
 }

@@ -10,6 +10,8 @@ use ff_core::Code;
 use ff_core::event::EventType;
 use ff_core::execution::Execution;
 
+use crate::readable::Undecodable;
+
 pub use family::{Family, FamilyKind, Sample, SampleValue};
 
 /// Names that people choose become labels; past this many they are counted together.
@@ -80,6 +82,8 @@ pub struct Metrics {
     pub partitions_passed_over: AtomicU64,
     /// Stored entries that could not be decoded.
     pub undecodable: AtomicU64,
+    /// The last of them.
+    pub(crate) undecodable_entries: Undecodable,
     /// Things the reconcilers repaired.
     pub repairs: AtomicU64,
     /// Reads sent to the store.
@@ -89,6 +93,7 @@ pub struct Metrics {
     refusals: Mutex<BTreeMap<String, u64>>,
     budget_refusals: Mutex<BTreeMap<String, u64>>,
     quota_refusals: Mutex<BTreeMap<&'static str, u64>>,
+    service_restarts: Mutex<BTreeMap<&'static str, u64>>,
     claim_exits: Mutex<BTreeMap<(String, &'static str), Arc<Histogram>>>,
 }
 
@@ -129,8 +134,23 @@ impl Metrics {
         self.partitions_passed_over.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn repaired(&self) {
-        self.repairs.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn repaired(&self, entries: u64) {
+        self.repairs.fetch_add(entries, Ordering::Relaxed);
+    }
+
+    /// A service runs, and is counted from nothing.
+    pub(crate) fn service_started(&self, name: &'static str) {
+        self.service_restarts.lock().expect("no holder of this lock panics").entry(name).or_default();
+    }
+
+    /// A service panicked.
+    pub(crate) fn service_panicked(&self, name: &'static str) {
+        *self.service_restarts.lock().expect("no holder of this lock panics").entry(name).or_default() += 1;
+    }
+
+    /// How often each service, or something it did, panicked and was begun again.
+    pub fn service_restarts(&self) -> BTreeMap<&'static str, u64> {
+        self.service_restarts.lock().expect("no holder of this lock panics").clone()
     }
 
     pub(crate) fn undecodable(&self) {

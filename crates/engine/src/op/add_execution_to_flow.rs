@@ -1,6 +1,7 @@
 //! Makes an execution that lives in a flow's partition a member of it.
 
 use ff_core::event::Effects;
+use ff_core::flow::Flow;
 use ff_core::op::AddExecutionToFlow;
 use ff_core::op::add_execution_to_flow::{Args, Outcome};
 use ff_core::{Code, Error, Result};
@@ -14,7 +15,9 @@ impl Handle<AddExecutionToFlow> for Engine {
     async fn handle(&self, caller: &Caller, args: Args) -> Result<Outcome> {
         self.check_flow_id(&args.flow_id)?;
         let partition = args.flow_id.partition();
-        self.transact(partition, self.fresh_command(), &Verb { caller, args: &args }).await
+        let _turn = self.locks().take(partition, Flow::key_of(&args.flow_id)).await;
+        let identity = self.callers_identity::<AddExecutionToFlow>(caller, &args, None);
+        self.transact_once(partition, identity, &Verb { caller, args: &args }).await
     }
 }
 
@@ -35,6 +38,7 @@ impl Command for Verb<'_> {
         if execution.flow == Some(flow.id) {
             return Ok(Outcome::AlreadyMember { node_count: flow.node_count });
         }
+        flow.keep_for(execution.policy.retention_ms);
         let node_count = flow.add_member()?;
         if let Some(other) = execution.flow {
             return Err(Error::of(Code::ExecutionInOtherFlow).with("flow_id", other));

@@ -13,7 +13,8 @@ impl Handle<ApplyDependencyToChild> for Engine {
     async fn handle(&self, caller: &Caller, args: Args) -> Result<Outcome> {
         self.check_flow_id(&args.flow_id)?;
         let partition = args.flow_id.partition();
-        self.transact(partition, self.fresh_command(), &Verb { caller, args: &args }).await
+        let identity = self.callers_identity::<ApplyDependencyToChild>(caller, &args, None);
+        self.transact_once(partition, identity, &Verb { caller, args: &args }).await
     }
 }
 
@@ -46,7 +47,8 @@ impl Command for Verb<'_> {
         let unsatisfied_count = unsatisfied(&child.join);
         tx.save(&edge);
         tx.save_execution(&child, effects);
-        cancel_siblings(tx, &child, &[]).await?;
+        let fresh = if edge.state == EdgeState::Pending { vec![edge.upstream] } else { Vec::new() };
+        cancel_siblings(tx, &child, &fresh).await?;
         Ok(Outcome::Applied { unsatisfied_count })
     }
 }

@@ -4,7 +4,7 @@ use ff_core::execution::{Execution, ResumedBy};
 use ff_core::index;
 use ff_core::suspension::Suspension;
 use ff_core::waitpoint::{CloseReason, Waitpoint};
-use ff_core::{AttemptIndex, Indexed, Result, limits};
+use ff_core::{AttemptIndex, Indexed, Result};
 use ff_store::Scan;
 
 use super::payload;
@@ -21,7 +21,7 @@ pub(crate) async fn close_waitpoints(tx: &mut Tx<'_>, suspension: &Suspension, e
         (false, ResumedBy::Signals | ResumedBy::Child | ResumedBy::Time | ResumedBy::Nothing) => CloseReason::Satisfied,
     };
     let keys = suspension.waitpoints.iter().map(Waitpoint::key_of).collect();
-    for loaded in tx.load_many::<Waitpoint>(keys).await?.into_iter().flatten() {
+    for loaded in tx.load_readable::<Waitpoint>(keys).await?.into_iter().flatten() {
         let mut waitpoint = loaded.document;
         if waitpoint.close(reason, tx.now) {
             tx.save(&waitpoint);
@@ -30,33 +30,75 @@ pub(crate) async fn close_waitpoints(tx: &mut Tx<'_>, suspension: &Suspension, e
     Ok(())
 }
 
-/// Removes an execution with everything it has. What does not fit one commit is removed by the next ones: the document
-/// itself goes last, so that its timer brings the remover back.
-pub(crate) async fn remove_execution(tx: &mut Tx<'_>, execution: &Execution) -> Result<()> {
+/// How much a commit that removes something still takes. Everything that goes costs a part of it.
+pub(crate) struct Removal {
+    size: usize,
+    left: usize,
+}
+
+impl Removal {
+    /// A commit that removes so many documents and logs.
+    pub(crate) fn of(size: usize) -> Self {
+        let size = size.max(2);
+        Self { size, left: size }
+    }
+
+    /// How many more.
+    pub(crate) fn left(&self) -> usize {
+        self.left
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.left == 0
+    }
+
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.left == self.size
+    }
+
+    /// So many go.
+    pub(crate) fn take(&mut self, count: usize) {
+        self.left = self.left.saturating_sub(count);
+    }
+}
+
+/// Removes an execution with everything it has; says whether it is gone. What does not fit one commit is removed by the
+/// next ones: the document itself goes last and says how far its removal is, so that nobody can bring it back in between.
+pub(crate) async fn remove_execution(tx: &mut Tx<'_>, execution: &Execution, removal: &mut Removal) -> Result<bool> {
     tx.relief();
     let id = &execution.id;
-    let page = tx.scan(Scan::first(index::belongings(id.uuid), limits::RESOLVE_CHUNK)).await?;
-    let partial = page.entries.len() == limits::RESOLVE_CHUNK;
+    let mut progress = execution.removal.clone().unwrap_or_default();
+    let limit = removal.left();
+    let page = match limit {
+        0 => Default::default(),
+        _ => tx.scan(Scan::first(index::belongings(id.uuid), limit).with_documents()).await?,
+    };
+    let mut done = page.entries.len() < limit;
+    removal.take(page.entries.len());
     for entry in page.entries {
-        tx.delete_belonging(entry.member).await?;
+        tx.delete_belonging(id, entry.member, entry.document)?;
     }
-    if partial {
-        tx.pin(&execution.key());
-        return Ok(());
+    let attempts = execution.attempt.as_ref().map_or(0, |attempt| attempt.index.0.saturating_add(1));
+    while done && progress.attempts < attempts {
+        if removal.is_full() {
+            done = false;
+            break;
+        }
+        removal.take(1);
+        tx.trim(logs::frames(id, AttemptIndex(progress.attempts)), u64::MAX);
+        tx.delete_unindexed(logs::summary(id, AttemptIndex(progress.attempts)));
+        progress.attempts += 1;
     }
-    if !journal::remove(tx, execution).await? {
-        tx.pin(&execution.key());
-        return Ok(());
+    done = done && !removal.is_full() && journal::remove(tx, execution, removal).await?;
+    if !done {
+        tx.save(&Execution { removal: Some(progress), ..execution.clone() });
+        return Ok(false);
     }
-    let attempts = execution.attempt.as_ref().map_or(0, |attempt| attempt.index.0 + 1);
-    for attempt in 0..attempts {
-        tx.trim(logs::frames(id, AttemptIndex(attempt)), u64::MAX);
-        tx.delete_unindexed(logs::summary(id, AttemptIndex(attempt)));
-    }
+    removal.take(1);
     tx.trim(logs::history(id), u64::MAX);
     for key in payload::all_keys(id) {
         tx.blob(key, None);
     }
     tx.delete(&execution.key());
-    Ok(())
+    Ok(true)
 }

@@ -17,7 +17,10 @@ impl Handle<CancelFlow> for Engine {
         let deadline = self.env().now_ms() + limits::WAIT_MAX_MS;
         let mut listener = self.listen_to(id.partition(), Flow::key_of(id));
         let verb = Verb { caller, args: &args };
-        let mut flow = self.transact(id.partition(), self.fresh_command(), &verb).await?;
+        let identity = self.identity::<CancelFlow>(caller, &args, None);
+        self.transact_once(id.partition(), identity, &verb).await?;
+        // A repeat finds it further on than the first call left it.
+        let mut flow = self.visible_flow(caller, id).await?.0;
         let outstanding = |flow: &Flow| flow.cancellation.as_ref().is_some_and(|cancellation| cancellation.outstanding);
         while args.wait && outstanding(&flow) {
             self.refuse_if_closing()?;
@@ -44,9 +47,9 @@ struct Verb<'a> {
 }
 
 impl Command for Verb<'_> {
-    type Outcome = Flow;
+    type Outcome = ();
 
-    async fn run(&self, tx: &mut Tx<'_>) -> Result<Flow> {
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<()> {
         let mut flow = load_flow(tx, self.caller, &self.args.flow_id).await?;
         let reason = self.args.reason.as_deref().unwrap_or_default();
         if flow.cancel(self.args.policy.unwrap_or_default(), reason, tx.now)? {
@@ -55,6 +58,6 @@ impl Command for Verb<'_> {
             }
             save_flow(tx, &flow);
         }
-        Ok(flow)
+        Ok(())
     }
 }

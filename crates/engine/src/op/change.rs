@@ -2,11 +2,14 @@
 
 use ff_core::event::Effects;
 use ff_core::execution::Execution;
+use ff_core::idempotency::Identity;
 use ff_core::journal::{NewEntries, StepEntry};
 use ff_core::lease::LeaseFence;
 use ff_core::{ExecutionId, Indexed, Result};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
-use super::{close_waitpoints, load_visible};
+use super::{close_waitpoints, load_visible, payload};
 use crate::engine::{Caller, Engine};
 use crate::journal;
 use crate::transaction::{Command, Tx};
@@ -50,6 +53,20 @@ impl Engine {
         let change = Change { caller, id, holder: Some(fence), entries, act };
         self.transact(id.partition(), self.fresh_command(), &change).await
     }
+
+    /// The same for a change that is not the same change by nature when it is repeated; see [`Engine::transact_once`].
+    pub(crate) async fn change_once<T: Serialize + DeserializeOwned + Send + Sync>(
+        &self,
+        identity: Option<Identity>,
+        caller: &Caller,
+        id: &ExecutionId,
+        holder: Option<&LeaseFence>,
+        act: impl Fn(&mut Execution, &mut Moment<'_>) -> Result<T> + Send + Sync,
+    ) -> Result<T> {
+        self.check_id(id)?;
+        let entries = NewEntries::NONE;
+        self.transact_once(id.partition(), identity, &Change { caller, id, holder, entries, act }).await
+    }
 }
 
 struct Change<'a, F> {
@@ -83,6 +100,9 @@ impl<T: Send, F: Fn(&mut Execution, &mut Moment<'_>) -> Result<T> + Send + Sync>
             && let Some(suspension) = &before.suspension
         {
             close_waitpoints(tx, suspension, &execution).await?;
+        }
+        if execution.continuation != before.continuation {
+            payload::write(tx, payload::Which::Continuation, self.id, None, before.continuation.as_ref());
         }
         if execution.is_terminal() {
             tx.relief();

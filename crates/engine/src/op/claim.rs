@@ -1,14 +1,17 @@
 //! Takes work, waiting for it if there is none.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use ff_core::execution::{ClaimedAttempt, Execution, ResumedBy};
+use ff_core::idempotency::Identity;
 use ff_core::op::Claim;
 use ff_core::op::claim::{Args, ClaimMode, Outcome};
 use ff_core::op::view::Task;
-use ff_core::{Code, Error, LeaseId, Result, ResumeSignal, SignalId};
-use futures_util::future::{Either, select};
+use ff_core::partition::digest16;
+use ff_core::{Code, CommandId, Error, LeaseId, Partition, Result, ResumeSignal, SignalId};
+use futures_util::future::{Either, join_all, select};
 use tokio::sync::oneshot;
+use uuid::Uuid;
 
 use super::payload::Which;
 use super::view::{some_instant, some_text};
@@ -16,22 +19,81 @@ use crate::engine::{Caller, Engine, Handle};
 use crate::env;
 use crate::scheduler::ready::Criteria;
 use crate::scheduler::{Ask, Taken};
+use crate::transaction::{Command, Tx};
+
+/// Input and signals of a task that was taken must be read within this time; otherwise the task is given back.
+const TASK_PATIENCE_MS: i64 = 5_000;
 
 impl Handle<Claim> for Engine {
     async fn handle(&self, caller: &Caller, args: Args) -> Result<Outcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
+        if args.lease_ids.is_empty()
+            && let Some(key) = &caller.idempotency_key
+        {
+            // Boxed, as few come to it.
+            return Box::pin(self.claim_once(caller, namespace, args, key)).await;
+        }
         let ask = self.ask(namespace, &args)?;
         if args.retry {
-            let held = self.find_leases(&ask).await?;
+            let mut held = self.find_leases(&ask).await?;
+            // A commit that did not answer may have taken something beside what took its place.
+            let surplus = held.split_off(held.len().min(ask.lease_ids.len()));
+            if !surplus.is_empty() {
+                self.give_back(surplus).await;
+            }
             if !held.is_empty() {
-                return self.tasks(held).await;
+                let (tasks, unread) = self.tasks(held).await;
+                return unread.into_iter().next().map_or(Ok(tasks), |(_, error)| Err(error));
             }
         }
-        self.deliver(ask).await
+        self.deliver(ask, None).await
     }
 }
 
 impl Engine {
+    /// A claim whose caller gave it a key. Its lease ids derive from the key, and once it has taken something it takes
+    /// nothing else: a repeat gets what is still held of it. A claim that found nothing may be repeated until it does.
+    async fn claim_once(&self, caller: &Caller, namespace: String, mut args: Args, key: &str) -> Result<Outcome> {
+        let partition = self.partitions().key_partition(&namespace, key);
+        // How long a claim waits, and that it is a repeat, is no part of what it asks for.
+        let asked = Args { wait_ms: None, retry: false, ..args.clone() };
+        let Some(identity) = self.callers_identity::<Claim>(caller, &asked, None) else {
+            return Err(Error::of(Code::Internal));
+        };
+        args.lease_ids = (0..args.max_tasks()).map(|place| derived_lease(&identity, place)).collect();
+        let ask = self.ask(namespace, &args)?;
+        let once = ClaimOnce { partition, identity, own: self.fresh_command() };
+        let taken = self.rehearse(partition, &FindClaim { once: &once }).await?;
+        let held = self.find_leases(&ask).await?;
+        if taken || !held.is_empty() {
+            let (tasks, unread) = self.tasks(held).await;
+            return unread.into_iter().next().map_or(Ok(tasks), |(_, error)| Err(error));
+        }
+        self.deliver(ask, Some(once)).await
+    }
+
+    /// Leaves evidence of a claim before its answer. Of two calls with one key that both found work, the first keeps it;
+    /// the other gives back what it took and gets the first one's.
+    async fn keep_claim(&self, ask: &Ask, once: &ClaimOnce, taken: Vec<Taken>) -> Result<Kept> {
+        match self.transact(once.partition, self.fresh_command(), &KeepClaim { once }).await {
+            Ok(true) => Ok(Kept::Ours(taken)),
+            Ok(false) => {
+                self.give_back(taken).await;
+                self.find_leases(ask).await.map(Kept::Earlier)
+            }
+            Err(error) => {
+                self.give_back(taken).await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn forget_claim(&self, once: &ClaimOnce) {
+        if let Err(error) = self.transact(once.partition, self.fresh_command(), &ForgetClaim { once }).await {
+            tracing::warn!(%error, "the key of a claim that nobody received stays used");
+        }
+    }
+
     fn ask(&self, namespace: String, args: &Args) -> Result<Ask> {
         let limits = self.limits();
         limits.capabilities(&args.capabilities)?;
@@ -43,11 +105,11 @@ impl Engine {
             _ => None,
         };
         Ok(Ask {
-            criteria: Criteria {
+            criteria: Arc::new(Criteria {
                 namespace,
                 lanes: args.lanes.iter().cloned().collect(),
                 capabilities: args.capabilities.clone(),
-            },
+            }),
             worker_id: OnceLock::new(),
             instance_id: args.instance_id.clone(),
             lease_ids,
@@ -60,29 +122,54 @@ impl Engine {
 
     /// Claims in a task of its own: if the caller is gone when the work has been taken, it is given back at once
     /// instead of waiting for its lease to run out.
-    async fn deliver(&self, ask: Ask) -> Result<Outcome> {
+    async fn deliver(&self, ask: Ask, once: Option<ClaimOnce>) -> Result<Outcome> {
         let (mut reply, answer) = oneshot::channel();
         let engine = self.clone();
+        let ask = Arc::new(ask);
         self.spawn_short(async move {
             let taken = match select(Box::pin(engine.take_work(&ask)), Box::pin(reply.closed())).await {
                 Either::Left((taken, _)) => taken,
                 Either::Right(((), work)) => {
-                    // A commit that is under way may take something; it is awaited, so that nothing is taken unseen.
+                    // What it has taken by now must be given back.
                     ask.gone.say();
                     work.await
                 }
             };
-            let outcome = match &taken {
-                Ok(taken) => engine.tasks(taken.clone()).await,
-                Err(error) => Err(error.clone()),
+            let taken = match (taken, &once) {
+                (Ok(taken), Some(once)) if !taken.is_empty() && !reply.is_closed() => {
+                    match Box::pin(engine.keep_claim(&ask, once, taken)).await {
+                        Ok(Kept::Ours(taken)) => Ok(taken),
+                        Ok(Kept::Earlier(held)) => {
+                            // They are the other call's to give back.
+                            let (outcome, unread) = engine.tasks(held).await;
+                            let outcome = unread.into_iter().next().map_or(Ok(outcome), |(_, error)| Err(error));
+                            return drop(reply.send(outcome));
+                        }
+                        Err(error) => Err(error),
+                    }
+                }
+                (taken, _) => taken,
             };
-            let failed = outcome.is_err();
-            let undelivered = reply.send(outcome).is_err();
-            if let Ok(taken) = taken
-                && (failed || undelivered)
-            {
+            let taken = match taken {
+                Ok(taken) => taken,
+                Err(error) => return drop(reply.send(Err(error))),
+            };
+            let (outcome, unread) = engine.tasks(taken.clone()).await;
+            let (unread, error): (Vec<Taken>, Option<Error>) =
+                unread.into_iter().fold((Vec::new(), None), |(mut all, _), (one, error)| {
+                    all.push(one);
+                    (all, Some(error))
+                });
+            let empty = outcome.tasks.is_empty() && outcome.grants.is_empty();
+            let outcome = error.filter(|_| empty).map_or(Ok(outcome), Err);
+            let delivered = reply.send(outcome).is_ok();
+            let unread = if delivered { unread } else { taken };
+            if !unread.is_empty() {
                 // Boxed, as few come to it: the future would be three times as large.
-                Box::pin(engine.give_back(taken)).await;
+                Box::pin(engine.give_back(unread)).await;
+                if let Some(once) = once.as_ref().filter(|_| empty || !delivered) {
+                    Box::pin(engine.forget_claim(once)).await;
+                }
             }
         });
         answer.await.map_err(|_| Error::of(Code::ShuttingDown))?
@@ -107,24 +194,35 @@ impl Engine {
                     .await
                 }
             };
-            if let Err(error) = returned {
-                tracing::warn!(%error, "undelivered work could not be given back; its lease will run out");
+            if let Err(error) = returned
+                && let Some(suppressed) = self.may_log("undelivered work could not be given back")
+            {
+                tracing::warn!(%error, suppressed, "undelivered work could not be given back; its lease will run out");
             }
         }
     }
 
-    /// Leases and grants as their taker receives them.
-    pub(crate) async fn tasks(&self, taken: Vec<Taken>) -> Result<Outcome> {
+    /// Leases and grants as their taker receives them, and those whose input or signals cannot be read in time.
+    pub(crate) async fn tasks(&self, taken: Vec<Taken>) -> (Outcome, Vec<(Taken, Error)>) {
         let mut outcome = Outcome { tasks: Vec::new(), grants: Vec::new() };
-        for one in taken {
-            match one {
-                Taken::Grant(grant) => outcome.grants.push(grant),
-                Taken::Lease { execution, claimed, lease_until } => {
-                    outcome.tasks.push(self.task(&execution, &claimed, lease_until).await?);
-                }
+        let mut unread = Vec::new();
+        let reading = taken.into_iter().map(|one| async move {
+            let Taken::Lease { execution, claimed, lease_until } = &one else { return (one, None) };
+            let task = self.task(execution, claimed, *lease_until);
+            let task = env::within(self.env_handle(), TASK_PATIENCE_MS, task).await;
+            let late = || Err(Error::new(Code::Unavailable, "the task cannot be read").retry_after(1_000));
+            let task = task.unwrap_or_else(late);
+            (one, Some(task))
+        });
+        for (one, task) in join_all(reading).await {
+            match (one, task) {
+                (Taken::Grant(grant), _) => outcome.grants.push(grant),
+                (_, Some(Ok(task))) => outcome.tasks.push(task),
+                (one, Some(Err(error))) => unread.push((one, error)),
+                (Taken::Lease { .. }, None) => {}
             }
         }
-        Ok(outcome)
+        (outcome, unread)
     }
 
     /// One claimed task with everything its worker needs. Small bytes came with the document; large ones are read.
@@ -172,5 +270,70 @@ impl Engine {
             ResumedBy::Timeout => Ok(vec![ResumeSignal::timeout(SignalId::default(), execution.updated_at)]),
             ResumedBy::Nothing | ResumedBy::Operator | ResumedBy::Child | ResumedBy::Time => Ok(Vec::new()),
         }
+    }
+}
+
+/// The identity of a claim, and the partition of its key: what it takes may be in any other.
+struct ClaimOnce {
+    partition: Partition,
+    identity: Identity,
+    /// What this very call is known by.
+    own: CommandId,
+}
+
+/// Whose work a claim with a key may answer with.
+enum Kept {
+    Ours(Vec<Taken>),
+    /// What an earlier call with the same key holds.
+    Earlier(Vec<Taken>),
+}
+
+fn derived_lease(identity: &Identity, place: usize) -> LeaseId {
+    LeaseId(Uuid::from_bytes(digest16(&[b"lease", identity.digest(), &place.to_be_bytes()])))
+}
+
+/// Whether a claim with this identity has taken something.
+struct FindClaim<'a> {
+    once: &'a ClaimOnce,
+}
+
+impl Command for FindClaim<'_> {
+    type Outcome = bool;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<bool> {
+        Ok(tx.kept_answer::<CommandId>(&self.once.identity).await?.is_some())
+    }
+}
+
+/// Says whether this is the first call with its identity that took something.
+struct KeepClaim<'a> {
+    once: &'a ClaimOnce,
+}
+
+impl Command for KeepClaim<'_> {
+    type Outcome = bool;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<bool> {
+        if let Some(first) = tx.kept_answer::<CommandId>(&self.once.identity).await? {
+            return Ok(first == self.once.own);
+        }
+        tx.keep_answer(&self.once.identity, &self.once.own);
+        Ok(true)
+    }
+}
+
+/// Frees the key of a claim whose tasks were given back.
+struct ForgetClaim<'a> {
+    once: &'a ClaimOnce,
+}
+
+impl Command for ForgetClaim<'_> {
+    type Outcome = ();
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<()> {
+        if tx.kept_answer::<CommandId>(&self.once.identity).await? == Some(self.once.own) {
+            tx.delete(&self.once.identity.key());
+        }
+        Ok(())
     }
 }

@@ -45,7 +45,7 @@ impl Engine {
             ttl_ms: self.limits().lease_ttl(args.lease_ttl_ms)?,
             slot: None,
         };
-        check_grant(&execution, &claim, self.now())?;
+        check_grant(&execution, &claim, self.now_in(execution.id.partition()))?;
         if reclaim_only && execution.grant_kind() != GrantKind::Reclaim {
             return Err(Error::of(Code::NotAResumedExecution));
         }

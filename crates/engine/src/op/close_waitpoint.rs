@@ -12,7 +12,8 @@ impl Handle<CloseWaitpoint> for Engine {
     async fn handle(&self, caller: &Caller, args: Args) -> Result<Outcome> {
         self.check_id(&args.execution_id)?;
         let partition = args.execution_id.partition();
-        self.transact(partition, self.fresh_command(), &Verb { caller, args: &args }).await
+        let identity = self.identity::<CloseWaitpoint>(caller, &args, None);
+        self.transact_once(partition, identity, &Verb { caller, args: &args }).await
     }
 }
 

@@ -34,7 +34,7 @@ impl Command for Verb<'_> {
     async fn run(&self, tx: &mut Tx<'_>) -> Result<Outcome> {
         let mut execution = load_visible(tx, self.caller, &self.args.execution_id).await?;
         let was_terminal = execution.is_terminal();
-        let before = execution.result.clone();
+        let (before, continuation) = (execution.result.clone(), execution.continuation.clone());
         let (result, blob) = payload::divide(self.args.result()?);
         let mut effects = Effects::default();
         execution.complete(&self.args.fence, result, tx.now, &mut effects)?;
@@ -43,6 +43,7 @@ impl Command for Verb<'_> {
             tx.require_holder(&execution.key(), &self.args.fence);
             journal::append(tx, &execution, &self.args.fence, &self.args.new_entries()?).await?;
             payload::write(tx, payload::Which::Result, &execution.id, blob, before.as_ref());
+            payload::write(tx, payload::Which::Continuation, &execution.id, None, continuation.as_ref());
             tx.relief();
             tx.save_shared(Arc::new(execution), effects);
         }

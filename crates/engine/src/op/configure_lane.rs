@@ -1,5 +1,6 @@
 //! Creates a lane or sets its state.
 
+use ff_core::idempotency::Identity;
 use ff_core::lane::{Lane, LaneState, LaneView};
 use ff_core::op::ConfigureLane;
 use ff_core::op::configure_lane::Args;
@@ -10,7 +11,9 @@ use crate::transaction::{Command, Tx};
 
 impl Handle<ConfigureLane> for Engine {
     async fn handle(&self, caller: &Caller, args: Args) -> Result<LaneView> {
-        self.set_lane(caller, args.namespace.as_deref(), &args.lane, args.state, args.reason.as_deref()).await
+        let set = SetLane { lane: &args.lane, state: args.state, reason: args.reason.as_deref().unwrap_or_default() };
+        let identity = self.identity::<ConfigureLane>(caller, &args, None);
+        self.set_lane(caller, args.namespace.as_deref(), set, identity).await
     }
 }
 
@@ -20,40 +23,44 @@ impl Engine {
         &self,
         caller: &Caller,
         namespace: Option<&str>,
-        lane: &str,
-        state: Option<LaneState>,
-        reason: Option<&str>,
+        set: SetLane<'_>,
+        identity: Option<Identity>,
     ) -> Result<LaneView> {
         let namespace = caller.namespace(namespace)?;
-        self.check_lane(lane)?;
+        self.check_lane(set.lane)?;
         // Names of callers come from outside and may be longer than a label.
         let who = if text::optional_label("who", &caller.name).is_ok() { caller.name.as_str() } else { "" };
-        let verb = SetLane { namespace: &namespace, lane, state, who, reason: reason.unwrap_or_default() };
-        self.transact(Partition::SYSTEM, self.fresh_command(), &verb).await
+        let verb = Verb { namespace: &namespace, set, who };
+        self.transact_once(Partition::SYSTEM, identity, &verb).await
     }
 }
 
-struct SetLane<'a> {
-    namespace: &'a str,
-    lane: &'a str,
-    state: Option<LaneState>,
-    who: &'a str,
-    reason: &'a str,
+/// What is to become of a lane.
+pub(crate) struct SetLane<'a> {
+    pub(crate) lane: &'a str,
+    pub(crate) state: Option<LaneState>,
+    pub(crate) reason: &'a str,
 }
 
-impl Command for SetLane<'_> {
+struct Verb<'a> {
+    namespace: &'a str,
+    set: SetLane<'a>,
+    who: &'a str,
+}
+
+impl Command for Verb<'_> {
     type Outcome = LaneView;
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<LaneView> {
-        let existing = tx.load::<Lane>(Lane::key_of(self.namespace, self.lane)).await?;
+        let existing = tx.load::<Lane>(Lane::key_of(self.namespace, self.set.lane)).await?;
         let existing = existing.map(|loaded| loaded.document);
         let fresh = existing.is_none();
         let mut lane = match existing {
             Some(lane) => lane,
-            None => Lane::open(self.namespace, self.lane, tx.now)?,
+            None => Lane::open(self.namespace, self.set.lane, tx.now)?,
         };
-        let changed = match self.state {
-            Some(state) => lane.set_state(state, self.who, self.reason, tx.now)?,
+        let changed = match self.set.state {
+            Some(state) => lane.set_state(state, self.who, self.set.reason, tx.now)?,
             None => false,
         };
         if fresh || changed {

@@ -20,7 +20,8 @@ impl Handle<CreateBudget> for Engine {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let partition = self.partitions().budget_partition(&namespace, &args.name);
         let verb = Define { namespace: &namespace, args: &args };
-        let created = self.transact(partition, self.fresh_command(), &verb).await?;
+        let identity = self.callers_identity::<CreateBudget>(caller, &args, None);
+        let created = self.transact_once(partition, identity, &verb).await?;
         let Some(count) = created else { return Ok(Outcome::AlreadyExists) };
         let gate = format!("b:{}", args.name);
         self.release_parked(&namespace, &gate, self.everywhere(count)).await;

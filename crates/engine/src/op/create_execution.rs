@@ -8,7 +8,7 @@ use ff_core::idempotency::IdempotencyRecord;
 use ff_core::op::CreateExecution;
 use ff_core::op::create_execution::{Args, Outcome};
 use ff_core::planted::{Bug, planted};
-use ff_core::{Blob, Code, Document, Error, ExecutionId, Indexed, PublicState, Result, limits};
+use ff_core::{Blob, Code, Error, ExecutionId, Indexed, Result, limits};
 
 use super::payload;
 use crate::engine::{Caller, Engine, Handle};
@@ -23,8 +23,7 @@ impl Handle<CreateExecution> for Engine {
             // Boxed, because it would make the future of every other submission three times as large.
             return Box::pin(self.create_member(caller, &args, submission)).await;
         }
-        let partition = submission.request.id.partition();
-        self.transact(partition, self.fresh_command(), &CreateSolo { submission: &submission }).await
+        self.create_solo(submission).await
     }
 }
 
@@ -56,6 +55,13 @@ impl Submission {
             ..Default::default()
         };
         Some((record, *window_ms))
+    }
+
+    /// Its key stands for this execution, which a repeat creates if nobody has yet.
+    fn take_recorded(&mut self, id: ExecutionId) {
+        self.request.id = id;
+        self.key = None;
+        self.own_id = true;
     }
 
     /// The answer when the execution is there already: the same request, or a conflict.
@@ -113,30 +119,47 @@ impl Engine {
         request.validate()?;
         let window_ms = args.dedup_window_ms.unwrap_or(self.options().dedup_window_ms);
         let key = args.idempotency_key.clone().map(|key| (key, window_ms));
-        let mut submission = Submission { request, blob, key, own_id: args.brings_id() };
-        if submission.own_id && !submission.joins_a_flow(args) {
-            self.record_elsewhere(&mut submission).await?;
-        }
-        Ok(submission)
+        Ok(Submission { request, blob, key, own_id: args.execution_id.is_some() })
     }
 
-    /// A key is known in its own partition. Where the caller's id lies in another one, the id is recorded there first.
-    async fn record_elsewhere(&self, submission: &mut Submission) -> Result<()> {
-        let Some((key, _)) = &submission.key else { return Ok(()) };
-        if self.partitions().key_partition(&submission.request.namespace, key) == submission.request.id.partition() {
-            return Ok(());
+    /// Creates an execution of its own.
+    pub(crate) async fn create_solo(&self, mut submission: Submission) -> Result<Outcome> {
+        if self.key_is_elsewhere(&submission) {
+            let partition = submission.request.id.partition();
+            let refusal = self.rehearse(partition, &FindOwn { submission: &submission }).await.err();
+            self.record_key(&mut submission, refusal).await?;
         }
-        self.record_key(submission).await
+        let partition = submission.request.id.partition();
+        let verb = CreateSolo { submission: &submission };
+        match self.transact(partition, self.fresh_command(), &verb).await? {
+            Solo::Here(outcome) => Ok(outcome),
+            Solo::Elsewhere(id) => {
+                submission.take_recorded(id);
+                let verb = CreateSolo { submission: &submission };
+                match self.transact(id.partition(), self.fresh_command(), &verb).await? {
+                    Solo::Here(outcome) => Ok(outcome),
+                    Solo::Elsewhere(_) => Err(Error::new(Code::Internal, "a submission without a key has no record")),
+                }
+            }
+        }
+    }
+
+    /// A key is known in its own partition. Where the execution lives in another one, its id is recorded there first.
+    pub(crate) fn key_is_elsewhere(&self, submission: &Submission) -> bool {
+        let Submission { request, key, .. } = submission;
+        let home = key.as_ref().map(|(key, _)| self.partitions().key_partition(&request.namespace, key));
+        home.is_some_and(|home| home != request.id.partition())
     }
 
     /// Records in the partition of its key which execution a submission makes, before there is one: a repeat takes the
-    /// recorded id and finishes what was begun.
-    pub(crate) async fn record_key(&self, submission: &mut Submission) -> Result<()> {
-        let Some((record, window_ms)) = submission.record() else { return Ok(()) };
+    /// recorded id and finishes what was begun. A submission that would be refused does not use up its key, but may be
+    /// the repeat of one that was not.
+    pub(crate) async fn record_key(&self, submission: &mut Submission, refusal: Option<Error>) -> Result<()> {
+        let Some((record, window_ms)) = submission.record() else { return refusal.map_or(Ok(()), Err) };
         let partition = self.partitions().key_partition(&record.namespace, &record.idempotency_key);
-        submission.request.id = self.transact(partition, self.fresh_command(), &Record { record, window_ms }).await?;
-        submission.key = None;
-        submission.own_id = true;
+        let verb = Record { record, window_ms, refusal };
+        let id = self.transact(partition, self.fresh_command(), &verb).await?;
+        submission.take_recorded(id);
         Ok(())
     }
 
@@ -153,9 +176,6 @@ impl Engine {
         }
         if let Some(parent) = &args.parent {
             parent.execution_id.check(self.partitions())?;
-            if let Some(id) = parent.child_id() {
-                return Ok(id);
-            }
             return Ok(ExecutionId::in_partition(parent.execution_id.partition(), &mint));
         }
         Ok(match &args.idempotency_key {
@@ -169,6 +189,8 @@ impl Engine {
 struct Record {
     record: IdempotencyRecord,
     window_ms: i64,
+    /// Why there will be no such execution, unless the key already stands for one.
+    refusal: Option<Error>,
 }
 
 impl Command for Record {
@@ -178,6 +200,9 @@ impl Command for Record {
         if let Some(known) = tx.load::<IdempotencyRecord>(self.record.key()).await? {
             known.document.check_same(&self.record.request_hash)?;
             return Ok(known.document.execution_id);
+        }
+        if let Some(refusal) = &self.refusal {
+            return Err(refusal.clone());
         }
         tx.create_until(&self.record, tx.now + self.window_ms);
         Ok(self.record.execution_id)
@@ -189,20 +214,26 @@ pub(crate) struct CreateSolo<'a> {
     pub(crate) submission: &'a Submission,
 }
 
-impl Command for CreateSolo<'_> {
-    type Outcome = Outcome;
+/// What became of a submission in the partition of its id or key.
+pub(crate) enum Solo {
+    /// The execution is there.
+    Here(Outcome),
+    /// The key stands for an execution in another partition, which may not have been created yet.
+    Elsewhere(ExecutionId),
+}
 
-    async fn run(&self, tx: &mut Tx<'_>) -> Result<Outcome> {
+impl Command for CreateSolo<'_> {
+    type Outcome = Solo;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<Solo> {
         let submission = self.submission;
         if tx.is_repeat()
-            && let Some(outcome) = find_duplicate(tx, submission).await?
+            && let Some(found) = find_duplicate(tx, submission).await?
         {
-            return Ok(outcome);
+            return Ok(found);
         }
         let execution = Execution::create(submission.request.clone(), tx.now)?;
-        if let Some((record, window_ms)) = submission.record() {
-            tx.create_until(&record, tx.now + window_ms);
-        }
+        keep_key(tx, submission);
         let outcome = Outcome {
             execution_id: execution.id,
             duplicate: false,
@@ -210,36 +241,54 @@ impl Command for CreateSolo<'_> {
             public_state: execution.public_state(),
         };
         write_new(tx, execution, submission.blob.clone());
-        Ok(outcome)
+        Ok(Solo::Here(outcome))
     }
 }
 
-/// What an earlier request with the same id or key made, if it is the same request.
-pub(crate) async fn find_duplicate(tx: &mut Tx<'_>, submission: &Submission) -> Result<Option<Outcome>> {
+/// Refuses a submission whose id is somebody else's.
+struct FindOwn<'a> {
+    submission: &'a Submission,
+}
+
+impl Command for FindOwn<'_> {
+    type Outcome = ();
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<()> {
+        match tx.find_execution(&self.submission.request.id).await? {
+            Some(existing) => self.submission.duplicate_of(&existing).map(drop),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What an earlier request with the same id or key made, if it is the same request. A key ends with its execution: where
+/// both were written in one commit and the execution is gone, it was removed.
+pub(crate) async fn find_duplicate(tx: &mut Tx<'_>, submission: &Submission) -> Result<Option<Solo>> {
     if let Some((record, _)) = submission.record()
+        && !tx.engine.key_is_elsewhere(submission)
         && let Some(known) = tx.load::<IdempotencyRecord>(record.key()).await?
     {
         let known = known.document;
-        known.check_same(&submission.request.request_hash)?;
-        // It ended and was removed before its key expired.
-        let public_state = state_anywhere(tx, &known.execution_id).await?.unwrap_or(PublicState::Completed);
-        let flow_id = submission.request.flow;
-        return Ok(Some(Outcome { execution_id: known.execution_id, duplicate: true, flow_id, public_state }));
+        if known.execution_id.partition() != tx.partition {
+            known.check_same(&submission.request.request_hash)?;
+            return Ok(Some(Solo::Elsewhere(known.execution_id)));
+        }
+        if let Some(existing) = tx.find_execution(&known.execution_id).await? {
+            known.check_same(&submission.request.request_hash)?;
+            return submission.duplicate_of(&existing).map(|outcome| Some(Solo::Here(outcome)));
+        }
     }
     match tx.find_execution(&submission.request.id).await? {
-        Some(existing) => submission.duplicate_of(&existing).map(Some),
+        Some(existing) => submission.duplicate_of(&existing).map(|outcome| Some(Solo::Here(outcome))),
         None => Ok(None),
     }
 }
 
-/// The state of an execution that a key stands for: its caller may have brought an id of another partition.
-async fn state_anywhere(tx: &mut Tx<'_>, id: &ExecutionId) -> Result<Option<PublicState>> {
-    if id.partition() == tx.partition {
-        return Ok(tx.find_execution(id).await?.map(|existing| existing.public_state()));
+/// Writes down which execution a key stands for, in the commit that creates it.
+pub(crate) fn keep_key(tx: &mut Tx<'_>, submission: &Submission) {
+    if let Some((record, window_ms)) = submission.record() {
+        tx.create_until(&record, tx.now + window_ms);
     }
-    let mut found = tx.engine.store().documents(id.partition(), vec![Execution::key_of(id)]).await?;
-    let existing = found.pop().flatten().map(|stored| Execution::decode(&stored.body)).transpose()?;
-    Ok(existing.map(|existing| existing.public_state()))
 }
 
 /// Writes a new execution with its input.

@@ -93,6 +93,8 @@ impl Command for Verb<'_> {
             return Ok(outcome);
         }
         let mut flow = Flow::new(self.new.clone(), tx.now)?;
+        flow.keep_empty_for(tx.engine.options().retention_ms);
+        self.members.iter().for_each(|(member, _)| flow.keep_for(member.request.policy.retention_ms));
         if !self.members.is_empty() {
             flow.add_members(u32::try_from(self.members.len()).unwrap_or(u32::MAX))?;
         }

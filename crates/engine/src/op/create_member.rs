@@ -6,7 +6,7 @@ use ff_core::flow::{Flow, NewFlow};
 use ff_core::op::create_execution::{Args, Dependency, Outcome, ParentLink};
 use ff_core::{Code, Edge, EdgeRole, Error, ExecutionId, FlowId, Indexed, NewEdge, Result};
 
-use super::create_execution::write_new;
+use super::create_execution::{Solo, find_duplicate, keep_key, write_new};
 use super::flow::{cancel_siblings, check_member, connect, flow_not_found, load_member, new_edge, save_flow};
 use super::stage_dependency_edge::refuse_cycle;
 use super::{Submission, check_visible};
@@ -14,7 +14,7 @@ use crate::engine::{Caller, Engine};
 use crate::transaction::{Command, Tx};
 
 impl Engine {
-    /// Creates a member. It lives beside its flow, and not with its key: the key is recorded first.
+    /// Creates a member. It lives beside its flow: where that is not with its key, the key is recorded first.
     pub(crate) async fn create_member(
         &self,
         caller: &Caller,
@@ -25,8 +25,20 @@ impl Engine {
         if beside.is_some_and(|partition| partition != submission.request.id.partition) {
             return Err(Error::of(Code::PartitionMismatch).with("execution_id", submission.request.id));
         }
-        self.record_key(&mut submission).await?;
+        if self.key_is_elsewhere(&submission) {
+            let verb = CreateMember { caller, args, submission: &submission };
+            let refusal = self.rehearse(submission.request.id.partition(), &verb).await.err();
+            self.record_key(&mut submission, refusal).await?;
+        }
         let partition = submission.request.id.partition();
+        // A flow that grows fast changes all the time: those who add to it and the claims of its members take turns.
+        let own =
+            |parent: &ParentLink| FlowId { partition: parent.execution_id.partition, uuid: parent.execution_id.uuid };
+        let flow = args.flow_id.or(args.parent.as_ref().map(own));
+        let _turn = match &flow {
+            Some(flow) => Some(self.locks().take(partition, Flow::key_of(flow)).await),
+            None => None,
+        };
         let verb = CreateMember { caller, args, submission: &submission };
         self.transact(partition, self.fresh_command(), &verb).await
     }
@@ -42,18 +54,36 @@ impl Command for CreateMember<'_> {
     type Outcome = Outcome;
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<Outcome> {
-        if (self.submission.own_id || tx.is_repeat())
-            && let Some(existing) = tx.find_execution(&self.submission.request.id).await?
-        {
-            return self.submission.duplicate_of(&existing);
-        }
         let mut parent = match &self.args.parent {
             Some(link) => Some(self.spawning_parent(tx, link).await?),
             None => None,
         };
-        let mut flow = self.flow(tx, parent.as_mut()).await?;
-        flow.add_member()?;
         let mut request = self.submission.request.clone();
+        let child_key = self.args.parent.as_ref().and_then(|link| link.key.as_deref());
+        let named = parent.as_ref().zip(child_key).map(|(parent, key)| parent.child_id(key));
+        request.id = named.unwrap_or(request.id);
+        if named.is_some()
+            && let Some(existing) = tx.find_execution(&request.id).await?
+        {
+            return self.submission.duplicate_of(&existing);
+        }
+        if self.submission.own_id || self.submission.key.is_some() || tx.is_repeat() {
+            match find_duplicate(tx, self.submission).await? {
+                Some(Solo::Here(outcome)) => return Ok(outcome),
+                // The key of a submission to another flow; the flow is part of the request, so that it differs.
+                Some(Solo::Elsewhere(id)) => {
+                    return Err(Error::of(Code::IdempotencyConflict).with("execution_id", id));
+                }
+                None => {}
+            }
+        }
+        if let (Some(parent), Some(link)) = (&mut parent, &self.args.parent) {
+            parent.spawn_child(&link.fence, tx.now)?;
+            tx.require_holder(&parent.key(), &link.fence);
+        }
+        let mut flow = self.flow(tx, parent.as_mut()).await?;
+        flow.keep_for(self.submission.request.policy.retention_ms);
+        flow.add_member()?;
         request.flow = Some(flow.id);
         let mut child = Execution::create(request, tx.now)?;
         let mut effects = Effects::default();
@@ -62,6 +92,7 @@ impl Command for CreateMember<'_> {
             self.link_to_parent(tx, &flow, &child, parent, link).await?;
         }
         save_flow(tx, &flow);
+        keep_key(tx, self.submission);
         write_new(tx, child.clone(), self.submission.blob.clone());
         tx.apply(&child.id, effects);
         let upstreams: Vec<_> = self.args.dependencies.iter().map(|dependency| dependency.upstream).collect();
@@ -72,15 +103,14 @@ impl Command for CreateMember<'_> {
 }
 
 impl CreateMember<'_> {
-    /// The running execution that spawns it, with one more child.
+    /// The running execution that spawns it. Its holder is judged before anything is said about the child.
     async fn spawning_parent(&self, tx: &mut Tx<'_>, link: &ParentLink) -> Result<Execution> {
-        let mut parent = tx.execution(&link.execution_id).await?;
+        let parent = tx.execution(&link.execution_id).await?;
         check_visible(self.caller, &parent)?;
         if parent.namespace != self.submission.request.namespace {
             return Err(super::not_found(&parent.id));
         }
-        parent.spawn_child(&link.fence, tx.now)?;
-        tx.require_holder(&parent.key(), &link.fence);
+        parent.check_fence(&link.fence)?;
         Ok(parent)
     }
 
@@ -95,6 +125,7 @@ impl CreateMember<'_> {
             let id = FlowId { partition: parent.id.partition, uuid: parent.id.uuid };
             let new = NewFlow { id, namespace: namespace.clone(), kind: parent.kind.clone(), ..Default::default() };
             let mut flow = Flow::new(new, tx.now)?;
+            flow.keep_for(parent.policy.retention_ms);
             flow.add_member()?;
             parent.flow = Some(id);
             tx.create(&flow);

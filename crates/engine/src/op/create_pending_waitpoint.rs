@@ -18,7 +18,12 @@ impl Handle<CreatePendingWaitpoint> for Engine {
         let minted = || WaitpointId::in_partition(partition, &env::mint(self.env(), self.now()));
         let id = args.waitpoint_id.unwrap_or_else(minted);
         let verb = Verb { caller, args: &args, id };
-        let waitpoint = self.transact(partition, self.fresh_command(), &verb).await?;
+        // The waitpoint's own id is identity enough, where the caller brought one.
+        let identity = match args.waitpoint_id {
+            Some(_) => None,
+            None => self.callers_identity::<CreatePendingWaitpoint>(caller, &args, None),
+        };
+        let waitpoint = self.transact_once(partition, identity, &verb).await?;
         Ok(Outcome {
             token: self.sign(&waitpoint).await?,
             waitpoint_id: waitpoint.id,

@@ -15,7 +15,8 @@ impl Handle<CreateQuota> for Engine {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let partition = self.partitions().quota_partition(&namespace, &args.name);
         let verb = Define { namespace: &namespace, args: &args };
-        let created = self.transact(partition, self.fresh_command(), &verb).await?;
+        let identity = self.callers_identity::<CreateQuota>(caller, &args, None);
+        let created = self.transact_once(partition, identity, &verb).await?;
         let Some(count) = created else { return Ok(Outcome::AlreadyExists) };
         let gate = format!("q:{}", args.name);
         self.release_parked(&namespace, &gate, self.everywhere(count)).await;

@@ -77,7 +77,7 @@ impl Engine {
         let scan = Scan::first(index::edges_to(execution.id.uuid), limits::PAGE_DEFAULT).with_documents();
         let page = self.read(execution.id.partition(), vec![Query::Scan(scan)]).await?;
         let page = page.into_only(Answer::into_scan).map_err(ff_core::Error::from)?;
-        let edges = page.entries.into_iter().filter_map(|entry| Edge::decode(&entry.document?.body).ok());
+        let edges = page.entries.into_iter().filter_map(|entry| self.readable::<Edge>(&entry.document?));
         let mut reasons: Vec<Reason> = edges
             .filter(|edge| edge.state == EdgeState::Pending)
             .map(|edge| {
@@ -123,7 +123,7 @@ impl Engine {
             let message = format!("the quota {name} does not exist");
             return Ok(Some(reason(ReasonCode::QuotaNotFound, message).with("quota", name)));
         };
-        let now = self.now();
+        let now = self.now_in(partition);
         if quota.release_count(now) > 0 {
             return Ok(None);
         }
@@ -155,7 +155,7 @@ impl Engine {
             .into_iter()
             .filter_map(|entry| entry.document)
             .filter(|stored| stored.lease_until > now)
-            .filter_map(|stored| Worker::decode(&stored.body).ok())
+            .filter_map(|stored| self.readable::<Worker>(&stored))
             .filter(|worker| worker.lanes.contains(&execution.lane))
             .collect();
         let required = &execution.capabilities;

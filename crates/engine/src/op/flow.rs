@@ -179,7 +179,7 @@ pub(crate) async fn open_upstreams(tx: &mut Tx<'_>, child: &Execution, limit: us
         let full = page.entries.len() == limits::RESOLVE_CHUNK;
         after = page.entries.last().map(|entry| (entry.score, entry.member.clone()));
         for stored in page.entries.into_iter().filter_map(|entry| entry.document) {
-            let edge = Edge::decode(&stored.body)?;
+            let Some(edge) = tx.engine.readable::<Edge>(&stored) else { continue };
             if edge.state == EdgeState::Pending && edge.role == EdgeRole::Dependency {
                 found.push(edge.upstream);
             }

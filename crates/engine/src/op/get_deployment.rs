@@ -1,5 +1,7 @@
 //! Shows what a deployment is.
 
+use std::sync::atomic::Ordering;
+
 use ff_core::Result;
 use ff_core::op::GetDeployment;
 use ff_core::op::get_deployment::{Args, Outcome};
@@ -16,6 +18,8 @@ impl Handle<GetDeployment> for Engine {
             durability: info.durability,
             now: self.now(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            undecodable: self.metrics().undecodable.load(Ordering::Relaxed),
+            undecodable_entries: self.metrics().undecodable_entries.entries(),
         })
     }
 }

@@ -5,7 +5,7 @@ use ff_core::flow::Flow;
 use ff_core::op::GetFlowGraph;
 use ff_core::op::get_flow_graph::Args;
 use ff_core::op::view::{EdgeView, GraphNode, GraphView, JoinView};
-use ff_core::{Document, Edge, IndexName, JoinPolicy, PublicState, Result, index, limits};
+use ff_core::{Edge, IndexName, JoinPolicy, PublicState, Result, index, limits};
 use ff_store::{Answer, Query, Scan, StoredDocument};
 
 use super::flow;
@@ -30,13 +30,9 @@ impl Engine {
         let mut members = std::collections::BTreeMap::new();
         let indexes = PublicState::ALL.iter().map(|state| index::member(flow.id.uuid, *state)).collect();
         for stored in self.everything(flow, indexes).await? {
-            match Execution::decode(&stored.body) {
-                // One that changed its state while it was looked at may have been seen twice.
-                Ok(member) => drop(members.insert((member.created_at, member.id), member)),
-                Err(error) => {
-                    self.metrics().undecodable();
-                    tracing::error!(key = ?stored.key, %error, "a member cannot be read; left out");
-                }
+            // One that changed its state while it was looked at may have been seen twice.
+            if let Some(member) = self.readable::<Execution>(&stored) {
+                members.insert((member.created_at, member.id), member);
             }
         }
         Ok(members.into_values().collect())
@@ -46,9 +42,10 @@ impl Engine {
         let mut edges = Vec::new();
         for some in members.chunks(MEMBERS_AT_ONCE) {
             let indexes = some.iter().map(|member| index::edges_from(member.id.uuid)).collect();
-            for stored in self.everything(flow, indexes).await? {
-                edges.push(flow::edge_view(&Edge::decode(&stored.body)?));
-            }
+            let stored = self.everything(flow, indexes).await?;
+            edges.extend(
+                stored.iter().filter_map(|stored| self.readable(stored)).map(|edge: Edge| flow::edge_view(&edge)),
+            );
         }
         Ok(edges)
     }

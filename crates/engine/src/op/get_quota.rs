@@ -13,6 +13,6 @@ impl Handle<GetQuota> for Engine {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let partition = self.partitions().quota_partition(&namespace, &args.name);
         let quota = self.find::<QuotaPolicy>(partition, QuotaPolicy::key_of(&namespace, &args.name)).await?;
-        quota.map(|quota| quota.status(self.now())).ok_or_else(|| no_such(Code::QuotaNotFound, &args.name))
+        quota.map(|quota| quota.status(self.now_in(partition))).ok_or_else(|| no_such(Code::QuotaNotFound, &args.name))
     }
 }

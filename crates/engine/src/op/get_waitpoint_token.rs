@@ -16,7 +16,7 @@ impl Handle<GetWaitpointToken> for Engine {
         let found = self.store().documents(args.execution_id.partition(), vec![key]).await?;
         let found = found.into_iter().next().flatten().map(|stored| Waitpoint::decode(&stored.body)).transpose()?;
         let waitpoint = visible(caller, found, &args.execution_id, &args.waitpoint_id)?;
-        waitpoint.check_open(self.now())?;
+        waitpoint.check_open(self.now_in(args.execution_id.partition()))?;
         let token = self.waitpoint_secrets().await?.sign(&TokenSubject::from(&waitpoint))?;
         Ok(Outcome {
             waitpoint_id: waitpoint.id,

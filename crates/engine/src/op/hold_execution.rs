@@ -9,7 +9,8 @@ use crate::engine::{Caller, Engine, Handle};
 
 impl Handle<HoldExecution> for Engine {
     async fn handle(&self, caller: &Caller, args: Args) -> Result<Outcome> {
-        self.change(caller, &args.execution_id, None, |execution, moment| {
+        let identity = self.identity::<HoldExecution>(caller, &args, None);
+        self.change_once(identity, caller, &args.execution_id, None, |execution, moment| {
             let changed = !execution.holds.has(Hold::Operator);
             // The first hold's reason stands, so that a repeated call is the same call.
             if changed {

@@ -38,14 +38,11 @@ impl Engine {
         let mut after = 0;
         loop {
             let log = logs::history(&execution.id);
-            let page = self.store().log(execution.id.partition(), log, LogStart::After(after), PAGE).await?;
+            let page = self.store().log(execution.id.partition(), log.clone(), LogStart::After(after), PAGE).await?;
             let full = page.records.len() == PAGE;
             for record in page.records {
                 after = record.sequence;
-                match logs::decode(&record.record) {
-                    Some(record) => records.push(record),
-                    None => self.metrics().undecodable(),
-                }
+                records.extend(self.readable_record::<HistoryRecord>(&log, &record.record));
             }
             if !full {
                 return Ok(records);

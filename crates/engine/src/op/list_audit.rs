@@ -36,7 +36,7 @@ impl Handle<ListAudit> for Engine {
                 match AuditRecord::decode(&entry.record) {
                     Ok(record) if wanted(&record) => items.push(record.view(entry.sequence)),
                     Ok(_) => {}
-                    Err(error) => tracing::warn!(sequence = entry.sequence, %error, "an audit record cannot be read"),
+                    Err(error) => self.pass_over(&logs::audit(), &error),
                 }
             }
             if !whole {

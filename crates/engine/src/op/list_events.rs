@@ -1,7 +1,8 @@
 //! Lists events after a cursor, waiting for the first of them. At least once: a repeat has the same id.
 //!
-//! The cursor is one watermark over all partitions. The clocks of partitions may differ a little, so a partition is
-//! read from a little before the watermark; where it had events in that stretch, the cursor says up to which.
+//! The cursor is one watermark over all partitions, on the clock of the system partition: instants of a partition whose
+//! clock differs are put by as much before they are compared. That difference is an estimate, so a partition is read
+//! from a little before the watermark; where it had events in that stretch, the cursor says up to which.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::engine::{Caller, Engine, Handle};
 use crate::{cursor, env, logs};
 
-/// How far the clocks of two partitions may lie apart.
+/// How far an estimate of the difference between two clocks may be wrong.
 const SKEW_MS: i64 = 10_000;
 /// Rounds of reading in one call; a filter that matches little answers with nothing and a cursor.
 const ROUNDS_MAX: usize = 100;
@@ -31,25 +32,35 @@ struct Watermark {
 }
 
 impl Watermark {
-    fn start(&self, partition: Partition) -> LogStart {
+    /// Where to read on in a partition whose clock is ahead by so much.
+    fn start(&self, partition: Partition, ahead_ms: i64) -> LogStart {
         match self.near.get(&partition.number) {
             Some((sequence, _)) => LogStart::After(*sequence),
             None if self.at == 0 => LogStart::After(0),
-            None => LogStart::Since(self.at - SKEW_MS),
+            None => LogStart::Since(self.at - SKEW_MS + ahead_ms),
         }
     }
 
-    /// Whether the log has lost records that a subscriber at this mark has not read.
-    fn gap(&self, partition: Partition, page: &LogPage) -> bool {
+    /// Whether the log has lost records that a subscriber at this mark has not read. One that only begins is promised
+    /// nothing of what was before.
+    fn gap(&self, partition: Partition, page: &LogPage, begins: bool) -> bool {
         match self.near.get(&partition.number) {
             // A store that forgot gives out numbers again that the subscriber believes to have read.
-            Some((sequence, _)) => page.first > sequence + 1 || page.next <= *sequence,
-            None if self.at == 0 => false,
+            Some((sequence, _)) => page.removed_up_to > *sequence || page.next <= *sequence,
+            // There was nothing in any log when the mark was made.
+            None if self.at == 0 => !begins && page.removed_up_to > 0,
             // The oldest record left is younger than where reading begins, and it was not the first ever.
             None => {
                 let oldest = page.records.first().is_some_and(|record| record.sequence == page.first);
-                oldest && page.first > 1
+                oldest && page.removed_up_to > 0
             }
+        }
+    }
+
+    /// Remembers where a log ends that had records once and has none now: nothing of it was missed.
+    fn begin(&mut self, partition: Partition, page: &LogPage, now: i64) {
+        if page.removed_up_to > 0 && page.records.is_empty() {
+            self.near.entry(partition.number).or_insert((page.next.saturating_sub(1), now));
         }
     }
 
@@ -60,9 +71,9 @@ impl Watermark {
         }
     }
 
-    fn advance(&mut self, partition: Partition, record: &LogRecord) {
-        self.at = self.at.max(record.at);
-        self.near.insert(partition.number, (record.sequence, record.at));
+    fn advance(&mut self, partition: Partition, sequence: u64, at: i64) {
+        self.at = self.at.max(at);
+        self.near.insert(partition.number, (sequence, at));
     }
 
     /// Forgets partitions whose last event lies so far back that reading from before the mark cannot repeat it.
@@ -81,12 +92,16 @@ impl Handle<ListEvents> for Engine {
         let limit = self.limits().page(args.limit)?;
         let deadline = self.env().now_ms() + self.limits().tail_wait("wait_ms", args.wait_ms.unwrap_or(0))?;
         let mut mark = cursor::decode::<Watermark>(args.cursor.as_deref())?.unwrap_or_default();
+        let mut begins = args.cursor.is_none();
+        futures_util::future::try_join_all(self.flow_partitions().map(|partition| self.learn_clock(partition))).await?;
         let mut listeners: Vec<_> =
             self.flow_partitions().map(|partition| self.listen_to(partition, logs::events())).collect();
         let mut gap = false;
         for _ in 0..ROUNDS_MAX {
             self.refuse_if_closing()?;
-            let round = self.round(&mut mark, limit, |event| matches(namespace.as_deref(), &args, event)).await?;
+            let wanted = |event: &Event| matches(namespace.as_deref(), &args, event);
+            let round = self.round(&mut mark, begins, limit, wanted).await?;
+            begins = false;
             gap |= round.gap;
             let left = deadline - self.env().now_ms();
             if !round.items.is_empty() || gap || (left <= 0 && !round.more) {
@@ -112,23 +127,33 @@ struct Round {
 
 impl Engine {
     /// Reads every partition from the mark on and moves the mark over what it hands out or passes over, in order.
-    async fn round(&self, mark: &mut Watermark, limit: usize, wanted: impl Fn(&Event) -> bool) -> Result<Round> {
+    async fn round(
+        &self,
+        mark: &mut Watermark,
+        begins: bool,
+        limit: usize,
+        wanted: impl Fn(&Event) -> bool,
+    ) -> Result<Round> {
         let reads = self.flow_partitions().map(|partition| {
-            let start = mark.start(partition);
-            async move { (partition, self.store().log(partition, logs::events(), start, limit).await) }
+            let ahead_ms = self.now_in(partition) - self.now();
+            let start = mark.start(partition, ahead_ms);
+            async move { (partition, ahead_ms, self.store().log(partition, logs::events(), start, limit).await) }
         });
         let mut round = Round { items: Vec::new(), gap: false, more: false };
         let mut records = Vec::new();
         // What lies behind the end of a page that was full must not be overtaken by younger events elsewhere.
         let mut horizon = i64::MAX;
-        for (partition, page) in futures_util::future::join_all(reads).await {
+        for (partition, ahead_ms, page) in futures_util::future::join_all(reads).await {
             let page = page?;
-            round.gap |= mark.gap(partition, &page);
+            round.gap |= mark.gap(partition, &page, begins);
             mark.retreat(partition, &page);
-            if let Some(last) = page.records.last().filter(|_| page.records.len() == limit) {
-                horizon = horizon.min(last.at);
+            if begins {
+                mark.begin(partition, &page, self.now());
             }
-            records.extend(page.records.into_iter().map(|record| (record.at, partition, record)));
+            if let Some(last) = page.records.last().filter(|_| page.records.len() == limit) {
+                horizon = horizon.min(last.at - ahead_ms);
+            }
+            records.extend(page.records.into_iter().map(|record| (record.at - ahead_ms, partition, record)));
         }
         records.sort_by_key(|(at, partition, record)| (*at, *partition, record.sequence));
         for (at, partition, record) in records {
@@ -136,12 +161,9 @@ impl Engine {
                 round.more = true;
                 break;
             }
-            mark.advance(partition, &record);
-            match logs::decode::<Event>(&record.record) {
-                Some(event) if wanted(&event) => round.items.push(event_view(partition, &record, event)),
-                Some(_) => {}
-                None => self.metrics().undecodable(),
-            }
+            mark.advance(partition, record.sequence, at);
+            let event = self.readable_record::<Event>(&logs::events(), &record.record);
+            round.items.extend(event.filter(&wanted).map(|event| event_view(partition, &record, event)));
         }
         round.more |= horizon != i64::MAX;
         Ok(round)

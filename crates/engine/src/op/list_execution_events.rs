@@ -14,6 +14,9 @@ use crate::{cursor, logs};
 const PAGE: usize = 1_000;
 /// Pages one call looks through; the rest is behind the cursor.
 const PAGES_MAX: usize = 100;
+/// An execution is dated by an estimate of the store's time, its events by the store itself: reading begins a little
+/// before the execution did.
+const DATED_AHEAD_MAX_MS: i64 = 1_000;
 
 impl Handle<ListExecutionEvents> for Engine {
     async fn handle(&self, caller: &Caller, args: Args) -> Result<Outcome> {
@@ -22,7 +25,7 @@ impl Handle<ListExecutionEvents> for Engine {
         let limit = self.limits().page(args.limit)?;
         let mut start = match cursor::decode::<u64>(args.cursor.as_deref())? {
             Some(after) => LogStart::After(after),
-            None => LogStart::Since(execution.created_at),
+            None => LogStart::Since(execution.created_at - DATED_AHEAD_MAX_MS),
         };
         let mut items = Vec::new();
         for _ in 0..PAGES_MAX {
@@ -30,10 +33,7 @@ impl Handle<ListExecutionEvents> for Engine {
             let full = page.records.len() == PAGE;
             for record in page.records {
                 start = LogStart::After(record.sequence);
-                let Some(event) = logs::decode::<Event>(&record.record) else {
-                    self.metrics().undecodable();
-                    continue;
-                };
+                let Some(event) = self.readable_record::<Event>(&logs::events(), &record.record) else { continue };
                 if event.execution_id != execution.id {
                     continue;
                 }

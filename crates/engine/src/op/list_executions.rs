@@ -45,7 +45,7 @@ impl Handle<ListExecutions> for Engine {
             }
             position = source.head();
             let entry = source.buffer.pop_front().and_then(|entry| entry.document);
-            let Some(execution) = entry.and_then(|stored| self.readable(&stored)) else { continue };
+            let Some(execution) = entry.and_then(|stored| self.readable::<Execution>(&stored)) else { continue };
             if matches(&namespace, &args, &execution)? && seen.insert(execution.id) {
                 items.push(view::summary(&execution));
             }

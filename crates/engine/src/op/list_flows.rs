@@ -4,7 +4,7 @@ use ff_core::flow::{Flow, FlowState};
 use ff_core::index::{self, kind};
 use ff_core::op::ListFlows;
 use ff_core::op::list_flows::{Args, Outcome};
-use ff_core::{Document, Family, Key, Partition, Result};
+use ff_core::{Family, Key, Partition, Result};
 use ff_store::{Answer, Query, Scan};
 
 use super::flow::{self, cursor_of, parse_cursor};
@@ -56,14 +56,7 @@ impl Engine {
         let mut listed = Vec::new();
         for answers in futures_util::future::try_join_all(reads).await? {
             for entry in answers.into_only(Answer::into_scan).map_err(ff_core::Error::from)?.entries {
-                let flow = entry.document.and_then(|stored| match Flow::decode(&stored.body) {
-                    Ok(flow) => Some(flow),
-                    Err(error) => {
-                        self.metrics().undecodable();
-                        tracing::error!(key = ?stored.key, %error, "a flow cannot be read; left out");
-                        None
-                    }
-                });
+                let flow = entry.document.and_then(|stored| self.readable::<Flow>(&stored));
                 listed.push(((entry.score, entry.member), flow));
             }
         }

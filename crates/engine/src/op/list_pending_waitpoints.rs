@@ -3,7 +3,7 @@
 use ff_core::op::ListPendingWaitpoints;
 use ff_core::op::list_pending_waitpoints::{Args, Outcome};
 use ff_core::waitpoint::Waitpoint;
-use ff_core::{Document, Key, Result, TokenSubject, index, limits};
+use ff_core::{Key, Result, TokenSubject, index, limits};
 use ff_store::{Answer, Query, Scan};
 
 use crate::engine::{Caller, Engine, Handle};
@@ -18,20 +18,17 @@ impl Handle<ListPendingWaitpoints> for Engine {
         let pending = Scan::first(index::pending_waitpoints(execution.id.uuid), limits::PAGE_MAX).with_documents();
         let queries = vec![Query::Documents(active), Query::Scan(pending)];
         let answers = self.read(args.execution_id.partition(), queries).await?;
-        let mut bodies = Vec::new();
+        let mut found = Vec::new();
         for answer in answers.answers {
             match answer {
-                Answer::Documents(documents) => bodies.extend(documents.into_iter().flatten().map(|found| found.body)),
-                Answer::Scan(page) => {
-                    bodies.extend(page.entries.into_iter().filter_map(|entry| entry.document).map(|found| found.body));
-                }
+                Answer::Documents(documents) => found.extend(documents.into_iter().flatten()),
+                Answer::Scan(page) => found.extend(page.entries.into_iter().filter_map(|entry| entry.document)),
                 _ => {}
             }
         }
         let secrets = self.waitpoint_secrets().await?;
-        let mut items = Vec::with_capacity(bodies.len());
-        for body in bodies {
-            let waitpoint = Waitpoint::decode(&body)?;
+        let mut items = Vec::with_capacity(found.len());
+        for waitpoint in found.iter().filter_map(|stored| self.readable::<Waitpoint>(stored)) {
             if waitpoint.check_open(answers.at).is_err() {
                 continue;
             }

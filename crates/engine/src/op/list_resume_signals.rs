@@ -4,7 +4,7 @@ use bytes::Bytes;
 use ff_core::execution::Execution;
 use ff_core::op::ListResumeSignals;
 use ff_core::op::list_resume_signals::{Args, Outcome};
-use ff_core::{Blob, Document, Key, Result, ResumeSignal, Signal, SignalId};
+use ff_core::{Blob, Key, Result, ResumeSignal, Signal, SignalId};
 use ff_store::{Answer, Query};
 
 use crate::engine::{Caller, Engine, Handle};
@@ -29,9 +29,8 @@ impl Engine {
         let blobs: Vec<Option<Bytes>> = answers.next().and_then(Answer::into_blobs).unwrap_or_default();
         let mut signals = Vec::with_capacity(ids.len());
         for (document, blob) in documents.into_iter().zip(blobs) {
-            if let Some(document) = document {
-                signals.push(Signal::decode(&document.body)?.into_resume_signal(blob.map(Blob)));
-            }
+            let signal = document.and_then(|stored| self.readable::<Signal>(&stored));
+            signals.extend(signal.map(|signal| signal.into_resume_signal(blob.map(Blob))));
         }
         Ok(signals)
     }

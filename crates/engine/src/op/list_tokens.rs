@@ -2,7 +2,7 @@
 
 use ff_core::op::ListTokens;
 use ff_core::op::list_tokens::{Args, Outcome};
-use ff_core::{ApiToken, Document, Partition, Result, index, limits};
+use ff_core::{ApiToken, Partition, Result, index, limits};
 use ff_store::Scan;
 
 use crate::cursor;
@@ -22,13 +22,7 @@ impl Handle<ListTokens> for Engine {
             for entry in page.entries {
                 after = Some((entry.score, entry.member.clone()));
                 let Some(stored) = entry.document else { continue };
-                let token = match ApiToken::decode(&stored.body) {
-                    Ok(token) => token,
-                    Err(error) => {
-                        tracing::warn!(key = ?entry.member, %error, "a token cannot be read");
-                        continue;
-                    }
-                };
+                let Some(token) = self.readable::<ApiToken>(&stored) else { continue };
                 if !caller.sees(&token.namespace) {
                     continue;
                 }

@@ -4,7 +4,7 @@ use ff_core::execution::Execution;
 use ff_core::op::ListUpstreams;
 use ff_core::op::list_upstreams::{Args, Outcome};
 use ff_core::op::view::UpstreamView;
-use ff_core::{Document, Edge, Result, index};
+use ff_core::{Edge, Result, index};
 use ff_store::{Answer, Query, Scan};
 
 use super::flow::{cursor_of, parse_cursor};
@@ -27,16 +27,14 @@ impl Handle<ListUpstreams> for Engine {
             after = page.entries.last().map(|entry| (entry.score, entry.member.clone()));
             let mut edges = Vec::new();
             for entry in page.entries {
-                if let Some(stored) = entry.document {
-                    edges.push(((entry.score, entry.member), Edge::decode(&stored.body)?));
-                }
+                let edge = entry.document.and_then(|stored| self.readable::<Edge>(&stored));
+                edges.extend(edge.map(|edge| ((entry.score, entry.member), edge)));
             }
             edges.retain(|(_, edge)| args.edge_id.is_none_or(|wanted| wanted == edge.id));
             let keys = edges.iter().map(|(_, edge)| Execution::key_of(&edge.upstream)).collect();
             let upstreams = self.store().documents(execution.id.partition(), keys).await?;
             for ((position, edge), stored) in edges.into_iter().zip(upstreams) {
-                let Some(stored) = stored else { continue };
-                let upstream = Execution::decode(&stored.body)?;
+                let Some(upstream) = stored.and_then(|stored| self.readable::<Execution>(&stored)) else { continue };
                 if args.node.as_ref().is_some_and(|node| *node != upstream.node) {
                     continue;
                 }

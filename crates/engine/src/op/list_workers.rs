@@ -4,7 +4,7 @@ use ff_core::index::{self, kind};
 use ff_core::op::ListWorkers;
 use ff_core::op::list_workers::{Args, Outcome};
 use ff_core::worker::Worker;
-use ff_core::{Blob, Document, Key, Partition, Result};
+use ff_core::{Blob, Key, Partition, Result};
 use ff_store::Scan;
 
 use crate::cursor;
@@ -35,16 +35,9 @@ impl Handle<ListWorkers> for Engine {
                 }
                 position = Some((entry.score, Blob::from(entry.member.as_bytes().to_vec())));
                 let Some(stored) = entry.document.filter(|stored| stored.lease_until > now) else { continue };
-                match Worker::decode(&stored.body) {
-                    Ok(worker) if args.lane.as_ref().is_none_or(|lane| worker.lanes.contains(lane)) => {
-                        found.push((worker, stored.lease_until));
-                    }
-                    Ok(_) => {}
-                    Err(error) => {
-                        self.metrics().undecodable();
-                        tracing::error!(key = ?stored.key, %error, "a worker cannot be read; passed over");
-                    }
-                }
+                let worker = self.readable::<Worker>(&stored);
+                let wanted = |worker: &Worker| args.lane.as_ref().is_none_or(|lane| worker.lanes.contains(lane));
+                found.extend(worker.filter(wanted).map(|worker| (worker, stored.lease_until)));
             }
             if ended || found.len() == limit {
                 break;

@@ -86,7 +86,7 @@ pub(crate) mod named;
 pub(crate) mod payload;
 pub(crate) mod view;
 
-pub(crate) use belongings::{close_waitpoints, remove_execution};
+pub(crate) use belongings::{Removal, close_waitpoints, remove_execution};
 pub(crate) use create_execution::Submission;
 
 use ff_core::execution::{ClaimedAttempt, Execution};

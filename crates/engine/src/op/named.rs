@@ -37,13 +37,7 @@ impl Engine {
                 let full = page.entries.len() == CHUNK;
                 after = page.entries.last().map(|entry| (entry.score, entry.member.clone()));
                 for stored in page.entries.into_iter().filter_map(|entry| entry.document) {
-                    match D::decode(&stored.body) {
-                        Ok(document) => found.push(document),
-                        Err(error) => {
-                            self.metrics().undecodable();
-                            tracing::error!(key = ?stored.key, %error, "a document cannot be read; left out of a list");
-                        }
-                    }
+                    found.extend(self.readable::<D>(&stored));
                 }
                 if !full {
                     return Ok::<_, Error>(found);

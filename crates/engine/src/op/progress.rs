@@ -9,7 +9,8 @@ use crate::engine::{Caller, Engine, Handle};
 
 impl Handle<Progress> for Engine {
     async fn handle(&self, caller: &Caller, args: Args) -> Result<Done> {
-        self.change(caller, &args.execution_id, Some(&args.fence), |execution, moment| {
+        let identity = self.callers_identity::<Progress>(caller, &args, None);
+        self.change_once(identity, caller, &args.execution_id, Some(&args.fence), |execution, moment| {
             let (pct, message) = match &execution.progress {
                 Some(before) => (before.pct, before.message.clone()),
                 None => (0, String::new()),

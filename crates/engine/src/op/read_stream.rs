@@ -41,16 +41,20 @@ impl Engine {
         // Frames that are for nobody any more may fill a page; what is behind them is not to be missed.
         while frames.is_empty() {
             let log = logs::frames(&execution.id, attempt);
-            let answers = self.read(partition, vec![Query::Log { log, start: LogStart::After(after), limit: count }]);
+            let answers = self
+                .read(partition, vec![Query::Log { log: log.clone(), start: LogStart::After(after), limit: count }]);
             let answers = answers.await?;
             let now = answers.at;
             let page = answers.into_only(ff_store::Answer::into_log)?;
             let full = page.records.len() == count;
             for record in page.records {
                 after = record.sequence;
-                let Ok(frame) = Frame::decode(&record.record) else {
-                    self.metrics().undecodable();
-                    continue;
+                let frame = match Frame::decode(&record.record) {
+                    Ok(frame) => frame,
+                    Err(error) => {
+                        self.pass_over(&log, &error);
+                        continue;
+                    }
                 };
                 let kept_ms = execution.policy.stream.retention_ttl_ms.unwrap_or(i64::MAX);
                 let kept_ms = if frame.mode == FrameMode::BestEffort { kept_ms.min(BEST_EFFORT_MS) } else { kept_ms };

@@ -9,7 +9,8 @@ use crate::engine::{Caller, Engine, Handle};
 
 impl Handle<ReleaseExecution> for Engine {
     async fn handle(&self, caller: &Caller, args: Args) -> Result<Outcome> {
-        self.change(caller, &args.execution_id, None, |execution, moment| {
+        let identity = self.identity::<ReleaseExecution>(caller, &args, None);
+        self.change_once(identity, caller, &args.execution_id, None, |execution, moment| {
             let changed = execution.holds.has(Hold::Operator);
             if changed {
                 execution.release(moment.now)?;

@@ -3,25 +3,23 @@
 
 use ff_core::event::Effects;
 use ff_core::execution::Execution;
-use ff_core::idempotency::IdempotencyRecord;
 use ff_core::op::ReplayExecution;
 use ff_core::op::replay_execution::{Args, Outcome};
-use ff_core::{Edge, EdgeRole, Error, Flow, Indexed, Key, Result, index, limits};
+use ff_core::planted::{Bug, planted};
+use ff_core::{Edge, EdgeRole, Error, Flow, Key, Result, index, limits};
 use ff_store::Scan;
 
 use super::flow::{cancel_siblings, connect, flow_not_found, save_flow};
-use super::load_visible;
+use super::{load_visible, not_found};
 use crate::engine::{Caller, Engine, Handle};
 use crate::transaction::{Command, Tx};
-
-/// No namespace has a NUL in it, so these records never meet those of submissions.
-const REPLAYS: &str = "\0replay";
 
 impl Handle<ReplayExecution> for Engine {
     async fn handle(&self, caller: &Caller, args: Args) -> Result<Outcome> {
         self.check_id(&args.execution_id)?;
         let partition = args.execution_id.partition();
-        self.transact(partition, self.fresh_command(), &Verb { caller, args: &args }).await
+        let identity = self.identity::<ReplayExecution>(caller, &args, args.command_id);
+        self.transact_once(partition, identity, &Verb { caller, args: &args }).await
     }
 }
 
@@ -35,15 +33,16 @@ impl Command for Verb<'_> {
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<Outcome> {
         let mut execution = load_visible(tx, self.caller, &self.args.execution_id).await?;
-        if self.is_done(tx).await? {
-            return Ok(answer(&execution));
-        }
         let mut effects = Effects::default();
         match execution.flow {
             None => execution.replay(0, tx.now)?,
             Some(id) => {
                 let loaded = tx.load::<Flow>(Flow::key_of(&id)).await?;
                 let mut flow = loaded.ok_or_else(|| flow_not_found(&id))?.document;
+                if flow.removing && !planted(Bug::RemovalReopened) {
+                    // It is as good as gone: parts of its flow are.
+                    return Err(not_found(&execution.id));
+                }
                 reopen_edges(tx, &mut execution, &mut effects).await?;
                 flow.reopen()?;
                 // Saved even if it is unchanged: whoever is about to end the flow must notice.
@@ -53,24 +52,6 @@ impl Command for Verb<'_> {
         tx.save_execution(&execution, effects);
         cancel_siblings(tx, &execution, &[]).await?;
         Ok(answer(&execution))
-    }
-}
-
-impl Verb<'_> {
-    /// Whether a call with the same command id has replayed it already; if not, this one leaves a record.
-    async fn is_done(&self, tx: &mut Tx<'_>) -> Result<bool> {
-        let Some(command_id) = self.args.command_id else { return Ok(false) };
-        let record = IdempotencyRecord {
-            namespace: REPLAYS.into(),
-            idempotency_key: format!("{}/{command_id}", self.args.execution_id),
-            execution_id: self.args.execution_id,
-            ..Default::default()
-        };
-        if tx.load::<IdempotencyRecord>(record.key()).await?.is_some() {
-            return Ok(true);
-        }
-        tx.create_until(&record, tx.now + limits::DEDUP_WINDOW_MS);
-        Ok(false)
     }
 }
 
@@ -121,7 +102,7 @@ async fn edges_to(tx: &mut Tx<'_>, execution: &Execution) -> Result<Vec<Edge>> {
         let full = page.entries.len() == limits::PAGE_MAX;
         after = page.entries.last().map(|entry| (entry.score, entry.member.clone()));
         for entry in page.entries {
-            if let Some(loaded) = tx.adopt::<Edge>(entry.member, entry.document)? {
+            if let Some(loaded) = tx.adopt_readable::<Edge>(entry.member, entry.document) {
                 edges.push(loaded.document);
             }
         }

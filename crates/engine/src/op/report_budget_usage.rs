@@ -24,7 +24,8 @@ impl Handle<ReportBudgetUsage> for Engine {
             _ => return Err(Error::of(Code::Forbidden)),
         }
         let dedup_key = args.dedup_key.clone().unwrap_or_default();
-        let report = Report { usage: args.usage.clone(), dedup_key, only_known: false };
+        let execution = args.execution_id.filter(|_| args.fence.is_some());
+        let report = Report { usage: args.usage.clone(), dedup_key, execution, only_known: false };
         let answer = self.charge(&namespace, &args.name, report).await?;
         Ok(answer.unwrap_or(ReportUsageResult::Ok))
     }

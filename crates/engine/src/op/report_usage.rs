@@ -27,6 +27,7 @@ impl Handle<ReportUsage> for Engine {
             let report = Report {
                 usage: args.usage.clone(),
                 dedup_key: args.dedup_key.clone().unwrap_or_default(),
+                execution: Some(execution.id),
                 only_known: args.budget.is_none(),
             };
             let namespace = &execution.namespace;

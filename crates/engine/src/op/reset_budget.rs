@@ -3,11 +3,9 @@
 use ff_core::budget::Budget;
 use ff_core::op::ResetBudget;
 use ff_core::op::reset_budget::{Args, Outcome};
-use ff_core::usage::{ReportUsageResult, UsageRecord};
 use ff_core::{Code, Result, index};
 
 use super::named::no_such;
-use super::view::some_instant;
 use crate::engine::{Caller, Engine, Handle};
 use crate::hint::Item;
 use crate::scheduler::parking::Opened;
@@ -19,7 +17,8 @@ impl Handle<ResetBudget> for Engine {
         let partition = self.partitions().budget_partition(&namespace, &args.name);
         let turn = self.locks().take(partition, Budget::key_of(&namespace, &args.name)).await;
         let verb = Reset { namespace: &namespace, args: &args };
-        let (outcome, opened) = self.transact(partition, self.fresh_command(), &verb).await?;
+        let identity = self.identity::<ResetBudget>(caller, &args, args.command_id);
+        let (outcome, opened) = self.transact_once(partition, identity, &verb).await?;
         drop(turn);
         self.release_parked(&namespace, &format!("b:{}", args.name), opened).await;
         Ok(outcome)
@@ -36,24 +35,10 @@ impl Command for Reset<'_> {
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<Self::Outcome> {
         let (namespace, name) = (self.namespace, &self.args.name);
-        let key = Budget::key_of(namespace, name);
-        let loaded = tx.load::<Budget>(key.clone()).await?;
+        let loaded = tx.load::<Budget>(Budget::key_of(namespace, name)).await?;
         let mut budget = loaded.ok_or_else(|| no_such(Code::BudgetNotFound, name))?.document;
-        // No reporter's dedup key can look like this one.
-        let identity = self.args.command_id.map(|command| format!("\0reset {command}"));
-        if let Some(identity) = &identity
-            && let Some(done) = tx.load::<UsageRecord>(UsageRecord::key_of(&key, identity)).await?
-        {
-            let outcome = Outcome { reset_at: done.document.at, next_reset_at: some_instant(budget.next_reset_at) };
-            return Ok((outcome, Opened::default()));
-        }
         let next_reset_at = budget.reset(tx.now);
         let reset_at = budget.updated_at;
-        let record =
-            identity.and_then(|identity| UsageRecord::of(&budget, &identity, &ReportUsageResult::Ok, reset_at));
-        if let Some(record) = record {
-            tx.create_until(&record, record.expires_at(tx.engine.options().dedup_window_ms));
-        }
         let count = budget.release_count();
         let opened = Opened::take(&mut budget, count, tx.engine.partitions());
         tx.hint(Item::Gate(index::blocked(namespace, &format!("b:{name}"))));

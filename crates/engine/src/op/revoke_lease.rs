@@ -2,11 +2,10 @@
 
 use ff_core::event::Effects;
 use ff_core::execution::Execution;
-use ff_core::idempotency::IdempotencyRecord;
 use ff_core::lease::LeaseEnd;
 use ff_core::op::RevokeLease;
 use ff_core::op::revoke_lease::{Args, Outcome};
-use ff_core::{Blob, CommandId, Indexed, LeaseEpoch, LeaseId, Result};
+use ff_core::{LeaseId, Result};
 
 use super::load_visible;
 use crate::engine::{Caller, Engine, Handle};
@@ -16,7 +15,8 @@ impl Handle<RevokeLease> for Engine {
     async fn handle(&self, caller: &Caller, args: Args) -> Result<Outcome> {
         self.check_id(&args.execution_id)?;
         let partition = args.execution_id.partition();
-        self.transact(partition, self.fresh_command(), &Verb { caller, args: &args }).await
+        let identity = self.identity::<RevokeLease>(caller, &args, args.command_id);
+        self.transact_once(partition, identity, &Verb { caller, args: &args }).await
     }
 }
 
@@ -30,12 +30,6 @@ impl Command for Verb<'_> {
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<Outcome> {
         let mut execution = load_visible(tx, self.caller, &self.args.execution_id).await?;
-        if let Some(command) = &self.args.command_id {
-            let key = record(&execution, command, None).key();
-            if let Some(done) = tx.load::<IdempotencyRecord>(key).await? {
-                return Ok(remembered(&done.document));
-            }
-        }
         let lease = execution.lease.clone();
         let named = |id: LeaseId| self.args.expected_lease_id.is_none_or(|expected| expected == id);
         let Some(lease) = lease.filter(|lease| named(lease.id)) else { return Ok(self.not_held(&execution)) };
@@ -44,10 +38,6 @@ impl Command for Verb<'_> {
         }
         let mut effects = Effects::default();
         let fence = execution.revoke_lease(self.args.expected_lease_id, tx.now, &mut effects)?;
-        if let Some(command) = &self.args.command_id {
-            let until = tx.now + tx.engine.options().dedup_window_ms;
-            tx.create_until(&record(&execution, command, Some((fence.lease_id, fence.epoch))), until);
-        }
         tracing::info!(
             execution = %execution.id,
             reason = self.args.reason.as_deref().unwrap_or_default(),
@@ -70,25 +60,4 @@ impl Verb<'_> {
             _ => Outcome::NoActiveLease,
         }
     }
-}
-
-/// What is remembered of a revocation with a command id: which lease it took. A repeat must not take the next one.
-fn record(execution: &Execution, command: &CommandId, taken: Option<(LeaseId, LeaseEpoch)>) -> IdempotencyRecord {
-    let taken = taken.map(|(lease, epoch)| [lease.0.as_bytes().as_slice(), &epoch.0.to_be_bytes()].concat());
-    IdempotencyRecord {
-        namespace: execution.namespace.clone(),
-        // No submission's key has a control character, so the two never meet.
-        idempotency_key: format!("revoke\u{1}{}\u{1}{command}", execution.id),
-        execution_id: execution.id,
-        request_hash: Blob::from(taken.unwrap_or_default()),
-        ..Default::default()
-    }
-}
-
-fn remembered(record: &IdempotencyRecord) -> Outcome {
-    let taken = record.request_hash.split_at_checked(16).and_then(|(lease, epoch)| {
-        let lease_id = LeaseId(uuid::Uuid::from_slice(lease).ok()?);
-        Some(Outcome::Revoked { lease_id, epoch: LeaseEpoch(u64::from_be_bytes(epoch.try_into().ok()?)) })
-    });
-    taken.unwrap_or(Outcome::NoActiveLease)
 }

@@ -19,8 +19,8 @@ impl Handle<RotateWaitpointSecret> for Engine {
         }
         let _one_at_a_time = self.secret_state().begin_rotation()?;
         let grace_ms = args.grace_ms.unwrap_or(self.options().secret_grace_ms);
-        self.transact(Partition::SYSTEM, self.fresh_command(), &Verb { args: &args, grace_ms, found: Mutex::default() })
-            .await
+        let identity = self.callers_identity::<RotateWaitpointSecret>(caller, &args, None);
+        self.transact_once(Partition::SYSTEM, identity, &Verb { args: &args, grace_ms, found: Mutex::default() }).await
     }
 }
 

@@ -18,7 +18,8 @@ impl Handle<StageDependencyEdge> for Engine {
     async fn handle(&self, caller: &Caller, args: Args) -> Result<Outcome> {
         self.check_flow_id(&args.flow_id)?;
         let partition = args.flow_id.partition();
-        self.transact(partition, self.fresh_command(), &Verb { caller, args: &args }).await
+        let identity = self.callers_identity::<StageDependencyEdge>(caller, &args, None);
+        self.transact_once(partition, identity, &Verb { caller, args: &args }).await
     }
 }
 

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use ff_core::condition::SignalFact;
 use ff_core::event::Effects;
 use ff_core::execution::{Execution, SuspendRequest, Suspended};
-use ff_core::idempotency::AnswerRecord;
+use ff_core::idempotency::{CommandRecord, Identity};
 use ff_core::op::Suspend;
 use ff_core::op::suspend::{Args, Outcome};
 use ff_core::payload::Payload;
@@ -124,6 +124,7 @@ impl Command for Verb<'_> {
         let mut effects = Effects::default();
         let suspended = execution.suspend(fence, request, tx.now, &mut effects)?;
         tx.require_holder(&execution.key(), fence);
+        payload::write(tx, payload::Which::Continuation, &execution.id, self.blob.clone(), before.as_ref());
         let signals = match suspended {
             Suspended::AlreadySatisfied(signals) => {
                 for waitpoint in &mut waitpoints {
@@ -131,19 +132,16 @@ impl Command for Verb<'_> {
                 }
                 Some(signals)
             }
-            Suspended::Waiting | Suspended::Repeated(_) => {
-                payload::write(tx, payload::Which::Continuation, &execution.id, self.blob.clone(), before.as_ref());
-                None
-            }
+            Suspended::Waiting | Suspended::Repeated(_) => None,
         };
         for waitpoint in &waitpoints {
             tx.save(waitpoint);
         }
         let waitpoint = waitpoints.swap_remove(0);
         let kept = Kept { suspension, waitpoint: waitpoint.id, signals };
-        if kept.signals.is_some() && self.args.idempotency_key.is_some() {
-            let record = AnswerRecord::new(NAME, &self.identity(), logs::encode(&kept));
-            tx.create_until(&record, tx.now + limits::DEDUP_WINDOW_MS);
+        if kept.signals.is_some() {
+            let identity = self.identity();
+            tx.create_until(&identity.record(logs::encode(&kept)), tx.now + identity.kept_ms);
         }
         let timeout_at = execution.suspension.as_ref().and_then(|suspension| suspension.timeout_at).unwrap_or(0);
         tx.save_execution(&execution, effects);
@@ -154,18 +152,23 @@ impl Command for Verb<'_> {
 const NAME: &str = "suspend";
 
 impl Verb<'_> {
-    /// A key names a suspension of its lease; another lease may use it again.
-    fn identity(&self) -> [&[u8]; 3] {
-        let key = self.args.idempotency_key.as_deref().unwrap_or_default();
-        [self.args.execution_id.uuid.as_bytes(), self.args.fence.lease_id.as_bytes(), key.as_bytes()]
+    /// A key names a suspension of its lease; another lease may use it again. Without one this call is known to the
+    /// engine by the id of its suspension.
+    fn identity(&self) -> Identity {
+        let lease = [self.args.execution_id.uuid.as_bytes().as_slice(), self.args.fence.lease_id.as_bytes()];
+        let (name, kept_ms) = match &self.args.idempotency_key {
+            Some(key) => (key.as_bytes(), limits::DEDUP_WINDOW_MS),
+            None => (self.suspension_id.as_bytes().as_slice(), limits::OWN_EVIDENCE_MS),
+        };
+        Identity::new(NAME, &[lease[0], lease[1], name], kept_ms)
     }
 
-    /// The first answer to this key, where the lease was kept.
+    /// The first answer to this call, where the lease was kept.
     async fn kept_answer(&self, tx: &mut Tx<'_>) -> Result<Option<Kept>> {
-        if self.args.idempotency_key.is_none() {
+        if self.args.idempotency_key.is_none() && !tx.is_repeat() {
             return Ok(None);
         }
-        let record = tx.load::<AnswerRecord>(AnswerRecord::key_of(NAME, &self.identity())).await?;
+        let record = tx.load::<CommandRecord>(self.identity().key()).await?;
         Ok(record.and_then(|record| logs::decode(&record.document.answer)))
     }
 

@@ -9,70 +9,81 @@ use ff_store::{Answer, EntryChange, IndexEntry, Query, Scan, StoredDocument};
 
 use super::{PAGE, Position, ROUND_MAX, Reconciled};
 use crate::engine::Engine;
-use crate::transaction::{Command, Tx};
+use crate::transaction::{Command, Tx, exactly};
 
 /// Names of indexes read at once.
-const NAMES_MAX: usize = 10_000;
+const NAMES_PAGE: usize = 1_000;
 
 impl Engine {
     pub(super) async fn reconcile_entries(&self, partition: Partition, position: &mut Position) -> Reconciled {
         let mut found = Reconciled::default();
-        let names = match self.index_names(partition).await {
-            Ok(names) => names,
-            Err(error) => {
-                tracing::warn!(%partition, %error, "a partition cannot be reconciled now");
-                *position = Position::default();
-                return found;
-            }
-        };
-        let begin = position.index.take();
+        let mut begin = position.index.take();
         let mut after = position.after.take();
         let mut budget = ROUND_MAX;
-        for name in names {
-            if begin.as_ref().is_some_and(|begin| name < *begin) {
-                continue;
-            }
-            if begin.as_ref() != Some(&name) {
-                after = None;
-            }
-            loop {
-                if budget == 0 {
-                    *position = Position { index: Some(name), after };
+        // The index at which the last round stopped is looked at again.
+        let mut stopped_at = begin.clone();
+        loop {
+            let page = match self.index_names(partition, begin.as_ref()).await {
+                Ok(page) => page,
+                Err(error) => {
+                    if let Some(suppressed) = self.may_log("a partition cannot be reconciled now") {
+                        tracing::warn!(%partition, %error, suppressed, "a partition cannot be reconciled now");
+                    }
+                    *position = Position::default();
                     return found;
                 }
-                let limit = PAGE.min(budget);
-                let mut scan = Scan::first(name.clone(), limit);
-                scan.after = after.clone();
-                let Ok(page) = self.store().scan(partition, scan).await else { break };
-                budget -= page.entries.len().min(budget);
-                after = page.entries.last().map(|entry| (entry.score, entry.member.clone()));
-                let full = page.entries.len() == limit;
-                found.add(self.check_page(partition, &name, page.entries).await);
-                if !full {
+            };
+            let names = stopped_at.take().into_iter().chain(page.names);
+            for name in names {
+                if begin.as_ref() != Some(&name) {
                     after = None;
-                    break;
                 }
+                loop {
+                    if budget == 0 {
+                        *position = Position { index: Some(name), after };
+                        return found;
+                    }
+                    let limit = PAGE.min(budget);
+                    let mut scan = Scan::first(name.clone(), limit);
+                    scan.after = after.clone();
+                    let Ok(page) = self.store().scan(partition, scan).await else { break };
+                    budget -= page.entries.len().min(budget);
+                    after = page.entries.last().map(|entry| (entry.score, entry.member.clone()));
+                    let full = page.entries.len() == limit;
+                    found.add(self.check_page(partition, &name, page.entries).await);
+                    if !full {
+                        after = None;
+                        break;
+                    }
+                }
+                begin = Some(name);
+            }
+            if !page.full {
+                return found;
             }
         }
-        found
     }
 
-    /// The indexes of a partition that hold something. Those that a store need not list are asked for; what workers hold
-    /// is left out, since a lease says so itself.
-    async fn index_names(&self, partition: Partition) -> Result<BTreeSet<IndexName>> {
+    /// Indexes of a partition that hold something, behind this one. Those that a store need not list are asked for; what
+    /// workers hold is left out, since a lease says so itself.
+    async fn index_names(&self, partition: Partition, begin: Option<&IndexName>) -> Result<NamesPage> {
         let unlisted = [index::due(), index::marks()];
         let count = |index: &IndexName| Query::Count { index: index.clone(), min: i64::MIN, max: i64::MAX };
-        let mut queries = vec![Query::Indexes { prefix: Vec::new(), limit: NAMES_MAX }];
+        let mut queries = vec![Query::Indexes { prefix: Vec::new(), after: begin.cloned(), limit: NAMES_PAGE }];
         queries.extend(unlisted.iter().map(count));
         let mut answers = self.read(partition, queries).await?.answers.into_iter();
         let listed = answers.next().and_then(Answer::into_indexes).unwrap_or_default();
+        let full = listed.len() == NAMES_PAGE;
+        let last = listed.last().filter(|_| full).cloned();
         let mut names: BTreeSet<IndexName> = listed.into_iter().collect();
+        // An index that is not listed belongs to the page that reaches over it.
         for (name, answer) in unlisted.into_iter().zip(answers) {
-            if answer.into_count().unwrap_or(0) > 0 {
+            let here = begin.is_none_or(|begin| name > *begin) && last.as_ref().is_none_or(|last| name <= *last);
+            if here && answer.into_count().unwrap_or(0) > 0 {
                 names.insert(name);
             }
         }
-        Ok(names)
+        Ok(NamesPage { names, full })
     }
 
     async fn check_page(&self, partition: Partition, name: &IndexName, entries: Vec<IndexEntry>) -> Reconciled {
@@ -96,8 +107,7 @@ impl Engine {
                 }
                 Err(error) => {
                     found.unreadable += 1;
-                    self.metrics().undecodable();
-                    tracing::error!(%partition, ?key, %error, "a document cannot be read");
+                    self.pass_over(&key, &error);
                 }
             }
         }
@@ -133,6 +143,12 @@ impl Engine {
     }
 }
 
+/// Names of indexes, and whether there may be more.
+struct NamesPage {
+    names: BTreeSet<IndexName>,
+    full: bool,
+}
+
 /// The document an entry is about: its member, or what a `due` member leads to.
 fn document_key(name: &IndexName, member: &Key) -> Key {
     if *name == index::due() {
@@ -155,18 +171,6 @@ fn is_home(name: &IndexName, key: &Key) -> bool {
     }
 }
 
-/// A scan that finds this entry if it is there, and next to nothing else.
-fn exactly(entry: &Entry) -> Scan {
-    let mut scan = Scan::first(entry.index.clone(), 16);
-    scan.min = entry.score;
-    scan.max = entry.score;
-    let (_, shorter) = entry.member.as_bytes().split_last().unwrap_or((&0, &[]));
-    if !shorter.is_empty() {
-        scan.after = Some((entry.score, Key::from_bytes(shorter)));
-    }
-    scan
-}
-
 fn justified(key: &Key, stored: Option<&StoredDocument>) -> Result<Vec<Entry>> {
     let Some(stored) = stored else { return Ok(Vec::new()) };
     documents::index_entries(key, &stored.body, stored.lease_until)?
@@ -183,23 +187,40 @@ impl Command for Repair<'_> {
     type Outcome = bool;
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<bool> {
-        let answers = tx.read(vec![Query::Documents(vec![self.key.clone()]), Query::Scan(exactly(self.entry))]).await?;
-        let mut answers = answers.into_iter();
-        let stored = answers.next().and_then(Answer::into_documents).and_then(|mut found| found.pop()).flatten();
-        let page = answers.next().and_then(Answer::into_scan).unwrap_or_default();
-        let present = page.entries.iter().any(|found| found.member == self.entry.member);
+        let (stored, present) = self.look(tx, self.entry).await?;
+        let of_lease = self.entry.index == index::due()
+            && Due::parse(&self.entry.member).is_some_and(|(_, due)| due == Due::Lease);
+        if of_lease && stored.as_ref().is_some_and(|stored| stored.lease_until > tx.now) {
+            // A renewal sets the entry anew and leaves the version as it is, so no guard would keep us from undoing it.
+            // The entry of a lease that ran out is the one that matters, and that one stands still.
+            return Ok(false);
+        }
         let wanted = justified(self.key, stored.as_ref())?
             .into_iter()
             .find(|entry| entry.index == self.entry.index && entry.member == self.entry.member);
         let change = match wanted {
-            Some(wanted) if present && wanted.score == self.entry.score => return Ok(false),
+            Some(wanted) if self.look(tx, &wanted).await?.1 => return Ok(false),
             Some(Entry { index, member, score }) => EntryChange::Set { index, member, score },
             None if present => {
                 EntryChange::Remove { index: self.entry.index.clone(), member: self.entry.member.clone() }
             }
             None => return Ok(false),
         };
+        if of_lease && matches!(change, EntryChange::Set { .. }) {
+            tx.require_expired(self.key);
+        }
         tx.repair_entry(self.key, stored.map(|stored| stored.version), change);
         Ok(true)
+    }
+}
+
+impl Repair<'_> {
+    /// The document, and whether an entry stands at its score.
+    async fn look(&self, tx: &mut Tx<'_>, entry: &Entry) -> Result<(Option<StoredDocument>, bool)> {
+        let answers = tx.read(vec![Query::Documents(vec![self.key.clone()]), Query::Scan(exactly(entry))]).await?;
+        let mut answers = answers.into_iter();
+        let stored = answers.next().and_then(Answer::into_documents).and_then(|mut found| found.pop()).flatten();
+        let page = answers.next().and_then(Answer::into_scan).unwrap_or_default();
+        Ok((stored, page.entries.iter().any(|found| found.member == entry.member)))
     }
 }

@@ -7,8 +7,8 @@ use ff_core::execution::Execution;
 use ff_core::index::{self, kind};
 use ff_core::quota::QuotaPolicy;
 use ff_core::slot::{Slot, SlotFate};
-use ff_core::{Document, Key, Partition, Result};
-use ff_store::Scan;
+use ff_core::{IndexName, Indexed, Key, Partition, Result};
+use ff_store::{IndexEntry, Scan};
 
 use super::{PAGE, Reconciled};
 use crate::engine::Engine;
@@ -17,32 +17,63 @@ use crate::transaction::{Command, Tx};
 impl Engine {
     pub(super) async fn reconcile_quotas(&self, partition: Partition) -> Reconciled {
         let mut found = Reconciled::default();
-        let prefix = [b'n', 0, 1, kind::QUOTA];
-        let Ok(listings) = self.store().indexes(partition, prefix.to_vec(), PAGE).await else { return found };
-        for listing in listings {
-            let Ok(page) = self.store().scan(partition, Scan::first(listing, PAGE).with_documents()).await else {
-                continue;
-            };
+        let prefix = vec![b'n', 0, 1, kind::QUOTA];
+        let mut after = None;
+        loop {
+            let page = self.store().indexes_after(partition, prefix.clone(), after.take(), PAGE).await;
+            let Ok(listings) = page else { return found };
+            after = listings.last().filter(|_| listings.len() == PAGE).cloned();
+            for listing in listings {
+                found.add(self.reconcile_listing(partition, listing).await);
+            }
+            if after.is_none() {
+                return found;
+            }
+        }
+    }
+
+    /// The quotas of one namespace.
+    async fn reconcile_listing(&self, partition: Partition, listing: IndexName) -> Reconciled {
+        let mut found = Reconciled::default();
+        let mut scan = Scan::first(listing, PAGE).with_documents();
+        loop {
+            let Ok(page) = self.store().scan(partition, scan.clone()).await else { return found };
+            let last = page.entries.last().filter(|_| page.entries.len() == PAGE);
+            let next = last.map(|last| scan.clone().after(last.score, last.member.clone()));
             for entry in page.entries {
                 found.checked += 1;
-                let quota = entry.document.and_then(|stored| QuotaPolicy::decode(&stored.body).ok());
-                if let Some(quota) = quota.filter(|quota| quota.definition.max_concurrent != 0) {
-                    match self.free_leaked_slots(partition, &quota).await {
-                        Ok(freed) => found.repaired += freed,
-                        Err(error) => {
-                            tracing::warn!(%partition, quota = quota.name, %error, "the slots of a quota cannot be checked")
-                        }
-                    }
-                }
-                match self.transact(partition, self.fresh_command(), &Recount { key: &entry.member }).await {
-                    Ok(repaired) => found.repaired += u64::from(repaired),
-                    Err(error) => {
-                        tracing::warn!(%partition, key = ?entry.member, %error, "a quota cannot be recounted")
+                found.repaired += self.reconcile_quota(partition, entry).await;
+            }
+            match next {
+                Some(next) => scan = next,
+                None => return found,
+            }
+        }
+    }
+
+    async fn reconcile_quota(&self, partition: Partition, entry: IndexEntry) -> u64 {
+        let mut repaired = 0;
+        let quota = entry.document.and_then(|stored| self.readable::<QuotaPolicy>(&stored));
+        if let Some(quota) = quota.filter(|quota| quota.definition.max_concurrent != 0) {
+            match self.free_leaked_slots(partition, &quota).await {
+                Ok(freed) => repaired += freed,
+                Err(error) => {
+                    if let Some(suppressed) = self.may_log("the slots of a quota cannot be checked") {
+                        let quota = quota.name;
+                        tracing::warn!(%partition, quota, %error, suppressed, "the slots of a quota cannot be checked");
                     }
                 }
             }
         }
-        found
+        match self.transact(partition, self.fresh_command(), &Recount { key: &entry.member }).await {
+            Ok(recounted) => repaired += u64::from(recounted),
+            Err(error) => {
+                if let Some(suppressed) = self.may_log("a quota cannot be recounted") {
+                    tracing::warn!(%partition, key = ?entry.member, %error, suppressed, "a quota cannot be recounted");
+                }
+            }
+        }
+        repaired
     }
 
     /// Frees the slots that were seen in use and that nothing uses any more. One whose claim may still come is its
@@ -56,7 +87,7 @@ impl Engine {
             scan = scan.after(last.score, last.member.clone());
             let mut homes: BTreeMap<Partition, Vec<Slot>> = BTreeMap::new();
             for stored in page.entries.into_iter().filter_map(|entry| entry.document) {
-                let Ok(slot) = Slot::decode(&stored.body) else { continue };
+                let Some(slot) = self.readable::<Slot>(&stored) else { continue };
                 if slot.confirmed {
                     homes.entry(slot.execution.partition()).or_default().push(slot);
                 }
@@ -65,15 +96,29 @@ impl Engine {
                 let keys = slots.iter().map(|slot| Execution::key_of(&slot.execution)).collect();
                 let executions = self.store().documents(home, keys).await?;
                 for (slot, stored) in slots.into_iter().zip(executions) {
-                    let execution = stored.map(|stored| Execution::decode(&stored.body)).transpose()?;
-                    let in_use = execution.is_some_and(|execution| execution.uses_slot(&slot.id));
-                    if slot.fate(in_use, self.now()) == SlotFate::Free {
+                    // A slot that is owed is given back by the mark that says so. An execution that cannot be decoded may
+                    // use its slot.
+                    let in_use = stored.is_some_and(|stored| {
+                        self.readable::<Execution>(&stored).is_none_or(|execution| {
+                            execution.uses_slot(&slot.id) || execution.owed_slots.contains(&slot.id)
+                        })
+                    });
+                    let free = slot.fate(in_use, self.now_in(partition)) == SlotFate::Free;
+                    if free && self.is_taken(partition, &slot).await? {
                         self.free_slots(&slot.namespace, &slot.quota, &slot.execution, &[slot.id]).await?;
                         freed += 1;
                     }
                 }
             }
         }
+    }
+}
+
+impl Engine {
+    /// Whether a slot is still there: its execution may have given it back since it was read.
+    async fn is_taken(&self, partition: Partition, slot: &Slot) -> Result<bool> {
+        let found = self.store().documents(partition, vec![slot.key()]).await?;
+        Ok(found.into_iter().flatten().next().is_some())
     }
 }
 

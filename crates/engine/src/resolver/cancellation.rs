@@ -3,15 +3,16 @@
 use ff_core::event::Effects;
 use ff_core::execution::Execution;
 use ff_core::flow::{CancelFlowPolicy, Flow, FlowCancellation};
-use ff_core::{Code, Key, Partition, PublicState, Result, index, limits};
+use ff_core::{Indexed, Key, PublicState, Result, index};
 use ff_store::{Answer, Query, Scan};
 
+use super::flows::FlowStep;
 use crate::engine::Engine;
 use crate::op::flow::{cancel_member, end_if_complete, save_flow};
 use crate::transaction::{Command, Tx};
 
 /// Where members that have not ended may be.
-const LIVE: [PublicState; 6] = [
+const LIVE: &[PublicState] = &[
     PublicState::Waiting,
     PublicState::Delayed,
     PublicState::RateLimited,
@@ -20,33 +21,68 @@ const LIVE: [PublicState; 6] = [
     PublicState::Suspended,
 ];
 
-/// Where one look at the members ended, for each state they may be in; none where all were seen.
-type Positions = [Option<Option<(i64, Key)>>; LIVE.len()];
+/// One look at the members. A member may change its state between two looks, so they go on until one full look found
+/// nothing to do.
+#[derive(Debug, Clone)]
+pub(super) struct Look {
+    /// States whose members were not all seen, and where to go on.
+    open: Vec<(PublicState, Option<(i64, Key)>)>,
+    /// It found something to do.
+    acted: bool,
+    /// When the last member that had started ended, as far as it was seen.
+    last_ended_at: i64,
+}
 
-impl Engine {
-    /// Carries out a flow's cancellation. A member may change its state between two looks, so they go on until one
-    /// full look found nothing to do.
-    pub(crate) async fn carry_out_cancellation(&self, partition: Partition, key: &Key) -> Result<()> {
-        let mut chunk = limits::RESOLVE_CHUNK;
-        let mut positions: Positions = [const { Some(None) }; LIVE.len()];
-        let mut acted = false;
-        loop {
-            let verb = TellMembers { key, positions: &positions, chunk, may_finish: !acted };
-            match self.transact(partition, self.fresh_command(), &verb).await {
-                Ok(Told::Finished) => return Ok(()),
-                Ok(Told::Page { next, acted: now }) => {
-                    acted |= now;
-                    positions = *next;
-                    if positions.iter().all(Option::is_none) {
-                        positions = [const { Some(None) }; LIVE.len()];
-                        acted = false;
-                    }
-                }
-                Err(error) if error.code == Code::CommitTooLarge && chunk > 1 => chunk /= 2,
-                Err(error) => return Err(error),
+impl Look {
+    /// A look that has seen nothing. Where the retention of a flow is to be counted anew, ended members count, too.
+    pub(super) fn begin(cancellation: &FlowCancellation) -> Self {
+        let states = if cancellation.lapsed { PublicState::ALL } else { LIVE };
+        let open = states.iter().map(|state| (*state, None)).collect();
+        Self { open, acted: false, last_ended_at: 0 }
+    }
+}
+
+/// Tells the next members of a flow, as many as one commit takes.
+pub(super) async fn tell_members(
+    tx: &mut Tx<'_>,
+    mut flow: Flow,
+    cancellation: &FlowCancellation,
+    mut look: Look,
+    chunk: usize,
+) -> Result<FlowStep> {
+    let limit = (chunk / look.open.len().max(1)).max(1);
+    let scan = |(state, after): &(PublicState, Option<(i64, Key)>)| {
+        let mut scan = Scan::first(index::member(flow.id.uuid, *state), limit).with_documents();
+        scan.after.clone_from(after);
+        Query::Scan(scan)
+    };
+    let answers = tx.read(look.open.iter().map(scan).collect()).await?;
+    let pages = answers.into_iter().filter_map(Answer::into_scan);
+    for ((state, _), page) in std::mem::take(&mut look.open).into_iter().zip(pages) {
+        let last = page.entries.last().map(|entry| (entry.score, entry.member.clone()));
+        if page.entries.len() == limit {
+            look.open.push((state, last));
+        }
+        for entry in page.entries {
+            let Some(loaded) = tx.adopt::<Execution>(entry.member, entry.document)? else { continue };
+            let member = loaded.document;
+            if member.is_terminal() && member.has_started() {
+                look.last_ended_at = look.last_ended_at.max(member.ended_at);
             }
+            look.acted |= tell(tx, member, cancellation).await?;
         }
     }
+    if look.open.is_empty() && !look.acted {
+        if flow.finish_cancellation() {
+            if end_if_complete(tx, &mut flow).await? && cancellation.lapsed {
+                flow.retain_from(look.last_ended_at, Some(tx.engine.options().retention_ms));
+            }
+            save_flow(tx, &flow);
+        }
+        return Ok(FlowStep::Done);
+    }
+    tx.pin(&flow.key());
+    Ok(FlowStep::Told(if look.open.is_empty() { Look::begin(cancellation) } else { look }))
 }
 
 impl Engine {
@@ -85,65 +121,13 @@ impl Command for TellOne<'_> {
     }
 }
 
-enum Told {
-    /// The flow's cancellation is complete.
-    Finished,
-    /// A page of members was told.
-    Page { next: Box<Positions>, acted: bool },
-}
-
-/// One page of members.
-struct TellMembers<'a> {
-    key: &'a Key,
-    positions: &'a Positions,
-    chunk: usize,
-    /// The look this page belongs to has not found anything to do so far.
-    may_finish: bool,
-}
-
-impl Command for TellMembers<'_> {
-    type Outcome = Told;
-
-    async fn run(&self, tx: &mut Tx<'_>) -> Result<Told> {
-        let Some(loaded) = tx.load::<Flow>(self.key.clone()).await? else { return Ok(Told::Finished) };
-        let mut flow = loaded.document;
-        let Some(cancellation) = flow.cancellation.clone() else { return Ok(Told::Finished) };
-        let limit = (self.chunk / LIVE.len()).max(1);
-        let open: Vec<usize> = (0..LIVE.len()).filter(|place| self.positions[*place].is_some()).collect();
-        let scan = |place: &usize| {
-            let mut scan = Scan::first(index::member(flow.id.uuid, LIVE[*place]), limit).with_documents();
-            scan.after = self.positions[*place].clone().flatten();
-            Query::Scan(scan)
-        };
-        let answers = tx.read(open.iter().map(scan).collect()).await?;
-        let mut next: Positions = self.positions.clone();
-        let mut acted = false;
-        for (place, page) in open.into_iter().zip(answers.into_iter().filter_map(Answer::into_scan)) {
-            let last = page.entries.last().map(|entry| (entry.score, entry.member.clone()));
-            next[place] = last.filter(|_| page.entries.len() == limit).map(Some);
-            for entry in page.entries {
-                if let Some(loaded) = tx.adopt::<Execution>(entry.member, entry.document)? {
-                    acted |= tell(tx, loaded.document, &cancellation).await?;
-                }
-            }
-        }
-        let looked_at_all = next.iter().all(Option::is_none);
-        if looked_at_all && !acted && self.may_finish {
-            if flow.finish_cancellation() {
-                end_if_complete(tx, &mut flow).await?;
-                save_flow(tx, &flow);
-            }
-            return Ok(Told::Finished);
-        }
-        tx.pin(self.key);
-        Ok(Told::Page { next: Box::new(next), acted })
-    }
-}
-
 /// Tells one member; says whether that changed it.
 async fn tell(tx: &mut Tx<'_>, mut member: Execution, cancellation: &FlowCancellation) -> Result<bool> {
     let mut effects = Effects::default();
-    let changed = match cancellation.policy {
+    if member.is_terminal() {
+        return Ok(false);
+    }
+    let changed = match cancellation.policy_now() {
         CancelFlowPolicy::CancelAll => cancel_member(tx, &mut member, &cancellation.reason, &mut effects).await?,
         CancelFlowPolicy::CancelPending if member.has_started() => false,
         CancelFlowPolicy::CancelPending => cancel_member(tx, &mut member, &cancellation.reason, &mut effects).await?,

@@ -6,10 +6,11 @@ use ff_core::event::Effects;
 use ff_core::execution::{Execution, ResumedBy};
 use ff_core::flow::Flow;
 use ff_core::planted::{Bug, planted};
-use ff_core::{Edge, EdgeState, Key, Result, index, limits};
+use ff_core::{Edge, EdgeState, Key, Result, SlotId, index, limits};
 use ff_store::{Answer, Query, Scan, ScanPage, StoredDocument};
 
-use super::{Progress, Work};
+use super::queue::Progress;
+use crate::groups::Name;
 use crate::journal;
 use crate::op::flow::{
     cancel_member, end_if_complete, open_upstreams, resolve_edge, save_flow, sibling_reason, wants_siblings_cancelled,
@@ -19,27 +20,43 @@ use crate::transaction::{Command, Tx};
 
 /// How far the edges of an upstream have been gone through, in the life it ended then: a replay begins another one.
 #[derive(Debug, Clone)]
-pub(crate) struct Position {
+pub(super) struct Position {
     replays: u32,
     after: (i64, Key),
 }
 
+/// What is being resolved, and how far it is.
+pub(super) type Work = BTreeMap<Key, Progress>;
+
 /// What one commit did for one execution.
+#[derive(Debug, Default)]
+pub(super) struct Resolved {
+    /// More of its edges are to be gone through, from here.
+    pub(super) more: Option<Option<Position>>,
+    /// Slots that it keeps a mark for until they were given back elsewhere.
+    pub(super) owed: Option<OwedSlots>,
+}
+
+/// Slots that an execution owes to its quota.
 #[derive(Debug)]
-pub(crate) enum Resolved {
-    /// It owes nothing any more.
-    Done,
-    /// More is to be done, from here.
-    More(Option<Position>),
-    /// It owes slots, which are given back elsewhere first.
-    Slots(Box<Execution>),
+pub(super) struct OwedSlots {
+    /// Namespace and name; no name if the execution has no quota.
+    pub(super) quota: Name,
+    pub(super) slots: Vec<SlotId>,
+}
+
+impl OwedSlots {
+    fn of(execution: &Execution) -> Self {
+        let quota = (execution.namespace.clone(), execution.quota.clone().unwrap_or_default());
+        Self { quota, slots: execution.owed_slots.clone() }
+    }
 }
 
 /// One commit's worth of resolution.
-pub(crate) struct Resolve<'a> {
-    pub(crate) work: &'a Work,
+pub(super) struct Resolve<'a> {
+    pub(super) work: &'a Work,
     /// Edges and cancellations in this commit.
-    pub(crate) chunk: usize,
+    pub(super) chunk: usize,
 }
 
 impl Command for Resolve<'_> {
@@ -47,29 +64,26 @@ impl Command for Resolve<'_> {
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<Self::Outcome> {
         let mut round = Round { budget: self.chunk, ..Default::default() };
-        let mut outcomes = Vec::with_capacity(self.work.len());
+        let mut outcomes: BTreeMap<Key, Resolved> = BTreeMap::new();
         let found = self.read(tx).await?;
         let mut owing = Vec::new();
         for (key, stored, page) in found {
             let progress = &self.work[&key];
-            let Some(loaded) = tx.adopt::<Execution>(key.clone(), stored)? else {
-                outcomes.push((key, Resolved::Done));
+            let Some(loaded) = tx.adopt_readable::<Execution>(key.clone(), stored) else {
+                outcomes.insert(key, Resolved::default());
                 continue;
             };
             let mut execution = loaded.document;
-            if progress.owed(&execution) {
-                outcomes.push((key, Resolved::Slots(Box::new(execution))));
-                continue;
-            }
-            if !execution.owed_slots.is_empty() {
+            // Slots are given back elsewhere, and the edges do not wait for that.
+            let owed = progress.owed(&execution).then(|| OwedSlots::of(&execution));
+            if owed.is_none() && !execution.owed_slots.is_empty() {
                 execution.owed_slots.clear();
                 round.changed.insert(key.clone());
             }
             if execution.owes_resolution {
                 owing.push((key.clone(), page));
-            } else {
-                outcomes.push((key.clone(), Resolved::Done));
             }
+            outcomes.insert(key.clone(), Resolved { more: None, owed });
             round.executions.insert(key, execution);
         }
         round.load_children(tx, &owing).await?;
@@ -78,16 +92,15 @@ impl Command for Resolve<'_> {
             let progress = &self.work[&key];
             match round.resolve_upstream(tx, &key, page, progress, self.page_limit()).await? {
                 Step::Finished => done.push(key),
-                Step::Unfinished(position) => outcomes.push((key, Resolved::More(position))),
+                Step::Unfinished(position) => outcomes.entry(key).or_default().more = Some(position),
             }
         }
         round.end_flows(tx, &done).await?;
         for key in done {
             round.clear_mark(&key);
-            outcomes.push((key, Resolved::Done));
         }
         round.save(tx);
-        Ok(outcomes)
+        Ok(outcomes.into_iter().collect())
     }
 }
 
@@ -146,8 +159,8 @@ impl Round {
         let mut wanted = BTreeSet::new();
         for entry in owing.iter().flat_map(|(_, page)| &page.entries).take(2 * limits::RESOLVE_CHUNK) {
             if let Some(stored) = &entry.document {
-                let edge = <Edge as ff_core::Document>::decode(&stored.body)?;
-                wanted.insert(Execution::key_of(&edge.downstream));
+                let edge = tx.engine.readable::<Edge>(stored);
+                wanted.extend(edge.map(|edge| Execution::key_of(&edge.downstream)));
             }
         }
         self.load(tx, wanted.into_iter().collect()).await
@@ -158,7 +171,7 @@ impl Round {
         if keys.is_empty() {
             return Ok(());
         }
-        for (key, loaded) in keys.clone().into_iter().zip(tx.load_many::<Execution>(keys).await?) {
+        for (key, loaded) in keys.clone().into_iter().zip(tx.load_readable::<Execution>(keys).await?) {
             if let Some(loaded) = loaded {
                 self.executions.insert(key, loaded.document);
             }
@@ -184,7 +197,7 @@ impl Round {
         }
         for entry in page.entries {
             let after = (entry.score, entry.member.clone());
-            if let Some(loaded) = tx.adopt::<Edge>(entry.member, entry.document)?
+            if let Some(loaded) = tx.adopt_readable::<Edge>(entry.member, entry.document)
                 && !self.resolve_one(tx, &upstream, loaded.document).await?
             {
                 return Ok(Step::Unfinished(position));
@@ -275,7 +288,8 @@ impl Round {
         for key in flows.difference(&self.alive) {
             let Some(loaded) = tx.load::<Flow>(key.clone()).await? else { continue };
             let mut flow = loaded.document;
-            if end_if_complete(tx, &mut flow).await? {
+            // Whoever is about to end a flow with what it paused must notice that another member has ended.
+            if end_if_complete(tx, &mut flow).await? || flow.is_lapsing() {
                 save_flow(tx, &flow);
             }
         }
@@ -299,5 +313,70 @@ impl Round {
                 tx.save(execution);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use ff_core::op::{Claim, Complete, CreateFlow, Operation, create_flow};
+    use ff_store::memory::{Call, Faults, MemoryStore, Plan};
+    use serde_json::json;
+
+    use super::*;
+    use crate::engine::Engine;
+    use crate::env::TokioEnv;
+    use crate::{Caller, Options, Serves};
+
+    /// The first read of nothing but one execution takes a while, once it is armed.
+    #[derive(Default)]
+    struct SlowChild(AtomicBool);
+
+    impl Faults for SlowChild {
+        fn plan(&self, call: Call<'_>) -> Plan {
+            let child = matches!(call, Call::Read { queries: [Query::Documents(keys)], .. } if keys.len() == 1);
+            if !child || !self.0.swap(false, Ordering::SeqCst) {
+                return Plan::default();
+            }
+            #[expect(clippy::disallowed_methods, reason = "a test has patience in virtual time")]
+            let pause = tokio::time::sleep(std::time::Duration::from_millis(50));
+            Plan { before: Some(Box::pin(pause)), ..Plan::default() }
+        }
+    }
+
+    async fn call<O: Operation>(engine: &Engine, args: serde_json::Value) -> O::Outcome
+    where
+        Engine: Serves<O>,
+    {
+        let args = serde_json::from_value(args).expect("the arguments are readable");
+        engine.call::<O>(&Caller::system(), args).await.expect("it succeeds")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_edge_that_another_engine_resolves_between_two_reads_is_no_error() {
+        let slow = Arc::new(SlowChild::default());
+        let store = MemoryStore::with_clock(Arc::new(|| 1_800_000_000_000)).with_faults(slow.clone());
+        let options = Options { services: false, ..Options::default() };
+        let engine = Engine::start(Arc::new(store), Arc::new(TokioEnv::current()), options).await.unwrap();
+        let node = |name: &str| json!({ "name": name, "request": { "kind": "test" } });
+        let graph = json!({ "nodes": [node("a"), node("b")], "edges": [{ "from": "a", "to": "b" }] });
+        let create_flow::Outcome::Created { executions, .. } = call::<CreateFlow>(&engine, graph).await else {
+            panic!("the flow is new")
+        };
+        let claim = json!({ "instance_id": "w", "lanes": ["default"] });
+        let task = call::<Claim>(&engine, claim).await.tasks.remove(0);
+        call::<Complete>(&engine, json!({ "execution_id": task.execution_id, "fence": task.fence })).await;
+        let partition = task.execution_id.partition();
+        let work = Work::from([(Execution::key_of(&task.execution_id), Progress::default())]);
+        slow.0.store(true, Ordering::SeqCst);
+        let resolve =
+            async || engine.transact(partition, engine.fresh_command(), &Resolve { work: &work, chunk: 10 }).await;
+        let (first, second) = futures_util::future::join(resolve(), resolve()).await;
+        assert!(first.is_ok() && second.is_ok(), "{first:?} {second:?}");
+        let found = engine.store().documents(partition, vec![Execution::key_of(&executions["b"])]).await.unwrap();
+        let child = <Execution as ff_core::Document>::decode(&found[0].as_ref().unwrap().body).unwrap();
+        assert!(child.is_eligible(), "{child:?}");
     }
 }

@@ -1,113 +1,77 @@
-//! A flow past its retention goes, and its members and edges with it: in chunks, the flow last.
+//! A flow past its retention goes, and its members and edges with it: in chunks, the flow last. The flow says that its
+//! removal has begun before anything of it goes, and from then on nobody can bring a member back.
 
+use ff_core::event::Effects;
 use ff_core::execution::Execution;
 use ff_core::flow::Flow;
-use ff_core::index::Due;
-use ff_core::{Code, Edge, Error, Indexed, Key, Partition, PublicState, Result, index, limits};
+use ff_core::{Edge, Indexed, PublicState, Result, index};
 use ff_store::{Answer, Query, Scan};
 
-use crate::engine::Engine;
+use super::flows::FlowStep;
 use crate::hint::Item;
-use crate::op::remove_execution;
-use crate::transaction::{Command, Tx};
+use crate::op::flow::cancel_member;
+use crate::op::{Removal, remove_execution};
+use crate::transaction::Tx;
 
-/// Members removed by one commit.
+/// Members read at once.
 const MEMBERS_AT_ONCE: usize = 32;
 
-impl Engine {
-    /// Removes a flow that is due, if it is.
-    pub(crate) async fn fire_flow(&self, partition: Partition, key: &Key, score: i64) -> Result<()> {
-        let mut members = MEMBERS_AT_ONCE;
-        loop {
-            let verb = Remove { key, score, members };
-            match self.transact(partition, self.fresh_command(), &verb).await {
-                Ok(Removed::Nothing) => return Ok(()),
-                Ok(Removed::Some) => {}
-                Ok(Removed::Owed(execution)) => {
-                    self.resolve_soon(partition, execution);
-                    let detail = "a member still owes something elsewhere and cannot be removed yet";
-                    return Err(Error::new(Code::Contention, detail));
-                }
-                Err(error) if error.code == Code::CommitTooLarge && members > 1 => members /= 2,
-                Err(error) => return Err(error),
-            }
+/// Removes as much of a flow as one commit takes.
+pub(super) async fn remove_some(tx: &mut Tx<'_>, flow: &Flow, chunk: usize) -> Result<FlowStep> {
+    tx.relief();
+    tx.pin(&flow.key());
+    let scan = |state: &PublicState| {
+        Query::Scan(Scan::first(index::member(flow.id.uuid, *state), MEMBERS_AT_ONCE).with_documents())
+    };
+    let answers = tx.read(PublicState::ALL.iter().map(scan).collect()).await?;
+    let pages = answers.into_iter().filter_map(Answer::into_scan).flat_map(|page| page.entries);
+    let mut removal = Removal::of(chunk);
+    let mut empty = true;
+    let mut owed = Vec::new();
+    for entry in pages {
+        empty = false;
+        if removal.is_full() {
+            break;
+        }
+        let Some(loaded) = tx.adopt::<Execution>(entry.member.clone(), entry.document)? else { continue };
+        let mut member = loaded.document;
+        if !member.owed_slots.is_empty() {
+            owed.push(entry.member);
+            continue;
+        }
+        let mut effects = Effects::default();
+        // None lives in a flow that has ended. If one does, its end is told before it goes.
+        if cancel_member(tx, &mut member, "its flow is removed", &mut effects).await? {
+            removal.take(1);
+            tx.save_execution(&member, effects);
+            continue;
+        }
+        if remove_edges(tx, &member, &mut removal).await? {
+            remove_execution(tx, &member, &mut removal).await?;
         }
     }
-}
-
-enum Removed {
-    /// The flow is gone, or stays.
-    Nothing,
-    /// A part of it is gone.
-    Some,
-    /// This member must give something back first.
-    Owed(Key),
-}
-
-struct Remove<'a> {
-    key: &'a Key,
-    score: i64,
-    members: usize,
-}
-
-impl Command for Remove<'_> {
-    type Outcome = Removed;
-
-    async fn run(&self, tx: &mut Tx<'_>) -> Result<Removed> {
-        let Some(loaded) = tx.load::<Flow>(self.key.clone()).await? else {
-            tx.remove_stray(self.key, Due::Timer.entry(self.key, self.score));
-            return Ok(Removed::Nothing);
-        };
-        let flow = loaded.document;
-        match flow.ended.as_ref().and_then(|end| end.retain_until) {
-            Some(until) if until <= tx.now => {}
-            next => {
-                crate::timers::repair_due(tx, self.key, next, self.score);
-                return Ok(Removed::Nothing);
-            }
-        }
-        tx.relief();
-        tx.pin(self.key);
-        let scan = |state: &PublicState| {
-            Query::Scan(Scan::first(index::member(flow.id.uuid, *state), self.members).with_documents())
-        };
-        let answers = tx.read(PublicState::ALL.iter().map(scan).collect()).await?;
-        let pages = answers.into_iter().filter_map(Answer::into_scan).flat_map(|page| page.entries);
-        let mut empty = true;
-        for entry in pages.take(self.members) {
-            empty = false;
-            let Some(loaded) = tx.adopt::<Execution>(entry.member.clone(), entry.document)? else { continue };
-            let member = loaded.document;
-            if !member.owed_slots.is_empty() {
-                return Ok(Removed::Owed(entry.member));
-            }
-            if remove_edges(tx, &member).await? {
-                remove_execution(tx, &member).await?;
-            }
-        }
-        if empty {
-            tx.delete(self.key);
-            tx.hint(Item::Changed(self.key.clone()));
-        }
-        Ok(Removed::Some)
+    if empty {
+        tx.delete(&flow.key());
+        tx.hint(Item::Changed(flow.key()));
+        return Ok(FlowStep::Done);
     }
+    Ok(if removal.is_untouched() { FlowStep::Owed(owed) } else { FlowStep::Removed })
 }
 
-/// Removes the edges of a member, as many as one look finds; says whether that was all.
-async fn remove_edges(tx: &mut Tx<'_>, member: &Execution) -> Result<bool> {
+/// Removes the edges of a member, as many as the commit takes; says whether that was all.
+async fn remove_edges(tx: &mut Tx<'_>, member: &Execution, removal: &mut Removal) -> Result<bool> {
+    let limit = removal.left();
     let scans = [index::edges_from(member.id.uuid), index::edges_to(member.id.uuid)]
-        .map(|index| Query::Scan(Scan::first(index, limits::RESOLVE_CHUNK).with_documents()));
+        .map(|index| Query::Scan(Scan::first(index, limit).with_documents()));
     let mut all = true;
     for page in tx.read(scans.to_vec()).await?.into_iter().filter_map(Answer::into_scan) {
-        all &= page.entries.len() < limits::RESOLVE_CHUNK;
+        all &= page.entries.len() < limit;
+        removal.take(page.entries.len());
         for entry in page.entries {
             if let Some(loaded) = tx.adopt::<Edge>(entry.member, entry.document)? {
                 tx.delete(&loaded.document.key());
             }
         }
-    }
-    if !all {
-        tx.pin(&member.key());
     }
     Ok(all)
 }

@@ -4,6 +4,7 @@
 //! before the claim commits. A claim that does not come about gives back its own slot and no other.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
 
 use ff_core::budget::{Budget, HardAction};
 use ff_core::execution::Execution;
@@ -19,8 +20,8 @@ use crate::env;
 /// What the gates say.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Admission {
-    /// It may start; with a concurrency slot the claim must land before this instant.
-    Admitted { slot: Option<SlotId>, not_after: Option<i64> },
+    /// It may start, perhaps with a concurrency slot, which is freed as an orphan unless the claim lands in time.
+    Admitted { slot: Option<SlotId> },
     /// One of its gates is closed.
     Refused(Refusal),
     /// A gate cannot be read: it is passed over this round.
@@ -74,15 +75,16 @@ impl Engine {
     /// Reads the budgets of candidates that were not read yet, in one round trip for each partition.
     pub(crate) async fn read_budgets<'c>(
         &self,
-        read: &mut BudgetsRead,
+        read: &Mutex<BudgetsRead>,
         candidates: impl Iterator<Item = &'c Candidate>,
     ) {
+        let known = || read.lock().expect("no holder of this lock panics");
         let mut wanted: BTreeMap<Partition, BTreeSet<(String, String)>> = BTreeMap::new();
         for candidate in candidates {
             let namespace = &candidate.execution.namespace;
             for name in &candidate.execution.budgets {
                 let named = (namespace.clone(), name.clone());
-                if !read.0.contains_key(&named) {
+                if !known().0.contains_key(&named) {
                     let partition = self.partitions().budget_partition(namespace, name);
                     wanted.entry(partition).or_default().insert(named);
                 }
@@ -96,17 +98,22 @@ impl Engine {
             let found = match answer {
                 Ok(found) => found,
                 Err(error) => {
-                    tracing::warn!(%partition, %error, "budgets cannot be read; their work is passed over");
+                    if let Some(suppressed) = self.may_log("budgets cannot be read") {
+                        tracing::warn!(%partition, %error, suppressed, "budgets cannot be read; their work is passed over");
+                    }
                     self.metrics().partition_passed_over();
                     continue;
                 }
             };
             for (named, stored) in names.into_iter().zip(found) {
                 match stored.map(|stored| Budget::decode(&stored.body)).transpose() {
-                    Ok(budget) => drop(read.0.insert(named, budget)),
+                    Ok(budget) => drop(known().0.insert(named, budget)),
                     Err(error) => {
                         self.metrics().undecodable();
-                        tracing::error!(budget = named.1, %error, "a budget cannot be read; its work is passed over");
+                        if let Some(suppressed) = self.may_log("a budget cannot be read") {
+                            let budget = named.1;
+                            tracing::error!(budget, %error, suppressed, "a budget cannot be read; its work is passed over");
+                        }
                     }
                 }
             }
@@ -114,9 +121,15 @@ impl Engine {
     }
 
     /// Asks every gate of an execution: its budgets as they were read, and its quota, which records the claim.
-    pub(crate) async fn admit(&self, execution: &Execution, lease_id: LeaseId, budgets: &BudgetsRead) -> Admission {
+    pub(crate) async fn admit(
+        &self,
+        execution: &Execution,
+        lease_id: LeaseId,
+        budgets: &Mutex<BudgetsRead>,
+    ) -> Admission {
         for name in &execution.budgets {
-            let Some(budget) = budgets.0.get(&(execution.namespace.clone(), name.clone())) else {
+            let read = budgets.lock().expect("no holder of this lock panics");
+            let Some(budget) = read.0.get(&(execution.namespace.clone(), name.clone())) else {
                 return Admission::Unreadable;
             };
             if let Some(refusal) = budget_refusal(name, budget.as_ref()) {
@@ -124,7 +137,7 @@ impl Engine {
             }
         }
         let Some(quota) = &execution.quota else {
-            return Admission::Admitted { slot: None, not_after: None };
+            return Admission::Admitted { slot: None };
         };
         let request = QuotaRequest {
             execution: execution.id,
@@ -135,7 +148,9 @@ impl Engine {
         };
         self.admit_by_quota(&execution.namespace, quota, request).await.unwrap_or_else(|error| {
             // A slot that was taken all the same is freed as an orphan.
-            tracing::warn!(quota, %error, "a quota cannot be asked; its work is passed over");
+            if let Some(suppressed) = self.may_log("a quota cannot be asked") {
+                tracing::warn!(quota, %error, suppressed, "a quota cannot be asked; its work is passed over");
+            }
             Admission::Unreadable
         })
     }
@@ -143,14 +158,11 @@ impl Engine {
     /// A claim that took a slot did not come about: the slot of this very try goes back.
     pub(crate) async fn release_unused_slot(&self, execution: &Execution, slot: Option<SlotId>) {
         let Some(slot) = slot else { return };
-        if let Err(error) = self.release_slots(execution, &[slot]).await {
-            tracing::warn!(%error, "an unused slot could not be given back; it is freed as an orphan");
+        if let Err(error) = self.release_slots(execution, &[slot]).await
+            && let Some(suppressed) = self.may_log("an unused slot could not be given back")
+        {
+            tracing::warn!(%error, suppressed, "an unused slot could not be given back; it is freed as an orphan");
         }
-    }
-
-    /// Gives back the slots that an execution owes to its quota. Again: nothing happens.
-    pub(crate) async fn release_owed_slots(&self, execution: &Execution) -> Result<()> {
-        self.release_slots(execution, &execution.owed_slots).await
     }
 
     async fn release_slots(&self, execution: &Execution, slots: &[SlotId]) -> Result<()> {

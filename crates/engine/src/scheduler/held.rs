@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use ff_core::execution::Execution;
 use ff_core::index::{self, Due, kind};
-use ff_core::{Document, Partition, Result, limits};
-use ff_store::{Scan, StoredDocument};
+use ff_core::{Partition, Result, limits};
+use ff_store::Scan;
 
 use crate::engine::Engine;
 use crate::op::held_lease;
@@ -25,6 +25,10 @@ impl Engine {
             if ask.grant_ttl_ms.is_some() && held.len() < ask.lease_ids.len() {
                 held.extend(self.grants_in(partition, ask).await?);
             }
+            // What is handed out again was committed by somebody; it must last as long as what is committed here.
+            if !held.is_empty() {
+                self.store().barrier(partition).await?;
+            }
             Ok::<_, ff_core::Error>(held)
         });
         let mut found = Vec::new();
@@ -43,9 +47,9 @@ impl Engine {
             let Some(last) = page.entries.last() else { break };
             scan = scan.after(last.score, last.member.clone());
             for stored in page.entries.into_iter().filter_map(|entry| entry.document) {
-                let Some(execution) = self.readable(&stored) else { continue };
+                let Some(execution) = self.readable::<Execution>(&stored) else { continue };
                 let Some(claimed) = held_lease(&execution) else { continue };
-                if ask.lease_ids.contains(&claimed.fence.lease_id) && stored.lease_until > self.now() {
+                if ask.lease_ids.contains(&claimed.fence.lease_id) && stored.lease_until > self.now_in(partition) {
                     let (execution, lease_until) = (Arc::new(execution), stored.lease_until);
                     held.push(Taken::Lease { execution, claimed, lease_until });
                 }
@@ -57,7 +61,7 @@ impl Engine {
     async fn grants_in(&self, partition: Partition, ask: &Ask) -> Result<Vec<Taken>> {
         let mut held = Vec::new();
         let worker_id = self.worker_id(ask).await?;
-        let mut scan = Scan::first(index::due(), PAGE).up_to(self.now() + limits::GRANT_TTL_MAX_MS);
+        let mut scan = Scan::first(index::due(), PAGE).up_to(self.now_in(partition) + limits::GRANT_TTL_MAX_MS);
         for _ in 0..PAGES_MAX {
             let page = self.store().scan(partition, scan.clone()).await?;
             let Some(last) = page.entries.last() else { break };
@@ -68,27 +72,15 @@ impl Engine {
                 .map(|(key, _)| key)
                 .collect();
             for stored in self.store().documents(partition, keys).await?.into_iter().flatten() {
-                let Some(mut execution) = self.readable(&stored) else { continue };
+                let Some(mut execution) = self.readable::<Execution>(&stored) else { continue };
                 let Some(grant) = execution.grant.clone() else { continue };
                 let own = grant.worker_id == worker_id && execution.namespace == ask.criteria.namespace;
-                if own && ask.lease_ids.contains(&grant.id) && grant.expires_at > self.now() {
+                if own && ask.lease_ids.contains(&grant.id) && grant.expires_at > self.now_in(partition) {
                     // The same id again answers with the grant that is there.
-                    held.push(Taken::Grant(execution.grant(grant.id, &grant.worker_id, 1, self.now())?));
+                    held.push(Taken::Grant(execution.grant(grant.id, &grant.worker_id, 1, self.now_in(partition))?));
                 }
             }
         }
         Ok(held)
-    }
-
-    /// An execution that cannot be read is passed over and counted; it never fails a search.
-    pub(crate) fn readable(&self, stored: &StoredDocument) -> Option<Execution> {
-        match Execution::decode(&stored.body) {
-            Ok(execution) => Some(execution),
-            Err(error) => {
-                self.metrics().undecodable();
-                tracing::error!(key = ?stored.key, %error, "an execution cannot be read; passed over");
-                None
-            }
-        }
     }
 }

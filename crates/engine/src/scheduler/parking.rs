@@ -12,6 +12,7 @@ use ff_core::gate::Parked;
 use ff_core::quota::QuotaPolicy;
 use ff_core::{Code, IndexName, Key, Partition, PartitionConfig, Result, index, limits};
 use ff_store::{Answer, Query, Scan};
+use serde::{Deserialize, Serialize};
 
 use super::admission::{Refusal, place_of};
 use crate::engine::{Caller, Engine};
@@ -21,12 +22,31 @@ use crate::transaction::{Command, Tx};
 const UNPARK_CHUNK: usize = 64;
 
 /// A gate that has opened: where something waits for it, and how much of it can run.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+///
+/// Kept with the answer to the command that opened it, so that a repeat of the command lets in what the first one would
+/// have.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Opened {
+    #[serde(with = "places")]
     pub(crate) places: Vec<Partition>,
     pub(crate) count: u64,
     /// How many slots the gate had taken back by then.
     pub(crate) given_back: u64,
+}
+
+/// Executions wait in flow partitions only, so that a number is a place.
+mod places {
+    use ff_core::Partition;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(places: &[Partition], serializer: S) -> Result<S::Ok, S::Error> {
+        places.iter().map(|place| place.number).collect::<Vec<_>>().serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Partition>, D::Error> {
+        let numbers = Vec::<u16>::deserialize(deserializer)?;
+        Ok(numbers.into_iter().map(Partition::flow).collect())
+    }
 }
 
 impl Opened {
@@ -46,9 +66,12 @@ impl Opened {
 impl Engine {
     /// Takes a refused execution out of its queue and closes its gate for a while.
     pub(crate) async fn park(&self, execution: &Execution, refusal: Refusal) -> Result<()> {
-        let now = self.now();
-        let latest = now + limits::BLOCKED_RECHECK_MS;
-        let until = refusal.until.unwrap_or(latest);
+        let partition = execution.id.partition();
+        let latest = self.now_in(partition) + limits::BLOCKED_RECHECK_MS;
+        let opens_at = place_of(self, &execution.namespace, &refusal.gate)
+            .zip(refusal.until)
+            .map(|((home, _), at)| self.instant_in(at, home, partition));
+        let until = opens_at.unwrap_or(latest);
         let parted = self
             .change(&Caller::system(), &execution.id, None, |execution, moment| match refusal.action {
                 HardAction::Block => execution.park(&refusal.gate, &refusal.detail, until, moment.now),
@@ -76,7 +99,8 @@ impl Engine {
             return Ok(());
         }
         let closed_until = if refusal.gate.starts_with("b:") { until.min(latest) } else { until };
-        self.scheduler().ready().close_gate(&execution.namespace, &execution.gate(), closed_until);
+        let closed_until = self.instant_in(closed_until, partition, Partition::SYSTEM);
+        self.close_gate(&execution.namespace, &execution.gate(), closed_until);
         let opened = self.note_parked(&execution.namespace, &refusal.gate, execution.id.partition()).await?;
         self.release_parked(&execution.namespace, &refusal.gate, opened).await;
         Ok(())
@@ -100,7 +124,7 @@ impl Engine {
         if opened.places.is_empty() {
             return;
         }
-        self.scheduler().ready().open_gates(namespace, gate);
+        self.scheduler().ready().open_gates(namespace, gate, usize::try_from(opened.count).unwrap_or(usize::MAX));
         let index = index::blocked(namespace, gate);
         let Opened { mut places, count: mut left, mut given_back } = opened;
         while left > 0 && !places.is_empty() {
@@ -130,7 +154,9 @@ impl Engine {
                 match self.transact(*place, self.fresh_command(), &verb).await {
                     Ok(here) => unparked.add(&here),
                     Err(error) => {
-                        tracing::warn!(%place, %error, "parked work could not be woken; it is looked at again in 30 s");
+                        if let Some(suppressed) = self.may_log("parked work could not be woken") {
+                            tracing::warn!(%place, %error, suppressed, "parked work could not be woken; looking in 30 s");
+                        }
                         unread.push(*place);
                     }
                 }
@@ -162,7 +188,9 @@ impl Engine {
             self.transact(home, command, &NoteParked::<QuotaPolicy>::left(key, index, places, given_back)).await
         };
         noted.unwrap_or_else(|error| {
-            tracing::warn!(gate, %error, "parked work was forgotten; it is looked at again in 30 s");
+            if let Some(suppressed) = self.may_log("parked work was forgotten") {
+                tracing::warn!(gate, %error, suppressed, "parked work was forgotten; it is looked at again in 30 s");
+            }
             Opened::default()
         })
     }
@@ -173,7 +201,8 @@ impl Engine {
             return;
         };
         if let (Ok(namespace), Ok(gate)) = (std::str::from_utf8(namespace), std::str::from_utf8(gate)) {
-            self.scheduler().ready().open_gates(namespace, gate);
+            // How many it admits is not said: one is tried first.
+            self.scheduler().ready().open_gates(namespace, gate, 1);
         }
     }
 }

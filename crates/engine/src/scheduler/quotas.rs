@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use ff_core::planted::{Bug, planted};
 use ff_core::quota::{QuotaDecision, QuotaPolicy, QuotaRequest};
 use ff_core::slot::Slot;
-use ff_core::{Code, Error, ExecutionId, IndexName, Indexed, Key, Result, SlotId, index, limits};
+use ff_core::{Code, Error, ExecutionId, IndexName, Indexed, Key, Result, SlotId, index};
 
 use super::admission::{Admission, Limit, Refusal};
 use super::parking::Opened;
@@ -14,9 +14,6 @@ use crate::engine::Engine;
 use crate::groups::{self, Groups, Name};
 use crate::hint::Item;
 use crate::transaction::{Command, Tx};
-
-/// A claim must land this much before its slot may be taken for an orphan.
-const SLOT_MARGIN_MS: i64 = 1_000;
 
 /// What is asked of a quota.
 #[derive(Debug, Clone)]
@@ -56,10 +53,17 @@ impl Engine {
         slots: &[SlotId],
     ) -> Result<()> {
         let slots = slots.iter().map(|slot| Slot::key_of(execution, slot)).collect();
-        if let Told::Freed(opened) = self.ask_quota(namespace, name, Ask::Free(slots)).await? {
-            self.release_parked(namespace, &format!("q:{name}"), opened).await;
-        }
+        let opened = self.give_back_slots(namespace, name, slots).await?;
+        self.release_parked(namespace, &format!("q:{name}"), opened).await;
         Ok(())
+    }
+
+    /// Frees slots of a quota; says where something waits for them.
+    pub(crate) async fn give_back_slots(&self, namespace: &str, name: &str, slots: Vec<Key>) -> Result<Opened> {
+        match self.ask_quota(namespace, name, Ask::Free(slots)).await? {
+            Told::Freed(opened) => Ok(opened),
+            Told::Admission(_) => Err(Error::of(Code::Internal)),
+        }
     }
 
     async fn ask_quota(&self, namespace: &str, name: &str, ask: Ask) -> Result<Told> {
@@ -197,8 +201,6 @@ impl Quota<'_> {
         if let Some(slot) = &slot {
             tx.create(slot);
         }
-        let slot = slot.as_ref().or(held);
-        let not_after = slot.map(|slot| slot.taken_at + limits::SLOT_ORPHAN_AGE_MS - SLOT_MARGIN_MS);
-        Admission::Admitted { slot: slot.map(|slot| slot.id), not_after }
+        Admission::Admitted { slot: slot.as_ref().or(held).map(|slot| slot.id) }
     }
 }

@@ -7,7 +7,7 @@ use ff_core::journal::StepEntry;
 use ff_core::planted::{Bug, planted};
 use ff_core::waitpoint::{CloseReason, Waitpoint, WaitpointState};
 use ff_core::worker::{Server, Worker};
-use ff_core::{Code, Error, Indexed, Key, Partition, Result};
+use ff_core::{ApiToken, Code, Error, Indexed, Key, Partition, Result, limits};
 
 use super::RETRY_MS;
 use super::registry::ExpireRegistration;
@@ -34,6 +34,7 @@ impl Engine {
             (kind::SERVER, Due::Lease) => {
                 self.transact(partition, command, &ExpireRegistration::<Server>::new(key, score)).await
             }
+            (kind::TOKEN, _) => self.transact(partition, command, &ForgetToken { key, score }).await,
             (kind::BUDGET, _) => self.fire_budget(partition, key, score).await,
             (kind::SLOT, _) => self.fire_slot(partition, key, score).await,
             // A newer version wrote it, and knows what to do with it.
@@ -56,12 +57,12 @@ impl Command for ExpireLease {
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<()> {
         let Some(loaded) = tx.load::<Execution>(self.key.clone()).await? else {
-            tx.remove_stray(&self.key, Due::Lease.entry(&self.key, self.score));
+            tx.remove_stray(&self.key, Due::Lease.entry(&self.key, self.score)).await?;
             return Ok(());
         };
         let mut execution = loaded.document;
         if execution.held().ttl_ms.is_none() {
-            tx.remove_stray(&self.key, Due::Lease.entry(&self.key, self.score));
+            tx.remove_stray(&self.key, Due::Lease.entry(&self.key, self.score)).await?;
             return Ok(());
         }
         if loaded.lease_until > tx.now && !planted(Bug::ExpiryIgnoresRenewal) {
@@ -91,7 +92,7 @@ impl Command for FireExecution {
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<()> {
         let Some(loaded) = tx.load::<Execution>(self.key.clone()).await? else {
-            tx.remove_stray(&self.key, Due::Timer.entry(&self.key, self.score));
+            tx.remove_stray(&self.key, Due::Timer.entry(&self.key, self.score)).await?;
             return Ok(());
         };
         let mut execution = loaded.document;
@@ -100,7 +101,7 @@ impl Command for FireExecution {
         let parked = !execution.waits.is_empty();
         let mut effects = Effects::default();
         match execution.fire(tx.now, tx.random(), &mut effects) {
-            Fired::Nothing => repair_due(tx, &self.key, execution.next_timer(), self.score),
+            Fired::Nothing => repair_due(tx, &self.key, execution.next_timer(), self.score).await?,
             Fired::Changed => {
                 if parked && execution.waits.is_empty() && !execution.is_terminal() {
                     end_due_waits(tx, &execution, &due).await?;
@@ -109,7 +110,13 @@ impl Command for FireExecution {
                 }
                 tx.save_execution(&execution, effects);
             }
-            Fired::Remove => op::remove_execution(tx, &execution).await?,
+            Fired::Remove => {
+                let mut removal = op::Removal::of(limits::RESOLVE_CHUNK);
+                if !op::remove_execution(tx, &execution, &mut removal).await? {
+                    // The rest goes in its next turn, after what else is due.
+                    tx.engine.timers().note(tx.partition, tx.now);
+                }
+            }
         }
         Ok(())
     }
@@ -140,7 +147,7 @@ impl Command for ExpireWaitpoint {
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<()> {
         let Some(loaded) = tx.load::<Waitpoint>(self.key.clone()).await? else {
-            tx.remove_stray(&self.key, Due::Timer.entry(&self.key, self.score));
+            tx.remove_stray(&self.key, Due::Timer.entry(&self.key, self.score)).await?;
             return Ok(());
         };
         let mut waitpoint = loaded.document;
@@ -148,7 +155,29 @@ impl Command for ExpireWaitpoint {
             tx.save(&waitpoint);
         } else {
             let pending = waitpoint.state == WaitpointState::Pending;
-            repair_due(tx, &self.key, waitpoint.expires_at.filter(|_| pending), self.score);
+            repair_due(tx, &self.key, waitpoint.expires_at.filter(|_| pending), self.score).await?;
+        }
+        Ok(())
+    }
+}
+
+/// The record of a token that has been no good for a while.
+struct ForgetToken {
+    key: Key,
+    score: i64,
+}
+
+impl Command for ForgetToken {
+    type Outcome = ();
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<()> {
+        let Some(loaded) = tx.load::<ApiToken>(self.key.clone()).await? else {
+            tx.remove_stray(&self.key, Due::Timer.entry(&self.key, self.score)).await?;
+            return Ok(());
+        };
+        match loaded.document.forgotten_at() {
+            Some(at) if at <= tx.now => tx.delete(&self.key),
+            next => repair_due(tx, &self.key, next, self.score).await?,
         }
         Ok(())
     }
@@ -156,14 +185,19 @@ impl Command for ExpireWaitpoint {
 
 /// An entry that its document does not justify is moved or removed. One that it does justify came too early, as after a
 /// failover to a server whose clock is behind: it is looked at again in time.
-pub(crate) fn repair_due(tx: &mut Tx<'_>, key: &Key, next: Option<i64>, score: i64) {
+pub(crate) async fn repair_due(tx: &mut Tx<'_>, key: &Key, next: Option<i64>, score: i64) -> Result<()> {
     match next {
         Some(at) if at == score => {
             let again = if at > tx.now { at } else { tx.now + RETRY_MS };
             tx.engine.timers().note(tx.partition, again);
+            Ok(())
         }
-        Some(at) => tx.set_stray(key, Due::Timer.entry(key, at)),
-        None => tx.remove_stray(key, Due::Timer.entry(key, score)),
+        Some(at) => {
+            // Also when another engine came first: this one then knows when to look next.
+            tx.engine.timers().note(tx.partition, at.max(tx.now));
+            tx.move_stray(key, Due::Timer.entry(key, score), at).await
+        }
+        None => tx.remove_stray(key, Due::Timer.entry(key, score)).await,
     }
 }
 

@@ -44,13 +44,13 @@ impl Command for ResetWhenDue {
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<Self::Outcome> {
         let Some(loaded) = tx.load::<Budget>(self.key.clone()).await? else {
-            tx.remove_stray(&self.key, Due::Timer.entry(&self.key, self.score));
+            tx.remove_stray(&self.key, Due::Timer.entry(&self.key, self.score)).await?;
             return Ok(None);
         };
         let mut budget = loaded.document;
         if !budget.reset_if_due(tx.now) {
             let next = (budget.next_reset_at != 0).then_some(budget.next_reset_at);
-            repair_due(tx, &self.key, next, self.score);
+            repair_due(tx, &self.key, next, self.score).await?;
             return Ok(None);
         }
         let count = budget.release_count();
@@ -72,7 +72,7 @@ impl Command for JudgeSlot {
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<Option<Slot>> {
         let Some(loaded) = tx.load::<Slot>(self.key.clone()).await? else {
-            tx.remove_stray(&self.key, Due::Timer.entry(&self.key, self.score));
+            tx.remove_stray(&self.key, Due::Timer.entry(&self.key, self.score)).await?;
             return Ok(None);
         };
         let mut slot = loaded.document;
@@ -81,7 +81,7 @@ impl Command for JudgeSlot {
         let execution = found.into_iter().next().flatten().map(|stored| Execution::decode(&stored.body)).transpose()?;
         let in_use = execution.is_some_and(|execution| execution.uses_slot(&slot.id));
         match slot.fate(in_use, tx.now) {
-            SlotFate::Wait => repair_due(tx, &self.key, Some(slot.orphaned_at()), self.score),
+            SlotFate::Wait => repair_due(tx, &self.key, Some(slot.orphaned_at()), self.score).await?,
             SlotFate::Confirm => {
                 slot.confirm();
                 tx.save(&slot);

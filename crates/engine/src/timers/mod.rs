@@ -2,8 +2,9 @@
 //!
 //! It sleeps until the earliest instant it knows of and fires within milliseconds. Firing is an ordinary guarded
 //! transaction, so several engines may fire the same entry and one of them wins; to keep them from trying at the same
-//! moment they are ranked for each partition, and rank r waits r × 300 ms, from the third on as long as the third: a server
-//! that was killed counts as living for a while, and many of them must not hold up those that live.
+//! moment they are ranked for each partition, and rank r waits r × 300 ms, from the third on as long as the third. A server
+//! that was killed counts as living for a while. An engine that had to fire in its place does not wait for it again until
+//! the ranks change or some seconds have passed, so a dead server holds up one firing of a partition and not all.
 //!
 //! Cost: an idle partition costs one small read in a sweep's period, however many workers wait.
 
@@ -17,7 +18,7 @@ pub(crate) use fire::repair_due;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
-use ff_core::index;
+use ff_core::index::{self, Due};
 use ff_core::planted::{Bug, planted};
 use ff_core::{Key, Partition};
 use ff_store::{Query, Scan};
@@ -32,6 +33,8 @@ use crate::env;
 const RANK_STEP_MS: i64 = 300;
 /// Those behind this rank fire with it.
 const RANK_MAX: i64 = 3;
+/// An engine that fired in another's place does not wait for that one for this long.
+const MISSED_MS: i64 = 5_000;
 /// Entries fired at once.
 const FIRE_CHUNK: usize = 64;
 /// After trouble with the store, try again this much later.
@@ -41,6 +44,12 @@ const RETRY_MS: i64 = 500;
 #[derive(Default)]
 pub(crate) struct Timers {
     next: Mutex<BTreeMap<Partition, i64>>,
+    /// The earliest instant of each partition that all engines were told of.
+    told: Mutex<BTreeMap<Partition, i64>>,
+    /// Partitions in which those ranked before this engine did not fire, and until when they are not waited for.
+    missed: Mutex<BTreeMap<Partition, i64>>,
+    /// Marks that an engine ranked before this one should resolve, as they were seen; looked at again a little later.
+    left: Mutex<BTreeMap<Partition, BTreeSet<Key>>>,
     wake: Notify,
     sweep: Notify,
 }
@@ -56,12 +65,53 @@ impl Timers {
         }
     }
 
-    /// The same before a commit: whether other engines must be told. They need not if an earlier instant in this
-    /// partition is known: whoever fires that one looks at what comes next.
+    /// The same before a commit: whether other engines must be told. They need not if all were told of an earlier instant
+    /// in this partition that is yet to come: each of them looks then at what comes next. What this engine alone noted
+    /// does not count: its commit may have met a conflict, and its hint was not sent.
     pub(crate) fn announce(&self, partition: Partition, at: i64, now: i64) -> bool {
-        let known = self.next().get(&partition).copied();
         self.note(partition, at);
-        known.is_none_or(|known| at < known || known <= now)
+        let told = self.told.lock().expect("no holder of this lock panics");
+        told.get(&partition).is_none_or(|told| at < *told || *told <= now)
+    }
+
+    /// The same by a hint, which all engines heard.
+    pub(crate) fn hear(&self, partition: Partition, at: i64, now: i64) {
+        self.note(partition, at);
+        let mut told = self.told.lock().expect("no holder of this lock panics");
+        let earliest = told.entry(partition).or_insert(at);
+        if at < *earliest || *earliest <= now {
+            *earliest = at;
+        }
+    }
+
+    /// Those ranked before this engine did not fire what was due in a partition.
+    fn missed(&self, partition: Partition, now: i64) {
+        self.missed.lock().expect("no holder of this lock panics").insert(partition, now + MISSED_MS);
+    }
+
+    /// How long this engine waits, at its rank, for others to fire what is due.
+    fn delay(&self, partition: Partition, rank: i64, now: i64) -> i64 {
+        let missed = self.missed.lock().expect("no holder of this lock panics");
+        match missed.get(&partition) {
+            Some(until) if now < *until => 0,
+            _ => rank.min(RANK_MAX) * RANK_STEP_MS,
+        }
+    }
+
+    /// Remembers marks that are left to others; says whether somebody must look at them later.
+    fn leave(&self, partition: Partition, seen: BTreeSet<Key>) -> bool {
+        self.left.lock().expect("no holder of this lock panics").insert(partition, seen).is_none()
+    }
+
+    /// The marks of a partition that were left to others.
+    fn take_left(&self, partition: Partition) -> BTreeSet<Key> {
+        self.left.lock().expect("no holder of this lock panics").remove(&partition).unwrap_or_default()
+    }
+
+    /// Others come before this engine now.
+    pub(crate) fn ranks_changed(&self) {
+        self.missed.lock().expect("no holder of this lock panics").clear();
+        self.wake.notify_one();
     }
 
     /// Look at every partition now.
@@ -110,7 +160,10 @@ impl Engine {
         let mut busy = BTreeSet::new();
         loop {
             let now = self.now();
-            let delay = |partition| self.rank(partition).min(RANK_MAX) * RANK_STEP_MS;
+            // Instants of a partition are those of its own clock, which may be behind or ahead of the one slept by.
+            let delay = |partition| {
+                self.timers().delay(partition, self.rank(partition), now) + now - self.now_in(partition)
+            };
             for (partition, at) in self.timers().take_due(now, &busy, delay) {
                 busy.insert(partition);
                 firing.push(async move {
@@ -144,18 +197,27 @@ impl Engine {
                 Ok(answers) => answers,
                 Err(error) => {
                     tracing::warn!(%partition, %error, "the due index cannot be read; trying again soon");
-                    self.timers().note(partition, self.now().max(known_at) + RETRY_MS);
+                    self.timers().note(partition, self.now_in(partition).max(known_at) + RETRY_MS);
                     return;
                 }
             };
             let now = if planted(Bug::TimerEarly) { answers.at + 500 } else { answers.at };
             let Ok(page) = answers.into_only(ff_store::Answer::into_scan) else { return };
             let full = page.entries.len() == FIRE_CHUNK;
-            let first_page = after.is_none();
             after = page.entries.last().map(|entry| (entry.score, entry.member.clone()));
             // The bug remembers what is due soon, and acts on it without looking again.
             let soon = if planted(Bug::ExpiryIgnoresRenewal) { now + 500 } else { now };
-            let later = page.entries.iter().map(|entry| entry.score).find(|score| *score > soon);
+            let mut coming = page.entries.iter().filter(|entry| entry.score > soon);
+            let later = match partition {
+                // Servers watch over each other; a full page of them may hide what comes behind.
+                Partition::SYSTEM if !full => coming.find(|entry| !is_server(&entry.member)),
+                _ => coming.next(),
+            };
+            let later = later.map(|entry| entry.score);
+            let overdue = now - MISSED_MS..=now - RANK_STEP_MS;
+            if self.rank(partition) > 0 && page.entries.iter().any(|entry| overdue.contains(&entry.score)) {
+                self.timers().missed(partition, now);
+            }
             let due: Vec<_> = page.entries.into_iter().filter(|entry| entry.score <= soon).collect();
             let fired_all = due.len();
             let firing = due.into_iter().map(|entry| async move {
@@ -163,7 +225,7 @@ impl Engine {
                     self.env().sleep(entry.score - now).await;
                 }
                 self.metrics().timer_lateness.observe((now - entry.score).max(0) * 1_000);
-                let outcome = self.fire(partition, &entry.member, entry.score).await;
+                let outcome = self.contain("timers", self.fire(partition, &entry.member, entry.score)).await;
                 if let Err(error) = &outcome {
                     tracing::warn!(%partition, member = ?entry.member, %error, "a timer could not fire; trying again soon");
                 }
@@ -176,11 +238,6 @@ impl Engine {
             if !succeeded {
                 self.timers().note(partition, now + RETRY_MS);
             }
-            if first_page && fired_all == 0 && known_at <= now && self.rank(partition) > 0 {
-                // Another engine fired what we knew of. Its hint says so, unless it has died since: look for ourselves.
-                self.sweep_partition(partition).await;
-                return;
-            }
             if later.is_some() || !full || fired_all == 0 {
                 return;
             }
@@ -188,9 +245,28 @@ impl Engine {
     }
 }
 
+/// Whether a `due` entry is the end of a server's registration.
+fn is_server(member: &Key) -> bool {
+    Due::parse(member).is_some_and(|(key, _)| key.kind() == index::kind::SERVER)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_rank_that_did_not_fire_is_not_waited_for_again_until_the_ranks_change() {
+        let timers = Timers::default();
+        let partition = Partition::flow(0);
+        assert_eq!(timers.delay(partition, 2, 1_000), 600);
+        timers.missed(partition, 1_000);
+        assert_eq!(timers.delay(partition, 2, 1_001), 0);
+        assert_eq!(timers.delay(Partition::flow(1), 2, 1_001), 600);
+        assert_eq!(timers.delay(partition, 2, 1_000 + MISSED_MS), 600);
+        timers.missed(partition, 1_000);
+        timers.ranks_changed();
+        assert_eq!(timers.delay(partition, 2, 1_001), 600);
+    }
 
     #[test]
     fn what_is_due_later_but_first_of_ours_is_what_we_sleep_for() {

@@ -24,13 +24,10 @@ impl<D: Indexed> Command for ExpireRegistration<D> {
     type Outcome = ();
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<()> {
-        let lease_until = match tx.load::<D>(self.key.clone()).await? {
-            Some(loaded) if loaded.lease_until != 0 => loaded.lease_until,
-            _ => {
-                tx.remove_stray(&self.key, Due::Lease.entry(&self.key, self.score));
-                return Ok(());
-            }
-        };
+        let lease_until = tx.load::<D>(self.key.clone()).await?.map_or(0, |loaded| loaded.lease_until);
+        if lease_until == 0 {
+            return tx.remove_stray(&self.key, Due::Lease.entry(&self.key, self.score)).await;
+        }
         if lease_until > tx.now {
             tx.engine.timers().note(tx.partition, lease_until);
             return Ok(());

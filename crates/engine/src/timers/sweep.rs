@@ -1,31 +1,40 @@
 //! The sweep: one small read for each partition in a long period, which finds what lost hints missed. Timers and marks
 //! are looked for by whoever sees to the partition; queues by every engine, because each has workers of its own.
+//!
+//! When hints may have been lost, and whenever a server has gone, everything is looked at in one quick round. Marks are
+//! resolved by the engine ranked first for the partition; the others look a little later whether they still stand.
+
+use std::collections::BTreeSet;
 
 use ff_core::planted::{Bug, planted};
-use ff_core::{IndexName, Partition, index};
+use ff_core::{IndexName, Key, Partition, index};
 use ff_store::{Answer, Query, Scan, ScanPage};
+use futures_util::stream::{self, StreamExt};
 
+use super::RANK_MAX;
 use crate::engine::Engine;
 use crate::env;
-use crate::scheduler::ready::QueueId;
+use crate::scheduler::reads::NAMES_LIMIT;
 
 /// Marks taken up by one look.
 const MARKS_LIMIT: usize = 200;
-/// Queues learnt by one look.
-const QUEUES_LIMIT: usize = 10_000;
+/// How much later the next engine in rank resolves a mark that still stands.
+const MARKS_STEP_MS: i64 = 1_000;
+/// Partitions looked at together in a quick round.
+const SWEEPS_AT_ONCE: usize = 16;
 
 impl Engine {
     /// Looks at everything once at the start, then at one partition after the other.
     pub(crate) async fn run_sweeps(self) {
         loop {
-            self.sweep_all(0).await;
+            self.sweep_quickly().await;
             let partitions = self.partitions().all().count();
             let pause = (self.options().sweep_ms / i64::try_from(partitions).unwrap_or(i64::MAX)).max(1);
             // A resync breaks the slow round off and begins with a quick one.
             let slow_round = async {
                 env::within(self.env_handle(), self.options().sweep_ms, std::future::pending::<()>()).await;
                 loop {
-                    self.sweep_all(pause).await;
+                    self.sweep_slowly(pause).await;
                 }
             };
             let resync = self.timers().sweep.notified();
@@ -33,17 +42,22 @@ impl Engine {
         }
     }
 
-    async fn sweep_all(&self, pause_ms: i64) {
-        for partition in self.partitions().all() {
-            if pause_ms > 0 {
-                self.env().sleep(pause_ms).await;
-                // Others see to it; rank 0 is enough for what nobody waits for.
-                if self.rank(partition) > 0 {
-                    self.sweep_queues(partition).await;
-                    continue;
-                }
-            }
+    /// Looks at all partitions now, some of them at a time.
+    async fn sweep_quickly(&self) {
+        let sweeps = self.partitions().all().map(|partition| async move {
             match self.options().services {
+                true => self.sweep_partition(partition).await,
+                false => self.sweep_queues(partition).await,
+            }
+        });
+        stream::iter(sweeps).buffer_unordered(SWEEPS_AT_ONCE).collect::<()>().await;
+    }
+
+    async fn sweep_slowly(&self, pause_ms: i64) {
+        for partition in self.partitions().all() {
+            self.env().sleep(pause_ms).await;
+            // Others see to it; rank 0 is enough for what nobody waits for.
+            match self.options().services && self.rank(partition) == 0 {
                 true => self.sweep_partition(partition).await,
                 false => self.sweep_queues(partition).await,
             }
@@ -52,16 +66,42 @@ impl Engine {
 
     /// Queue names of a partition.
     async fn sweep_queues(&self, partition: Partition) {
-        match self.read(partition, vec![queue_names()]).await {
-            Ok(answers) => self.learn_queues(partition, answers.into_only(Answer::into_indexes).unwrap_or_default()),
-            Err(error) => tracing::warn!(%partition, %error, "a partition cannot be swept"),
+        let began = self.scheduler().ready().stamp();
+        match self.read(partition, vec![queue_names(None)]).await {
+            Ok(answers) => {
+                let queues = answers.into_only(Answer::into_indexes).unwrap_or_default();
+                self.learn_queues(partition, queues, began).await;
+            }
+            Err(error) => self.not_swept(partition, &error),
         }
     }
 
-    fn learn_queues(&self, partition: Partition, queues: Vec<IndexName>) {
-        for index in queues {
-            self.scheduler().ready().announce(&QueueId { partition, index }, i64::MIN);
+    fn not_swept(&self, partition: Partition, error: &ff_core::Error) {
+        self.scheduler().ready().sweep_failed(partition, self.env().now_ms());
+        if let Some(suppressed) = self.may_log("a partition cannot be swept") {
+            tracing::warn!(%partition, %error, suppressed, "a partition cannot be swept");
         }
+    }
+
+    /// Takes up a page of queue names and all that follow it. `began` is the scheduler's stamp before the first was read.
+    async fn learn_queues(&self, partition: Partition, mut page: Vec<IndexName>, began: u64) {
+        let mut all = BTreeSet::new();
+        loop {
+            let now = self.env().now_ms();
+            let last = page.last().filter(|_| page.len() == NAMES_LIMIT).cloned();
+            self.scheduler().ready().sweep_found(partition, &page, now);
+            all.extend(page);
+            if last.is_none() {
+                break;
+            }
+            page = match self.read(partition, vec![queue_names(last)]).await {
+                Ok(answers) => answers.into_only(Answer::into_indexes).unwrap_or_default(),
+                Err(error) => return self.not_swept(partition, &error),
+            };
+        }
+        let mut ready = self.scheduler().ready();
+        ready.sweep_ended(partition, &all, began);
+        ready.let_go(self.env().now_ms());
     }
 
     /// Due head, marks head and queue names of a partition, in one read.
@@ -69,14 +109,12 @@ impl Engine {
         let queries = vec![
             Query::Scan(Scan::first(index::due(), 1)),
             Query::Scan(Scan::first(index::marks(), MARKS_LIMIT)),
-            queue_names(),
+            queue_names(None),
         ];
+        let began = self.scheduler().ready().stamp();
         let answers = match self.read(partition, queries).await {
             Ok(answers) => answers.answers,
-            Err(error) => {
-                tracing::warn!(%partition, %error, "a partition cannot be swept");
-                return;
-            }
+            Err(error) => return self.not_swept(partition, &error),
         };
         let mut answers = answers.into_iter();
         let due = answers.next().and_then(Answer::into_scan).unwrap_or_default();
@@ -85,10 +123,38 @@ impl Engine {
         for entry in due.entries {
             self.timers().note(partition, entry.score);
         }
+        self.learn_queues(partition, queues, began).await;
         if !planted(Bug::MarksNotSwept) {
-            self.resolve_marks(partition, marks).await;
+            match self.rank(partition) {
+                0 => self.resolve_marks(partition, marks).await,
+                rank => self.leave_marks(partition, rank, marks),
+            }
         }
-        self.learn_queues(partition, queues);
+    }
+
+    /// Leaves marks to an engine ranked before this one, and resolves those that still stand a little later.
+    fn leave_marks(&self, partition: Partition, rank: i64, page: ScanPage) {
+        let seen: BTreeSet<Key> = page.entries.into_iter().map(|entry| entry.member).collect();
+        if seen.is_empty() || !self.timers().leave(partition, seen) {
+            return;
+        }
+        let engine = self.clone();
+        self.spawn_short(async move {
+            engine.env().sleep(rank.min(RANK_MAX) * MARKS_STEP_MS).await;
+            let seen = engine.timers().take_left(partition);
+            if engine.refuse_if_closing().is_err() {
+                return;
+            }
+            let scan = Query::Scan(Scan::first(index::marks(), MARKS_LIMIT));
+            match engine.read(partition, vec![scan]).await {
+                Ok(answers) => {
+                    let page = answers.into_only(Answer::into_scan).unwrap_or_default();
+                    let standing = page.entries.into_iter().filter(|entry| seen.contains(&entry.member));
+                    standing.for_each(|entry| engine.resolve_soon(partition, entry.member));
+                }
+                Err(error) => tracing::warn!(%partition, %error, "the marks cannot be read; left to the next sweep"),
+            }
+        });
     }
 
     /// Takes up a page of marks and all that follow it: after a crash there may be many.
@@ -104,7 +170,9 @@ impl Engine {
             page = match self.read(partition, vec![Query::Scan(scan)]).await {
                 Ok(answers) => answers.into_only(Answer::into_scan).unwrap_or_default(),
                 Err(error) => {
-                    tracing::warn!(%partition, %error, "the marks cannot be read; left to the next sweep");
+                    if let Some(suppressed) = self.may_log("the marks cannot be read") {
+                        tracing::warn!(%partition, %error, suppressed, "the marks cannot be read; left to the next sweep");
+                    }
                     return;
                 }
             };
@@ -112,6 +180,6 @@ impl Engine {
     }
 }
 
-fn queue_names() -> Query {
-    Query::Indexes { prefix: vec![index::QUEUE_PREFIX], limit: QUEUES_LIMIT }
+fn queue_names(after: Option<IndexName>) -> Query {
+    Query::Indexes { prefix: vec![index::QUEUE_PREFIX], after, limit: NAMES_LIMIT }
 }

@@ -10,10 +10,11 @@ use ff_core::index::{self, Due};
 use ff_core::planted::{Bug, planted};
 use ff_core::{Code, CommandId, Entry, Error, Indexed, Key, Partition, Result};
 use ff_store::{
-    Batch, Conflict, ConflictReason, EntryChange, Fence, Guard, Hint, LeaseChange, Outcome, Put, StoreError, Version,
+    Answer, Batch, Conflict, ConflictReason, EntryChange, Fence, Guard, Hint, LeaseChange, Outcome, Put, Query,
+    StoreError, Version,
 };
 
-use super::{Command, Staged, Tx, fence_of};
+use super::{Command, Staged, Tx, fence_of, is_timed};
 use crate::cache::Cached;
 use crate::engine::Engine;
 use crate::env::{self, BoxFuture};
@@ -22,8 +23,9 @@ use crate::scheduler::ready::{Candidate, QueueId};
 
 /// How often a command runs again before it gives up with `contention`.
 const ATTEMPTS_MAX: u32 = 24;
-/// How often a commit with an unknown outcome is sent again.
-const RESENDS_MAX: u32 = 8;
+/// How often a commit with an unknown outcome is sent again. A store that is away says so at once, so that these are
+/// enough for the whole of [`RESEND_MAX_MS`].
+const RESENDS_MAX: u32 = 100;
 /// And for how long: a store that does not answer is told to the caller, who has not got all day.
 const RESEND_MAX_MS: i64 = 8_000;
 /// The first wait between two tries; it doubles up to a hundred times this.
@@ -80,6 +82,7 @@ impl Tx<'_> {
             }
             if let Some(ttl_ms) = lease {
                 if let Some(ttl_ms) = ttl_ms
+                    && is_timed(&key)
                     && self.engine.announce_due(self.partition, self.now + ttl_ms)
                 {
                     self.items.push(Item::Due(self.now + ttl_ms));
@@ -94,6 +97,7 @@ impl Tx<'_> {
             .batch
             .leases
             .iter()
+            .filter(|lease| is_timed(&lease.key))
             .filter_map(|lease| lease.ttl_ms)
             .fold(due, |due, ttl_ms| earlier(due, self.now + ttl_ms));
         let message = Message { origin: self.engine.origin(), items: std::mem::take(&mut self.items) };
@@ -106,6 +110,7 @@ impl Tx<'_> {
             items: message.items,
             executions: self.executions,
             events: self.events,
+            repairs: self.repairs,
             leases: self.batch.leases.iter().map(|lease| (lease.key.clone(), lease.ttl_ms)).collect(),
             batch: self.batch,
             marked,
@@ -138,6 +143,8 @@ pub(crate) struct Prepared {
     items: Vec<Item>,
     executions: Vec<Arc<Execution>>,
     events: Vec<EventType>,
+    /// Entries put right.
+    repairs: u64,
     /// The leases it sets and ends.
     leases: Vec<(Key, Option<i64>)>,
     marked: Vec<Key>,
@@ -190,6 +197,7 @@ impl Engine {
         command: CommandId,
         verb: &C,
     ) -> Result<C::Outcome> {
+        self.learn_clock(partition).await?;
         let mut use_cache = true;
         let mut lease_was_over = false;
         let mut command = command;
@@ -207,10 +215,14 @@ impl Engine {
                 use_cache = false;
                 continue;
             }
-            let outcome = outcome?;
-            if tx.is_empty() {
-                return Ok(outcome);
+            if matches!(&outcome, Err(error) if error.code == Code::Internal) && self.is_torn(&tx).await? {
+                self.back_off(attempt).await;
+                continue;
             }
+            let outcome = match outcome {
+                Ok(outcome) if !tx.is_empty() => outcome,
+                decided => return self.confirm(partition, decided).await,
+            };
             let prepared = tx.into_batch();
             match self.send(prepared).await? {
                 None => return Ok(outcome),
@@ -231,6 +243,26 @@ impl Engine {
             }
         }
         Err(Error::of(Code::Contention).retry_after(100))
+    }
+
+    /// Whether documents changed while a command read them one after the other. They may then contradict each other
+    /// although nothing is wrong with any of them, which the guards of a commit would have found.
+    async fn is_torn(&self, tx: &Tx<'_>) -> Result<bool> {
+        let keys = tx.known.keys().cloned().collect();
+        let answers = self.read(tx.partition, vec![Query::Documents(keys)]).await?;
+        let found = answers.into_only(Answer::into_documents).map_err(Error::from)?;
+        let mut versions = found.into_iter().map(|stored| stored.map(|stored| stored.version));
+        Ok(tx.known.values().any(|known| versions.next().flatten() != known.version))
+    }
+
+    /// An answer that was decided by reading speaks of what others have committed, be it "done before" or a refusal. It is
+    /// given when that lasts as long as what this engine commits itself.
+    pub(crate) async fn confirm<T>(&self, partition: Partition, decided: Result<T>) -> Result<T> {
+        if decided.as_ref().is_err_and(|error| error.code == Code::Unavailable) {
+            return decided;
+        }
+        self.store().barrier(partition).await?;
+        decided
     }
 
     /// Sends prepared batches of one partition in one call, and does what follows from each that was applied.
@@ -262,7 +294,7 @@ impl Engine {
     ) -> Result<Vec<std::result::Result<i64, Conflict>>> {
         let batches: Vec<Batch> = prepared.iter_mut().map(|one| std::mem::take(&mut one.batch)).collect();
         // When the first of several tries was sent: what was applied unseen was applied no earlier.
-        let first_sent_at = self.now();
+        let first_sent_at = self.now_in(partition);
         let give_up_at = self.env().now_ms() + RESEND_MAX_MS;
         let mut sent_before = false;
         for resend in 0..=RESENDS_MAX {
@@ -287,7 +319,9 @@ impl Engine {
                     return Ok(conflicts);
                 }
                 Err(error) if error.outcome_unknown() && resend < RESENDS_MAX => {
-                    tracing::warn!(%partition, %error, "a commit's reply was lost; sending it again");
+                    if let Some(suppressed) = self.may_log("a commit's reply was lost") {
+                        tracing::warn!(%partition, %error, suppressed, "a commit's reply was lost; sending it again");
+                    }
                     sent_before = true;
                     self.back_off(resend + 4).await;
                 }
@@ -300,12 +334,28 @@ impl Engine {
                     return Err(StoreError::Unknown(error.to_string()).into());
                 }
                 Err(_) if planted(Bug::AnswerBeforeCommit) => {
-                    return Ok(prepared.iter().map(|_| Ok(self.now())).collect());
+                    return Ok(prepared.iter().map(|_| Ok(self.now_in(partition))).collect());
                 }
                 Err(error) => return Err(error.into()),
             }
         }
         Err(Error::of(Code::Unavailable).retry_after(1_000))
+    }
+
+    /// Sends prepared batches of one partition in one call, once. For callers to whom a conflict is an answer like any
+    /// other: it is not counted.
+    pub(crate) async fn ask_all(&self, partition: Partition, mut prepared: Vec<Prepared>) -> Result<Vec<Outcome>> {
+        let batches: Vec<Batch> = prepared.iter_mut().map(|one| std::mem::take(&mut one.batch)).collect();
+        let started = self.env().now_us();
+        let outcomes = self.store().commit(partition, batches).await?;
+        self.metrics().commit(self.env().now_us() - started);
+        for (one, outcome) in prepared.into_iter().zip(&outcomes) {
+            if let Outcome::Applied(applied) = outcome {
+                self.observe(partition, applied.at);
+                self.applied(one, applied.at);
+            }
+        }
+        Ok(outcomes)
     }
 
     async fn send(&self, prepared: Prepared) -> Result<Option<Conflict>> {
@@ -323,7 +373,7 @@ impl Engine {
     ) -> std::result::Result<i64, Conflict> {
         match outcome {
             Outcome::Applied(applied) => {
-                self.observe(applied.at);
+                self.observe(one.partition, applied.at);
                 self.applied(one, applied.at);
                 Ok(applied.at)
             }
@@ -355,6 +405,7 @@ impl Engine {
     /// What follows from a commit: the cache, local wake-ups, and the marks it left.
     fn applied(&self, one: Prepared, at: i64) {
         self.metrics().happened(&one.events);
+        self.metrics().repaired(one.repairs);
         for execution in one.executions {
             let key = execution.key();
             if execution.is_eligible() {
@@ -385,7 +436,9 @@ impl Engine {
     /// A commit whose reply was lost may have been applied without showing it: the lease it gave up, for one, no longer
     /// guards its repeat. A hint that proves wrong costs a look; a missing one leaves work lying until the next sweep.
     fn perhaps_applied(&self, one: &Prepared) {
-        self.act_on(one.partition, &one.items);
+        // Nobody may have been told what is due.
+        let others = one.items.iter().filter(|item| !matches!(item, Item::Due(_)));
+        self.act_on(one.partition, &others.cloned().collect::<Vec<_>>());
         if let Some(at) = one.due {
             self.timers().note(one.partition, at);
         }
@@ -398,12 +451,13 @@ impl Engine {
         let index =
             index::queue(&execution.namespace, &execution.lane, &execution.capabilities.route(), &execution.gate());
         let held = execution.held();
-        self.scheduler().ready().offer(Candidate {
+        let candidate = Candidate {
             execution: execution.clone(),
             version,
             fence: fence_of(held.epoch, held.lease_id),
             queue: QueueId { partition, index },
-        });
+        };
+        self.scheduler().ready().offer(candidate, self.env().now_ms());
     }
 
     /// Waits a little before the next try, longer each time, and never in step with others.
@@ -413,6 +467,11 @@ impl Engine {
         self.env().sleep(ceiling / 2 + random % (ceiling / 2 + 1)).await;
     }
 
+    /// What a command would answer now. Nothing is sent.
+    pub(crate) async fn rehearse<C: Command>(&self, partition: Partition, verb: &C) -> Result<C::Outcome> {
+        verb.run(&mut Tx::new(self, partition, self.fresh_command(), false)).await
+    }
+
     /// Builds one try of a command without sending it, for callers that send several at once.
     pub(crate) async fn prepare<C: Command>(
         &self,
@@ -420,8 +479,11 @@ impl Engine {
         command: CommandId,
         verb: &C,
     ) -> Result<(C::Outcome, Prepared)> {
+        self.learn_clock(partition).await?;
         let mut tx = Tx::new(self, partition, command, false);
-        let outcome = verb.run(&mut tx).await?;
-        Ok((outcome, tx.into_batch()))
+        match verb.run(&mut tx).await {
+            Ok(outcome) => Ok((outcome, tx.into_batch())),
+            refused => self.confirm(partition, refused).await.map(|outcome| (outcome, tx.into_batch())),
+        }
     }
 }

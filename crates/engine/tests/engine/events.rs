@@ -102,3 +102,41 @@ async fn a_cursor_beyond_what_the_store_remembers_is_told_of_the_gap_and_goes_on
     assert_eq!((next.items.len(), next.gap), (3, false), "{next:?}");
     h.finish().await;
 }
+
+/// Removes the oldest events of the first flow partition.
+async fn trim(h: &Harness, before: u64) {
+    let mut batch = ff_store::Batch::new(ff_core::CommandId::default());
+    batch.trims.push(ff_store::Trim { log: ff_core::Key::from_bytes(*b"E"), before });
+    let store: &dyn ff_store::Store = h.store.as_ref();
+    store.commit(ff_core::Partition::flow(0), vec![batch]).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cursor_taken_before_the_first_event_is_told_of_the_gap() {
+    let h = Harness::start().await;
+    let empty = h.must::<ListEvents>(json!({})).await;
+    assert_eq!((empty.items.len(), empty.gap), (0, false));
+    run_one(&h, json!({})).await;
+    let page = h.must::<ListEvents>(json!({ "cursor": empty.next_cursor })).await;
+    assert_eq!((page.items.len(), page.gap), (3, false), "nothing is lost yet");
+    trim(&h, 3).await;
+    let page = h.must::<ListEvents>(json!({ "cursor": empty.next_cursor })).await;
+    assert_eq!((page.items.len(), page.gap), (1, true), "two events were removed unread");
+    assert!(!h.must::<ListEvents>(json!({})).await.gap, "a new subscriber has missed nothing it asked for");
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cursor_taken_on_a_log_that_was_emptied_sees_no_gap_in_what_comes_after() {
+    let h = Harness::start().await;
+    run_one(&h, json!({})).await;
+    trim(&h, 4).await;
+    let empty = h.must::<ListEvents>(json!({})).await;
+    assert_eq!((empty.items.len(), empty.gap), (0, false));
+    let page = h.must::<ListEvents>(json!({ "cursor": empty.next_cursor })).await;
+    assert_eq!((page.items.len(), page.gap), (0, false));
+    run_one(&h, json!({})).await;
+    let page = h.must::<ListEvents>(json!({ "cursor": empty.next_cursor })).await;
+    assert_eq!((page.items.len(), page.gap), (3, false));
+    h.finish().await;
+}

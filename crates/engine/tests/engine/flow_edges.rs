@@ -108,6 +108,54 @@ async fn an_edge_from_an_upstream_that_has_ended_takes_effect_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_edge_applied_after_the_join_is_decided_holds_nobody() {
+    let h = Harness::start().await;
+    let joins = ["let_run", "cancel_remaining"].map(|on| json!({ "any_of": { "on_satisfied": on } }));
+    let quorum = json!({ "quorum": { "k": 1, "on_satisfied": "let_run" } });
+    for (join, upstream_state) in
+        joins.into_iter().zip([PublicState::Waiting, PublicState::Cancelled]).chain([(quorum, PublicState::Waiting)])
+    {
+        let flow = empty_flow(&h).await;
+        let first = member(&h, flow, json!({})).await;
+        let late = member(&h, flow, json!({ "lane": "other" })).await;
+        let child = member(&h, flow, json!({ "dependencies": [{ "upstream": first }], "join": join })).await;
+        run(&h, first, true).await;
+        let edge = stage(&h, flow, late, child).await;
+        assert_eq!(apply(&h, flow, edge).await, Apply::Applied { unsatisfied_count: 1 });
+        assert_eq!(h.state(&child).await, PublicState::Waiting, "{join}");
+        assert_eq!(h.state(&late).await, upstream_state, "{join}");
+        run(&h, child, true).await;
+        if upstream_state == PublicState::Waiting {
+            h.must::<CancelExecution>(json!({ "execution_id": late })).await;
+            h.pass(5).await;
+        }
+        assert_eq!(h.must::<GetFlow>(json!({ "flow_id": flow })).await.state, FlowState::Completed);
+    }
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flow_reads_as_ended_only_when_it_refuses_members() {
+    // Nobody resolves here, so the end of the last member is not told to the flow.
+    let h = Harness::with(Options { services: false, ..Default::default() }).await;
+    let flow = empty_flow(&h).await;
+    let first = member(&h, flow, json!({})).await;
+    run(&h, first, true).await;
+    let view = h.must::<GetFlow>(json!({ "flow_id": flow })).await;
+    assert_eq!((view.state, view.ended_at), (FlowState::Running, None));
+    assert!(h.must::<ListFlows>(json!({ "state": "completed" })).await.items.is_empty());
+    let second = member(&h, flow, json!({})).await;
+    let rescuer = h.second().await;
+    run(&h, second, true).await;
+    let view = h.must::<GetFlow>(json!({ "flow_id": flow })).await;
+    assert!(view.state == FlowState::Completed && view.ended_at.is_some());
+    let late = json!({ "kind": "test", "flow_id": flow });
+    assert_eq!(h.refused::<CreateExecution>(late).await, Code::FlowAlreadyTerminal);
+    rescuer.engine.close().await;
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_execution_of_its_own_joins_a_flow_of_its_partition() {
     let h = Harness::with(Options { partitions: Some(PartitionConfig::STANDALONE), ..Default::default() }).await;
     let flow = empty_flow(&h).await;

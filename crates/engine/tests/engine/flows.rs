@@ -102,8 +102,8 @@ async fn a_child_starts_when_all_its_upstreams_have_succeeded() {
     let last = claim_node(&h, "c").await;
     assert_eq!(flow_state(&h, &g).await, FlowState::Running);
     complete(&h, &last).await;
-    assert_eq!(flow_state(&h, &g).await, FlowState::Completed);
     quiet(&h).await;
+    assert_eq!(flow_state(&h, &g).await, FlowState::Completed);
     let view = h.must::<GetFlow>(json!({ "flow_id": g.flow })).await;
     assert_eq!((view.member_count, view.counts.of(PublicState::Completed)), (3, 3));
     assert!(view.ended_at.is_some());

@@ -325,3 +325,67 @@ async fn a_budget_that_opens_while_a_claim_goes_on_is_read_again() {
     assert_eq!(taken.map(|task| task.execution_id), Some(id));
     h.finish().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_gate_that_opens_is_not_run_against_by_all_who_wait() {
+    let options = Options { partitions: Some(PartitionConfig { flow: 8, budget: 1, quota: 1 }), ..Options::default() };
+    let (h, trouble) = Harness::with_trouble(options).await;
+    let h = std::sync::Arc::new(h);
+    quota(&h, 1).await;
+    for _ in 0..64 {
+        h.submit(json!({ "quota_policy_id": "q" })).await;
+    }
+    let mut running = claim_now(&h).await.unwrap();
+    assert!(claim_now(&h).await.is_none(), "the quota is full");
+    let waiting = |number| {
+        let h = h.clone();
+        let args = json!({ "instance_id": format!("w-{number}"), "lanes": ["default"], "wait_ms": 30_000 });
+        tokio::spawn(async move { h.must::<ff_core::op::Claim>(args).await.tasks.pop() })
+    };
+    let mut workers: Vec<_> = (0..32).map(waiting).collect();
+    h.pass(10).await;
+    let commits = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let counted = commits.clone();
+    trouble.begin(move |call| {
+        if matches!(call, Call::Commit { .. }) {
+            counted.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        }
+        Plan::default()
+    });
+    for round in 0..8 {
+        let before = commits.load(std::sync::atomic::Ordering::SeqCst);
+        complete(&h, &running).await;
+        let (task, _, rest) = futures_util::future::select_all(workers).await;
+        workers = rest;
+        running = task.unwrap().expect("the freed slot is taken");
+        h.pass(100).await;
+        // The end, the slot given back, what was parked, the claim with its slot, and one that finds the quota full.
+        let cost = commits.load(std::sync::atomic::Ordering::SeqCst) - before;
+        assert!(cost <= 12, "{cost} commits in round {round}");
+    }
+    workers.iter().for_each(tokio::task::JoinHandle::abort);
+    trouble.end();
+    h.check();
+    h.engine.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gate_whose_name_has_commas_opens_like_any_other() {
+    let h = Harness::start().await;
+    for name in ["a,b", "x,b:y"] {
+        used_up(&h, name, 1).await;
+        let ids = [h.submit(json!({ "budget_ids": [name] })).await, h.submit(json!({ "budget_ids": [name] })).await];
+        assert!(claim_now(&h).await.is_none());
+        // Another engine opens it, and its hint names the gate.
+        let other = h.second().await;
+        h.pass(1_000).await;
+        reset(&other, name).await;
+        h.pass(100).await;
+        for _ in ids {
+            let task = h.claim_with(json!({ "wait_ms": 500 })).await.expect("the gate is open");
+            complete(&h, &task).await;
+        }
+        other.engine.close().await;
+    }
+    h.finish().await;
+}

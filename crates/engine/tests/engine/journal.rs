@@ -303,8 +303,7 @@ async fn a_child_spawned_again_is_the_same_child_and_its_end_wakes_the_parent() 
     let parent = h.submit(json!({})).await;
     let first = h.claim_with(json!({ "lease_ttl_ms": 1_000 })).await.unwrap();
     let spawn = |task: &Task| {
-        let link = json!({ "execution_id": parent, "fence": task.fence, "step": { "name": "part", "key": "a" },
-                           "generation": task.generation });
+        let link = json!({ "execution_id": parent, "fence": task.fence, "key": "a" });
         json!({ "kind": "part", "lane": "parts", "parent": link })
     };
     let child = h.must::<CreateExecution>(spawn(&first)).await;

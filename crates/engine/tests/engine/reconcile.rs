@@ -1,7 +1,11 @@
 //! What the reconciler finds and repairs.
 
+use std::sync::atomic::Ordering;
+
 use crate::support::Harness;
-use ff_core::{Document, Indexed, Key, Partition, index};
+use ff_core::op::{Complete, CreateQuota, RenewLeases};
+use ff_core::{Document, Family, Indexed, Key, Partition, index};
+use ff_store::memory::{Call, Plan};
 use ff_store::{Batch, EntryChange, Guard, Store};
 use serde_json::json;
 
@@ -35,5 +39,84 @@ async fn missing_surplus_and_moved_entries_are_repaired() {
     h.check();
     let again = h.engine.reconcile(Partition::flow(0)).await;
     assert_eq!(again.repaired, 0, "there is nothing left to repair: {again:?}");
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn losing_the_race_for_a_timer_is_no_repair() {
+    let (h, trouble) = Harness::with_trouble(ff_engine::Options::default()).await;
+    let other = h.second().await;
+    h.submit(json!({})).await;
+    h.claim_with(json!({ "lease_ttl_ms": 1_000 })).await.expect("the work");
+    // Whichever server fires first is slow, so that both fire and one comes too late.
+    let mut first = true;
+    trouble.begin(move |call| {
+        let expires = matches!(call, Call::Commit { partition, batches } if partition != Partition::SYSTEM
+            && batches.iter().any(|batch| batch.guards.iter().any(|guard| matches!(guard, Guard::Expired(_)))));
+        let mut plan = Plan::default();
+        if expires && std::mem::take(&mut first) {
+            plan.before = Some(Box::pin(tokio::time::sleep(std::time::Duration::from_millis(1_000))));
+        }
+        plan
+    });
+    h.pass(3_000).await;
+    h.claim().await.expect("the lease was given up");
+    for engine in [&h.engine, &other.engine] {
+        assert_eq!(engine.metrics().repairs.load(Ordering::Relaxed), 0);
+    }
+    trouble.end();
+    other.engine.close().await;
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_renewed_while_its_entry_is_checked_is_no_repair() {
+    let (h, trouble) = Harness::with_trouble(ff_engine::Options { reconcile_ms: 0, ..Default::default() }).await;
+    h.submit(json!({})).await;
+    let task = h.claim_with(json!({ "lease_ttl_ms": 5_000 })).await.expect("the work");
+    // Every read of the reconciler is slow; the holder renews between any two of them.
+    trouble.begin(|call| {
+        let mut plan = Plan::default();
+        if matches!(call, Call::Read { .. }) {
+            plan.after = Some(Box::pin(tokio::time::sleep(std::time::Duration::from_millis(100))));
+        }
+        plan
+    });
+    let (engine, caller) = (h.engine.clone(), h.caller.clone());
+    let renewing = tokio::spawn(async move {
+        loop {
+            let args = json!({ "leases": [{ "execution_id": task.execution_id, "fence": task.fence }] });
+            let args = serde_json::from_str(&args.to_string()).expect("the arguments are readable");
+            engine.call::<RenewLeases>(&caller, args).await.expect("the lease holds");
+            tokio::time::sleep(std::time::Duration::from_millis(30)).await;
+        }
+    });
+    let found = h.engine.reconcile(Partition::flow(0)).await;
+    renewing.abort();
+    assert_eq!((found.repaired, h.engine.metrics().repairs.load(Ordering::Relaxed)), (0, 0), "{found:?}");
+    trouble.end();
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slot_that_its_execution_still_owes_is_not_leaked() {
+    let (h, trouble) = Harness::with_trouble(ff_engine::Options { reconcile_ms: 0, ..Default::default() }).await;
+    h.must::<CreateQuota>(json!({ "name": "q", "max_concurrent": 1 })).await;
+    h.submit(json!({ "quota_policy_id": "q" })).await;
+    let task = h.claim().await.expect("the work");
+    h.pass(15_000).await;
+    // The end is committed, and giving the slot back takes a while.
+    trouble.begin(|call| {
+        let mut plan = Plan::default();
+        if matches!(call, Call::Commit { partition, .. } if partition.family == Family::Quota) {
+            plan.before = Some(Box::pin(tokio::time::sleep(std::time::Duration::from_millis(500))));
+        }
+        plan
+    });
+    h.must::<Complete>(json!({ "execution_id": task.execution_id, "fence": task.fence })).await;
+    let found = h.engine.reconcile(Partition::quota(0)).await;
+    assert_eq!(found.repaired, 0, "{found:?}");
+    trouble.end();
+    h.pass(1_000).await;
     h.finish().await;
 }

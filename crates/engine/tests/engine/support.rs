@@ -1,10 +1,11 @@
 //! An engine on the memory store under virtual time: in a test with `start_paused = true` time moves by itself to the
 //! next timer whenever nothing else can happen, so a test of a day's retention takes no time and never sleeps.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use ff_core::op::Operation;
-use ff_core::{Code, ExecutionId, PublicState, Result, documents};
+use ff_core::{Code, ExecutionId, Partition, PublicState, Result, documents};
 use ff_engine::env::TokioEnv;
 use ff_engine::{Caller, Engine, Options, Serves};
 use ff_store::memory::{Call, Faults, MemoryStore, Plan};
@@ -65,6 +66,17 @@ impl Harness {
     pub(crate) async fn with_trouble(options: Options) -> (Self, Arc<Trouble>) {
         let trouble = Arc::new(Trouble::default());
         let store = MemoryStore::with_clock(clock()).with_faults(trouble.clone());
+        (Self::on(store, options).await, trouble)
+    }
+
+    /// A fresh deployment on nodes whose clocks differ by this much from each other.
+    pub(crate) async fn skewed(
+        options: Options,
+        skew_of: impl Fn(Partition) -> i64 + Send + Sync + 'static,
+    ) -> (Self, Arc<Trouble>) {
+        let (trouble, clock) = (Arc::new(Trouble::default()), clock());
+        let clocks = move |partition| clock() + skew_of(partition);
+        let store = MemoryStore::with_partition_clocks(Arc::new(clocks)).with_faults(trouble.clone());
         (Self::on(store, options).await, trouble)
     }
 
@@ -153,11 +165,12 @@ impl Harness {
 
     /// Every document is legal, and the indexes hold exactly the entries that the documents justify.
     pub(crate) fn check(&self) {
-        let now = self.store.now();
+        let partitions: Vec<_> = self.store.inspect(|contents| contents.partitions().map(|(name, _)| name).collect());
+        let now: BTreeMap<_, _> = partitions.into_iter().map(|name| (name, self.store.now_in(name))).collect();
         self.store.inspect(|contents| {
             for (partition, contents) in contents.partitions() {
                 let mut expected = std::collections::BTreeSet::new();
-                for (key, raw) in contents.documents().filter(|(_, raw)| raw.present(now)) {
+                for (key, raw) in contents.documents().filter(|(_, raw)| raw.present(now[&partition])) {
                     documents::check(key, &raw.body).unwrap_or_else(|error| panic!("{partition} {key:?}: {error:?}"));
                     let entries = documents::index_entries(key, &raw.body, raw.lease_until)
                         .unwrap_or_else(|error| panic!("{partition} {key:?}: {error:?}"))

@@ -335,7 +335,7 @@ async fn a_repeated_suspend_gets_the_first_answer_and_another_lease_does_not() {
     assert_eq!(timeout_at, Some(h.store.now() + 60_000));
     let foreign =
         Task { fence: ff_core::lease::LeaseFence { lease_id: Default::default(), ..task.fence }, ..task.clone() };
-    assert_eq!(h.refused::<Suspend>(suspend_args(&foreign, json!({}))).await, Code::AlreadySuspended);
+    assert_eq!(h.refused::<Suspend>(suspend_args(&foreign, json!({}))).await, Code::ExecutionNotActive);
     let signal = json!({
         "execution_id": task.execution_id, "waitpoint_id": waitpoint_id, "token": token, "name": "approve",
     });
@@ -416,8 +416,12 @@ async fn an_operator_signals_without_a_token_in_its_own_namespace() {
     let mut h = Harness::start().await;
     let waiting = suspended(&h, json!({})).await;
     let signal = json!({ "execution_id": waiting.id, "name": "approve" });
-    let with_role =
-        |role, namespace: Option<&str>| Caller { name: "ops".into(), namespace: namespace.map(str::to_owned), role };
+    let with_role = |role, namespace: Option<&str>| Caller {
+        name: "ops".into(),
+        namespace: namespace.map(str::to_owned),
+        role,
+        idempotency_key: None,
+    };
     h.caller = with_role(Role::Worker, None);
     assert_eq!(h.refused::<DeliverSignal>(signal.clone()).await, Code::Forbidden);
     h.caller = with_role(Role::Operator, Some("other"));

@@ -8,6 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use ff_core::journal::{StepIdentity, StepState, StepView};
+use ff_core::op::create_execution::ParentLink;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -128,7 +129,15 @@ pub struct ChildCall<T> {
 
 impl<T> ChildCall<T> {
     pub(crate) fn new(steps: Arc<Steps>, name: String, kind: &str, input: &(impl Serialize + ?Sized)) -> Self {
-        let submission = steps.task().spawn_child(kind).input(input);
+        let task = steps.task();
+        let parent = ParentLink {
+            execution_id: task.execution_id(),
+            fence: task.fence(),
+            key: None,
+            kind: None,
+            data_ref: None,
+        };
+        let submission = task.client().submit(kind).child_of(parent).input(input);
         Self { steps, name, key: None, submission, result: PhantomData }
     }
 

@@ -107,7 +107,7 @@ impl<S> TaskContext<S> {
     /// [`create_pending_waitpoint`](ClaimedTask::create_pending_waitpoint).
     pub async fn suspend(&self, request: SuspendRequest) -> Result<Vec<ResumeSignal>, TaskError> {
         self.flush().await?;
-        match self.task.end_with_suspension(request).await? {
+        match self.task.end_with_suspension(request).await.map_err(TaskError::of_ending)? {
             suspend::Outcome::AlreadySatisfied { resume_signals, .. } => Ok(resume_signals),
             suspend::Outcome::Suspended { .. } => Err(TaskError::released()),
         }
@@ -135,7 +135,7 @@ impl<S> TaskContext<S> {
         }
         match ending.await {
             Ok(_) => TaskError::released(),
-            Err(error) => error.into(),
+            Err(error) => TaskError::of_ending(error),
         }
     }
 }

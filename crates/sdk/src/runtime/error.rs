@@ -15,10 +15,13 @@ pub mod category {
     pub const PANIC: &str = "panic";
     /// The input is not what the handler takes.
     pub const INVALID_INPUT: &str = "invalid_input";
-    /// The result cannot be stored.
+    /// The result cannot be written as JSON.
     pub const INVALID_RESULT: &str = "invalid_result";
     /// The body of a `once` step says that nothing happened.
     pub const NOT_DONE: &str = "not_done";
+    /// What the task was to end with was refused for its content: a result that is too large or too deep, a content type
+    /// that is none, a suspension on a waitpoint that is not there.
+    pub const REFUSED: &str = "refused";
     /// The stream could not be written.
     pub const STREAM: &str = "stream";
     /// The worker has no handler for this kind.
@@ -107,6 +110,13 @@ impl TaskError {
     /// A mistake of the program that the engine's own rules name.
     pub(crate) fn refused(error: ff_core::Error) -> Self {
         Self::new(error.to_string()).category(error.code.as_str())
+    }
+
+    /// A way out of the task was refused. For its content it would be refused again, which the category says.
+    pub(super) fn of_ending(error: SdkError) -> Self {
+        let refused = error.refuses_content();
+        let ended = Self::from(error);
+        if refused { ended.category(category::REFUSED) } else { ended }
     }
 
     pub(crate) fn released() -> Self {

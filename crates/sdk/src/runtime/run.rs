@@ -5,14 +5,13 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ff_core::Class;
 use futures_util::FutureExt;
 use tokio::task::JoinSet;
 
 use super::error::End;
 use super::{Handler, TaskContext, TaskError, category};
 use crate::durable::{Steps, drive};
-use crate::error::{Result, SdkError};
+use crate::error::Result;
 use crate::task::ClaimedTask;
 use crate::worker::FlowFabricWorker;
 
@@ -86,8 +85,9 @@ async fn work<S: Send + Sync + 'static>(context: &TaskContext<S>, handler: Handl
 async fn report(task: &ClaimedTask, steps: &Steps, ended: Result<String, TaskError>) -> Result<()> {
     let failure = match ended {
         Ok(result) => match task.end_with_json(result).await {
-            Err(SdkError::Refused(error)) if matches!(error.code.class(), Class::Invalid | Class::Limit) => {
-                TaskError::new(error.to_string()).category(category::INVALID_RESULT)
+            Err(error) if error.refuses_content() => {
+                tracing::warn!(execution = %task.execution_id(), %error, "a result was refused; the attempt fails");
+                TaskError::new(error.to_string()).category(category::REFUSED)
             }
             completed => return completed.map(drop),
         },
@@ -96,25 +96,11 @@ async fn report(task: &ClaimedTask, steps: &Steps, ended: Result<String, TaskErr
     match failure.0 {
         End::Failed { reason, category, retry_after, cause } => {
             let cause = cause.map(|cause| (cause, steps.next_number()));
-            task.end_with_failure(shorten(reason), category, retry_after, cause).await.map(drop)
+            task.end_with_failure(reason, category, retry_after, cause).await.map(drop)
         }
         End::StartOver => task.end_with_delay(Duration::ZERO).await.map(drop),
         End::Released | End::Lost => Ok(()),
     }
-}
-
-/// A reason that fits: its beginning says the most.
-fn shorten(mut reason: String) -> String {
-    reason.retain(|letter| letter != '\0');
-    if reason.is_empty() {
-        return "failed without a reason".into();
-    }
-    let mut end = reason.len().min(ff_core::limits::TEXT_MAX_BYTES);
-    while !reason.is_char_boundary(end) {
-        end -= 1;
-    }
-    reason.truncate(end);
-    reason
 }
 
 /// Ends when the process is told to stop. Listens from now on, not only when it is first awaited: until then a signal

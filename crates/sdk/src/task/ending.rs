@@ -16,17 +16,24 @@ use serde::Serialize;
 
 use super::ClaimedTask;
 use crate::error::{Result, SdkError};
+use crate::runtime::category;
 
 pub use cancel_execution::Outcome as CancelOutcome;
 pub use complete::Outcome as CompleteOutcome;
 pub use delay::Outcome as DelayOutcome;
 pub use wait_children::Outcome as WaitChildrenOutcome;
 
+/// An ending that is refused for its content (a result that is too large, a content type that is none, a waitpoint that
+/// is not there) fails the attempt with the category [`refused`](crate::category::REFUSED), so that the policy decides
+/// about another one, and answers with [`SdkError::EndingRefused`].
 impl ClaimedTask {
     /// Ends the execution with a result in JSON.
     pub async fn complete(self, result: &(impl Serialize + ?Sized)) -> Result<CompleteOutcome> {
-        let result = serde_json::to_string(result).map_err(SdkError::payload("result"))?;
-        self.end_with_json(result).await
+        let ended = match serde_json::to_string(result).map_err(SdkError::payload("result")) {
+            Ok(result) => self.end_with_json(result).await,
+            Err(error) => Err(error),
+        };
+        self.or_fail(ended).await
     }
 
     /// Ends the execution with bytes of some content type.
@@ -44,12 +51,12 @@ impl ClaimedTask {
             entries: Vec::new(),
             first_number: None,
         };
-        self.end::<Complete>(args).await
+        self.or_fail(self.end::<Complete>(args).await).await
     }
 
     /// Ends the attempt in failure. The policy decides by the category whether there is another.
     pub async fn fail(self, reason: impl Into<String>, category: impl Into<String>) -> Result<FailOutcome> {
-        self.end_with_failure(reason.into(), category.into(), None, None).await
+        self.or_fail(self.end_with_failure(reason.into(), category.into(), None, None).await).await
     }
 
     /// The same with a wait of its own before the retry.
@@ -59,17 +66,17 @@ impl ClaimedTask {
         category: impl Into<String>,
         retry_after: Duration,
     ) -> Result<FailOutcome> {
-        self.end_with_failure(reason.into(), category.into(), Some(retry_after), None).await
+        self.or_fail(self.end_with_failure(reason.into(), category.into(), Some(retry_after), None).await).await
     }
 
     /// Cancels the execution.
     pub async fn cancel(self, reason: impl Into<String>) -> Result<CancelOutcome> {
-        self.end_with_cancellation(reason.into()).await
+        self.or_fail(self.end_with_cancellation(reason.into()).await).await
     }
 
     /// Lets go; the same attempt continues after this time.
     pub async fn delay_execution(self, delay: Duration) -> Result<DelayOutcome> {
-        self.end_with_delay(delay).await
+        self.or_fail(self.end_with_delay(delay).await).await
     }
 
     /// Lets go; the same attempt continues at or after this instant, in milliseconds since the epoch.
@@ -82,12 +89,12 @@ impl ClaimedTask {
             entries: Vec::new(),
             first_number: None,
         };
-        self.end::<Delay>(args).await
+        self.or_fail(self.end::<Delay>(args).await).await
     }
 
     /// Lets go; the same attempt continues when the children it spawned have ended, whatever their outcome.
     pub async fn move_to_waiting_children(self) -> Result<WaitChildrenOutcome> {
-        self.end_with_children().await
+        self.or_fail(self.end_with_children().await).await
     }
 }
 
@@ -101,6 +108,20 @@ impl ClaimedTask {
         let ended = self.core.call::<O>(args).await;
         self.ended.store(ended.is_ok(), Ordering::Relaxed);
         ended
+    }
+
+    /// Fails the attempt whose ending was refused for its content. Without that its work would be done again and again,
+    /// whenever its lease has run out, and the policy would not be asked.
+    pub(super) async fn or_fail<T>(&self, ended: Result<T>) -> Result<T> {
+        let error = match ended {
+            Err(error) if error.refuses_content() => error,
+            other => return other,
+        };
+        match self.end_with_failure(error.to_string(), category::REFUSED.into(), None, None).await {
+            Ok(outcome) => Err(SdkError::EndingRefused { error: Box::new(error), outcome }),
+            Err(lost) if lost.is_lease_lost() => Err(lost),
+            Err(_) => Err(error),
+        }
     }
 
     pub(crate) async fn end_with_json(&self, result: String) -> Result<CompleteOutcome> {
@@ -127,7 +148,7 @@ impl ClaimedTask {
         let args = fail::Args {
             execution_id: self.execution_id(),
             fence: self.fence(),
-            reason,
+            reason: shorten(reason),
             category: Some(category).filter(|category| !category.is_empty()),
             retry_after_ms: retry_after.map(milliseconds),
             cause,
@@ -169,6 +190,20 @@ impl ClaimedTask {
         let args = wait_children::Args { execution_id: self.execution_id(), fence: self.fence() };
         self.end::<WaitChildren>(args).await
     }
+}
+
+/// A reason that fits: its beginning says the most.
+fn shorten(mut reason: String) -> String {
+    reason.retain(|letter| letter != '\0');
+    if reason.is_empty() {
+        return "failed without a reason".into();
+    }
+    let mut end = reason.len().min(ff_core::limits::TEXT_MAX_BYTES);
+    while !reason.is_char_boundary(end) {
+        end -= 1;
+    }
+    reason.truncate(end);
+    reason
 }
 
 pub(super) fn milliseconds(time: Duration) -> i64 {

@@ -1,5 +1,6 @@
 //! A task in hand: what was claimed, and everything its holder may do with it.
 
+mod children;
 mod ending;
 mod frames;
 mod suspend;
@@ -26,6 +27,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use children::{ChildName, ChildNames};
 pub use ending::{CancelOutcome, CompleteOutcome, DelayOutcome, WaitChildrenOutcome};
 pub use frames::{Frame, FrameWriter};
 pub use suspend::{SuspendOutcome, SuspendRequest};
@@ -55,6 +57,8 @@ pub(crate) struct Core {
     lease: Arc<Lease>,
     /// The number of the next frame. Held while frames are appended: their order is that of their numbers.
     next_frame: tokio::sync::Mutex<u64>,
+    /// Names the children that nobody named.
+    children: Arc<ChildNames>,
 }
 
 impl std::fmt::Debug for Core {
@@ -71,7 +75,7 @@ impl ClaimedTask {
         shared.leases.add(lease.clone());
         let next_frame = tokio::sync::Mutex::new(task.next_frame_sequence);
         Self {
-            core: Arc::new(Core { shared, task, lease, next_frame }),
+            core: Arc::new(Core { shared, task, lease, next_frame, children: Arc::default() }),
             _permit: permit,
             ended: AtomicBool::new(false),
         }
@@ -257,7 +261,7 @@ impl ClaimedTask {
     }
 
     /// Charges what was spent to the execution's budgets; each answers for itself, by name. With a key, the same
-    /// report counts once however often it is made.
+    /// report of this execution counts once however often it is made.
     pub async fn report_usage(
         &self,
         usage: impl IntoIterator<Item = (&str, i64)>,
@@ -291,16 +295,19 @@ impl ClaimedTask {
 
     /// A child of this execution, in its flow or in a flow of its own; see
     /// [`move_to_waiting_children`](ClaimedTask::move_to_waiting_children).
+    ///
+    /// Work that runs again, after a crash, a failure or a parting, finds the children it spawned before: the n-th
+    /// child with some content is the same child in every run, until the execution is replayed. A child that must be
+    /// another one each time takes a name of its own, see [`child_key`](Submission::child_key).
     pub fn spawn_child(&self, kind: impl Into<String>) -> Submission {
         let parent = ParentLink {
             execution_id: self.execution_id(),
             fence: self.fence(),
+            key: None,
             kind: None,
             data_ref: None,
-            step: None,
-            generation: None,
         };
-        self.core.shared.client.submit(kind).child_of(parent)
+        self.core.shared.client.submit(kind).child_of(parent).named_by(self.core.children.clone())
     }
 }
 

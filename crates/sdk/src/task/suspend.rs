@@ -132,9 +132,10 @@ pub enum SuspendOutcome {
 
 impl ClaimedTask {
     /// Releases the lease until the condition holds; the same attempt continues then. Where the condition holds
-    /// already, the task comes back.
+    /// already, the task comes back. A request that is refused for its content fails the attempt, as every other way
+    /// out does.
     pub async fn suspend(self, request: SuspendRequest) -> Result<SuspendOutcome> {
-        Ok(match self.end_with_suspension(request).await? {
+        Ok(match self.or_fail(self.end_with_suspension(request).await).await? {
             suspend::Outcome::Suspended { suspension_id, waitpoint_id, waitpoint_key, token, timeout_at } => {
                 SuspendOutcome::Suspended { suspension_id, waitpoint_id, waitpoint_key, token, timeout_at }
             }

@@ -56,8 +56,8 @@ impl Http {
     }
 
     /// Sends a call; gives the JSON of its answer.
-    async fn answer(&self, operation: &str, call: WireRequest) -> Result<Bytes, Failure> {
-        let (status, body) = self.exchange(call).await?;
+    async fn answer(&self, operation: &str, call: WireRequest, key: Option<&str>) -> Result<Bytes, Failure> {
+        let (status, body) = self.exchange(call, key).await?;
         match status {
             StatusCode::OK => Ok(body),
             // The one answer without a body: a claim that found nothing.
@@ -69,11 +69,14 @@ impl Http {
     }
 
     /// Sends a call and reads its whole answer.
-    async fn exchange(&self, call: WireRequest) -> Result<(StatusCode, Bytes), Failure> {
+    async fn exchange(&self, call: WireRequest, key: Option<&str>) -> Result<(StatusCode, Bytes), Failure> {
         let method = Method::from_bytes(call.method.as_str().as_bytes()).map_err(unsendable)?;
         let mut request = self.request(method, &call.target, "application/json");
         if call.body.is_some() {
             request = request.header(header::CONTENT_TYPE, "application/json");
+        }
+        if let Some(key) = key {
+            request = request.header("idempotency-key", key);
         }
         let body = Full::new(call.body.map(Bytes::from).unwrap_or_default());
         let request = request.body(body).map_err(unsendable)?;
@@ -93,11 +96,11 @@ impl Http {
 }
 
 impl Transport for Http {
-    async fn call<O: Operation>(&self, args: O::Args) -> Result<O::Outcome, Failure>
+    async fn call<O: Operation>(&self, args: O::Args, key: Option<&str>) -> Result<O::Outcome, Failure>
     where
         Engine: Serves<O>,
     {
-        let body = self.answer(O::NAME, O::write(&args).map_err(Failure::Refused)?).await?;
+        let body = self.answer(O::NAME, O::write(&args).map_err(Failure::Refused)?, key).await?;
         O::read(&body).map_err(|error| Failure::Unreadable(error.to_string()))
     }
 

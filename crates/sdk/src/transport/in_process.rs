@@ -49,11 +49,13 @@ impl Drop for InProcess {
 }
 
 impl Transport for InProcess {
-    async fn call<O: Operation>(&self, args: O::Args) -> Result<O::Outcome, Failure>
+    async fn call<O: Operation>(&self, args: O::Args, key: Option<&str>) -> Result<O::Outcome, Failure>
     where
         Engine: Serves<O>,
     {
-        self.engine.call::<O>(&self.caller, args).await.map_err(refused)
+        let Some(key) = key else { return self.engine.call::<O>(&self.caller, args).await.map_err(refused) };
+        let caller = Caller { idempotency_key: Some(key.to_owned()), ..self.caller.clone() };
+        self.engine.call::<O>(&caller, args).await.map_err(refused)
     }
 
     async fn follow(&self, id: ExecutionId, after: FrameId) -> Result<Follower, Failure> {

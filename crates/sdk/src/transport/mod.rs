@@ -51,8 +51,12 @@ impl From<Failure> for SdkError {
 
 /// Carries calls, each tried once.
 pub(crate) trait Transport {
-    /// Calls an operation.
-    fn call<O: Operation>(&self, args: O::Args) -> impl Future<Output = Result<O::Outcome, Failure>> + Send
+    /// Calls an operation. The key is the identity of a call whose arguments have no field for it.
+    fn call<O: Operation>(
+        &self,
+        args: O::Args,
+        key: Option<&str>,
+    ) -> impl Future<Output = Result<O::Outcome, Failure>> + Send
     where
         Engine: Serves<O>;
 
@@ -83,13 +87,13 @@ pub(crate) enum Connection {
 }
 
 impl Transport for Connection {
-    async fn call<O: Operation>(&self, args: O::Args) -> Result<O::Outcome, Failure>
+    async fn call<O: Operation>(&self, args: O::Args, key: Option<&str>) -> Result<O::Outcome, Failure>
     where
         Engine: Serves<O>,
     {
         match self {
-            Connection::InProcess(engine) => engine.call::<O>(args).await,
-            Connection::Http(server) => server.call::<O>(args).await,
+            Connection::InProcess(engine) => engine.call::<O>(args, key).await,
+            Connection::Http(server) => server.call::<O>(args, key).await,
         }
     }
 

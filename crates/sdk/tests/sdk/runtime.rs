@@ -149,6 +149,60 @@ async fn a_parent_comes_back_when_its_children_have_ended() {
 }
 
 #[tokio::test]
+async fn a_refused_ending_fails_the_attempt_by_the_policy() {
+    async fn nested(_: TaskContext, (): ()) -> Result<Vec<Deep>, TaskError> {
+        Ok(vec![Deep::of(200)])
+    }
+    async fn lost(context: TaskContext, (): ()) -> Result<(), TaskError> {
+        let nowhere = flowfabric::WaitpointId { partition: 0, uuid: uuid::Uuid::from_u128(1) };
+        let request = flowfabric::SuspendRequest::for_signal("go", flowfabric::SuspendReason::Signal);
+        context.suspend(request.on_waitpoint(nowhere)).await?;
+        Ok(())
+    }
+    for (way, client, _server) in both_ways().await {
+        let runtime = WorkerRuntime::new(config()).register("nested", nested).register("lost", lost);
+        let worker = runtime.start(&client).await.unwrap();
+        for kind in ["nested", "lost"] {
+            let execution = client.submit(kind).never_retry([flowfabric::category::REFUSED]).send().await.unwrap();
+            let ended = within(execution.result::<()>()).await.unwrap_err();
+            let failed = execution.get().await.unwrap().last_failure.unwrap_or_else(|| panic!("{way}: {ended}"));
+            assert_eq!(failed.category.as_deref(), Some("refused"), "{way}, {kind}: {}", failed.reason);
+        }
+        worker.stop().await.unwrap();
+    }
+}
+
+/// JSON that is deeper than anybody stores.
+struct Deep(Option<Box<Deep>>);
+
+impl Deep {
+    fn of(depth: usize) -> Self {
+        (0..depth).fold(Deep(None), |inner, _| Deep(Some(Box::new(inner))))
+    }
+}
+
+impl serde::Serialize for Deep {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.iter())
+    }
+}
+
+#[tokio::test]
+async fn a_task_whose_result_is_refused_has_failed_when_the_call_returns() {
+    for (way, client, _server) in both_ways().await {
+        let execution = client.submit("test").max_retries(0).send().await.unwrap();
+        let worker = flowfabric::FlowFabricWorker::connect(&client, config()).await.unwrap();
+        let task = within(worker.claim_all_it_can()).await.unwrap().pop().unwrap();
+        let refused = task.complete_bytes(vec![1], "no\ntype").await.unwrap_err();
+        let flowfabric::SdkError::EndingRefused { outcome, .. } = &refused else { panic!("{way}: {refused:?}") };
+        assert_eq!(*outcome, flowfabric::FailOutcome::TerminalFailed, "{way}");
+        assert_eq!(refused.code(), Some(flowfabric::Code::Invalid), "{way}");
+        assert_eq!(execution.state().await.unwrap(), PublicState::Failed, "{way}");
+        worker.stop(Duration::ZERO).await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn a_stopping_runtime_finishes_what_it_can_and_hands_back_the_rest() {
     async fn wait(context: TaskContext<tokio::sync::Semaphore>, (): ()) -> Result<(), TaskError> {
         context.update_progress(1, "running").await?;

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use ff_core::{Code, Error, Result};
+use ff_engine::ServiceHealth;
 use futures_util::FutureExt;
 use http_body_util::BodyExt;
 use hyper::header::{self, HeaderName};
@@ -92,7 +93,7 @@ where
         return sse::execution(app, caller, credential, &execution_id, request.headers()).await;
     }
     let Found { route, parameters } = Routes::all().find(request.method(), request.uri().path())?;
-    let caller = auth::authenticate(app, request.headers()).await?;
+    let mut caller = auth::authenticate(app, request.headers()).await?;
     let (mut parts, body) = request.into_parts();
     let max = app.config.body_max(route.info.body_max_bytes);
     let body = read_body(app, &parts.method, &parts.headers, body, max).await?;
@@ -109,6 +110,9 @@ where
     let query = parts.uri.query().unwrap_or("");
     let request = arguments::Request { path: &parameters, query, headers: &parts.headers, body };
     let text = arguments::merge(&route.shape, route.info.name, request)?;
+    if parts.method == Method::POST {
+        caller.idempotency_key = arguments::idempotency_key(&parts.headers)?;
+    }
     let accepts = |wanted: &str| accepts(&parts.headers, wanted);
     if route.info.name == sse::EVENTS && accepts(sse::EVENT_STREAM) {
         let credential = auth::Credential::of(&parts.headers)?;
@@ -131,7 +135,7 @@ async fn plain(app: &App, method: &Method, path: &str, headers: &HeaderMap) -> R
             auth::authenticate(app, headers).await?;
             metrics::response(app).await
         }
-        _ => Ok(probe("alive")),
+        _ => Ok(probe("alive\n")),
     }
 }
 
@@ -140,21 +144,34 @@ fn accepts(headers: &HeaderMap, wanted: &str) -> bool {
     headers.get(header::ACCEPT).is_some_and(|accept| accept.as_bytes().eq_ignore_ascii_case(wanted.as_bytes()))
 }
 
-fn probe(word: &'static str) -> Response<Body> {
-    answer::whole(hyper::StatusCode::OK, "text/plain; charset=utf-8", format!("{word}\n"))
+fn probe(text: impl Into<String>) -> Response<Body> {
+    answer::whole(hyper::StatusCode::OK, "text/plain; charset=utf-8", text.into())
 }
 
-/// Ready means: not stopping, and the store answers.
+/// Ready means: not stopping, the store answers, and every service runs. One that panicked and runs again is named.
 async fn ready(app: &App) -> Result<Response<Body>> {
     if app.stopping() {
         return Err(Error::of(Code::ShuttingDown).retry_after(1_000));
     }
     let looked = app.engine.store().read(ff_core::Partition::SYSTEM, Vec::new());
     match tokio::time::timeout(Duration::from_secs(5), looked).await {
-        Ok(Ok(_)) => Ok(probe("ready")),
+        Ok(Ok(_)) => fit(&app.engine.services()),
         Ok(Err(error)) => Err(error.into()),
         Err(_) => Err(Error::new(Code::Unavailable, "the store did not answer within 5 s").retry_after(1_000)),
     }
+}
+
+/// Whether the services let this server take requests.
+fn fit(services: &[ServiceHealth]) -> Result<Response<Body>> {
+    let down: Vec<&str> = services.iter().filter(|service| !service.running).map(|service| service.name).collect();
+    if !down.is_empty() {
+        let detail = format!("panicked and not started again yet: {}", down.join(", "));
+        return Err(Error::new(Code::Unavailable, detail).with("services", down).retry_after(1_000));
+    }
+    let restarted = services.iter().filter(|service| service.restarts > 0);
+    let lines =
+        restarted.map(|service| format!("{} panicked and was begun again: {}\n", service.name, service.restarts));
+    Ok(probe(format!("ready\n{}", lines.collect::<String>())))
 }
 
 /// Reads a body that may be read: of a known type, and no larger than the operation's largest.
@@ -245,4 +262,21 @@ fn finish(app: &App, response: &mut Response<Body>, origin: Option<&header::Head
     default(header::CACHE_CONTROL, "no-store");
     default(header::X_CONTENT_TYPE_OPTIONS, "nosniff");
     auth::allow_origin(&app.config, headers, origin);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readiness_waits_for_a_service_that_panicked_and_then_names_it() {
+        let health = |name, restarts, running| ServiceHealth { name, restarts, running };
+        let refused = fit(&[health("sweeps", 0, true), health("timers", 1, false)]).unwrap_err();
+        assert_eq!((refused.code, &refused.details["services"]), (Code::Unavailable, &serde_json::json!(["timers"])));
+        let ready = fit(&[health("sweeps", 0, true), health("timers", 1, true)]).unwrap();
+        assert_eq!(ready.status(), 200);
+        let body = futures_util::FutureExt::now_or_never(http_body_util::BodyExt::collect(ready.into_body()));
+        let body = body.expect("a body in memory").expect("a whole body").to_bytes();
+        assert_eq!(body, "ready\ntimers panicked and was begun again: 1\n");
+    }
 }

@@ -52,7 +52,7 @@ impl Shape {
 
     /// The field that makes a repeated call the same call, if the arguments have one.
     pub(crate) fn identity(&self) -> Option<&'static str> {
-        ["idempotency_key", "dedup_key", "command_id", "lease_ids"].into_iter().find(|field| self.has(field))
+        ["idempotency_key", "dedup_key", "command_id"].into_iter().find(|field| self.has(field))
     }
 
     /// The field that a raw body fills: the one field of bytes.
@@ -137,7 +137,7 @@ mod tests {
         assert_eq!(identity(&OperationInfo::of::<op::CreateExecution>()), Some("idempotency_key"));
         assert_eq!(identity(&OperationInfo::of::<op::ReportUsage>()), Some("dedup_key"));
         assert_eq!(identity(&OperationInfo::of::<op::ReplayExecution>()), Some("command_id"));
-        assert_eq!(identity(&OperationInfo::of::<op::Claim>()), Some("lease_ids"));
+        assert_eq!(identity(&OperationInfo::of::<op::Claim>()), None);
         assert_eq!(identity(&OperationInfo::of::<op::Complete>()), None);
     }
 }

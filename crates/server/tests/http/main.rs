@@ -5,6 +5,7 @@ mod canary;
 mod clients;
 mod metrics;
 mod refusals;
+mod repeats;
 mod sequences;
 mod slice;
 mod strangers;

@@ -104,3 +104,36 @@ async fn shown(store: &dyn Store, count: usize) -> LogPage {
         }
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_at_the_end_of_a_log_learns_that_nothing_was_removed_unread() {
+    let url = Server::shared().create_database("events_holes");
+    let store = open(&url).await;
+    let appending = |log: &str, count: usize, cap: u64| {
+        let records = (0..count).map(|number| number.to_string().into()).collect();
+        let append = ff_store::Append { log: key(log), records, expected: None, cap };
+        Batch { appends: vec![append], ..Batch::new(command()) }
+    };
+    store.commit(PARTITION, vec![appending("events", 3, 0)]).await.unwrap();
+    let read = timeout(PATIENCE, shown(&*store, 3)).await.expect("they show").records[2].sequence;
+    // Numbers of another log lie between what was read and what comes next.
+    store.commit(PARTITION, vec![appending("other", 50, 0)]).await.unwrap();
+    store.commit(PARTITION, vec![appending("events", 2, 0)]).await.unwrap();
+    let trim = ff_store::Trim { log: key("events"), before: read + 1 };
+    store.commit(PARTITION, vec![Batch { trims: vec![trim], ..Batch::new(command()) }]).await.unwrap();
+    let page = timeout(PATIENCE, shown(&*store, 2)).await.expect("the later ones show");
+    assert!(page.first > read + 1, "numbers skip");
+    assert_eq!(page.removed_up_to, read, "all that was removed was read");
+    // A cap removes more, in the background.
+    store.commit(PARTITION, vec![appending("events", 300, 10)]).await.unwrap();
+    let capped = timeout(PATIENCE, async {
+        loop {
+            let page = store.log(PARTITION, key("events"), LogStart::After(read), 1_000).await.unwrap();
+            if page.records.len() == 10 && page.removed_up_to > read {
+                return page;
+            }
+        }
+    });
+    let page = capped.await.expect("it is trimmed");
+    assert_eq!(page.removed_up_to + 1, page.first, "the numbers of one append follow each other");
+}

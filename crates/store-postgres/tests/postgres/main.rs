@@ -10,5 +10,7 @@ mod kill;
 mod opening;
 mod plans;
 mod silence;
+mod standby;
+mod time;
 mod trimming;
 mod trouble;

@@ -1,6 +1,7 @@
 //! Hints travel between processes, also where the store does not expect a partition.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use ff_core::{CommandId, Partition};
@@ -86,6 +87,29 @@ async fn both_processes_hear_hints_of_every_partition_of_a_cluster() {
     assert_eq!(foreign.next().await, Some(Signal::Resync));
     let hint = send(&one, far, far).await;
     assert_eq!(next_hint(&mut foreign).await, hint);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_primary_silences_no_other() {
+    let mut cluster = tokio::task::spawn_blocking(Cluster::start_patient).await.expect("the cluster starts");
+    let (one, other) = (open(&cluster.url()).await, open(&cluster.url()).await);
+    let mut foreign = other.watch();
+    let owner = |cluster: &Cluster, partition: Partition| {
+        let slot = cluster.nodes[0].client().command(&format!("CLUSTER KEYSLOT {partition}"));
+        cluster.owner(u16::try_from(slot.integer()).expect("a slot"))
+    };
+    let victim = (0..3).find(|number| *number != owner(&cluster, Partition::flow(0))).expect("there are three");
+    let healthy: Vec<Partition> =
+        (0..64).map(Partition::flow).filter(|partition| owner(&cluster, *partition) != victim).take(20).collect();
+    cluster.nodes[victim].kill();
+    for round in 0..10 {
+        for &partition in &healthy {
+            let hint = send(&one, partition, partition).await;
+            let heard = tokio::time::timeout(Duration::from_secs(5), next_hint(&mut foreign)).await;
+            assert_eq!(heard, Ok(hint), "round {round}");
+        }
+    }
+    drop(cluster);
 }
 
 #[tokio::test]

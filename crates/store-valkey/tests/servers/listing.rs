@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use ff_core::{CommandId, IndexName, Key, Partition};
-use ff_store::{Batch, EntryChange, Guard, Outcome, Store};
+use ff_store::{Append, Batch, EntryChange, Guard, Outcome, Store};
 use ff_store_valkey::ValkeyStore;
 use ff_testkit::valkey::{Server, Value, wait_until};
 use uuid::Uuid;
@@ -75,6 +76,43 @@ async fn names_of_indexes_that_are_gone_do_not_pile_up() {
     assert_eq!(listed(&store).await, [index("stays")]);
     let names = server.command(&format!("ZCARD {PLACE}r")).integer();
     assert!(names < 100, "{names} names of one index that is not empty");
+}
+
+#[tokio::test]
+async fn names_of_indexes_that_are_gone_do_not_outlive_a_restart() {
+    let mut server = Server::start_with(&["--appendonly", "yes", "--appendfsync", "always"]);
+    let store = open(&server).await;
+    change(&store, set("stays")).await;
+    // Fewer than the server waits for before it looks at them: only its memory knows of them.
+    for number in 0..30 {
+        change(&store, set(&format!("index-{number}"))).await;
+        change(&store, remove(&format!("index-{number}"))).await;
+    }
+    server.kill();
+    server.restart();
+    let store = open(&server).await;
+    assert_eq!(listed(&store).await, [index("stays")]);
+    let names = server.command(&format!("ZCARD {PLACE}r")).integer();
+    assert!(names < 5, "{names} names of one index that is not empty");
+}
+
+#[tokio::test]
+async fn an_append_that_expects_a_number_is_judged_by_the_log_and_not_by_memory() {
+    let server = Server::start();
+    let store = open(&server).await;
+    let log = Key::from_bytes(*b"journal");
+    let append = async |expected: u64| {
+        let command = CommandId(Uuid::now_v7());
+        let append = Append { log: log.clone(), records: vec![Bytes::new()], expected: Some(expected), cap: 0 };
+        let guards = vec![Guard::Absent(Key::from_bytes(command.as_bytes()))];
+        let batch = Batch { guards, appends: vec![append], ..Batch::new(command) };
+        store.commit(PLACE, vec![batch]).await.expect("it answers").pop().expect("one outcome")
+    };
+    assert!(matches!(append(1).await, Outcome::Applied(_)));
+    // As a program of another protocol would, whose library has a memory of its own.
+    server.command(&format!("XADD {PLACE}ljournal 2-9000000000000 record x"));
+    assert!(matches!(append(2).await, Outcome::Conflict(_)), "the number is taken");
+    assert!(matches!(append(3).await, Outcome::Applied(applied) if applied.sequences == [3]));
 }
 
 #[tokio::test]

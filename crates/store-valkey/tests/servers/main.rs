@@ -1,9 +1,12 @@
 //! The store on servers that fail, fill up, move and come in odd versions.
 
+mod clock;
 mod failover;
 mod hints;
 mod library;
 mod listing;
+mod moving;
+mod primary;
 mod support;
 mod tiers;
 mod tls;

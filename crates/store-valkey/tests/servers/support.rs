@@ -12,6 +12,8 @@ use uuid::Uuid;
 
 /// No wait in a test is longer.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// A caller that was refused does not ask again at once.
+const REFUSED_PAUSE: Duration = Duration::from_millis(5);
 
 /// What became of the commits.
 #[derive(Debug, Default)]
@@ -20,6 +22,8 @@ pub(crate) struct Ledger {
     pub(crate) acknowledged: Vec<(Partition, Key, CommandId)>,
     /// Outcome unknown: may be there.
     pub(crate) unknown: usize,
+    /// Refused because a server was away for longer than it is waited for: nothing happened.
+    pub(crate) unavailable: usize,
     /// Every other error.
     pub(crate) errors: Vec<StoreError>,
 }
@@ -81,6 +85,7 @@ impl Load {
             let ledger = ledger.expect("a committer ends");
             whole.acknowledged.extend(ledger.acknowledged);
             whole.unknown += ledger.unknown;
+            whole.unavailable += ledger.unavailable;
             whole.errors.extend(ledger.errors);
         }
         for (partition, key, command) in &whole.acknowledged {
@@ -118,11 +123,17 @@ async fn commit_until(
                 acknowledged.send_modify(|count| *count += 1);
             }
             Err(StoreError::Unknown(_)) => ledger.unknown += 1,
+            Err(StoreError::Unavailable(_)) => {
+                ledger.unavailable += 1;
+                tokio::time::sleep(REFUSED_PAUSE).await;
+            }
             Err(error) => ledger.errors.push(error),
         }
         let queries = vec![Query::Documents(vec![key]), Query::Scan(Scan::last(all(), 3).with_documents())];
-        if let Err(error) = store.read(partition, queries).await {
-            ledger.errors.push(error);
+        match store.read(partition, queries).await {
+            Err(StoreError::Unavailable(_)) => ledger.unavailable += 1,
+            Err(error) => ledger.errors.push(error),
+            Ok(_) => {}
         }
     }
     ledger

@@ -51,6 +51,50 @@ async fn an_answer_decided_by_reading_is_confirmed_too() {
     pair.replica.thaw();
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_barrier_waits_for_the_replicas_and_is_shared() {
+    let pair = Replicated::start();
+    let store = open(&format!("{}?tier=replicated&request_timeout_ms=3000", pair.primary.url())).await;
+    assert_eq!(store.barrier(HERE).await, Ok(()));
+    let writes = || {
+        let text = pair.primary.command("INFO commandstats").into_text();
+        let line =
+            text.lines().find(|line| line.starts_with("cmdstat_fcall:")).expect("functions were called").to_owned();
+        let calls = line.split("calls=").nth(1).and_then(|rest| rest.split(',').next()).expect("a count");
+        calls.parse::<u64>().expect("a number")
+    };
+    let before = writes();
+    let mut waiting = tokio::task::JoinSet::new();
+    for _ in 0..500 {
+        let store = store.clone();
+        waiting.spawn(async move { store.barrier(HERE).await });
+    }
+    assert!(waiting.join_all().await.into_iter().all(|answer| answer.is_ok()));
+    let spent = writes() - before;
+    println!("{spent} calls for 500 barriers");
+    assert!(spent < 250, "{spent} calls for 500 barriers");
+    pair.replica.freeze();
+    let unconfirmed = store.barrier(HERE).await;
+    assert!(matches!(unconfirmed, Err(StoreError::Unknown(_))), "{unconfirmed:?}");
+    pair.replica.thaw();
+    assert_eq!(store.barrier(HERE).await, Ok(()));
+}
+
+#[tokio::test]
+async fn the_fsynced_tier_acknowledges_nothing_once_the_server_stops_to_sync() {
+    let server = Server::start_with(&["--appendonly", "yes", "--appendfsync", "always"]);
+    let store = open(&format!("{}?tier=fsynced", server.url())).await;
+    assert!(store.commit(HERE, vec![creation(&new_key(), command())]).await.is_ok());
+    server.command("CONFIG SET appendfsync everysec");
+    let unsynced = store.commit(HERE, vec![creation(&new_key(), command())]).await;
+    let Err(StoreError::Unknown(why)) = &unsynced else { panic!("{unsynced:?}") };
+    assert!(why.contains("appendfsync everysec"), "{why}");
+    assert!(store.barrier(HERE).await.is_err());
+    server.command("CONFIG SET appendfsync always");
+    assert!(store.commit(HERE, vec![creation(&new_key(), command())]).await.is_ok());
+    assert_eq!(store.barrier(HERE).await, Ok(()));
+}
+
 #[tokio::test]
 async fn without_replicas_nothing_is_acknowledged_as_replicated() {
     let server = Server::start();

@@ -155,7 +155,7 @@ impl Names {
             }
             queries.push(Query::Scan(scan));
         }
-        queries.push(Query::Indexes { prefix, limit: 10 });
+        queries.push(Query::Indexes { prefix, after: None, limit: 10 });
         queries
     }
 }

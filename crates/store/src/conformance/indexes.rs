@@ -109,6 +109,39 @@ pub(super) async fn indexes_are_listed_in_byte_order_up_to_the_limit(context: Co
     assert_eq!(listed(&context, b"a", 3).await, [&b"a"[..], b"a\0", b"aa"]);
 }
 
+pub(super) async fn names_of_indexes_are_read_page_by_page(context: Context) {
+    let member = context.key("m");
+    let mut names: Vec<IndexName> =
+        [&b"a"[..], b"a\0", b"a\xff", b"aa", b"ab", b"b", b"\xff"].map(|name| context.index(name)).to_vec();
+    let set = names.iter().fold(change(&context), |batch, name| batch.set(name, &member, 1));
+    context.apply(set).await;
+    names.sort();
+    for limit in [1, 2, 3, 7, 8] {
+        let mut found: Vec<IndexName> = Vec::new();
+        loop {
+            let after = found.last().cloned();
+            let page = context.store.indexes_after(context.partition, context.prefix(), after, limit).await.unwrap();
+            assert!(page.len() <= limit);
+            let ended = page.len() < limit;
+            found.extend(page);
+            if ended {
+                break;
+            }
+        }
+        assert_eq!(found, names, "{limit} at a time");
+    }
+    // Behind a name that is not there, within a prefix, and before the first of it.
+    let behind = |prefix: &'static [u8], after: &'static [u8]| {
+        let prefix = [&context.prefix()[..], prefix].concat();
+        let after = Some(context.index(after));
+        let context = &context;
+        async move { context.store.indexes_after(context.partition, prefix, after, 10).await.unwrap() }
+    };
+    assert_eq!(behind(b"a", b"aaa").await, [context.index(b"ab"), context.index(b"a\xff")]);
+    assert_eq!(behind(b"b", b"a").await, [context.index(b"b")]);
+    assert_eq!(behind(b"b", b"b").await, []);
+}
+
 pub(super) async fn index_names_and_members_are_binary(context: Context) {
     let odd: [&[u8]; 12] =
         [b"\0", b"\xff", b"\xff\xff", b"{", b"}", b"{x}", b"*", b"[a]", b"%", b"_", b"\\", b"\r\n'\":"];

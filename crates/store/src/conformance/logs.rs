@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use ff_core::Key;
 
-use super::context::{Build, Context, batch, until};
+use super::context::{Build, Context, applied, batch, until};
 use crate::{Append, Conflict, ConflictReason, Guard, LogPage, LogStart, Trim};
 
 /// A batch that appends text records under the expected number.
@@ -37,7 +37,7 @@ pub(super) async fn an_unknown_log_is_empty(context: Context) {
     let log = context.key("log");
     for start in [LogStart::After(0), LogStart::After(9), LogStart::Since(0), LogStart::Before(u64::MAX)] {
         let page = context.log(&log, start, 10).await;
-        assert_eq!(page, LogPage { records: vec![], first: 1, next: 1 }, "{start:?}");
+        assert_eq!(page, LogPage { records: vec![], first: 1, removed_up_to: 0, next: 1 }, "{start:?}");
     }
 }
 
@@ -138,12 +138,13 @@ pub(super) async fn a_trim_removes_the_oldest_and_keeps_the_numbering(context: C
         trim(&context, &log, before).await;
         let page = context.log(&log, LogStart::After(0), 10).await;
         assert_eq!((page.first, page.next), (first, 7), "trimmed before {before}");
+        assert_eq!(page.removed_up_to, first - 1, "trimmed before {before}");
         assert_eq!(numbers(&page), (first..7).collect::<Vec<_>>());
         assert_eq!(context.log(&log, LogStart::Before(first), 10).await.records, []);
     }
     trim(&context, &log, 1_000).await;
     let page = context.log(&log, LogStart::After(0), 10).await;
-    assert_eq!(page, LogPage { records: vec![], first: 7, next: 7 });
+    assert_eq!(page, LogPage { records: vec![], first: 7, removed_up_to: 6, next: 7 });
     assert_eq!(context.apply(append(&context, &log, 7, &["r7"])).await.sequences, [7]);
     assert_eq!(numbers(&context.log(&log, LogStart::Since(0), 10).await), [7]);
 }
@@ -152,7 +153,7 @@ pub(super) async fn a_removed_log_begins_anew(context: Context) {
     let log = context.key("log");
     fill(&context, &log, 3).await;
     trim(&context, &log, u64::MAX).await;
-    let gone = LogPage { records: vec![], first: 1, next: 1 };
+    let gone = LogPage { records: vec![], first: 1, removed_up_to: 0, next: 1 };
     assert_eq!(context.log(&log, LogStart::After(0), 10).await, gone);
     trim(&context, &log, u64::MAX).await;
     assert_eq!(context.apply(append(&context, &log, 1, &["anew"])).await.sequences, [1]);
@@ -182,6 +183,61 @@ pub(super) async fn unguarded_numbers_only_grow(context: Context) {
     assert_eq!(found, firsts, "an append answers the number of its first record");
     assert_eq!(page.first, firsts[0]);
     assert!(page.next > *numbers(&page).last().expect("there are ten"));
+}
+
+pub(super) async fn a_page_says_up_to_where_records_were_removed(context: Context) {
+    let (log, other) = (context.key("log"), context.key("other"));
+    let mut numbered = Vec::new();
+    for _ in 0..6 {
+        // Where logs share numbers, those of the other one are holes in this one.
+        context.apply(batch().append(&other, None, &["x", "y"])).await;
+        numbered.extend(context.apply(batch().append(&log, None, &["record"])).await.sequences);
+    }
+    let page = until("all records can be read", || async {
+        let page = context.log(&log, LogStart::After(0), 100).await;
+        (page.records.len() == 6).then_some(page)
+    })
+    .await;
+    assert_eq!((numbers(&page), page.removed_up_to), (numbered.clone(), 0), "nothing was removed yet");
+    for gone in [2, 4, 6] {
+        trim(&context, &log, numbered[gone - 1] + 1).await;
+        let page = context.log(&log, LogStart::After(0), 100).await;
+        assert_eq!(numbers(&page), numbered[gone..]);
+        assert_eq!(page.removed_up_to, numbered[gone - 1], "who has read that far missed nothing");
+        assert!(page.next > numbered[5]);
+    }
+    let last = context.apply(batch().append(&log, None, &["last"])).await.sequences[0];
+    let page = until("the last record can be read", || async {
+        let page = context.log(&log, LogStart::After(numbered[5]), 100).await;
+        (!page.records.is_empty()).then_some(page)
+    })
+    .await;
+    assert_eq!((numbers(&page), page.removed_up_to), (vec![last], numbered[5]));
+}
+
+pub(super) async fn a_trim_spares_what_a_later_batch_appends(context: Context) {
+    for (name, before) in [("some", 1_000_000), ("all", u64::MAX)] {
+        let log = context.key(name);
+        context.apply(batch().append(&log, None, &["old"])).await;
+        let mut trimming = batch();
+        trimming.relief = true;
+        trimming.trims.push(Trim { log: log.clone(), before });
+        let appending = batch().append(&log, None, &["new"]);
+        let outcomes = context.commit_all(vec![trimming, appending]).await;
+        outcomes.iter().for_each(|outcome| assert!(applied(outcome).at > 0));
+        let kept = until("the later record can be read", || async {
+            let page = context.log(&log, LogStart::After(0), 100).await;
+            (!page.records.is_empty()).then_some(page)
+        })
+        .await;
+        assert_eq!(texts(&kept), ["new"], "trimmed {name}, then appended");
+        let mut trimming = batch();
+        trimming.relief = true;
+        trimming.trims.push(Trim { log: log.clone(), before: u64::MAX });
+        context.commit_all(vec![batch().append(&log, None, &["newer"]), trimming]).await;
+        let page = context.log(&log, LogStart::After(0), 100).await;
+        assert_eq!(texts(&page), [""; 0], "appended, then removed");
+    }
 }
 
 pub(super) async fn several_logs_answer_in_order(context: Context) {

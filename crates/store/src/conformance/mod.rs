@@ -143,6 +143,7 @@ macro_rules! conformance_cases {
                 counts_include_both_ends
                 only_non_empty_indexes_are_listed
                 indexes_are_listed_in_byte_order_up_to_the_limit
+                names_of_indexes_are_read_page_by_page
                 index_names_and_members_are_binary
                 the_longest_index_name_works
             }
@@ -170,6 +171,8 @@ macro_rules! conformance_cases {
                 a_trim_removes_the_oldest_and_keeps_the_numbering
                 a_removed_log_begins_anew
                 unguarded_numbers_only_grow
+                a_page_says_up_to_where_records_were_removed
+                a_trim_spares_what_a_later_batch_appends
                 several_logs_answer_in_order
                 records_are_binary
             }

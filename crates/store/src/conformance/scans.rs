@@ -209,7 +209,7 @@ pub(super) async fn queries_are_answered_in_order(context: Context) {
         Query::Count { index: index.clone(), min: 0, max: 9 },
         Query::Log { log: key.clone(), start: LogStart::After(0), limit: 5 },
         Query::Documents(vec![key.clone()]),
-        Query::Indexes { prefix: context.prefix(), limit: 5 },
+        Query::Indexes { prefix: context.prefix(), after: None, limit: 5 },
         Query::Documents(vec![context.key("b"), key.clone()]),
         Query::Blobs(vec![key.clone()]),
         Query::Scan(Scan::first(index.clone(), 5)),

@@ -158,7 +158,7 @@ impl Log {
             LogStart::Before(before) => self.records.range(..before).rev().take(limit).map(record).collect(),
         };
         let first = self.records.first_key_value().map_or(self.next, |(first, _)| *first);
-        LogPage { records, first, next: self.next }
+        LogPage { records, first, removed_up_to: first.saturating_sub(1), next: self.next }
     }
 }
 
@@ -238,9 +238,13 @@ impl PartitionContents {
             Query::Count { index, min, max } => {
                 Answer::Count(self.indexes.get(index).map_or(0, |index| index.count(*min, *max)))
             }
-            Query::Indexes { prefix, limit } => {
-                let from = IndexName::from_bytes(prefix.as_slice());
-                let names = self.indexes.range(from..).map(|(name, _)| name);
+            Query::Indexes { prefix, after, limit } => {
+                let first = IndexName::from_bytes(prefix.as_slice());
+                let from = match after {
+                    Some(after) if *after >= first => Bound::Excluded(after.clone()),
+                    _ => Bound::Included(first),
+                };
+                let names = self.indexes.range((from, Bound::Unbounded)).map(|(name, _)| name);
                 let names = names.take_while(|name| name.as_bytes().starts_with(prefix));
                 Answer::Indexes(names.take(*limit).cloned().collect())
             }

@@ -1,21 +1,29 @@
-#!lua name=flowfabric_1
+#!lua name=flowfabric_4
 -- The one function library of FlowFabric: guarded commits and reads of one partition.
 --
--- It knows nothing of executions or flows. A function has no rollback, so a batch is judged completely (guards, log
--- numbers) before its first write, and the writes after that cannot fail. Should a key hold what is none of ours, index
--- entries are written first: what stands in an index without a document is repaired. The first argument
--- is a flat msgpack sequence that begins with the revision and its own length; numbers in it are positions in KEYS, and in
--- ARGV for what is stored as it is: Lua hashes every byte of every string, so bodies come as arguments of their own and
--- are never put together here.
+-- It knows nothing of executions or flows. The protocol number is part of every name here: libraries of several numbers
+-- stand beside each other, and each program calls its own. What they store is the same.
+--
+-- A function has no rollback. So everything that can be refused is asked before the first write of a batch (guards, ends
+-- of logs; every document that changes is guarded), and what follows cannot fail: single-key commands on keys that KEYS names. A slot that
+-- is on its way to another node refuses a call whose keys are not all in one place before it begins. A key that the call
+-- itself makes disappear would be refused in its middle; such calls name one more key, which never exists, so that a
+-- moving slot refuses them as a whole. An error that comes after a write all the same is reported as
+-- FFPARTIAL, one before it as FFREFUSED.
+--
+-- The first argument is a flat msgpack sequence that begins with the protocol number and its own length; numbers in it are
+-- positions in KEYS, and in ARGV for what is stored as it is: Lua hashes every byte of every string, so bodies come as
+-- arguments of their own and are never put together here.
 --
 -- Keys of a partition, behind its hash tag: r = names of its indexes but those that begin with an exclamation mark, those
--- that were not empty lately included, w = what barriers write, d<key> = document, b<key> = blob, i<name> = index,
--- l<key> = log. The empty name in r has the list's generation as its score.
+-- that were not empty lately included, w = what barriers write, n = never exists, d<key> = document, b<key> = blob,
+-- i<name> = index, l<key> = log. In r the empty name has the list's generation as its score, and the name of one zero byte
+-- the instant up to which time may have been told; both are negative, so that names are in order.
 --
 -- A document is a string: version (16 bytes), epoch (8), lease id (16), lease_until (8), expires_at (8), body.
 -- A log is a stream whose ids are <sequence>-<at>: searched by number, and by time because `at` never falls.
 
-local REVISION = 3
+local PROTOCOL = 4
 local HEADER = 56
 -- Numbers that commands take are texts here: turning a number into a text is a good part of a small command.
 local HEADER_END = '55'
@@ -23,20 +31,38 @@ local LEASE_AT = '40'
 local NO_TIME = '\0\0\0\0\0\0\0\0'
 local CHUNK = 1000
 local TRIM_EVERY = 64
+local GENERATION = ''
+local TOLD = '\0'
 
 -- Locals are faster than globals, but a library may not touch globals while it is loaded: the first call sets them.
-local call, pcall, sub, format, match, pack, unpack_struct, unpack_items
+local call, try, sub, format, match, pack, unpack_struct, unpack_items
 
 local function begin()
   if not call then
-    call, pcall, sub, format, match = server.call, server.pcall, string.sub, string.format, string.match
+    call, try, sub, format, match = server.call, server.pcall, string.sub, string.format, string.match
     pack, unpack_struct, unpack_items = struct.pack, struct.unpack, cmsgpack.unpack
   end
 end
 
-local function milliseconds()
+-- The clock of this server that never goes back, in milliseconds with a fraction. When the server's own is set back, ours
+-- goes on from where it was, and is slower by one part in CATCH_UP until the two agree again.
+local CATCH_UP = 8
+local wall_before, ahead = 0, 0
+
+local function read_clock()
   local time = call('TIME')
-  return time[1] * 1000 + math.floor(time[2] / 1000)
+  local wall = time[1] * 1000 + time[2] / 1000
+  if wall < wall_before then
+    ahead = ahead + wall_before - wall
+  elseif ahead > 0 then
+    ahead = math.max(ahead - (wall - wall_before) / CATCH_UP, 0)
+  end
+  wall_before = wall
+  return wall + ahead
+end
+
+local function milliseconds()
+  return math.floor(read_clock())
 end
 
 -- The request, or the reason why it is not for this library.
@@ -46,8 +72,8 @@ local function request(args)
   if type(p[1]) == 'table' then
     p = p[1]
   end
-  if p[1] ~= REVISION then
-    return nil, format('FFLIBRARY %d', REVISION)
+  if p[1] ~= PROTOCOL then
+    return nil, format('FFLIBRARY %d', PROTOCOL)
   end
   if #p ~= p[2] then
     return nil, 'FFREQUEST wrong length'
@@ -85,6 +111,11 @@ end
 local places = {}
 local REMEMBERED_MAX = 4096
 local LEFT_MAX = 64
+-- How far ahead of the time that was told the stored instant is set: it is written this often at most, and time leaps by
+-- this much at most when another server, whose clock is behind, takes over.
+local RESERVE_MS = 100
+-- The stored instants that this server wrote or has taken into account, by the key of the list.
+local reserved = {}
 
 -- The commit that runs now. One runs at a time, and its state out here spares every call a set of closures.
 -- p is the request and i the position in it; argv holds what is stored as it is. Of documents (header or false) and logs
@@ -94,6 +125,10 @@ local headers, logs, place
 -- Whether anything reached the replication stream: only what changed something does. Too few may be counted, never
 -- too many.
 local wrote
+-- Whether a batch may have begun to write.
+local began
+-- Indexes that the caller shall look at once more.
+local left
 
 local function header(k)
   local known = headers[k]
@@ -123,7 +158,8 @@ local function check_guard()
   elseif kind == 7 then
     local log, expected, earlier = logs[k], p[i + 2], p[i + 3]
     i = i + 4
-    if not log then
+    -- What is remembered is not good enough for this.
+    if not log or log.remembered then
       log = log_end(keys[k])
       logs[k] = log
     end
@@ -136,6 +172,7 @@ local function check_guard()
     -- The only guard of its batch: what it guards is written at once.
     local value = p[i + 2]
     i = i + 3
+    began = true
     if call('SET', keys[k], argv[value], 'NX') then
       wrote = true
       headers[k] = nil
@@ -279,27 +316,46 @@ end
 
 -- Gives the list a generation that it never had.
 local function renew_generation()
-  local time = call('TIME')
-  call('ZADD', keys[1], '-' .. time[1] .. format('%06d', time[2]), '')
+  local time, known = call('TIME'), tonumber(place.generation or 0)
+  local generation = math.min(-(time[1] * 1000000 + time[2]), known - 1)
+  call('ZADD', keys[1], format('%.0f', generation), GENERATION)
   -- As it will be read from now on.
-  place.generation = call('ZSCORE', keys[1], '')
+  place.generation = call('ZSCORE', keys[1], GENERATION)
   wrote = true
 end
 
 -- Finds what is remembered of the partition, if it still holds.
 local function recall()
-  if place then
-    return
-  end
   local registry = keys[1]
-  local generation = call('ZSCORE', registry, '')
+  local scores = call('ZMSCORE', registry, GENERATION, TOLD)
   place = places[registry]
-  if not place or place.generation ~= generation then
-    place = fresh_place(generation)
+  if not place or place.generation ~= scores[1] then
+    place = fresh_place(scores[1])
     places[registry] = place
   end
-  if not generation then
+  if not place.generation then
     renew_generation()
+  end
+  return scores[2]
+end
+
+-- The time of this commit: never before what a commit of this partition was told, here or on a server before.
+local function tell_time(told)
+  local exact, registry = read_clock(), keys[1]
+  local until_ms = told and -tonumber(told) or 0
+  if reserved[registry] ~= until_ms then
+    -- Somebody else told it, perhaps by a clock that was ahead of this one.
+    if exact < until_ms then
+      ahead = ahead + until_ms - exact
+      exact = until_ms
+    end
+    reserved[registry] = until_ms
+  end
+  now = math.floor(exact)
+  if now > until_ms then
+    reserved[registry] = now + RESERVE_MS
+    call('ZADD', registry, format('%d', -reserved[registry]), TOLD)
+    wrote = true
   end
 end
 
@@ -330,9 +386,9 @@ local function append(key, log, cap, record)
   local done
   -- Old records go in whole nodes anyway, so not every append needs to look for some.
   if cap > 0 and sequence % TRIM_EVERY == 0 then
-    done = pcall('XADD', key, 'MAXLEN', '~', cap, id, '', record)
+    done = try('XADD', key, 'MAXLEN', '~', cap, id, '', record)
   else
-    done = pcall('XADD', key, id, '', record)
+    done = try('XADD', key, id, '', record)
   end
   if type(done) == 'table' then
     if not log.remembered then
@@ -395,16 +451,13 @@ local function apply_blobs()
   i = at
 end
 
+-- A hint that cannot be sent is a lost hint, and no reason to fail.
 local function send_hints()
   local count = p[i]
   for n = i + 1, i + count do
-    call(p[4], p[5], p[n])
+    try(p[4], p[5], p[n])
   end
   i = i + 1 + count
-end
-
-local function all_exist(names)
-  return call('EXISTS', unpack(names)) == #names
 end
 
 -- The name of an index is what stands behind the tag and the marker; the registry's key is tag and marker.
@@ -412,16 +465,21 @@ local function index_name(key)
   return sub(key, #keys[1] + 1)
 end
 
--- Lists the indexes that a batch may open, and finds the ends of its logs.
+-- Finds the ends of the logs that a batch writes to.
 local function look()
-  local p, indexes = p, p[i]
-  local logs_at = i + 1 + indexes
-  if indexes == 0 and p[logs_at] == 0 then
-    i = logs_at + 1
-    return
+  local p, first, last = p, i + 1, i + p[i]
+  i = last + 1
+  for n = first, last do
+    local k = p[n]
+    logs[k] = logs[k] or place.ends[keys[k]] or log_end(keys[k])
   end
-  recall()
-  for n = i + 1, i + indexes do
+end
+
+-- Lists the indexes that a batch may open.
+local function list()
+  local p, first, last = p, i + 1, i + p[i]
+  i = last + 1
+  for n = first, last do
     local key = keys[p[n]]
     if not place.listed[key] then
       wrote = call('ZADD', keys[1], '0', index_name(key)) > 0 or wrote
@@ -431,60 +489,38 @@ local function look()
       place.listed[key], place.listed_count = true, place.listed_count + 1
     end
   end
-  i = logs_at + p[logs_at] + 1
-  for n = logs_at + 1, i - 1 do
-    local k = p[n]
-    logs[k] = logs[k] or place.ends[keys[k]] or log_end(keys[k])
-  end
-end
-
--- Takes those off the list that are still empty.
-local function settle()
-  local names = {}
-  for key in pairs(place.left) do
-    names[#names + 1] = key
-  end
-  place.left, place.left_count = {}, 0
-  local removed = false
-  for first = 1, #names, CHUNK do
-    local some = { unpack(names, first, math.min(first + CHUNK - 1, #names)) }
-    if not all_exist(some) then
-      for n = 1, #some do
-        if call('EXISTS', some[n]) == 0 and call('ZREM', keys[1], index_name(some[n])) == 1 then
-          removed = true
-          if place.listed[some[n]] then
-            place.listed[some[n]], place.listed_count = nil, place.listed_count - 1
-          end
-        end
-      end
-    end
-  end
-  if removed then
-    renew_generation()
-  end
 end
 
 -- Notes the indexes that a batch may have emptied. Most are filled again soon: what passes through an index that is
--- nearly empty must not list it and take it off the list each time.
+-- nearly empty must not list it and take it off the list each time. After many the caller is told some, and looks at
+-- them with a call that names their keys.
 local function unlist()
   local p, first, last = p, i + 1, i + p[i]
   i = last + 1
   if first > last then
     return
   end
-  recall()
   for n = first, last do
     place.left[keys[p[n]]] = true
   end
   place.left_count = place.left_count + 1
   if place.left_count >= LEFT_MAX then
-    settle()
+    left = {}
+    for key in pairs(place.left) do
+      if #left < CHUNK then
+        left[#left + 1] = index_name(key)
+      end
+    end
+    place.left, place.left_count = {}, 0
   end
 end
 
 local function commit_batch()
-  local behind, guards = p[i], p[i + 1]
-  i = i + 2
+  local behind = p[i]
+  i = i + 1
+  look()
+  local guards = p[i]
+  i = i + 1
   for _ = 1, guards do
     local found = check_guard()
     if found then
@@ -492,7 +528,8 @@ local function commit_batch()
       return found
     end
   end
-  look()
+  began = true
+  list()
   apply_entries()
   apply_puts()
   apply_deletes()
@@ -505,15 +542,8 @@ local function commit_batch()
   return sequences
 end
 
-local function commit(given_keys, args)
-  begin()
-  local refused
-  p, refused = request(args)
-  if not p then
-    return server.error_reply(refused)
-  end
-  keys, argv, i, now = given_keys, args, 7, milliseconds()
-  headers, logs, place, wrote = {}, {}, nil, false
+local function commit_batches()
+  tell_time(recall())
   local reply = { now }
   for n = 2, p[6] + 1 do
     reply[n] = commit_batch()
@@ -522,7 +552,53 @@ local function commit(given_keys, args)
     -- WAIT speaks of what its connection wrote: an answer that was only read needs a write behind it.
     call('SET', keys[p[3]], '')
   end
+  if left then
+    reply[#reply + 1] = left
+  end
   return reply
+end
+
+local function commit(given_keys, args)
+  begin()
+  local refused
+  p, refused = request(args)
+  if not p then
+    return server.error_reply(refused)
+  end
+  keys, argv, i = given_keys, args, 7
+  headers, logs, place, wrote, began, left = {}, {}, nil, false, false, nil
+  local done, reply = pcall(commit_batches)
+  if done then
+    return reply
+  end
+  local text = type(reply) == 'table' and reply.err or tostring(reply)
+  -- What is remembered may speak of writes that did not happen.
+  places[keys[1]] = nil
+  return server.error_reply((began and 'FFPARTIAL ' or 'FFREFUSED ') .. text)
+end
+
+-- Takes those indexes among KEYS off the list that are empty.
+local function tidy(given_keys, args)
+  begin()
+  local known, refused = request(args)
+  if not known then
+    return server.error_reply(refused)
+  end
+  keys, wrote = given_keys, false
+  recall()
+  local removed = 0
+  for n = 2, #keys do
+    if call('EXISTS', keys[n]) == 0 and call('ZREM', keys[1], index_name(keys[n])) == 1 then
+      removed = removed + 1
+      if place.listed[keys[n]] then
+        place.listed[keys[n]], place.listed_count = nil, place.listed_count - 1
+      end
+    end
+  end
+  if removed > 0 then
+    renew_generation()
+  end
+  return removed
 end
 
 -- Byte order, whatever the locale of the server says about strings.
@@ -640,14 +716,20 @@ local function log_page(key, mode, start, limit)
   return page
 end
 
--- The list has some that are empty, and its own generation; neither counts.
-local function index_names(registry, min, max, limit)
-  local front, found = sub(registry, 1, -2) .. 'i', {}
+-- The names of indexes, and of some that are listed but empty. Their keys cannot be named beforehand; a caller that meets
+-- a moving slot asks for the names alone and looks at each with a call of its own.
+local function index_names(registry, min, max, limit, unchecked)
+  local front, found, empty = sub(registry, 1, -2) .. 'i', {}, {}
   while #found < limit do
     local names = call('ZRANGE', registry, min, max, 'BYLEX', 'LIMIT', 0, CHUNK)
     for n = 1, #names do
-      if #found < limit and names[n] ~= '' and call('EXISTS', front .. names[n]) == 1 then
-        found[#found + 1] = names[n]
+      local name = names[n]
+      if #found < limit and name ~= GENERATION and name ~= TOLD then
+        if unchecked == 1 or call('EXISTS', front .. name) == 1 then
+          found[#found + 1] = name
+        elseif #empty < CHUNK then
+          empty[#empty + 1] = name
+        end
       end
     end
     if #names < CHUNK then
@@ -655,7 +737,7 @@ local function index_names(registry, min, max, limit)
     end
     min = '(' .. names[#names]
   end
-  return found
+  return { found, empty }
 end
 
 local function read(keys, args)
@@ -684,8 +766,8 @@ local function read(keys, args)
       answer = call('ZCOUNT', keys[p[i]], p[i + 1], p[i + 2])
       i = i + 3
     elseif kind == 4 then
-      answer = index_names(keys[1], p[i], p[i + 1], p[i + 2])
-      i = i + 3
+      answer = index_names(keys[p[i]], p[i + 1], p[i + 2], p[i + 3], p[i + 4])
+      i = i + 5
     elseif kind == 5 then
       answer = log_page(keys[p[i]], p[i + 1], p[i + 2], p[i + 3])
       i = i + 4
@@ -697,11 +779,12 @@ local function read(keys, args)
   return reply
 end
 
-server.register_function('ff_commit_1', commit)
-server.register_function { function_name = 'ff_commit_relief_1', callback = commit, flags = { 'allow-oom' } }
-server.register_function { function_name = 'ff_read_1', callback = read, flags = { 'no-writes' } }
+server.register_function('ff_commit_4', commit)
+server.register_function { function_name = 'ff_commit_relief_4', callback = commit, flags = { 'allow-oom' } }
+server.register_function { function_name = 'ff_tidy_4', callback = tidy, flags = { 'allow-oom' } }
+server.register_function { function_name = 'ff_read_4', callback = read, flags = { 'no-writes' } }
 server.register_function {
-  function_name = 'ff_revision_1',
-  callback = function() return REVISION end,
+  function_name = 'ff_protocol_4',
+  callback = function() return PROTOCOL end,
   flags = { 'no-writes' },
 }

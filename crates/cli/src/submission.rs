@@ -1,0 +1,84 @@
+//! What submissions have in common, whoever makes them: `ff submit` and `ff task child`.
+
+use flowfabric::op::create_execution::Args;
+use flowfabric::{CapabilitySet, SdkError};
+
+use crate::failure::Result;
+use crate::input::{self, Payload, SOURCE, Source};
+
+/// The work, and what is asked of the engine.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Work {
+    /// What kind of work it is
+    kind: String,
+    /// What the worker gets: JSON, @FILE, or - for standard input
+    #[arg(value_name = SOURCE)]
+    pub(crate) input: Option<Source>,
+    /// The input is bytes of this type, not JSON
+    #[arg(long, value_name = "TYPE")]
+    content_type: Option<String>,
+    /// The lane [default: default]
+    #[arg(long)]
+    lane: Option<String>,
+    /// Higher goes first
+    #[arg(long, allow_negative_numbers = true)]
+    priority: Option<i64>,
+    /// A tag for filters; may be repeated
+    #[arg(long = "tag", value_name = "KEY=VALUE", value_parser = input::pair)]
+    tags: Vec<(String, String)>,
+    /// What a worker must be able to do; may be repeated
+    #[arg(long = "require", value_name = "CAPABILITY")]
+    capabilities: Vec<String>,
+    /// A budget it is charged to; may be repeated
+    #[arg(long = "budget", value_name = "NAME")]
+    budgets: Vec<String>,
+    /// The quota it runs under
+    #[arg(long, value_name = "NAME")]
+    quota: Option<String>,
+    /// Retries, timeouts and the rest
+    #[arg(long, value_name = SOURCE)]
+    policy: Option<Source>,
+}
+
+impl Work {
+    /// The request with its input.
+    pub(crate) fn request(&self) -> Result<Args> {
+        let payload = Payload::read(self.input.as_ref(), self.content_type.clone())?;
+        Ok(Args {
+            input: payload.json,
+            input_base64: payload.bytes,
+            content_type: payload.content_type,
+            ..self.request_without_input()?
+        })
+    }
+
+    /// The request without its input.
+    pub(crate) fn request_without_input(&self) -> Result<Args> {
+        let mut policy = match &self.policy {
+            Some(source) => policy(source)?,
+            None => flowfabric::Policy::default(),
+        };
+        // So that a program run by `ff worker` can say that no retry would help.
+        policy.retry.spare_permanent();
+        let capabilities = CapabilitySet::new(self.capabilities.iter().cloned()).map_err(SdkError::from)?;
+        Ok(Args {
+            kind: self.kind.clone(),
+            lane: self.lane.clone(),
+            priority: self.priority,
+            tags: self.tags.iter().cloned().collect(),
+            required_capabilities: capabilities,
+            budget_ids: self.budgets.clone(),
+            quota_policy_id: self.quota.clone(),
+            policy: Some(policy),
+            ..Args::default()
+        })
+    }
+}
+
+fn policy(source: &Source) -> Result<flowfabric::Policy> {
+    let text = source.read_text()?;
+    serde_json::from_str(&text).map_err(|error| {
+        input::malformed(&format!("policy {}", source.name()), error.line(), error.column(), &error)
+            .advice("/openapi.json of the server describes policies: {\"retry\": {\"max_retries\": 1}}.")
+    })
+}

@@ -1,0 +1,111 @@
+//! What a marked flow has to do: tell its members of its cancellation, or go with them. One bounded commit at a time.
+
+use ff_core::flow::{Flow, FlowFired};
+use ff_core::index::Due;
+use ff_core::{Code, Error, Indexed, Key, Partition, Result};
+
+use super::cancellation::{Look, tell_members};
+use super::queue::Progress;
+use super::removal::remove_some;
+use crate::engine::Engine;
+use crate::hint::Item;
+use crate::op::flow::save_flow;
+use crate::transaction::{Command, Tx};
+
+/// What one commit did for a flow.
+pub(super) enum FlowStep {
+    /// It has nothing more to do.
+    Done,
+    /// Members were told; the look at them goes on from here.
+    Told(Look),
+    /// A part of it is gone.
+    Removed,
+    /// Nothing more can go before these members have given something back elsewhere.
+    Owed(Vec<Key>),
+}
+
+impl Engine {
+    /// One commit for a flow. If more is to be done, it queues again.
+    pub(super) async fn flow_turn(&self, partition: Partition, key: Key, progress: Progress) {
+        let chunk = progress.chunk();
+        let verb = FlowTurn { key: &key, look: progress.look.as_ref(), chunk };
+        match self.transact(partition, self.fresh_command(), &verb).await {
+            Ok(FlowStep::Done) => self.resolver().succeeded(partition, &key),
+            Ok(FlowStep::Told(look)) => {
+                self.resolver().again(partition, key, Progress { look: Some(look), ..progress });
+            }
+            Ok(FlowStep::Removed) => self.resolver().again(partition, key, progress),
+            Ok(FlowStep::Owed(members)) => {
+                for member in members {
+                    self.resolve_soon(partition, member);
+                }
+                let detail = "members still owe something elsewhere and cannot be removed yet";
+                self.try_again_later(partition, vec![key], &Error::new(Code::Contention, detail));
+            }
+            Err(error) if error.code == Code::CommitTooLarge && chunk > 1 => {
+                self.resolver().again(partition, key, Progress { chunk: Some(chunk / 2), ..progress });
+            }
+            Err(error) => self.try_again_later(partition, vec![key], &error),
+        }
+    }
+
+    /// The timer of a flow: its removal begins, or what it only paused is to be cancelled. Both leave a mark.
+    pub(crate) async fn fire_flow(&self, partition: Partition, key: &Key, score: i64) -> Result<()> {
+        self.transact(partition, self.fresh_command(), &Fire { key, score }).await
+    }
+}
+
+struct FlowTurn<'a> {
+    key: &'a Key,
+    look: Option<&'a Look>,
+    /// Members, edges and other things in this commit.
+    chunk: usize,
+}
+
+impl Command for FlowTurn<'_> {
+    type Outcome = FlowStep;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<FlowStep> {
+        let Some(loaded) = tx.load::<Flow>(self.key.clone()).await? else { return Ok(FlowStep::Done) };
+        let flow = loaded.document;
+        match flow.cancellation.clone() {
+            _ if flow.removing => remove_some(tx, &flow, self.chunk).await,
+            Some(cancellation) if cancellation.outstanding => {
+                let look = self.look.cloned().unwrap_or_else(|| Look::begin(&cancellation));
+                tell_members(tx, flow, &cancellation, look, self.chunk).await
+            }
+            _ => Ok(FlowStep::Done),
+        }
+    }
+}
+
+struct Fire<'a> {
+    key: &'a Key,
+    score: i64,
+}
+
+impl Command for Fire<'_> {
+    type Outcome = ();
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<()> {
+        let Some(loaded) = tx.load::<Flow>(self.key.clone()).await? else {
+            tx.remove_stray(self.key, Due::Timer.entry(self.key, self.score)).await?;
+            return Ok(());
+        };
+        let mut flow = loaded.document;
+        match flow.fire(tx.now) {
+            FlowFired::Nothing => crate::timers::repair_due(tx, self.key, flow.next_timer(), self.score).await?,
+            FlowFired::Lapsed => save_flow(tx, &flow),
+            FlowFired::Removing => {
+                tx.relief();
+                if flow.node_count == 0 {
+                    tx.delete(&flow.key());
+                    tx.hint(Item::Changed(flow.key()));
+                } else {
+                    save_flow(tx, &flow);
+                }
+            }
+        }
+        Ok(())
+    }
+}

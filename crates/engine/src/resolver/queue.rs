@@ -1,0 +1,328 @@
+//! Which marked documents of a partition are known and not resolved, and whose turn it is.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Mutex;
+
+use ff_core::execution::Execution;
+use ff_core::index::kind;
+use ff_core::{Key, Partition, SlotId, limits};
+
+use super::cancellation::Look;
+use super::edges::Position;
+use crate::groups::Name;
+
+/// After trouble a mark is tried again this much later; the wait doubles each time.
+const RETRY_MS: i64 = 100;
+/// The longest of these waits.
+const RETRY_MAX_MS: i64 = 30_000;
+/// So often; after that the mark is left to the next sweep.
+const RETRIES_MAX: u32 = 12;
+
+/// How far a marked document is.
+#[derive(Default, Debug, Clone)]
+pub(super) struct Progress {
+    /// The edges of an execution up to here have been gone through.
+    pub(super) position: Option<Position>,
+    /// Slots that were given back in the quota's partition and may be forgotten here.
+    pub(super) released: Vec<SlotId>,
+    /// How far the members of a cancelled flow have been told.
+    pub(super) look: Option<Look>,
+    /// How much of it one commit takes, where that is less than usual.
+    pub(super) chunk: Option<usize>,
+}
+
+impl Progress {
+    pub(super) fn owed(&self, execution: &Execution) -> bool {
+        execution.owed_slots.iter().any(|slot| !self.released.contains(slot))
+    }
+
+    pub(super) fn chunk(&self) -> usize {
+        self.chunk.unwrap_or(limits::RESOLVE_CHUNK)
+    }
+}
+
+/// What one commit is about.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// These executions together.
+    Executions(Vec<Key>),
+    /// A part of what a flow has to do.
+    Flow(Key),
+}
+
+impl Turn {
+    fn keys(&self) -> &[Key] {
+        match self {
+            Turn::Executions(keys) => keys,
+            Turn::Flow(key) => std::slice::from_ref(key),
+        }
+    }
+}
+
+/// The marked documents of every partition that are known and not resolved.
+#[derive(Default)]
+pub(crate) struct Resolver(Mutex<BTreeMap<Partition, Queue>>);
+
+#[derive(Default)]
+struct Queue {
+    /// Executions in the order in which they came; as many as fit share a commit.
+    executions: VecDeque<Key>,
+    /// Executions of a group in which something was wrong with one: each is tried by itself.
+    alone: VecDeque<Key>,
+    /// Flows in the order in which they came, each by itself.
+    flows: VecDeque<Key>,
+    /// What is in one of the three.
+    queued: BTreeSet<Key>,
+    progress: BTreeMap<Key, Progress>,
+    /// How often in a row a mark could not be resolved.
+    failures: BTreeMap<Key, u32>,
+    /// Slots to be given back, by quota and execution.
+    owed: BTreeMap<Name, BTreeMap<Key, Vec<SlotId>>>,
+    /// Executions whose slots are being given back, by quota; a quota is here while somebody sees to it.
+    releasing: BTreeMap<Name, BTreeSet<Key>>,
+    /// Which of the three had the last turn.
+    last: usize,
+    draining: bool,
+}
+
+impl Queue {
+    fn push(&mut self, key: Key) {
+        let line = match key.kind() {
+            kind::EXECUTION => &mut self.executions,
+            kind::FLOW => &mut self.flows,
+            // A newer version left it, and knows what to do with it.
+            _ => return,
+        };
+        if self.queued.insert(key.clone()) {
+            line.push_back(key);
+        }
+    }
+
+    /// The three take turns, so that none of them waits for another one to be empty.
+    fn next(&mut self) -> Option<Turn> {
+        for step in 1..=3 {
+            let place = (self.last + step) % 3;
+            let turn = match place {
+                0 => {
+                    let count = self.executions.len().min(limits::RESOLVE_CHUNK);
+                    let keys: Vec<Key> = self.executions.drain(..count).collect();
+                    (!keys.is_empty()).then_some(Turn::Executions(keys))
+                }
+                1 => self.flows.pop_front().map(Turn::Flow),
+                _ => self.alone.pop_front().map(|key| Turn::Executions(vec![key])),
+            };
+            if let Some(turn) = turn {
+                self.last = place;
+                for key in turn.keys() {
+                    self.queued.remove(key);
+                }
+                return Some(turn);
+            }
+        }
+        None
+    }
+
+    fn is_idle(&self) -> bool {
+        !self.draining && self.failures.is_empty() && self.releasing.is_empty() && self.progress.is_empty()
+    }
+}
+
+impl Resolver {
+    /// Takes in a key; says whether somebody must begin to drain.
+    pub(super) fn push(&self, partition: Partition, key: Key) -> bool {
+        let mut queues = self.queues();
+        let queue = queues.entry(partition).or_default();
+        queue.push(key);
+        !queue.queued.is_empty() && !std::mem::replace(&mut queue.draining, true)
+    }
+
+    /// Whose turn it is, and how far each is. With nobody left the drainer must stop.
+    pub(super) fn take(&self, partition: Partition) -> Option<(Turn, BTreeMap<Key, Progress>)> {
+        let mut queues = self.queues();
+        let queue = queues.get_mut(&partition)?;
+        let Some(turn) = queue.next() else {
+            queue.draining = false;
+            if queue.is_idle() {
+                queues.remove(&partition);
+            }
+            return None;
+        };
+        let progress = |key: &Key| queue.progress.get(key).cloned().unwrap_or_default();
+        let known = turn.keys().iter().map(|key| (key.clone(), progress(key))).collect();
+        Some((turn, known))
+    }
+
+    /// Whoever drained a partition, or saw to a quota, is gone before its time: the next key that comes begins anew.
+    pub(super) fn abandoned(&self, partition: Partition, quota: Option<&Name>) {
+        let mut queues = self.queues();
+        let Some(queue) = queues.get_mut(&partition) else { return };
+        match quota {
+            None => queue.draining = false,
+            Some(quota) => drop(queue.releasing.remove(quota)),
+        }
+    }
+
+    /// A turn is over and more is to be done: the key queues again, behind the others.
+    pub(super) fn again(&self, partition: Partition, key: Key, progress: Progress) {
+        let mut queues = self.queues();
+        let queue = queues.entry(partition).or_default();
+        queue.failures.remove(&key);
+        queue.progress.insert(key.clone(), progress);
+        queue.push(key);
+    }
+
+    /// Something is wrong with one of these: each is tried by itself.
+    pub(super) fn separate(&self, partition: Partition, keys: impl IntoIterator<Item = Key>) {
+        let mut queues = self.queues();
+        let queue = queues.entry(partition).or_default();
+        for key in keys {
+            if queue.queued.insert(key.clone()) {
+                queue.alone.push_back(key);
+            }
+        }
+    }
+
+    pub(super) fn succeeded(&self, partition: Partition, key: &Key) {
+        if let Some(queue) = self.queues().get_mut(&partition) {
+            queue.failures.remove(key);
+            queue.progress.remove(key);
+        }
+    }
+
+    /// How long to wait before the next try; none when it is left to the sweep.
+    pub(super) fn failed(&self, partition: Partition, key: &Key) -> Option<i64> {
+        let mut queues = self.queues();
+        let queue = queues.entry(partition).or_default();
+        let count = queue.failures.entry(key.clone()).or_default();
+        *count += 1;
+        if *count > RETRIES_MAX {
+            queue.failures.remove(key);
+            queue.progress.remove(key);
+            return None;
+        }
+        Some((RETRY_MS << (*count - 1).min(16)).min(RETRY_MAX_MS))
+    }
+
+    /// Takes in slots to be given back, unless that is under way; says whether somebody must begin to see to the quota.
+    pub(super) fn owe(&self, partition: Partition, quota: &Name, key: Key, slots: Vec<SlotId>) -> bool {
+        let mut queues = self.queues();
+        let queue = queues.entry(partition).or_default();
+        if queue.releasing.get(quota).is_some_and(|keys| keys.contains(&key)) {
+            return false;
+        }
+        queue.owed.entry(quota.clone()).or_default().insert(key, slots);
+        if queue.releasing.contains_key(quota) {
+            return false;
+        }
+        queue.releasing.insert(quota.clone(), BTreeSet::new());
+        true
+    }
+
+    /// The next slots to give back to a quota; with none left whoever sees to it must stop.
+    pub(super) fn take_owed(&self, partition: Partition, quota: &Name) -> BTreeMap<Key, Vec<SlotId>> {
+        let mut queues = self.queues();
+        let Some(queue) = queues.get_mut(&partition) else { return BTreeMap::new() };
+        let mut taken = BTreeMap::new();
+        if let Some(waiting) = queue.owed.get_mut(quota) {
+            while taken.len() < limits::RESOLVE_CHUNK
+                && let Some((key, slots)) = waiting.pop_first()
+            {
+                taken.insert(key, slots);
+            }
+        }
+        if taken.is_empty() {
+            queue.owed.remove(quota);
+            queue.releasing.remove(quota);
+            if queue.is_idle() {
+                queues.remove(&partition);
+            }
+        } else {
+            queue.releasing.insert(quota.clone(), taken.keys().cloned().collect());
+        }
+        taken
+    }
+
+    /// Slots were given back, so that the execution may forget them.
+    pub(super) fn released(&self, partition: Partition, key: &Key, slots: Vec<SlotId>) {
+        let mut queues = self.queues();
+        queues.entry(partition).or_default().progress.entry(key.clone()).or_default().released.extend(slots);
+    }
+
+    fn queues(&self) -> std::sync::MutexGuard<'_, BTreeMap<Partition, Queue>> {
+        self.0.lock().expect("no holder of this lock panics")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HERE: Partition = Partition::flow(0);
+
+    fn execution(number: u8) -> Key {
+        Key::new(kind::EXECUTION, &[&[number; 16]])
+    }
+
+    fn flow(number: u8) -> Key {
+        Key::new(kind::FLOW, &[&[number; 16]])
+    }
+
+    fn turns(resolver: &Resolver) -> Vec<Turn> {
+        std::iter::from_fn(|| resolver.take(HERE).map(|(turn, _)| turn)).collect()
+    }
+
+    #[test]
+    fn executions_flows_and_suspects_take_turns() {
+        let resolver = Resolver::default();
+        assert!(resolver.push(HERE, flow(1)), "the first one begins");
+        assert!(!resolver.push(HERE, flow(2)));
+        resolver.push(HERE, execution(1));
+        resolver.push(HERE, execution(2));
+        resolver.push(HERE, execution(1));
+        resolver.separate(HERE, [execution(3), execution(4)]);
+        let together = Turn::Executions(vec![execution(1), execution(2)]);
+        let alone = |number| Turn::Executions(vec![execution(number)]);
+        let expected = [Turn::Flow(flow(1)), alone(3), together, Turn::Flow(flow(2)), alone(4)];
+        assert_eq!(turns(&resolver), expected);
+        assert!(resolver.queues().is_empty(), "nothing is kept of what is done");
+    }
+
+    #[test]
+    fn what_is_not_done_queues_again_behind_the_others_and_remembers_how_far_it_is() {
+        let resolver = Resolver::default();
+        resolver.push(HERE, flow(1));
+        resolver.push(HERE, flow(2));
+        let (turn, progress) = resolver.take(HERE).unwrap();
+        assert_eq!((turn, progress[&flow(1)].chunk), (Turn::Flow(flow(1)), None));
+        resolver.again(HERE, flow(1), Progress { chunk: Some(7), ..Default::default() });
+        assert_eq!(resolver.take(HERE).unwrap().0, Turn::Flow(flow(2)));
+        let (turn, progress) = resolver.take(HERE).unwrap();
+        assert_eq!((turn, progress[&flow(1)].chunk), (Turn::Flow(flow(1)), Some(7)));
+        resolver.succeeded(HERE, &flow(1));
+        assert!(resolver.take(HERE).is_none() && resolver.queues().is_empty());
+    }
+
+    #[test]
+    fn a_drainer_that_is_gone_is_replaced_by_the_next_key() {
+        let resolver = Resolver::default();
+        assert!(resolver.push(HERE, execution(1)));
+        assert!(!resolver.push(HERE, execution(2)));
+        resolver.abandoned(HERE, None);
+        assert!(resolver.push(HERE, execution(3)));
+    }
+
+    #[test]
+    fn the_slots_of_each_quota_are_seen_to_once() {
+        let resolver = Resolver::default();
+        let quota = |name: &str| ("default".to_owned(), name.to_owned());
+        assert!(resolver.owe(HERE, &quota("a"), execution(1), vec![]));
+        assert!(!resolver.owe(HERE, &quota("a"), execution(2), vec![]));
+        assert!(resolver.owe(HERE, &quota("b"), execution(3), vec![]));
+        assert_eq!(resolver.take_owed(HERE, &quota("a")).len(), 2);
+        assert!(!resolver.owe(HERE, &quota("a"), execution(1), vec![]), "that is under way");
+        for name in ["a", "b", "b"] {
+            resolver.take_owed(HERE, &quota(name));
+        }
+        assert!(resolver.queues().is_empty());
+    }
+}

@@ -1,0 +1,265 @@
+//! Trying one candidate: its gates, its flow, then the commit that takes it under a lease or a grant.
+
+use std::sync::{Arc, Mutex};
+
+use ff_core::event::Effects;
+use ff_core::execution::{Claim, Execution};
+use ff_core::flow::Flow;
+use ff_core::{Code, Document, Error, Key, LeaseId, Result, SlotId, limits};
+use ff_store::{Conflict, ConflictReason, StoreError, Version};
+
+use super::admission::{Admission, BudgetsRead, Limit, Refusal};
+use super::ready::Candidate;
+use super::{Ask, FlowAdmits, Taken};
+use crate::engine::Engine;
+use crate::transaction::{Command, Tx};
+
+/// Work whose budgets or quota cannot be read is passed over for this long.
+const UNREADABLE_MS: i64 = 1_000;
+/// Members of a cancelled flow are left to their flow for this long before they are looked at again, and so is what
+/// something damaged keeps from being tried.
+const ASIDE_MS: i64 = 1_000;
+/// A claim must land this much before its slot may be taken for an orphan.
+const SLOT_MARGIN_MS: i64 = 1_000;
+/// How often a claim meets a flow that has just changed before its candidate goes back to the queue. Others may grow the
+/// flow all the while; in this process they and the claim take turns.
+const FLOW_TRIES_MAX: usize = 8;
+
+/// What became of a candidate.
+pub(super) enum Try {
+    Taken(Taken),
+    /// Somebody else takes it out of its queue.
+    Aside,
+    /// A gate refused it.
+    Parked {
+        namespace: String,
+        gate: String,
+    },
+    /// It is not as it was read.
+    Lost,
+    /// Something did not work, and nothing was taken.
+    Failed(Error),
+    /// It may have been taken.
+    Doubtful(Error),
+}
+
+impl Engine {
+    /// Tries a candidate, and tells the scheduler's memory what became of it.
+    pub(super) async fn try_and_settle(
+        &self,
+        ask: &Ask,
+        candidate: &Candidate,
+        lease_id: LeaseId,
+        budgets: &Mutex<BudgetsRead>,
+    ) -> Try {
+        let outcome = self.try_candidate(ask, candidate, lease_id, budgets).await.unwrap_or_else(Try::Failed);
+        let now = self.env().now_ms();
+        let mut ready = self.scheduler().ready();
+        match &outcome {
+            Try::Taken(_) => ready.settled(candidate),
+            Try::Aside => ready.put_aside(candidate, now + ASIDE_MS),
+            // What was parked may be back in its queue by now.
+            Try::Parked { .. } | Try::Lost => ready.lost(candidate, now),
+            Try::Failed(error) if !is_outage(error) => ready.put_aside(candidate, now + ASIDE_MS),
+            Try::Failed(_) | Try::Doubtful(_) => {
+                ready.lost(candidate, now);
+                ready.partition_failed(candidate.queue.partition, now);
+            }
+        }
+        outcome
+    }
+
+    /// Every claim holds one of these futures: what only some come to is boxed, so that it takes no room in the others.
+    /// An error means that nothing was taken.
+    async fn try_candidate(
+        &self,
+        ask: &Ask,
+        candidate: &Candidate,
+        lease_id: LeaseId,
+        budgets: &Mutex<BudgetsRead>,
+    ) -> Result<Try> {
+        let execution = &candidate.execution;
+        // A slot is taken no earlier than this, and becomes an orphan a while after: a duration, which means the same at
+        // every node, where an instant of the quota's clock would mean something else at the execution's.
+        let asked_at = self.env().now_ms();
+        let slot = match self.admit(execution, lease_id, budgets).await {
+            Admission::Admitted { slot } => slot,
+            Admission::Refused(refusal) => return Box::pin(self.park_refused(execution, refusal)).await,
+            Admission::Unreadable => {
+                self.metrics().refused("unreadable");
+                let until = self.env().now_ms() + UNREADABLE_MS;
+                self.scheduler().ready().close_gate(&execution.namespace, &execution.gate(), until);
+                return Ok(Try::Lost);
+            }
+        };
+        for attempt in 0..FLOW_TRIES_MAX {
+            // The first try is the usual one. After that, the claim waits for its turn at the flow.
+            let _turn = match &execution.flow {
+                Some(flow) if attempt > 0 => Some(self.locks().take(flow.partition(), Flow::key_of(flow)).await),
+                _ => None,
+            };
+            let flow = match &execution.flow {
+                None => None,
+                Some(flow) => match self.flow_admits(flow, execution).await {
+                    Ok(Some(admitted)) => Some(admitted),
+                    Ok(None) => {
+                        // Its flow was cancelled. It leaves the queue here and now, or it would be found over and over.
+                        Box::pin(self.release_unused_slot(execution, slot)).await;
+                        Box::pin(self.stop_with_flow(execution)).await?;
+                        return Ok(Try::Aside);
+                    }
+                    Err(error) => {
+                        Box::pin(self.release_unused_slot(execution, slot)).await;
+                        return Err(error);
+                    }
+                },
+            };
+            let claim = TakeCandidate { ask, candidate, lease_id, slot, asked_at, flow };
+            match self.take_candidate(&claim).await {
+                Ok(Ok(taken)) => return Ok(Try::Taken(taken)),
+                Ok(Err(Some(conflict))) if claim.meets_flow(&conflict) => {}
+                Ok(Err(_)) => break,
+                Err(error) if StoreError::may_be_applied(&error) => return Ok(Try::Doubtful(error)),
+                Err(error) => {
+                    Box::pin(self.release_unused_slot(execution, slot)).await;
+                    return Err(error);
+                }
+            }
+        }
+        Box::pin(self.release_unused_slot(execution, slot)).await;
+        Ok(Try::Lost)
+    }
+
+    /// Sends the commit that takes a candidate. With no lease there may be a conflict that says why.
+    async fn take_candidate(&self, claim: &TakeCandidate<'_>) -> Result<std::result::Result<Taken, Option<Conflict>>> {
+        let candidate = claim.candidate;
+        let partition = candidate.queue.partition;
+        let started = self.env().now_us();
+        let (taken, prepared) = match self.prepare(partition, self.fresh_command(), claim).await {
+            Ok(prepared) => prepared,
+            // The transition itself says no: the candidate is out of date.
+            Err(error) => {
+                tracing::debug!(%error, execution = %candidate.execution.id, "a candidate was out of date");
+                return Ok(Err(None));
+            }
+        };
+        if let Some(conflict) = self.send_all(partition, vec![prepared]).await?.into_iter().next().flatten() {
+            if let Some((key, _)) = claim.flow.as_ref().filter(|_| claim.meets_flow(&conflict)) {
+                self.scheduler().forget_flow(key);
+            }
+            if matches!(conflict.why, ConflictReason::TooLate(_))
+                && let Some(suppressed) = self.may_log("a claim came too late for its slot")
+            {
+                tracing::warn!(execution = %candidate.execution.id, suppressed, "a claim came too late for its slot");
+            }
+            return Ok(Err(Some(conflict)));
+        }
+        let us = self.env().now_us() - started;
+        self.scheduler().commit_took(us);
+        self.metrics().claimed(&candidate.execution, us, self.now_in(candidate.queue.partition));
+        tracing::debug!(
+            execution = %candidate.execution.id,
+            lane = candidate.execution.lane,
+            attempt = %candidate.execution.next_attempt_index(),
+            lease = %claim.lease_id,
+            worker = claim.ask.worker_id.get(),
+            grant = claim.ask.grant_ttl_ms.is_some(),
+            us,
+            "claimed"
+        );
+        Ok(Ok(taken))
+    }
+
+    async fn park_refused(&self, execution: &Execution, refusal: Refusal) -> Result<Try> {
+        match &refusal.limit {
+            Limit::Dimension(dimension) => self.metrics().refused_by_budget(dimension),
+            Limit::Quota(limit) => self.metrics().refused_by_quota(limit),
+        }
+        let (namespace, gate) = (execution.namespace.clone(), refusal.gate.clone());
+        self.park(execution, refusal).await?;
+        Ok(Try::Parked { namespace, gate })
+    }
+
+    /// The flow's version under which this member may be claimed; none when its cancellation forbids that.
+    pub(crate) async fn flow_admits(
+        &self,
+        flow: &ff_core::FlowId,
+        member: &Execution,
+    ) -> Result<Option<(Key, Version)>> {
+        let key = Flow::key_of(flow);
+        // Only a yes is taken from memory: the commit confirms it by the version. A no is always asked for.
+        if let Some((version, admits)) = self.scheduler().flow(&key)
+            && admits.admit(member)
+        {
+            return Ok(Some((key, version)));
+        }
+        let mut found = self.store().documents(flow.partition(), vec![key.clone()]).await?;
+        // A member without its flow is a trace of damage; it does not run.
+        let Some(stored) = found.pop().flatten() else { return Ok(None) };
+        let flow = Flow::decode(&stored.body)?;
+        let admits = FlowAdmits { starts: flow.admits_claims(), continuations: flow.admits_continuations() };
+        self.scheduler().remember_flow(key.clone(), stored.version, admits);
+        Ok(admits.admit(member).then_some((key, stored.version)))
+    }
+}
+
+/// Whether an error says that a partition does not work, rather than that one document is damaged.
+pub(super) fn is_outage(error: &Error) -> bool {
+    matches!(error.code, Code::Unavailable | Code::StoreFull | Code::StoreReadOnly)
+}
+
+/// Takes one candidate, as it was when it was read, under its version.
+struct TakeCandidate<'a> {
+    ask: &'a Ask,
+    candidate: &'a Candidate,
+    lease_id: LeaseId,
+    slot: Option<SlotId>,
+    /// By the process's clock: before the slot was asked for.
+    asked_at: i64,
+    flow: Option<(Key, Version)>,
+}
+
+impl TakeCandidate<'_> {
+    /// Whether a conflict is about the flow, and not about the candidate.
+    fn meets_flow(&self, conflict: &Conflict) -> bool {
+        self.flow.as_ref().is_some_and(|(key, _)| conflict.key.as_ref() == Some(key))
+    }
+}
+
+impl Command for TakeCandidate<'_> {
+    type Outcome = Taken;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<Taken> {
+        let mut execution = Execution::clone(&self.candidate.execution);
+        tx.know(&execution, self.candidate.version, self.candidate.fence);
+        if let Some((key, version)) = &self.flow {
+            tx.require_version(key, *version);
+        }
+        if self.slot.is_some() {
+            let left = limits::SLOT_ORPHAN_AGE_MS - SLOT_MARGIN_MS - (tx.engine.env().now_ms() - self.asked_at);
+            tx.require_not_after(tx.now + left);
+        }
+        let mut effects = Effects::default();
+        let worker_id = tx.engine.worker_id(self.ask).await?;
+        if let Some(grant_ttl_ms) = self.ask.grant_ttl_ms {
+            let grant = execution.grant(self.lease_id, worker_id, grant_ttl_ms, tx.now)?;
+            if let Some(granted) = execution.grant.as_mut() {
+                granted.slot = self.slot;
+            }
+            tx.save_execution(&execution, effects);
+            return Ok(Taken::Grant(grant));
+        }
+        let claim = Claim {
+            lease_id: self.lease_id,
+            worker_id: worker_id.to_owned(),
+            instance_id: self.ask.instance_id.clone(),
+            ttl_ms: self.ask.ttl_ms,
+            slot: self.slot,
+        };
+        let claimed = execution.claim(&claim, tx.now, &mut effects)?;
+        let execution = Arc::new(execution);
+        tx.save_shared(execution.clone(), effects);
+        let lease_until = tx.now + self.ask.ttl_ms;
+        Ok(Taken::Lease { execution, claimed, lease_until })
+    }
+}

@@ -1,0 +1,436 @@
+//! One claim from its question to its answer.
+
+use std::future::{Future as _, poll_fn};
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+
+use ff_core::{Code, Error, LeaseId, Partition, Result};
+use futures_util::future::{BoxFuture, join_all};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::sync::Notify;
+
+use super::admission::BudgetsRead;
+use super::candidate::Try;
+use super::ready::{Candidate, Pick, READ_PATIENCE_MS, Read};
+use super::{Ask, Taken};
+use crate::engine::Engine;
+use crate::env;
+
+/// The longest a claim sleeps without looking.
+const LOOK_AGAIN_MS: i64 = 30_000;
+/// Work that is known waits this long for a read that may find better work.
+const ORDER_PATIENCE_MS: i64 = 50;
+/// A commit that takes longer than this is left to itself, when there is something else to hand out or to try.
+const COMMIT_PATIENCE_MS: i64 = 250;
+/// The same while some partition is known not to answer: others may share its fate.
+const TROUBLED_PATIENCE_MS: i64 = 50;
+/// A store whose commits are slow is no store that does not answer: a commit may take so many times the usual.
+const USUAL_TIMES: i64 = 8;
+/// But no commit is waited for longer than this.
+const PATIENCE_MAX_MS: i64 = 8_000;
+/// The lanes and the worker's name must be known within this time.
+const SYSTEM_PATIENCE_MS: i64 = 1_000;
+
+/// A candidate that was tried.
+struct Tried {
+    number: usize,
+    lease_id: LeaseId,
+    outcome: Try,
+}
+
+/// A try that has not ended.
+struct Pending {
+    number: usize,
+    lease_id: LeaseId,
+    since: i64,
+    /// Where it hangs if it does: it has nothing to ask elsewhere.
+    partition: Option<Partition>,
+    /// It has taken too long, and its lease id was given to another try. If both take something, one is given back.
+    overdue: bool,
+}
+
+/// A claim that is being answered.
+pub(super) struct Claiming {
+    engine: Engine,
+    ask: Arc<Ask>,
+    started: i64,
+    deadline: i64,
+    first_lane: usize,
+    /// Lease ids that name nothing yet.
+    free: Vec<LeaseId>,
+    taken: Vec<Taken>,
+    budgets: Arc<Mutex<BudgetsRead>>,
+    tries: FuturesUnordered<BoxFuture<'static, Vec<Tried>>>,
+    pending: Vec<Pending>,
+    next_try: usize,
+    reads: FuturesUnordered<BoxFuture<'static, bool>>,
+    /// Reads that this claim waits for before it takes anything.
+    awaited_reads: usize,
+    has_read: bool,
+    waiting: Option<(u64, Arc<Notify>)>,
+    /// The last thing that went wrong.
+    failure: Option<Error>,
+    /// Something may have been taken that the caller was not told of: it asks again with the same lease ids.
+    in_doubt: bool,
+    /// The caller gets tasks, and does not ask for others under the same ids.
+    answered: bool,
+}
+
+/// What happened while a claim waited.
+enum Moved {
+    Tried(Vec<Tried>),
+    Read {
+        awaited: bool,
+    },
+    /// It was woken, its caller has gone, or its time is up.
+    Other,
+}
+
+impl Claiming {
+    pub(super) fn new(engine: &Engine, ask: &Arc<Ask>) -> Self {
+        let started = engine.env().now_ms();
+        let turn = engine.scheduler().turn.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Self {
+            engine: engine.clone(),
+            ask: Arc::clone(ask),
+            started,
+            deadline: started + ask.wait_ms,
+            first_lane: turn,
+            free: ask.lease_ids.clone(),
+            taken: Vec::new(),
+            budgets: Arc::default(),
+            tries: FuturesUnordered::new(),
+            pending: Vec::new(),
+            next_try: 0,
+            reads: FuturesUnordered::new(),
+            awaited_reads: 0,
+            has_read: false,
+            waiting: None,
+            failure: None,
+            in_doubt: false,
+            answered: false,
+        }
+    }
+
+    /// Waits for work and takes it. An empty answer means that nothing was claimable for the whole wait.
+    pub(super) async fn run(mut self) -> Result<Vec<Taken>> {
+        self.engine.refuse_if_closing()?;
+        let partitions = || self.engine.flow_partitions().collect();
+        self.engine.scheduler().ready().begin(&self.ask.criteria, partitions, self.started);
+        while !self.is_over() {
+            if let Some((number, _)) = &self.waiting {
+                // Before the look: what comes during it wakes this claim once more.
+                self.engine.scheduler().ready().wait_again(*number);
+            }
+            if let Err(error) = self.look().await {
+                self.failure = Some(error);
+                break;
+            }
+            if self.has_fresh_tries() {
+                self.wait_for_tries().await;
+            } else if !self.taken.is_empty() || !self.wait_for_work().await {
+                break;
+            }
+        }
+        self.answer()
+    }
+
+    /// Whether nothing more is to be tried: all was taken, the caller has gone, or the engine closes.
+    fn is_over(&self) -> bool {
+        let complete = self.free.is_empty() && !self.has_fresh_tries();
+        complete || self.ask.gone.is_said() || self.engine.refuse_if_closing().is_err()
+    }
+
+    /// Begins to try and to read what there is now.
+    async fn look(&mut self) -> Result<()> {
+        while !self.free.is_empty() && self.engine.scheduler().ready().may_have_work(&self.ask.criteria) {
+            let known = async {
+                self.engine.worker_id(&self.ask).await?;
+                self.engine.open_lanes(&self.ask.criteria).await
+            };
+            let Some(criteria) = env::within(self.engine.env_handle(), SYSTEM_PATIENCE_MS, known).await else {
+                return Err(unavailable("the lanes cannot be read"));
+            };
+            let criteria = criteria?;
+            let now = self.engine.env().now_ms();
+            let count = self.free.len();
+            let pick = self.engine.scheduler().ready().pick(&criteria, self.first_lane, count, now);
+            let Pick { candidates, reads, suspects } = pick;
+            drop(criteria);
+            if candidates.is_empty() && reads.is_empty() && suspects.is_empty() {
+                return Ok(());
+            }
+            suspects.into_iter().for_each(|read| self.read(read, false));
+            reads.into_iter().for_each(|read| self.read(read, true));
+            self.try_all(candidates);
+            if self.awaited_reads > 0 && !self.wait_for_order().await {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, read: Read, awaited: bool) {
+        let engine = self.engine.clone();
+        self.awaited_reads += usize::from(awaited);
+        self.has_read = true;
+        self.reads.push(Box::pin(async move {
+            engine.carry_out_read(read).await;
+            awaited
+        }));
+    }
+
+    /// Each candidate by itself, so that one whose partition does not answer holds up no other; those with budgets
+    /// together, so that each budget is read once.
+    fn try_all(&mut self, candidates: Vec<Candidate>) {
+        let since = self.engine.env().now_ms();
+        let mut budgeted = Vec::new();
+        for candidate in candidates {
+            let Some(lease_id) = self.free.pop() else { break };
+            let number = self.next_try;
+            self.next_try += 1;
+            let gated = !candidate.execution.budgets.is_empty() || candidate.execution.quota.is_some();
+            let partition = (!gated).then_some(candidate.queue.partition);
+            self.pending.push(Pending { number, lease_id, since, partition, overdue: false });
+            if candidate.execution.budgets.is_empty() {
+                let (engine, ask, budgets) = (self.engine.clone(), self.ask.clone(), self.budgets.clone());
+                self.tries.push(Box::pin(async move {
+                    let outcome = engine.try_and_settle(&ask, &candidate, lease_id, &budgets).await;
+                    vec![Tried { number, lease_id, outcome }]
+                }));
+            } else {
+                budgeted.push((number, lease_id, candidate));
+            }
+        }
+        if budgeted.is_empty() {
+            return;
+        }
+        let (engine, ask, budgets) = (self.engine.clone(), self.ask.clone(), self.budgets.clone());
+        self.tries.push(Box::pin(async move {
+            let reading = engine.read_budgets(&budgets, budgeted.iter().map(|(_, _, candidate)| candidate));
+            // What is not read by then is passed over.
+            env::within(engine.env_handle(), READ_PATIENCE_MS, reading).await;
+            let (engine, ask, budgets) = (&engine, &ask, &budgets);
+            let tries = budgeted.into_iter().map(|(number, lease_id, candidate)| async move {
+                let outcome = engine.try_and_settle(ask, &candidate, lease_id, budgets).await;
+                Tried { number, lease_id, outcome }
+            });
+            join_all(tries).await
+        }));
+    }
+
+    /// Waits a moment for reads that may find better work than what is known. Says whether to look again.
+    async fn wait_for_order(&mut self) -> bool {
+        let until = self.engine.env().now_ms() + ORDER_PATIENCE_MS;
+        while self.awaited_reads > 0 {
+            let left = until - self.engine.env().now_ms();
+            if left <= 0 || self.ask.gone.is_said() {
+                break;
+            }
+            let moved = self.until_something_moves(left).await;
+            self.note(moved);
+        }
+        // What is still being read is no longer waited for.
+        self.awaited_reads = 0;
+        !self.is_over()
+    }
+
+    /// Whether a try is under way that is worth waiting for: one that has not taken too long.
+    fn has_fresh_tries(&self) -> bool {
+        self.pending.iter().any(|pending| !pending.overdue)
+    }
+
+    fn patience(&self, now: i64) -> i64 {
+        let scheduler = self.engine.scheduler();
+        let least = if scheduler.ready().is_troubled(now) { TROUBLED_PATIENCE_MS } else { COMMIT_PATIENCE_MS };
+        least.max(scheduler.usual_commit_ms().saturating_mul(USUAL_TIMES)).min(PATIENCE_MAX_MS)
+    }
+
+    /// Waits until a try has ended or taken too long.
+    async fn wait_for_tries(&mut self) {
+        let now = self.engine.env().now_ms();
+        let fresh = self.pending.iter().filter(|pending| !pending.overdue);
+        let patience = self.patience(now);
+        let limit = fresh.map(|pending| pending.since + patience).min().unwrap_or(now);
+        if now < limit {
+            let moved = self.until_something_moves(limit - now).await;
+            self.note(moved);
+            return;
+        }
+        let mut ready = self.engine.scheduler().ready();
+        for pending in &mut self.pending {
+            if !pending.overdue && pending.since + patience <= now {
+                // Its partition does not answer: others keep away from it, and this claim tries something else.
+                pending.overdue = true;
+                self.free.push(pending.lease_id);
+                if let Some(partition) = pending.partition {
+                    ready.partition_failed(partition, now);
+                }
+            }
+        }
+    }
+
+    /// Waits in line until there may be work. Says whether to look again.
+    async fn wait_for_work(&mut self) -> bool {
+        let now = self.engine.env().now_ms();
+        if self.waiting.is_none() && now < self.deadline {
+            // While there is work, nobody needs to be woken for it: a claim joins the line only when it found none, and
+            // looks again.
+            let waiting = self.engine.scheduler().ready().wait(Arc::clone(&self.ask.criteria));
+            self.waiting = Some(waiting);
+            return true;
+        }
+        // A claim that does not wait still wants to know what its reads find, and what became of what it began.
+        let grace = if self.pending.is_empty() { 0 } else { READ_PATIENCE_MS };
+        let patience = if self.reads.is_empty() { 0 } else { READ_PATIENCE_MS };
+        let left = (self.deadline + grace).max(self.started + patience) - now;
+        if left <= 0 {
+            return false;
+        }
+        let moved = self.until_something_moves(left.min(LOOK_AGAIN_MS)).await;
+        self.note(moved);
+        true
+    }
+
+    async fn until_something_moves(&mut self, ms: i64) -> Moved {
+        let mut time = self.engine.env().sleep(ms);
+        let mut gone = pin!(self.ask.gone.wake.notified());
+        let mut woken = pin!(async {
+            match &self.waiting {
+                Some((_, wake)) => wake.notified().await,
+                None => std::future::pending().await,
+            }
+        });
+        let (tries, reads) = (&mut self.tries, &mut self.reads);
+        poll_fn(|cx| {
+            if let Poll::Ready(Some(tried)) = tries.poll_next_unpin(cx) {
+                return Poll::Ready(Moved::Tried(tried));
+            }
+            if let Poll::Ready(Some(awaited)) = reads.poll_next_unpin(cx) {
+                return Poll::Ready(Moved::Read { awaited });
+            }
+            let other = woken.as_mut().poll(cx).is_ready() || gone.as_mut().poll(cx).is_ready();
+            if other || time.as_mut().poll(cx).is_ready() { Poll::Ready(Moved::Other) } else { Poll::Pending }
+        })
+        .await
+    }
+
+    fn note(&mut self, moved: Moved) {
+        match moved {
+            Moved::Tried(tried) => tried.into_iter().for_each(|tried| self.note_try(tried)),
+            Moved::Read { awaited } => self.awaited_reads = self.awaited_reads.saturating_sub(usize::from(awaited)),
+            Moved::Other => {}
+        }
+    }
+
+    fn note_try(&mut self, Tried { number, lease_id, outcome }: Tried) {
+        let at = self.pending.iter().position(|pending| pending.number == number);
+        let overdue = at.is_some_and(|at| self.pending.swap_remove(at).overdue);
+        match outcome {
+            Try::Taken(taken) => {
+                let surplus = self.taken.len() >= self.ask.lease_ids.len()
+                    || self.taken.iter().any(|other| other.lease_id() == taken.lease_id());
+                if surplus {
+                    let engine = self.engine.clone();
+                    self.engine.spawn_short(async move { engine.give_back(vec![taken]).await });
+                    return;
+                }
+                // Its id must not name another lease.
+                self.free.retain(|free| *free != lease_id);
+                self.taken.push(taken);
+                return;
+            }
+            Try::Parked { namespace, gate } => {
+                // Its gate is closed now. If it opens while this claim goes on, it is read anew: what was read before
+                // would park the same work over and over.
+                self.budgets.lock().expect("no holder of this lock panics").forget(&namespace, &gate);
+            }
+            Try::Aside | Try::Lost => {}
+            Try::Failed(error) => self.failure = Some(error),
+            Try::Doubtful(error) => {
+                // The caller repeats with the same ids and finds out.
+                self.in_doubt = true;
+                self.failure = Some(error);
+                return;
+            }
+        }
+        // Known not to have been applied: the id may name another lease.
+        if !overdue {
+            self.free.push(lease_id);
+        }
+    }
+
+    fn answer(mut self) -> Result<Vec<Taken>> {
+        if !self.taken.is_empty() {
+            if let Some(error) = self.failure.take().filter(|_| self.in_doubt)
+                && let Some(suppressed) = self.engine.may_log("the outcome of one of several claims is unknown")
+            {
+                tracing::warn!(%error, suppressed, "the outcome of one of several claims is unknown");
+            }
+            self.answered = true;
+            return Ok(std::mem::take(&mut self.taken));
+        }
+        if self.ask.gone.is_said() {
+            return Ok(Vec::new());
+        }
+        self.engine.refuse_if_closing()?;
+        if let Some(error) = self.failure.take() {
+            return Err(error);
+        }
+        let now = self.engine.env().now_ms();
+        if !self.pending.is_empty()
+            || self.engine.scheduler().ready().is_unreadable(&self.ask.criteria, self.started, now)
+        {
+            return Err(unavailable("the queues of these lanes cannot be read"));
+        }
+        Ok(Vec::new())
+    }
+}
+
+fn unavailable(detail: &str) -> Error {
+    Error::new(Code::Unavailable, detail).retry_after(READ_PATIENCE_MS)
+}
+
+/// However the claim ends, it leaves the line, and what it began goes on: a read that nobody finished would keep its
+/// queue out of sight. What is taken after all is given back when the caller has its answer without it; otherwise the
+/// caller asks again with the same ids.
+impl Drop for Claiming {
+    fn drop(&mut self) {
+        if let Some((number, _)) = self.waiting.take() {
+            let now = self.engine.env().now_ms();
+            self.engine.scheduler().ready().stop_waiting(number, now);
+        }
+        if self.has_read {
+            // What it had picked went back while it read.
+            self.engine.scheduler().ready().wake_lanes(&self.ask.criteria);
+        }
+        if self.reads.is_empty() && self.tries.is_empty() {
+            return;
+        }
+        let (engine, ask) = (self.engine.clone(), Arc::clone(&self.ask));
+        let (mut reads, mut tries) = (std::mem::take(&mut self.reads), std::mem::take(&mut self.tries));
+        let answered = self.answered || ask.gone.is_said();
+        self.engine.spawn_short(async move {
+            let reading = async { while reads.next().await.is_some() {} };
+            let trying = async {
+                while let Some(tried) = tries.next().await {
+                    let taken: Vec<Taken> = tried.into_iter().filter_map(Tried::into_taken).collect();
+                    if answered || ask.gone.is_said() {
+                        engine.give_back(taken).await;
+                    }
+                }
+            };
+            futures_util::future::join(reading, trying).await;
+        });
+    }
+}
+
+impl Tried {
+    fn into_taken(self) -> Option<Taken> {
+        match self.outcome {
+            Try::Taken(taken) => Some(taken),
+            _ => None,
+        }
+    }
+}

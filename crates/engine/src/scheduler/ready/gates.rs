@@ -1,0 +1,232 @@
+//! Gates that refused: nothing behind a closed one is tried. One that opens lets in one candidate, and then as many at
+//! once as it has admitted since, so that those who wait do not all run against it and are parked.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::queue::QueueId;
+
+/// Admissions in a row after which a gate counts as open.
+const OPEN_AFTER: usize = 64;
+
+/// A gate by namespace and name.
+pub(super) type GateName = (String, String);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Closed {
+        until: i64,
+    },
+    /// So many may be tried at once, so many are, and so many were admitted since it opened.
+    Trying {
+        allowed: usize,
+        trying: usize,
+        admitted: usize,
+    },
+}
+
+/// The gates that are not simply open, and the queues behind every gate.
+#[derive(Debug, Default)]
+pub(super) struct Gates {
+    states: BTreeMap<GateName, State>,
+    queues: BTreeMap<GateName, BTreeSet<QueueId>>,
+    /// The gates that name a budget or quota; `b:name` or `q:name`.
+    parts: BTreeMap<GateName, BTreeSet<String>>,
+}
+
+impl Gates {
+    /// Whether another candidate behind this gate may be tried.
+    pub(super) fn admits(&self, namespace: &str, gate: &str) -> bool {
+        // Most work has no gate, and this is asked whenever a queue changes.
+        if gate.is_empty() || self.states.is_empty() {
+            return true;
+        }
+        match self.states.get(&(namespace.to_owned(), gate.to_owned())) {
+            None => true,
+            Some(State::Closed { .. }) => false,
+            Some(State::Trying { allowed, trying, .. }) => trying < allowed,
+        }
+    }
+
+    pub(super) fn add_queue(&mut self, namespace: &str, gate: &str, id: &QueueId) {
+        if gate.is_empty() {
+            return;
+        }
+        let name = (namespace.to_owned(), gate.to_owned());
+        self.index(&name);
+        self.queues.entry(name).or_default().insert(id.clone());
+    }
+
+    pub(super) fn remove_queue(&mut self, namespace: &str, gate: &str, id: &QueueId) {
+        if gate.is_empty() {
+            return;
+        }
+        let name = (namespace.to_owned(), gate.to_owned());
+        let Some(queues) = self.queues.get_mut(&name) else { return };
+        queues.remove(id);
+        if !queues.is_empty() {
+            return;
+        }
+        self.queues.remove(&name);
+        self.unindex_if_gone(&name);
+    }
+
+    fn index(&mut self, name: &GateName) {
+        for part in parts_of(&name.1) {
+            self.parts.entry((name.0.clone(), part)).or_default().insert(name.1.clone());
+        }
+    }
+
+    fn unindex_if_gone(&mut self, name: &GateName) {
+        if self.queues.contains_key(name) || self.states.contains_key(name) {
+            return;
+        }
+        for part in parts_of(&name.1) {
+            let part = (name.0.clone(), part);
+            if let Some(gates) = self.parts.get_mut(&part) {
+                gates.remove(&name.1);
+                if gates.is_empty() {
+                    self.parts.remove(&part);
+                }
+            }
+        }
+    }
+
+    /// The known queues behind a gate.
+    pub(super) fn queues(&self, name: &GateName) -> Vec<QueueId> {
+        self.queues.get(name).into_iter().flatten().cloned().collect()
+    }
+
+    /// How many candidates behind a gate may be tried beside those that are.
+    pub(super) fn room(&self, name: &GateName) -> usize {
+        match self.states.get(name) {
+            None => usize::MAX,
+            Some(State::Closed { .. }) => 0,
+            Some(State::Trying { allowed, trying, .. }) => allowed.saturating_sub(*trying),
+        }
+    }
+
+    /// When a closed gate opens by itself.
+    pub(super) fn closed_until(&self, name: &GateName) -> Option<i64> {
+        match self.states.get(name) {
+            Some(State::Closed { until }) => Some(*until),
+            _ => None,
+        }
+    }
+
+    /// The gate refused. Says whether that is news.
+    pub(super) fn close(&mut self, name: &GateName, until: i64) -> bool {
+        self.index(name);
+        !matches!(self.states.insert(name.clone(), State::Closed { until }), Some(State::Closed { .. }))
+    }
+
+    /// The gate may admit so many.
+    pub(super) fn open(&mut self, name: &GateName, count: usize) {
+        if count >= OPEN_AFTER {
+            self.states.remove(name);
+            self.unindex_if_gone(name);
+            return;
+        }
+        match self.states.get_mut(name) {
+            Some(State::Trying { allowed, .. }) => *allowed = (*allowed).max(count),
+            Some(state) => *state = State::Trying { allowed: count.max(1), trying: 0, admitted: 0 },
+            None => {}
+        }
+    }
+
+    /// Opens a gate whose time has come; a later closing has a time of its own.
+    pub(super) fn open_if_due(&mut self, name: &GateName, now: i64) -> bool {
+        let due = matches!(self.states.get(name), Some(State::Closed { until }) if *until <= now);
+        if due {
+            self.open(name, 1);
+        }
+        due
+    }
+
+    /// A candidate behind this gate is about to be tried. Says whether the gate admits no other now.
+    pub(super) fn begin_try(&mut self, name: &GateName) -> bool {
+        match self.states.get_mut(name) {
+            Some(State::Trying { allowed, trying, .. }) => {
+                *trying += 1;
+                trying >= allowed
+            }
+            _ => false,
+        }
+    }
+
+    /// A candidate behind this gate was tried. Says whether the gate has room for others that it did not have.
+    pub(super) fn end_try(&mut self, name: &GateName, admitted: bool) -> bool {
+        let Some(State::Trying { allowed, trying, admitted: count }) = self.states.get_mut(name) else { return false };
+        *trying = trying.saturating_sub(1);
+        *count += usize::from(admitted);
+        *allowed = (*allowed).max(*count);
+        if *count >= OPEN_AFTER {
+            self.states.remove(name);
+            self.unindex_if_gone(name);
+        }
+        true
+    }
+
+    /// The gates that name a budget or quota.
+    pub(super) fn with_part(&self, namespace: &str, part: &str) -> Vec<GateName> {
+        let indexed = self.parts.get(&(namespace.to_owned(), part.to_owned()));
+        let mut gates: BTreeSet<GateName> =
+            indexed.into_iter().flatten().map(|gate| (namespace.to_owned(), gate.clone())).collect();
+        // A name that looks like several parts is not indexed under itself.
+        if part.contains(",b:") || part.contains(",q:") {
+            let known = self.queues.keys().chain(self.states.keys());
+            gates.extend(known.filter(|(of, gate)| of == namespace && names(gate, part)).cloned());
+        }
+        gates.into_iter().collect()
+    }
+}
+
+/// Whether a gate names a part. Names may contain the comma that separates parts: then more gates match than name it,
+/// which costs a look, and none is missed.
+fn names(gate: &str, part: &str) -> bool {
+    gate.match_indices(part).any(|(at, _)| {
+        let end = at + part.len();
+        (at == 0 || gate.as_bytes()[at - 1] == b',') && (end == gate.len() || gate.as_bytes()[end] == b',')
+    })
+}
+
+/// The budgets and the quota of a gate. A comma that no kind follows belongs to a name.
+fn parts_of(gate: &str) -> Vec<String> {
+    let mut parts: Vec<String> = Vec::new();
+    for piece in gate.split(',') {
+        match parts.last_mut() {
+            Some(last) if !piece.starts_with("b:") && !piece.starts_with("q:") => {
+                last.push(',');
+                last.push_str(piece);
+            }
+            _ => parts.push(piece.to_owned()),
+        }
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commas_in_names_hide_no_part() {
+        assert_eq!(parts_of("b:a,b:x,y,q:z"), ["b:a", "b:x,y", "q:z"]);
+        assert!(names("b:a,b:x,y,q:z", "b:x,y") && names("b:a,b:b", "b:a,b:b") && names("b:a,b:ab", "b:ab"));
+        assert!(!names("b:ab", "b:a") && !names("b:a,b:bc", "b:b"));
+    }
+
+    #[test]
+    fn an_opened_gate_is_tried_by_one_and_then_by_as_many_as_it_admitted() {
+        let mut gates = Gates::default();
+        let name = ("n".to_owned(), "q:a".to_owned());
+        assert!(gates.admits("n", "q:a") && gates.close(&name, 10) && !gates.admits("n", "q:a"));
+        assert!(!gates.open_if_due(&name, 9) && gates.open_if_due(&name, 10));
+        assert!(gates.begin_try(&name) && !gates.admits("n", "q:a"), "one at a time");
+        gates.end_try(&name, true);
+        assert!(gates.begin_try(&name) && gates.end_try(&name, true));
+        assert!(!gates.begin_try(&name) && gates.begin_try(&name), "two at a time");
+        assert!(gates.close(&name, 20) && !gates.admits("n", "q:a"));
+        gates.open(&name, OPEN_AFTER);
+        assert!(gates.admits("n", "q:a") && gates.states.is_empty() && gates.parts.is_empty());
+    }
+}

@@ -1,0 +1,234 @@
+//! Which lanes somebody here asks for, and how their queues come to be known: a lane that nobody asked for is only
+//! remembered by its partitions, its first claim reads the names of its queues there, and a lane that nobody asked for
+//! in a while is remembered only, again.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ff_core::{Family, IndexName, Partition};
+
+use super::lane::{AwaitedLane, Lane, Learning};
+use super::queue::QueueName;
+use super::{
+    BLOCKED_MS, Criteria, KEPT_MS, LANES_REMEMBERED_MAX, Opening, Pick, QueueId, READS_MAX, Read, Ready, lane_mut,
+};
+
+impl Ready {
+    /// A claim asks for work: from now on what its lanes hold is of interest. `partitions` are all that may hold work.
+    pub(crate) fn begin(&mut self, criteria: &Criteria, partitions: impl Fn() -> Vec<Partition>, now: i64) {
+        if !self.lanes.contains_key(&criteria.namespace) {
+            self.lanes.insert(criteria.namespace.clone(), BTreeMap::new());
+        }
+        let Some(lanes) = self.lanes.get_mut(&criteria.namespace) else { return };
+        for name in &criteria.lanes {
+            let places = match lanes.get_mut(name) {
+                Some(Lane::Awaited(lane)) => {
+                    lane.claimed_at = now;
+                    continue;
+                }
+                Some(Lane::Remembered(places)) => {
+                    self.remembered -= 1;
+                    std::mem::take(places).into_keys().collect()
+                }
+                None if self.forgot_lanes => partitions(),
+                None => Vec::new(),
+            };
+            let mut unlearnt: BTreeMap<Partition, Learning> =
+                places.into_iter().map(|partition| (partition, Learning::Due { suspect: false })).collect();
+            unlearnt.extend(self.unswept.iter().map(|partition| (*partition, Learning::Due { suspect: true })));
+            let lane = AwaitedLane { claimed_at: now, unlearnt, ..AwaitedLane::default() };
+            lanes.insert(name.clone(), Lane::Awaited(Box::new(lane)));
+        }
+        if now >= self.let_go_at {
+            self.let_go(now);
+        }
+    }
+
+    /// Something may wait in a lane that nobody here asks for.
+    pub(super) fn remember(&mut self, namespace: String, lane: String, partition: Partition) {
+        let stamp = self.stamp;
+        let lanes = self.lanes.entry(namespace).or_default();
+        match lanes.get_mut(&lane) {
+            Some(Lane::Remembered(places)) => drop(places.insert(partition, stamp)),
+            Some(Lane::Awaited(_)) => {}
+            None if self.remembered >= LANES_REMEMBERED_MAX => self.forgot_lanes = true,
+            None => {
+                self.remembered += 1;
+                lanes.insert(lane, Lane::Remembered(BTreeMap::from([(partition, stamp)])));
+            }
+        }
+    }
+
+    /// The names of queues that a claimer's lane may have.
+    pub(super) fn learn_names(&mut self, criteria: &Criteria, name: &str, pick: &mut Pick, now: i64) {
+        let Some(lane) = lane_mut(&mut self.lanes, &criteria.namespace, name) else { return };
+        let due = lane.unlearnt.iter_mut().filter_map(|(partition, learning)| match learning {
+            Learning::Due { suspect } => Some((*partition, *suspect, learning)),
+            _ => None,
+        });
+        for (partition, suspect, learning) in due.take(READS_MAX) {
+            *learning = Learning::Reading { since: now };
+            let read = Read::Names { partition, namespace: criteria.namespace.clone(), lane: name.to_owned() };
+            if suspect { pick.suspects.push(read) } else { pick.reads.push(read) }
+        }
+    }
+
+    /// The names of a lane's queues in a partition were read.
+    pub(crate) fn learnt(
+        &mut self,
+        (namespace, lane): (&str, &str),
+        partition: Partition,
+        queues: Vec<IndexName>,
+        now: i64,
+    ) {
+        if let Some(lane) = lane_mut(&mut self.lanes, namespace, lane) {
+            lane.unlearnt.remove(&partition);
+            lane.read_at = Some(now);
+        }
+        for index in queues {
+            self.announce(&QueueId { partition, index }, i64::MIN, now);
+        }
+    }
+
+    /// They could not be read.
+    pub(crate) fn not_learnt(&mut self, (namespace, lane): (&str, &str), partition: Partition, now: i64) {
+        let Some(known) = lane_mut(&mut self.lanes, namespace, lane) else { return };
+        if matches!(known.unlearnt.get(&partition), Some(Learning::Blocked { .. })) {
+            return;
+        }
+        let until = now + BLOCKED_MS;
+        known.unlearnt.insert(partition, Learning::Blocked { until });
+        let opening = Opening::Names { namespace: namespace.to_owned(), lane: lane.to_owned(), partition };
+        self.open_at(until, opening);
+    }
+
+    pub(super) fn learn_again(&mut self, namespace: &str, name: &str, partition: Partition, now: i64) {
+        let Some(lane) = lane_mut(&mut self.lanes, namespace, name) else { return };
+        let Some(learning) = lane.unlearnt.get_mut(&partition) else { return };
+        let suspect = match learning {
+            Learning::Blocked { until } if *until <= now => true,
+            Learning::Postponed { until } if *until <= now => false,
+            _ => return,
+        };
+        *learning = Learning::Due { suspect };
+        self.wake_lane(namespace, name);
+    }
+
+    /// The number of the last announcement, taken before the names of a partition's queues are read.
+    pub(crate) fn stamp(&self) -> u64 {
+        self.stamp
+    }
+
+    /// A first sweep begins: what it has not reached may hold work of any lane, and a claim that comes looks for itself.
+    pub(crate) fn sweep_begins(&mut self, partitions: impl Iterator<Item = Partition>) {
+        self.unswept.extend(partitions);
+    }
+
+    /// A sweep could not read the names of a partition's queues: claims look for those of their lanes.
+    pub(crate) fn sweep_failed(&mut self, partition: Partition, now: i64) {
+        if partition.family != Family::Flow {
+            return;
+        }
+        self.unswept.insert(partition);
+        let mut awaited = Vec::new();
+        for (namespace, lanes) in &self.lanes {
+            let lanes = lanes.iter().filter(|(_, lane)| lane.awaited().is_some());
+            awaited.extend(lanes.map(|(name, _)| (namespace.clone(), name.clone())));
+        }
+        for (namespace, name) in awaited {
+            self.not_learnt((&namespace, &name), partition, now);
+        }
+    }
+
+    /// A sweep has read names of a partition's queues.
+    pub(crate) fn sweep_found(&mut self, partition: Partition, queues: &[IndexName], now: i64) {
+        for index in queues {
+            self.announce(&QueueId { partition, index: index.clone() }, i64::MIN, now);
+        }
+    }
+
+    /// A sweep has read all names of a partition's queues: what it did not find, and nobody announced since it began, is
+    /// not there.
+    pub(crate) fn sweep_ended(&mut self, partition: Partition, found: &BTreeSet<IndexName>, began: u64) {
+        self.unswept.remove(&partition);
+        for id in self.queues_in(partition) {
+            let gone = !found.contains(&id.index)
+                && self.queues.get(&id).is_some_and(|queue| queue.stamp <= began && queue.is_at_rest());
+            if gone {
+                self.forget(&id);
+            }
+        }
+        let mut waits: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for name in found.iter().filter_map(QueueName::parse) {
+            waits.entry(name.namespace).or_default().insert(name.lane);
+        }
+        for (namespace, lanes) in &mut self.lanes {
+            let waits = waits.get(namespace);
+            lanes.retain(|name, lane| {
+                let Lane::Remembered(places) = lane else { return true };
+                let found = waits.is_some_and(|waits| waits.contains(name));
+                if !found && places.get(&partition).is_some_and(|stamp| *stamp <= began) {
+                    places.remove(&partition);
+                }
+                if places.is_empty() {
+                    self.remembered -= 1;
+                }
+                !places.is_empty()
+            });
+        }
+        self.lanes.retain(|_, lanes| !lanes.is_empty());
+    }
+
+    /// Lets go of candidates that nobody took in a while, and of the queues of lanes that nobody asks for any more.
+    pub(crate) fn let_go(&mut self, now: i64) {
+        self.let_go_at = now + KEPT_MS / 4;
+        let unused = now - KEPT_MS;
+        let mut dropped = Vec::new();
+        for (id, queue) in
+            self.queues.iter_mut().filter(|(_, queue)| queue.used_at < unused && !queue.buffer.is_empty())
+        {
+            self.buffered -= queue.drop_buffer();
+            dropped.push(id.clone());
+        }
+        for id in dropped {
+            self.relist(&id);
+        }
+        let mut idle = Vec::new();
+        for (namespace, lanes) in &self.lanes {
+            let unasked = lanes.iter().filter_map(|(name, lane)| Some((name, lane.awaited()?)));
+            let unasked = unasked.filter(|(_, lane)| lane.claimed_at < unused && lane.lines.is_empty());
+            idle.extend(unasked.map(|(name, _)| (namespace.clone(), name.clone())));
+        }
+        for (namespace, name) in idle {
+            self.let_lane_go(namespace, name);
+        }
+    }
+
+    fn let_lane_go(&mut self, namespace: String, name: String) {
+        let Some(lane) = lane_mut(&mut self.lanes, &namespace, &name) else { return };
+        let queues = std::mem::take(&mut lane.queues);
+        let mut places: BTreeSet<Partition> = lane.unlearnt.keys().copied().collect();
+        places.extend(queues.iter().map(|id| id.partition));
+        for id in &queues {
+            self.forget(id);
+        }
+        if let Some(lanes) = self.lanes.get_mut(&namespace) {
+            lanes.remove(&name);
+            if lanes.is_empty() {
+                self.lanes.remove(&namespace);
+            }
+        }
+        for partition in places {
+            self.remember(namespace.clone(), name.clone(), partition);
+        }
+    }
+
+    /// The lanes of a namespace in which there may be work.
+    pub(crate) fn lanes(&self, namespace: &str) -> Vec<String> {
+        let lanes = self.lanes.get(namespace).into_iter().flatten();
+        let with_work = lanes.filter(|(_, lane)| match lane {
+            Lane::Remembered(places) => !places.is_empty(),
+            Lane::Awaited(lane) => !lane.queues.is_empty() || !lane.unlearnt.is_empty(),
+        });
+        with_work.map(|(name, _)| name.clone()).collect()
+    }
+}

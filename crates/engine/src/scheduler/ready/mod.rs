@@ -1,0 +1,531 @@
+//! What this engine knows of the queues: which may hold work, the candidates fetched from them, and who waits.
+//!
+//! Plain data behind one short lock, no I/O. A candidate that was handed out is this caller's alone within the
+//! process, so workers of one process never fight over a head; other processes are kept apart by the commit's guards.
+//! Instants are of the process's own clock, which never goes back.
+//!
+//! Queues are kept for lanes that somebody here claims from; of other lanes only the partitions are remembered. Cost:
+//! picking grows with the capability sets required in the lanes asked for, and logarithmically with their queues. It does
+//! not depend on how many executions wait, on other lanes, on closed gates, or on how many workers are idle.
+
+mod gates;
+mod lane;
+mod learning;
+mod queue;
+#[cfg(test)]
+mod tests;
+mod waiting;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use ff_core::execution::Execution;
+use ff_core::{CapabilitySet, IndexName, Key, Partition};
+use tokio::sync::Notify;
+
+use self::gates::{GateName, Gates};
+use self::lane::{AwaitedLane, Lane, Learning};
+use self::queue::Queue;
+use self::waiting::Waiter;
+
+pub(crate) use self::queue::{Candidate, QueueId, QueueName};
+
+/// Candidates kept for each queue; what is beyond stays in the store until these are used up.
+pub(crate) const BUFFER_MAX: usize = 256;
+/// Candidates kept in all queues together.
+const BUFFERED_MAX: usize = 32_768;
+/// Queues known at a time; what is beyond is learnt when there is room.
+const QUEUES_MAX: usize = 100_000;
+/// Lanes that are remembered although nobody here claims from them.
+const LANES_REMEMBERED_MAX: usize = 10_000;
+/// Queues and lists of names that one claim reads at once.
+const READS_MAX: usize = 64;
+/// What nobody asked for this long is let go.
+const KEPT_MS: i64 = 60_000;
+/// Queues for which there was no room are looked for again after this long.
+const POSTPONED_MS: i64 = 5_000;
+/// A queue whose partition failed is left alone for this long.
+const BLOCKED_MS: i64 = 1_000;
+/// For so long after a partition failed, others are suspected.
+const TROUBLED_MS: i64 = 10_000;
+/// A read that takes longer than this counts as one that failed, for those who wait for it.
+pub(crate) const READ_PATIENCE_MS: i64 = 1_000;
+
+/// What a claimer can take.
+#[derive(Debug, Clone)]
+pub(crate) struct Criteria {
+    pub(crate) namespace: String,
+    pub(crate) lanes: Vec<String>,
+    pub(crate) capabilities: CapabilitySet,
+}
+
+/// Something to read from the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Read {
+    /// The head of a queue.
+    Head(QueueId),
+    /// The names of a lane's queues in a partition.
+    Names { partition: Partition, namespace: String, lane: String },
+}
+
+/// What to do next for a claimer.
+#[derive(Debug, Default)]
+pub(crate) struct Pick {
+    /// Try these.
+    pub(crate) candidates: Vec<Candidate>,
+    /// Read these, and ask again when they are known: they may be better than anything else.
+    pub(crate) reads: Vec<Read>,
+    /// Read these, too, without waiting for them: they failed the last time.
+    pub(crate) suspects: Vec<Read>,
+}
+
+/// Something that becomes possible because time passes.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Opening {
+    Gate(GateName),
+    Queue(QueueId),
+    Names { namespace: String, lane: String, partition: Partition },
+}
+
+/// Everything the scheduler remembers.
+#[derive(Default)]
+pub(crate) struct Ready {
+    queues: BTreeMap<QueueId, Queue>,
+    /// By namespace and name, so that other lanes cost nothing.
+    lanes: BTreeMap<String, BTreeMap<String, Lane>>,
+    /// Lanes that are only remembered.
+    remembered: usize,
+    /// A lane was not remembered: one that is not known may have work anywhere.
+    forgot_lanes: bool,
+    /// Partitions that the last sweep could not read: any lane may have work there.
+    unswept: BTreeSet<Partition>,
+    /// Candidates in all buffers.
+    buffered: usize,
+    /// Candidates handed out and not yet settled; a fetch must not hand them out again.
+    in_flight: BTreeSet<(Partition, Key)>,
+    /// Members of cancelled flows, which their flow is about to take out of the queue; left alone until then.
+    aside: BTreeMap<(Partition, Key), i64>,
+    gates: Gates,
+    openings: BTreeSet<(i64, Opening)>,
+    opening_noted: Arc<Notify>,
+    /// By number, and so in the order they came.
+    waiters: BTreeMap<u64, Waiter>,
+    next_waiter: u64,
+    /// The number of the last announcement.
+    stamp: u64,
+    let_go_at: i64,
+    troubled_until: i64,
+}
+
+impl Ready {
+    /// The store may hold something at this score in this queue.
+    pub(crate) fn announce(&mut self, id: &QueueId, score: i64, now: i64) {
+        let Some(queue) = self.queue(id, now) else { return };
+        queue.note(score);
+        self.relist(id);
+        self.wake_for(id);
+    }
+
+    /// A commit of this process made an execution claimable: it need not be read again.
+    pub(crate) fn offer(&mut self, candidate: Candidate, now: i64) {
+        let id = candidate.queue.clone();
+        let score = candidate.execution.queue_score();
+        let room = self.buffered < BUFFERED_MAX;
+        let Some(queue) = self.queue(&id, now) else { return };
+        // The commit shows that the partition works.
+        let recovered = queue.blocked_until.take().is_some();
+        queue.suspect = false;
+        // The buffer is always the very head of the queue: behind something unread, or over its size, it stays out.
+        if queue.is_behind(score) || queue.buffer.len() >= BUFFER_MAX || !room {
+            queue.note(score);
+        } else if queue.buffer.insert((score, Execution::key_of(&candidate.execution.id)), candidate).is_none() {
+            self.buffered += 1;
+        }
+        self.relist(&id);
+        self.wake_for(&id);
+        if recovered {
+            self.partition_works(id.partition);
+        }
+    }
+
+    /// A queue of a lane that is awaited. Of any other only the lane is remembered.
+    fn queue(&mut self, id: &QueueId, now: i64) -> Option<&mut Queue> {
+        self.stamp += 1;
+        if !self.queues.contains_key(id) {
+            let name = QueueName::parse(&id.index)?;
+            let full = self.queues.len() >= QUEUES_MAX;
+            let Some(lane) = lane_mut(&mut self.lanes, &name.namespace, &name.lane) else {
+                self.remember(name.namespace, name.lane, id.partition);
+                return None;
+            };
+            if full {
+                let until = now + POSTPONED_MS;
+                if lane.unlearnt.insert(id.partition, Learning::Postponed { until }).is_none() {
+                    let (namespace, lane) = (name.namespace, name.lane);
+                    self.open_at(until, Opening::Names { namespace, lane, partition: id.partition });
+                }
+                return None;
+            }
+            lane.queues.insert(id.clone());
+            self.gates.add_queue(&name.namespace, &name.gate, id);
+            self.queues.insert(id.clone(), Queue::new(name, now));
+        }
+        let queue = self.queues.get_mut(id)?;
+        queue.stamp = self.stamp;
+        Some(queue)
+    }
+
+    /// Moves a queue to its place among the heads of its lane. Everything that changes a queue ends with this.
+    fn relist(&mut self, id: &QueueId) {
+        let Some(queue) = self.queues.get_mut(id) else { return };
+        let open = self.gates.admits(&queue.name.namespace, &queue.name.gate);
+        let score = queue.head().filter(|_| open).map(|(score, _)| score);
+        if queue.listed == score {
+            return;
+        }
+        let before = std::mem::replace(&mut queue.listed, score);
+        let Some(lane) = lane_mut(&mut self.lanes, &queue.name.namespace, &queue.name.lane) else { return };
+        if let Some(before) = before {
+            lane.unlist(&queue.name.route, before, id);
+        }
+        if let Some(score) = score {
+            lane.list(&queue.name.route, score, id.clone());
+        }
+    }
+
+    /// Whether there may be anything in the lanes of a claimer; the answer costs nothing.
+    pub(crate) fn may_have_work(&self, criteria: &Criteria) -> bool {
+        self.awaited_lanes(criteria).any(AwaitedLane::may_have_work)
+    }
+
+    fn awaited_lanes<'a>(&'a self, criteria: &'a Criteria) -> impl Iterator<Item = &'a AwaitedLane> {
+        let lanes = self.lanes.get(&criteria.namespace);
+        criteria.lanes.iter().filter_map(move |lane| lanes?.get(lane)?.awaited())
+    }
+
+    /// The best work for a claimer, or what must be read to find it. `first_lane` begins the turn among the lanes.
+    pub(crate) fn pick(&mut self, criteria: &Criteria, first_lane: usize, count: usize, now: i64) -> Pick {
+        self.aside.retain(|_, until| *until > now);
+        let mut pick = Pick::default();
+        let lanes = criteria.lanes.len();
+        for turn in 0..lanes {
+            let lane = &criteria.lanes[(first_lane + turn) % lanes];
+            self.learn_names(criteria, lane, &mut pick, now);
+            while pick.candidates.len() < count {
+                let Some(lane) = self.lanes.get(&criteria.namespace).and_then(|lanes| lanes.get(lane)) else { break };
+                let Some(id) = lane.awaited().and_then(|lane| lane.best(&criteria.capabilities)).cloned() else {
+                    break;
+                };
+                let Some(queue) = self.queues.get_mut(&id) else { break };
+                if let Some((_, true)) = queue.head() {
+                    if queue.suspect {
+                        pick.suspects.push(Read::Head(id.clone()));
+                    } else if pick.reads.is_empty() && !pick.candidates.is_empty() {
+                        // Everything picked is at least as good as what is yet to be read. To read first would only
+                        // bring the same head again when more is wanted than one read returns.
+                        return pick;
+                    } else if pick.reads.len() >= READS_MAX {
+                        break;
+                    } else {
+                        pick.reads.push(Read::Head(id.clone()));
+                    }
+                    queue.begin_fetch(now);
+                    self.relist(&id);
+                    continue;
+                }
+                let Some((_, candidate)) = queue.buffer.pop_first() else { break };
+                queue.used_at = now;
+                let gate = (queue.name.namespace.clone(), queue.name.gate.clone());
+                self.buffered -= 1;
+                self.in_flight.insert(candidate.place());
+                pick.candidates.push(candidate);
+                if !gate.1.is_empty() && self.gates.begin_try(&gate) {
+                    self.relist_gate(&gate);
+                }
+                self.relist(&id);
+            }
+        }
+        if !pick.reads.is_empty() {
+            // What must be read may be better than what was picked: put it back and ask again with everything known.
+            for candidate in std::mem::take(&mut pick.candidates) {
+                self.put_back(candidate);
+            }
+        }
+        pick
+    }
+
+    /// Where the next read of a queue begins; `None` for its head.
+    pub(crate) fn read_after(&self, id: &QueueId) -> Option<(i64, Key)> {
+        self.queues.get(id).and_then(|queue| queue.read_after.clone())
+    }
+
+    /// A read of a queue has come back: what it found, the last entry it saw, and whether that was the whole queue.
+    pub(crate) fn fetched(
+        &mut self,
+        id: &QueueId,
+        found: Vec<Candidate>,
+        last: Option<(i64, Key)>,
+        complete: bool,
+        now: i64,
+    ) {
+        let Some(queue) = self.queues.get_mut(id) else { return };
+        let missed = queue.end_fetch();
+        let recovered = std::mem::take(&mut queue.suspect);
+        queue.blocked_until = None;
+        self.buffered -= queue.buffer.len();
+        queue.buffer.clear();
+        for candidate in found {
+            let place = candidate.place();
+            if !self.in_flight.contains(&place) && !self.aside.contains_key(&place) {
+                queue.buffer.insert((candidate.execution.queue_score(), place.1), candidate);
+            }
+        }
+        self.buffered += queue.buffer.len();
+        if let Some((score, _)) = last.as_ref().filter(|_| !complete) {
+            queue.note(*score);
+        }
+        queue.read_after = if complete || !queue.buffer.is_empty() { None } else { last };
+        if let Some(missed) = missed {
+            queue.read_after = None;
+            queue.note(missed);
+        }
+        let holds_something = !queue.is_empty();
+        if let Some(lane) = lane_mut(&mut self.lanes, &queue.name.namespace, &queue.name.lane) {
+            lane.read_at = Some(now);
+        }
+        self.relist(id);
+        if holds_something {
+            self.wake_for(id);
+        }
+        self.forget_if_empty(id);
+        if recovered {
+            self.partition_works(id.partition);
+        }
+    }
+
+    /// A read of one queue failed, for a reason of its own: it is left alone for a while.
+    pub(crate) fn fetch_failed(&mut self, id: &QueueId, now: i64) {
+        if let Some(queue) = self.queues.get_mut(id) {
+            queue.fetch_failed();
+        }
+        self.block(id, now);
+    }
+
+    /// A partition does not answer: its queues are left alone for a while, and its candidates are read anew then.
+    pub(crate) fn partition_failed(&mut self, partition: Partition, now: i64) {
+        self.troubled_until = now + TROUBLED_MS;
+        for id in self.queues_in(partition) {
+            self.block(&id, now);
+        }
+    }
+
+    /// Whether some partition failed not long ago.
+    pub(crate) fn is_troubled(&self, now: i64) -> bool {
+        now < self.troubled_until
+    }
+
+    /// A partition that failed works again.
+    fn partition_works(&mut self, partition: Partition) {
+        for id in self.queues_in(partition) {
+            if self.queues.get_mut(&id).is_some_and(|queue| queue.blocked_until.take().is_some()) {
+                self.relist(&id);
+                self.wake_for(&id);
+            }
+        }
+    }
+
+    fn queues_in(&self, partition: Partition) -> Vec<QueueId> {
+        let first = QueueId { partition, index: IndexName::from_bytes([]) };
+        let from = self.queues.range((Bound::Included(first), Bound::Unbounded)).map(|(id, _)| id);
+        from.take_while(|id| id.partition == partition).cloned().collect()
+    }
+
+    fn block(&mut self, id: &QueueId, now: i64) {
+        let Some(queue) = self.queues.get_mut(id) else { return };
+        self.buffered -= queue.drop_buffer();
+        queue.suspect = true;
+        queue.read_after = None;
+        if queue.blocked_until.is_none() {
+            queue.blocked_until = Some(now + BLOCKED_MS);
+            self.open_at(now + BLOCKED_MS, Opening::Queue(id.clone()));
+        }
+        self.relist(id);
+    }
+
+    /// A candidate was claimed.
+    pub(crate) fn settled(&mut self, candidate: &Candidate) {
+        self.in_flight.remove(&candidate.place());
+        self.tried(candidate, true);
+        self.forget_if_empty(&candidate.queue);
+        self.wake_for(&candidate.queue);
+    }
+
+    /// A candidate that somebody else will take out of its queue.
+    pub(crate) fn put_aside(&mut self, candidate: &Candidate, until: i64) {
+        self.in_flight.remove(&candidate.place());
+        self.aside.insert(candidate.place(), until);
+        self.tried(candidate, false);
+        self.forget_if_empty(&candidate.queue);
+    }
+
+    /// A candidate lost to a conflict: what the store has of it now is unknown, so the queue is read again.
+    pub(crate) fn lost(&mut self, candidate: &Candidate, now: i64) {
+        self.in_flight.remove(&candidate.place());
+        self.tried(candidate, false);
+        let score = candidate.execution.queue_score();
+        if let Some(queue) = self.queue(&candidate.queue, now) {
+            queue.note(score);
+        }
+        self.relist(&candidate.queue);
+        self.wake_for(&candidate.queue);
+    }
+
+    /// A candidate that was not tried goes back to where it came from.
+    fn put_back(&mut self, candidate: Candidate) {
+        let place = candidate.place();
+        self.in_flight.remove(&place);
+        self.tried(&candidate, false);
+        let id = candidate.queue.clone();
+        if let Some(queue) = self.queues.get_mut(&id)
+            && queue.buffer.insert((candidate.execution.queue_score(), place.1), candidate).is_none()
+        {
+            self.buffered += 1;
+        }
+        self.relist(&id);
+    }
+
+    /// The gate of a candidate has room for the next one, and for more if it admitted this one.
+    fn tried(&mut self, candidate: &Candidate, admitted: bool) {
+        if candidate.execution.budgets.is_empty() && candidate.execution.quota.is_none() {
+            return;
+        }
+        let gate = (candidate.execution.namespace.clone(), candidate.execution.gate());
+        if self.gates.end_try(&gate, admitted) {
+            self.relist_gate(&gate);
+            self.wake_for_gate(&gate);
+        }
+    }
+
+    fn forget_if_empty(&mut self, id: &QueueId) {
+        if self.queues.get(id).is_some_and(Queue::is_empty) {
+            self.forget(id);
+        }
+    }
+
+    fn forget(&mut self, id: &QueueId) {
+        let Some(Queue { name, listed, buffer, .. }) = self.queues.remove(id) else { return };
+        self.buffered -= buffer.len();
+        self.gates.remove_queue(&name.namespace, &name.gate, id);
+        let Some(lane) = lane_mut(&mut self.lanes, &name.namespace, &name.lane) else { return };
+        lane.queues.remove(id);
+        if let Some(listed) = listed {
+            lane.unlist(&name.route, listed, id);
+        }
+    }
+
+    /// A gate refused: nothing behind it is tried until then, or until it is opened.
+    pub(crate) fn close_gate(&mut self, namespace: &str, gate: &str, until: i64) {
+        let name = (namespace.to_owned(), gate.to_owned());
+        self.forget_opening(&name);
+        self.open_at(until, Opening::Gate(name.clone()));
+        if self.gates.close(&name, until) {
+            self.relist_gate(&name);
+        }
+    }
+
+    fn forget_opening(&mut self, gate: &GateName) {
+        if let Some(until) = self.gates.closed_until(gate) {
+            self.openings.remove(&(until, Opening::Gate(gate.clone())));
+        }
+    }
+
+    fn open_at(&mut self, at: i64, opening: Opening) {
+        if self.next_opening().is_none_or(|next| at < next) {
+            self.opening_noted.notify_one();
+        }
+        self.openings.insert((at, opening));
+    }
+
+    /// Says that something opens earlier than what was known to.
+    pub(crate) fn opening_noted(&self) -> Arc<Notify> {
+        Arc::clone(&self.opening_noted)
+    }
+
+    /// A budget or quota admits so many: the gates that name it are opened for that many.
+    pub(crate) fn open_gates(&mut self, namespace: &str, part: &str, count: usize) {
+        for gate in self.gates.with_part(namespace, part) {
+            self.forget_opening(&gate);
+            self.gates.open(&gate, count);
+            self.relist_gate(&gate);
+            self.wake_for_gate(&gate);
+        }
+    }
+
+    fn relist_gate(&mut self, gate: &GateName) {
+        for id in self.gates.queues(gate) {
+            self.relist(&id);
+        }
+    }
+
+    /// When something opens by itself.
+    pub(crate) fn next_opening(&self) -> Option<i64> {
+        self.openings.first().map(|(at, _)| *at)
+    }
+
+    /// Opens what has waited for this instant. Each lets in one claim; what that one finds lets in the next.
+    pub(crate) fn open_due(&mut self, now: i64) {
+        while let Some((at, opening)) = self.openings.first().cloned() {
+            if at > now {
+                return;
+            }
+            self.openings.pop_first();
+            match opening {
+                Opening::Gate(gate) => {
+                    if self.gates.open_if_due(&gate, now) {
+                        self.relist_gate(&gate);
+                        self.wake_for_gate(&gate);
+                    }
+                }
+                Opening::Queue(id) => {
+                    if let Some(queue) = self.queues.get_mut(&id)
+                        && queue.blocked_until.is_some_and(|until| until <= now)
+                    {
+                        queue.blocked_until = None;
+                        self.relist(&id);
+                        self.wake_for(&id);
+                    }
+                }
+                Opening::Names { namespace, lane, partition } => self.learn_again(&namespace, &lane, partition, now),
+            }
+        }
+    }
+
+    /// Whether something that a claimer could take has not been readable, and nothing of its lanes was read since.
+    pub(crate) fn is_unreadable(&self, criteria: &Criteria, since: i64, now: i64) -> bool {
+        let mut unreadable = false;
+        for lane in self.awaited_lanes(criteria) {
+            if lane.read_at.is_some_and(|at| at > since) {
+                return false;
+            }
+            let takes = |queue: &&Queue| criteria.capabilities.contains_all(&queue.name.route);
+            let mut queues = lane.queues.iter().filter_map(|id| self.queues.get(id)).filter(takes);
+            unreadable |= queues.any(|queue| queue.is_unreadable(now, READ_PATIENCE_MS));
+            unreadable |= lane.unlearnt.values().any(|learning| match learning {
+                Learning::Due { suspect } => *suspect,
+                Learning::Reading { since } => now - since >= READ_PATIENCE_MS,
+                Learning::Blocked { .. } => true,
+                Learning::Postponed { .. } => false,
+            });
+        }
+        unreadable
+    }
+}
+
+fn lane_mut<'l>(
+    lanes: &'l mut BTreeMap<String, BTreeMap<String, Lane>>,
+    namespace: &str,
+    lane: &str,
+) -> Option<&'l mut AwaitedLane> {
+    lanes.get_mut(namespace)?.get_mut(lane)?.awaited_mut()
+}

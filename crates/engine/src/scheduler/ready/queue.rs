@@ -1,0 +1,185 @@
+//! One queue of one partition, as far as this engine knows it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ff_core::execution::Execution;
+use ff_core::{CapabilitySet, IndexName, Key, Partition};
+use ff_store::{Fence, Version};
+
+/// An execution that may be claimed, as some read or commit brought it along. The claim's guards decide.
+#[derive(Debug, Clone)]
+pub(crate) struct Candidate {
+    pub(crate) execution: Arc<Execution>,
+    pub(crate) version: Version,
+    pub(crate) fence: Fence,
+    pub(crate) queue: QueueId,
+}
+
+impl Candidate {
+    /// The document behind it.
+    pub(super) fn place(&self) -> (Partition, Key) {
+        (self.queue.partition, Execution::key_of(&self.execution.id))
+    }
+}
+
+/// A queue of one partition.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct QueueId {
+    pub(crate) partition: Partition,
+    pub(crate) index: IndexName,
+}
+
+/// What a queue's name says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct QueueName {
+    pub(crate) namespace: String,
+    pub(crate) lane: String,
+    pub(crate) route: CapabilitySet,
+    pub(crate) gate: String,
+}
+
+impl QueueName {
+    /// `None` for a name that this version cannot read; such a queue is passed over.
+    pub(crate) fn parse(index: &IndexName) -> Option<Self> {
+        let parts = index.parts()?;
+        let [namespace, lane, route, gate] = parts.as_slice() else { return None };
+        let text = |bytes: &[u8]| std::str::from_utf8(bytes).ok().map(str::to_owned);
+        Some(Self {
+            namespace: text(namespace)?,
+            lane: text(lane)?,
+            route: CapabilitySet::from_route(&text(route)?).ok()?,
+            gate: text(gate)?,
+        })
+    }
+}
+
+/// What the store may hold beside the candidates in the buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Contents {
+    /// Nothing that anybody spoke of.
+    Known,
+    /// Something at this score or behind it, which is yet to be read.
+    Unknown(i64),
+    /// A claim reads it. `from` is what was unknown before, `missed` the best score announced since, which the read
+    /// may not have seen.
+    Fetching { from: i64, missed: Option<i64>, since: i64 },
+}
+
+/// What is known of a queue.
+#[derive(Debug)]
+pub(super) struct Queue {
+    pub(super) name: QueueName,
+    /// The very head of the queue, ordered by (score, key) like the index itself.
+    pub(super) buffer: BTreeMap<(i64, Key), Candidate>,
+    pub(super) contents: Contents,
+    /// The head holds only what cannot be taken now: the next read begins behind it.
+    pub(super) read_after: Option<(i64, Key)>,
+    /// Its partition failed: the queue is left alone until then.
+    pub(super) blocked_until: Option<i64>,
+    /// The last read or commit there failed. No claim waits for the next read, which finds out whether it still does.
+    pub(super) suspect: bool,
+    /// The score it stands under among the heads of its route.
+    pub(super) listed: Option<i64>,
+    /// When a claim last took or read something here.
+    pub(super) used_at: i64,
+    /// The number of the last announcement, by which a sweep knows what came after it.
+    pub(super) stamp: u64,
+}
+
+impl Queue {
+    pub(super) fn new(name: QueueName, now: i64) -> Self {
+        Self {
+            name,
+            buffer: BTreeMap::new(),
+            contents: Contents::Known,
+            read_after: None,
+            blocked_until: None,
+            suspect: false,
+            listed: None,
+            used_at: now,
+            stamp: 0,
+        }
+    }
+
+    /// The head that could be picked now, and whether it is yet to be read.
+    pub(super) fn head(&self) -> Option<(i64, bool)> {
+        if self.blocked_until.is_some() {
+            return None;
+        }
+        let buffered = self.buffer.keys().next().map(|(score, _)| *score);
+        match (buffered, self.contents) {
+            (Some(buffered), Contents::Unknown(unknown)) if unknown < buffered => Some((unknown, true)),
+            (Some(buffered), _) => Some((buffered, false)),
+            (None, Contents::Unknown(unknown)) => Some((unknown, true)),
+            (None, _) => None,
+        }
+    }
+
+    /// Something at this score is in the store.
+    pub(super) fn note(&mut self, score: i64) {
+        match &mut self.contents {
+            Contents::Known => self.contents = Contents::Unknown(score),
+            Contents::Unknown(known) => *known = score.min(*known),
+            Contents::Fetching { missed, .. } => *missed = Some(missed.map_or(score, |known| known.min(score))),
+        }
+    }
+
+    /// Whether nothing is here and nobody reads it.
+    pub(super) fn is_empty(&self) -> bool {
+        self.buffer.is_empty() && self.contents == Contents::Known
+    }
+
+    /// Whether nobody reads it.
+    pub(super) fn is_at_rest(&self) -> bool {
+        !matches!(self.contents, Contents::Fetching { .. })
+    }
+
+    /// Whether something at this score stands behind what is yet to be read.
+    pub(super) fn is_behind(&self, score: i64) -> bool {
+        match self.contents {
+            Contents::Known => false,
+            Contents::Unknown(unknown) => unknown <= score,
+            Contents::Fetching { .. } => true,
+        }
+    }
+
+    /// Forgets the candidates; the store has them. Says how many there were.
+    pub(super) fn drop_buffer(&mut self) -> usize {
+        let count = self.buffer.len();
+        if let Some(score) = self.buffer.keys().next().map(|(score, _)| *score) {
+            self.note(score);
+        }
+        self.buffer.clear();
+        count
+    }
+
+    pub(super) fn begin_fetch(&mut self, now: i64) {
+        if let Contents::Unknown(from) = self.contents {
+            self.contents = Contents::Fetching { from, missed: None, since: now };
+            self.used_at = now;
+        }
+    }
+
+    /// What was announced during the read that ends here.
+    pub(super) fn end_fetch(&mut self) -> Option<i64> {
+        match std::mem::replace(&mut self.contents, Contents::Known) {
+            Contents::Fetching { missed, .. } => missed,
+            Contents::Unknown(score) => Some(score),
+            Contents::Known => None,
+        }
+    }
+
+    /// The read failed: the queue is as unknown as before.
+    pub(super) fn fetch_failed(&mut self) {
+        if let Contents::Fetching { from, missed, .. } = self.contents {
+            self.contents = Contents::Unknown(missed.map_or(from, |missed| missed.min(from)));
+        }
+    }
+
+    /// Whether what it holds could not be read for a while.
+    pub(super) fn is_unreadable(&self, now: i64, patience_ms: i64) -> bool {
+        let hangs = matches!(self.contents, Contents::Fetching { since, .. } if now - since >= patience_ms);
+        hangs || (self.suspect && !self.is_empty())
+    }
+}

@@ -1,0 +1,167 @@
+//! The scheduler's memory by itself: what it keeps, whom it wakes, and what it asks to be read.
+
+use std::sync::Arc;
+
+use ff_core::execution::{Execution, NewExecution};
+use ff_core::{CapabilitySet, ExecutionId, Mint, Partition, index};
+
+use super::*;
+
+const PLACES: [Partition; 2] = [Partition::flow(0), Partition::flow(1)];
+
+fn queue(lane: &str, partition: Partition) -> QueueId {
+    QueueId { partition, index: index::queue("n", lane, "", "") }
+}
+
+fn candidate(lane: &str, number: u8) -> Candidate {
+    let id = ExecutionId::in_partition(PLACES[0], &Mint { now_ms: 1_000, random: [number; 10] });
+    let request = NewExecution { id, namespace: "n".into(), lane: lane.into(), kind: "k".into(), ..new_execution() };
+    Candidate {
+        execution: Arc::new(Execution::create(request, 1_000).expect("a legal request")),
+        version: Default::default(),
+        fence: Default::default(),
+        queue: queue(lane, PLACES[0]),
+    }
+}
+
+fn new_execution() -> NewExecution {
+    NewExecution {
+        id: ExecutionId::in_partition(PLACES[0], &Mint { now_ms: 1_000, random: [0; 10] }),
+        namespace: String::new(),
+        lane: String::new(),
+        kind: String::new(),
+        priority: 0,
+        creator: String::new(),
+        tags: BTreeMap::new(),
+        policy: Default::default(),
+        capabilities: CapabilitySet::default(),
+        budgets: Vec::new(),
+        quota: None,
+        input: Default::default(),
+        delay_until: None,
+        deadline_at: None,
+        flow: None,
+        node: String::new(),
+        request_hash: Default::default(),
+        trace_context: String::new(),
+    }
+}
+
+fn asks(lane: &str) -> Criteria {
+    Criteria { namespace: "n".into(), lanes: vec![lane.into()], capabilities: CapabilitySet::default() }
+}
+
+fn begin(ready: &mut Ready, lane: &str, now: i64) -> Criteria {
+    let criteria = asks(lane);
+    ready.begin(&criteria, || PLACES.to_vec(), now);
+    criteria
+}
+
+#[test]
+fn of_a_lane_that_nobody_asks_for_only_the_partitions_are_remembered() {
+    let mut ready = Ready::default();
+    for number in 0..100 {
+        ready.offer(candidate("idle", number), 0);
+    }
+    ready.announce(&queue("idle", PLACES[1]), 5, 0);
+    assert_eq!((ready.queues.len(), ready.buffered, ready.lanes("n")), (0, 0, vec!["idle".to_owned()]));
+    // The first claim learns what its queues are called, and reads their heads then.
+    let criteria = begin(&mut ready, "idle", 1);
+    assert!(ready.may_have_work(&criteria) && ready.remembered == 0);
+    let pick = ready.pick(&criteria, 0, 1, 1);
+    assert_eq!((pick.reads.len(), pick.candidates.len()), (2, 0));
+    assert!(ready.pick(&criteria, 0, 1, 1).reads.is_empty(), "they are read once");
+    for place in PLACES {
+        ready.learnt(("n", "idle"), place, vec![queue("idle", place).index], 2);
+    }
+    let heads = ready.pick(&criteria, 0, 1, 2).reads;
+    assert_eq!(heads, PLACES.map(|place| Read::Head(queue("idle", place))));
+}
+
+#[test]
+fn what_nobody_asked_for_in_a_while_is_let_go_and_found_again() {
+    let mut ready = Ready::default();
+    let criteria = begin(&mut ready, "lane", 0);
+    ready.offer(candidate("lane", 1), 10);
+    assert_eq!((ready.queues.len(), ready.buffered), (1, 1));
+    ready.let_go(KEPT_MS);
+    assert_eq!((ready.queues.len(), ready.buffered), (1, 1));
+    // Somebody waits: its queues stay, candidates that nobody takes do not.
+    let (number, _) = ready.wait(Arc::new(criteria.clone()));
+    ready.let_go(3 * KEPT_MS);
+    assert_eq!((ready.queues.len(), ready.buffered), (1, 0));
+    assert_eq!(ready.pick(&criteria, 0, 1, 3 * KEPT_MS).reads, [Read::Head(queue("lane", PLACES[0]))]);
+    ready.stop_waiting(number, 3 * KEPT_MS);
+    ready.let_go(5 * KEPT_MS);
+    assert_eq!((ready.queues.len(), ready.remembered), (0, 1));
+    begin(&mut ready, "lane", 6 * KEPT_MS);
+    assert_eq!(ready.pick(&criteria, 0, 1, 6 * KEPT_MS).reads.len(), 1);
+}
+
+#[test]
+fn a_sweep_forgets_what_it_did_not_find_and_keeps_what_was_announced_since() {
+    let mut ready = Ready::default();
+    begin(&mut ready, "lane", 0);
+    ready.announce(&queue("lane", PLACES[0]), 1, 0);
+    ready.announce(&queue("idle", PLACES[0]), 1, 0);
+    let began = ready.stamp();
+    ready.announce(&queue("late", PLACES[0]), 1, 0);
+    ready.sweep_ended(PLACES[0], &BTreeSet::new(), began);
+    assert_eq!((ready.queues.len(), ready.lanes("n")), (0, vec!["late".to_owned()]));
+}
+
+#[test]
+fn too_many_lanes_are_looked_for_where_they_may_be() {
+    let mut ready = Ready::default();
+    for number in 0..=LANES_REMEMBERED_MAX {
+        ready.announce(&queue(&format!("lane-{number}"), PLACES[0]), 1, 0);
+    }
+    assert_eq!((ready.remembered, ready.forgot_lanes), (LANES_REMEMBERED_MAX, true));
+    let criteria = begin(&mut ready, "unheard", 0);
+    assert_eq!(ready.pick(&criteria, 0, 1, 0).reads.len(), PLACES.len());
+}
+
+#[test]
+fn a_failed_partition_is_left_alone_for_a_while_and_then_read_by_one() {
+    let mut ready = Ready::default();
+    let criteria = begin(&mut ready, "lane", 0);
+    ready.offer(candidate("lane", 1), 0);
+    ready.announce(&queue("lane", PLACES[1]), 1, 0);
+    ready.partition_failed(PLACES[0], 10);
+    let pick = ready.pick(&criteria, 0, 1, 10);
+    assert_eq!((pick.reads, pick.suspects), (vec![Read::Head(queue("lane", PLACES[1]))], vec![]));
+    let (_, wake) = ready.wait(Arc::new(criteria.clone()));
+    assert_eq!(ready.next_opening(), Some(10 + BLOCKED_MS));
+    ready.open_due(10 + BLOCKED_MS);
+    assert!(futures_util::FutureExt::now_or_never(wake.notified()).is_some());
+    // The next read finds out, and nobody waits for it.
+    let pick = ready.pick(&criteria, 0, 1, 10 + BLOCKED_MS);
+    assert_eq!((pick.reads, pick.suspects), (vec![], vec![Read::Head(queue("lane", PLACES[0]))]));
+    assert!(ready.is_unreadable(&criteria, 0, 10 + BLOCKED_MS));
+    ready.fetched(&queue("lane", PLACES[0]), vec![candidate("lane", 1)], None, true, 2_000);
+    assert!(!ready.is_unreadable(&criteria, 0, 2_000));
+    assert_eq!(ready.pick(&criteria, 0, 1, 2_000).candidates.len(), 1);
+}
+
+#[test]
+fn work_wakes_the_one_who_has_waited_longest_and_can_take_it() {
+    let mut ready = Ready::default();
+    let gpu = CapabilitySet::new(["gpu"]).expect("a legal set");
+    let plain = begin(&mut ready, "lane", 0);
+    let capable = Criteria { capabilities: gpu, ..plain.clone() };
+    begin(&mut ready, "other", 0);
+    let waits = [asks("other"), plain.clone(), capable.clone(), plain, capable].map(|criteria| {
+        let (_, wake) = ready.wait(Arc::new(criteria));
+        wake
+    });
+    let woken = || waits.iter().map(|wake| futures_util::FutureExt::now_or_never(wake.notified()).is_some());
+    ready.announce(&QueueId { partition: PLACES[0], index: index::queue("n", "lane", "gpu", "") }, 1, 0);
+    assert!(woken().eq([false, false, true, false, false]));
+    ready.announce(&queue("lane", PLACES[0]), 1, 0);
+    assert!(woken().eq([false, true, false, false, false]));
+    ready.announce(&queue("lane", PLACES[1]), 1, 0);
+    assert!(woken().eq([false, false, false, true, false]));
+    // Who was woken and leaves passes it on.
+    ready.stop_waiting(3, 0);
+    assert!(woken().eq([false, false, false, false, true]));
+}

@@ -1,0 +1,127 @@
+//! Those who wait for work, and who is told of it. What one queue holds wakes one claim; that one, when it has looked,
+//! wakes the next if there is more.
+
+use std::sync::Arc;
+
+use ff_core::CapabilitySet;
+use ff_core::execution::Execution;
+use tokio::sync::Notify;
+
+use super::gates::GateName;
+use super::{Criteria, QueueId, Ready, lane_mut};
+
+pub(super) struct Waiter {
+    criteria: Arc<Criteria>,
+    wake: Arc<Notify>,
+    /// Told of work and not yet back: further work wakes somebody else.
+    woken: bool,
+}
+
+impl Ready {
+    /// A claim waits for work in lanes that it has asked for.
+    pub(crate) fn wait(&mut self, criteria: Arc<Criteria>) -> (u64, Arc<Notify>) {
+        let number = self.next_waiter;
+        self.next_waiter += 1;
+        for lane in &criteria.lanes {
+            if let Some(lane) = lane_mut(&mut self.lanes, &criteria.namespace, lane) {
+                lane.join(&criteria.capabilities, number);
+            }
+        }
+        let wake = Arc::new(Notify::new());
+        self.waiters.insert(number, Waiter { criteria, wake: Arc::clone(&wake), woken: false });
+        (number, wake)
+    }
+
+    /// A waiter found nothing and waits again.
+    pub(crate) fn wait_again(&mut self, number: u64) {
+        self.set_woken(number, false);
+    }
+
+    /// A waiter is back; work it was told of and did not take is somebody else's now.
+    pub(crate) fn stop_waiting(&mut self, number: u64, now: i64) {
+        let Some(waiter) = self.waiters.remove(&number) else { return };
+        for name in &waiter.criteria.lanes {
+            if let Some(lane) = lane_mut(&mut self.lanes, &waiter.criteria.namespace, name) {
+                lane.leave(&waiter.criteria.capabilities, number);
+                lane.claimed_at = lane.claimed_at.max(now);
+            }
+            if waiter.woken {
+                self.wake_lane(&waiter.criteria.namespace, name);
+            }
+        }
+    }
+
+    /// Whether somebody in this process waits for work like this.
+    pub(crate) fn is_awaited(&self, execution: &Execution) -> bool {
+        let lane = self.lanes.get(&execution.namespace).and_then(|lanes| lanes.get(&execution.lane)?.awaited());
+        lane.is_some_and(|lane| lane.is_awaited(&execution.capabilities))
+    }
+
+    /// Hints may have been lost: every waiter looks for itself.
+    pub(crate) fn wake_all(&mut self) {
+        let numbers: Vec<u64> = self.waiters.keys().copied().collect();
+        for number in numbers {
+            self.wake(number);
+        }
+    }
+
+    /// Wakes the one who has waited longest for what this queue holds.
+    pub(super) fn wake_for(&mut self, id: &QueueId) {
+        let Some(queue) = self.queues.get(id).filter(|queue| queue.listed.is_some()) else { return };
+        let Some(lane) = lane_mut(&mut self.lanes, &queue.name.namespace, &queue.name.lane) else { return };
+        if let Some(number) = lane.longest_idle(&queue.name.route) {
+            self.wake(number);
+        }
+    }
+
+    /// Wakes one for each queue behind a gate that could be tried now, up to what the gate admits at once.
+    pub(super) fn wake_for_gate(&mut self, gate: &GateName) {
+        let mut queues = self.gates.queues(gate);
+        queues.retain(|id| self.queues.get(id).is_some_and(|queue| queue.listed.is_some()));
+        for id in queues.into_iter().take(self.gates.room(gate)) {
+            self.wake_for(&id);
+        }
+    }
+
+    /// A claim leaves work behind that it looked at: others may take it.
+    pub(crate) fn wake_lanes(&mut self, criteria: &Criteria) {
+        for lane in &criteria.lanes {
+            self.wake_lane(&criteria.namespace, lane);
+        }
+    }
+
+    /// Wakes one for each kind of work in a lane.
+    pub(super) fn wake_lane(&mut self, namespace: &str, name: &str) {
+        let Some(lane) = lane_mut(&mut self.lanes, namespace, name) else { return };
+        let mut required: Vec<CapabilitySet> = lane.routes.keys().cloned().collect();
+        if lane.has_names_to_read() {
+            required.push(CapabilitySet::default());
+        }
+        for required in required {
+            let lane = lane_mut(&mut self.lanes, namespace, name);
+            if let Some(number) = lane.and_then(|lane| lane.longest_idle(&required)) {
+                self.wake(number);
+            }
+        }
+    }
+
+    fn wake(&mut self, number: u64) {
+        self.set_woken(number, true);
+        if let Some(waiter) = self.waiters.get(&number) {
+            waiter.wake.notify_one();
+        }
+    }
+
+    fn set_woken(&mut self, number: u64, woken: bool) {
+        let Some(waiter) = self.waiters.get_mut(&number) else { return };
+        if std::mem::replace(&mut waiter.woken, woken) == woken {
+            return;
+        }
+        let criteria = Arc::clone(&waiter.criteria);
+        for lane in &criteria.lanes {
+            if let Some(lane) = lane_mut(&mut self.lanes, &criteria.namespace, lane) {
+                lane.set_idle(&criteria.capabilities, number, !woken);
+            }
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Commands that must have their effect once. What they answered is written in the commit that it speaks of, under the
+//! identity of the call: its caller's, where there is one, and otherwise one of the engine's own, because the engine
+//! itself repeats a command whose reply was lost.
+//!
+//! The evidence costs a put and no read. A first try assumes that there is none; the guard on its absence, a refusal
+//! and an answer without a commit are what make the engine look.
+
+use ff_core::idempotency::{CommandRecord, Identity};
+use ff_core::op::Operation;
+use ff_core::{Code, CommandId, Error, Partition, Result, limits};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::{Command, Tx};
+use crate::engine::{Caller, Engine};
+
+impl Engine {
+    /// Runs a command that has an identity once: a repeat gets the first answer. Without one it is the same command by
+    /// nature, and runs like any other.
+    pub(crate) async fn transact_once<C: Command>(
+        &self,
+        partition: Partition,
+        identity: Option<Identity>,
+        verb: &C,
+    ) -> Result<C::Outcome>
+    where
+        C::Outcome: Serialize + DeserializeOwned + Sync,
+    {
+        match &identity {
+            Some(identity) => self.transact(partition, self.fresh_command(), &Once { identity, verb }).await,
+            None => self.transact(partition, self.fresh_command(), verb).await,
+        }
+    }
+
+    /// The identity of a call: the one its caller gave it, as a field of its arguments or beside them, or the engine's
+    /// own.
+    pub(crate) fn identity<O: Operation>(
+        &self,
+        caller: &Caller,
+        args: &O::Args,
+        command_id: Option<CommandId>,
+    ) -> Option<Identity> {
+        let callers = self.callers_identity::<O>(caller, args, command_id);
+        Some(callers.unwrap_or_else(|| self.own_identity(O::NAME)))
+    }
+
+    /// The identity that its caller gave a call, scoped to caller, operation and target. Another request under it is
+    /// refused.
+    pub(crate) fn callers_identity<O: Operation>(
+        &self,
+        caller: &Caller,
+        args: &O::Args,
+        command_id: Option<CommandId>,
+    ) -> Option<Identity> {
+        let by_id = command_id.as_ref().map(|id| id.as_bytes().as_slice());
+        let name = by_id.or(caller.idempotency_key.as_deref().map(str::as_bytes))?;
+        let content = serde_json::to_string(args).expect("arguments hold only types that JSON can express");
+        let fields: serde_json::Value = serde_json::from_str(&content).expect("it was written as JSON");
+        // The target is what the path names, and where that name is known.
+        let named = O::PATH.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
+        let target: Vec<String> = named.chain(["namespace"]).map(|field| fields[field].to_string()).collect();
+        let reach = caller.namespace.as_deref().unwrap_or_default();
+        let mut parts = vec![caller.name.as_bytes(), reach.as_bytes(), name];
+        parts.extend(target.iter().map(String::as_bytes));
+        let identity = Identity::new(O::NAME, &parts, self.options().dedup_window_ms);
+        Some(identity.for_request(content.as_bytes()))
+    }
+
+    /// An identity that only this call knows, for as long as the engine may repeat it.
+    pub(crate) fn own_identity(&self, operation: &str) -> Identity {
+        Identity::new(operation, &[self.fresh_command().as_bytes()], limits::OWN_EVIDENCE_MS)
+    }
+}
+
+struct Once<'a, C> {
+    identity: &'a Identity,
+    verb: &'a C,
+}
+
+impl<C: Command> Command for Once<'_, C>
+where
+    C::Outcome: Serialize + DeserializeOwned + Sync,
+{
+    type Outcome = C::Outcome;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<C::Outcome> {
+        if tx.is_repeat()
+            && let Some(answer) = self.recall(tx).await?
+        {
+            return Ok(answer);
+        }
+        let outcome = self.verb.run(tx).await;
+        if let Ok(outcome) = &outcome
+            && !tx.is_empty()
+        {
+            tx.keep_answer(self.identity, outcome);
+        } else if self.identity.is_callers()
+            && !tx.is_repeat()
+            && let Some(answer) = self.recall(tx).await?
+        {
+            // What refuses the command may be what it did before.
+            tx.discard();
+            return Ok(answer);
+        }
+        outcome
+    }
+}
+
+impl<C: Command> Once<'_, C>
+where
+    C::Outcome: DeserializeOwned,
+{
+    async fn recall(&self, tx: &mut Tx<'_>) -> Result<Option<C::Outcome>> {
+        tx.kept_answer(self.identity).await
+    }
+}
+
+impl Tx<'_> {
+    /// Leaves the answer to a command under its identity, in the commit that carries it out.
+    pub(crate) fn keep_answer(&mut self, identity: &Identity, answer: &impl Serialize) {
+        let answer = serde_json::to_vec(answer).expect("answers hold only types that JSON can express");
+        self.create_until(&identity.record(answer), self.now + identity.kept_ms);
+    }
+
+    /// The answer that a command with this identity left. Another request under the same identity is refused.
+    pub(crate) async fn kept_answer<T: DeserializeOwned>(&mut self, identity: &Identity) -> Result<Option<T>> {
+        let Some(found) = self.load::<CommandRecord>(identity.key()).await? else { return Ok(None) };
+        identity.check_same(&found.document)?;
+        let answer = serde_json::from_slice(&found.document.answer);
+        answer.map(Some).map_err(|error| Error::new(Code::CorruptDocument, format!("a kept answer: {error}")))
+    }
+}

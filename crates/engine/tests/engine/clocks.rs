@@ -1,0 +1,135 @@
+//! Time: the nodes of a store need not agree on it, and no estimate of it goes back.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::support::{Harness, START};
+use ff_core::op::{CreateExecution, CreateQuota, GetExecution, GetQuota, ListExecutions};
+use ff_core::{Family, Partition, PartitionConfig};
+use ff_engine::env::TokioEnv;
+use ff_engine::{Caller, Engine, Options};
+use ff_store::Guard;
+use ff_store::memory::{Call, Plan};
+use serde_json::json;
+
+const HOUR_MS: i64 = 3_600_000;
+
+fn several() -> Options {
+    Options { partitions: Some(PartitionConfig { flow: 4, budget: 2, quota: 2 }), ..Options::default() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delayed_claim_lands_on_no_freed_slot_wherever_the_quota_lives() {
+    for skew in [HOUR_MS, 0, -HOUR_MS] {
+        let skew_of = move |partition: Partition| if partition.family == Family::Quota { skew } else { 0 };
+        let (h, trouble) = Harness::skewed(several(), skew_of).await;
+        h.must::<CreateQuota>(json!({ "name": "q", "max_concurrent": 1 })).await;
+        h.submit(json!({ "quota_policy_id": "q" })).await;
+        h.submit(json!({ "quota_policy_id": "q" })).await;
+        let delayed = AtomicBool::new(false);
+        trouble.begin(move |call| {
+            let Call::Commit { batches, .. } = call else { return Plan::default() };
+            let claims = batches.iter().any(|batch| batch.guards.iter().any(|g| matches!(g, Guard::NotAfter(_))));
+            if !claims || delayed.swap(true, Ordering::Relaxed) {
+                return Plan::default();
+            }
+            Plan { before: Some(Box::pin(tokio::time::sleep(Duration::from_secs(15)))), ..Plan::default() }
+        });
+        let late = h.claim_with(json!({ "instance_id": "late", "wait_ms": 0, "lease_ttl_ms": 60_000 }));
+        let prompt = async {
+            h.pass(11_000).await;
+            h.claim_with(json!({ "instance_id": "prompt", "wait_ms": 1_000, "lease_ttl_ms": 60_000 })).await
+        };
+        let (late, prompt) = tokio::join!(late, prompt);
+        assert!(prompt.is_some(), "skew {skew}: the orphaned slot was freed and taken");
+        assert!(late.is_none(), "skew {skew}: the delayed claim landed without a slot");
+        assert_eq!(h.must::<GetQuota>(json!({ "name": "q" })).await.in_use, 1);
+        h.finish().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_happens_at_a_node_happens_by_its_own_clock() {
+    let skew_of = |partition: Partition| match (partition.family, partition.number) {
+        (Family::Flow, number) => (i64::from(number) - 1) * HOUR_MS,
+        _ => 0,
+    };
+    let (h, _) = Harness::skewed(several(), skew_of).await;
+    for _ in 0..20 {
+        let began = tokio::time::Instant::now();
+        let id = h.submit(json!({})).await;
+        let view = h.must::<GetExecution>(json!({ "execution_id": id })).await;
+        let there = h.store.now_in(id.partition());
+        assert!((there - 10..=there).contains(&view.created_at), "dated {} at {there}", view.created_at);
+        let first = h.claim_with(json!({ "lease_ttl_ms": 5_000 })).await.unwrap();
+        let again = h.claim_with(json!({ "wait_ms": 30_000 })).await.expect("its lease runs out");
+        assert_eq!((first.execution_id, again.execution_id), (id, id));
+        let took = began.elapsed();
+        assert!((Duration::from_secs(5)..Duration::from_secs(7)).contains(&took), "the lease of 5 s ran {took:?}");
+        let done = json!({ "execution_id": id, "fence": again.fence });
+        h.must::<ff_core::op::Complete>(done).await;
+    }
+    h.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_created_after_an_acknowledgement_is_not_dated_before_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = ff_store_sqlite::open(&ff_store_sqlite::Options::new(directory.path().join("ff.db"))).unwrap();
+    let engine = Engine::start(store, Arc::new(TokioEnv::current()), Options::default()).await.unwrap();
+    let mut ids = Vec::new();
+    for _ in 0..200 {
+        let args = serde_json::from_value(json!({ "kind": "test" })).unwrap();
+        ids.push(engine.call::<CreateExecution>(&Caller::system(), args).await.unwrap().execution_id);
+    }
+    let args = serde_json::from_value(json!({ "limit": 200 })).unwrap();
+    let mut listed = engine.call::<ListExecutions>(&Caller::system(), args).await.unwrap().items;
+    listed.reverse();
+    let listed: Vec<_> = listed.into_iter().map(|item| item.execution_id).collect();
+    assert!(listed == ids, "they are listed, and claimed, in another order than they were acknowledged in");
+    engine.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_follows_a_store_whose_time_was_set_forward() {
+    let ahead = Arc::new(AtomicBool::new(false));
+    let seen = ahead.clone();
+    let skew_of = move |_: Partition| if seen.load(Ordering::Relaxed) { HOUR_MS } else { 0 };
+    let (h, _) = Harness::skewed(Options::default(), skew_of).await;
+    h.submit(json!({})).await;
+    assert!(h.engine.now() < START + HOUR_MS);
+    ahead.store(true, Ordering::Relaxed);
+    let id = h.submit(json!({})).await;
+    let second = h.submit(json!({})).await;
+    let dated = h.must::<GetExecution>(json!({ "execution_id": second })).await.created_at;
+    assert!(dated >= START + HOUR_MS, "{id} taught the engine the time");
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_subscriber_reads_every_event_once_whatever_the_nodes_clocks_say() {
+    let skew_of = |partition: Partition| match (partition.family, partition.number) {
+        (Family::Flow, number) => (i64::from(number) - 2) * HOUR_MS,
+        _ => 0,
+    };
+    let (h, _) = Harness::skewed(several(), skew_of).await;
+    let mut seen = std::collections::BTreeSet::new();
+    let mut args = json!({ "limit": 5 });
+    for round in 0..60 {
+        if round < 30 {
+            h.submit(json!({})).await;
+            let task = h.claim().await.unwrap();
+            h.must::<ff_core::op::Complete>(json!({ "execution_id": task.execution_id, "fence": task.fence })).await;
+            h.pass(round * 900).await;
+        }
+        let page = h.must::<ff_core::op::ListEvents>(args.clone()).await;
+        assert!(!page.gap);
+        for item in page.items {
+            assert!(seen.insert(item.event_id.clone()), "{} came twice", item.event_id);
+        }
+        args["cursor"] = json!(page.next_cursor);
+    }
+    assert_eq!(seen.len(), 90, "acquired, released and completed, of thirty");
+    h.finish().await;
+}

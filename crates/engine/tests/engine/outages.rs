@@ -1,0 +1,292 @@
+//! Claims while a part of the store does not answer: what is healthy is handed out, nobody waits longer than it said,
+//! and the store is not asked more than once in a while.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crate::support::{Harness, Trouble};
+use ff_core::lease::ClaimKind;
+use ff_core::op::view::Task;
+use ff_core::op::{CancelFlow, Claim, CreateExecutions, CreateFlow, GetExecution, create_flow};
+use ff_core::{Code, Partition, PartitionConfig, PublicState};
+use ff_engine::Options;
+use ff_store::Query;
+use ff_store::memory::{Call, Fault, Plan};
+use serde_json::{Value, json};
+use tokio::time::{Instant, timeout};
+
+const SICK: Partition = Partition::flow(1);
+
+fn four() -> Options {
+    Options { partitions: Some(PartitionConfig { flow: 4, budget: 1, quota: 1 }), ..Options::default() }
+}
+
+fn single() -> Options {
+    Options { partitions: Some(PartitionConfig::SINGLE), ..Options::default() }
+}
+
+/// Forty executions, some in each partition; says how many are not in the sick one.
+async fn spread(h: &Harness) -> usize {
+    let executions: Vec<_> = (0..40).map(|_| json!({ "kind": "test" })).collect();
+    h.must::<CreateExecutions>(json!({ "executions": executions })).await;
+    let in_sick = h.store.inspect(|contents| {
+        let queued = |(_, contents): (_, &ff_store::memory::PartitionContents)| {
+            contents.entries().filter(|(index, ..)| index.as_bytes().first() == Some(&b'q')).count()
+        };
+        contents.partitions().filter(|(partition, _)| *partition == SICK).map(queued).sum::<usize>()
+    });
+    assert!((1..40).contains(&in_sick), "{in_sick} of 40 in one of four partitions");
+    40 - in_sick
+}
+
+fn is_of(call: &Call<'_>, sick: Partition) -> bool {
+    let (Call::Read { partition, .. } | Call::Commit { partition, .. }) = call;
+    *partition == sick
+}
+
+fn reads_a_queue(call: &Call<'_>) -> bool {
+    let Call::Read { queries, .. } = call else { return false };
+    queries.iter().any(|query| match query {
+        Query::Scan(scan) => scan.index.as_bytes().first() == Some(&b'q'),
+        _ => false,
+    })
+}
+
+fn hang() -> Plan {
+    Plan { before: Some(Box::pin(std::future::pending())), ..Plan::default() }
+}
+
+fn args(more: Value) -> Value {
+    let mut args = json!({ "instance_id": "w-1", "lanes": ["default"], "wait_ms": 1_000, "max_tasks": 40 });
+    args.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    args
+}
+
+/// Claims until so many are there.
+async fn claim_many(h: &Harness, wanted: usize) -> Vec<Task> {
+    let mut tasks = Vec::new();
+    while tasks.len() < wanted {
+        let more = h.must::<Claim>(args(json!({ "max_tasks": wanted - tasks.len(), "wait_ms": 5_000 }))).await.tasks;
+        assert!(!more.is_empty(), "{} of {wanted}", tasks.len());
+        tasks.extend(more);
+    }
+    tasks
+}
+
+/// What is unreadable, and what the calls to it are counted with.
+fn outage(trouble: &Trouble, plan: impl Fn() -> Plan + Send + 'static) -> Arc<AtomicUsize> {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = calls.clone();
+    trouble.begin(move |call| {
+        if is_of(&call, SICK) {
+            counted.fetch_add(1, Ordering::SeqCst);
+            return plan();
+        }
+        Plan::default()
+    });
+    calls
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_partition_that_cannot_be_read_holds_up_no_healthy_work() {
+    for hanging in [false, true] {
+        let (h, trouble) = Harness::with_trouble(four()).await;
+        let healthy = spread(&h).await;
+        // It knows the work of the first only from the store.
+        let other = h.second().await;
+        let calls = outage(&trouble, move || if hanging { hang() } else { Fault::Unavailable.into() });
+        let began = Instant::now();
+        let tasks = timeout(Duration::from_secs(60), claim_many(&other, healthy)).await.expect("it is not held up");
+        assert!(tasks.iter().all(|task| task.execution_id.partition() != SICK));
+        assert!(began.elapsed() < Duration::from_millis(300), "{:?}", began.elapsed());
+        // Nothing is left that can be read: that is no "nothing to do".
+        let began = Instant::now();
+        let refused = other.call::<Claim>(args(json!({ "wait_ms": 3_000 }))).await.unwrap_err();
+        assert_eq!((refused.code, refused.retry_after_ms.is_some()), (Code::Unavailable, true));
+        assert!(began.elapsed() < Duration::from_millis(3_100), "{:?}", began.elapsed());
+        let asked = calls.load(Ordering::SeqCst);
+        assert!(asked <= 12, "asked {asked} times in about four seconds");
+        if hanging {
+            other.engine.close().await;
+            continue;
+        }
+        trouble.end();
+        let rest = claim_many(&other, 40 - healthy).await;
+        assert!(rest.iter().all(|task| task.execution_id.partition() == SICK));
+        other.engine.close().await;
+        h.finish().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_ends_at_its_deadline_and_with_its_caller_and_with_the_engine() {
+    let (h, trouble) = Harness::with_trouble(single()).await;
+    h.submit(json!({})).await;
+    let other = h.second().await;
+    trouble.begin(|call| if reads_a_queue(&call) { Fault::Unavailable.into() } else { Plan::default() });
+    let began = Instant::now();
+    assert_eq!(other.refused::<Claim>(args(json!({ "wait_ms": 0 }))).await, Code::Unavailable);
+    assert!(began.elapsed() < Duration::from_millis(1_100), "{:?}", began.elapsed());
+    // The caller goes away.
+    assert!(timeout(Duration::from_millis(500), other.call::<Claim>(args(json!({})))).await.is_err());
+    // The engine closes while a claim waits.
+    let waiting = other.call::<Claim>(args(json!({ "wait_ms": 30_000 })));
+    let closing = async {
+        tokio::time::sleep(Duration::from_millis(1_500)).await;
+        other.engine.close().await;
+    };
+    let began = Instant::now();
+    let (refused, ()) = tokio::join!(waiting, closing);
+    assert_eq!(refused.unwrap_err().code, Code::ShuttingDown);
+    assert!(began.elapsed() < Duration::from_millis(2_000), "{:?}", began.elapsed());
+    trouble.end();
+    // Nobody took it unseen.
+    let task = h.claim().await.unwrap();
+    assert_eq!(task.claim_kind, ClaimKind::Initial);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_of_everything_costs_one_read_of_a_queue_a_second() {
+    let (h, trouble) = Harness::with_trouble(single()).await;
+    h.submit(json!({})).await;
+    let other = h.second().await;
+    let reads = Arc::new(AtomicUsize::new(0));
+    let counted = reads.clone();
+    trouble.begin(move |call| {
+        if reads_a_queue(&call) {
+            counted.fetch_add(1, Ordering::SeqCst);
+            return Fault::Unavailable.into();
+        }
+        Plan::default()
+    });
+    let claims = (0..8).map(|number| {
+        let more = json!({ "instance_id": format!("w-{number}"), "wait_ms": 20_000 });
+        other.call::<Claim>(args(more))
+    });
+    for outcome in futures_util::future::join_all(claims).await {
+        assert_eq!(outcome.unwrap_err().code, Code::Unavailable);
+    }
+    let reads = reads.load(Ordering::SeqCst);
+    assert!((10..=25).contains(&reads), "{reads} reads in 20 seconds");
+    trouble.end();
+    other.engine.close().await;
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_whose_partition_takes_no_commits_is_passed_over() {
+    let (h, trouble) = Harness::with_trouble(four()).await;
+    let healthy = spread(&h).await;
+    trouble.begin(|call| match call {
+        Call::Commit { partition: SICK, .. } => Fault::Unavailable.into(),
+        _ => Plan::default(),
+    });
+    let tasks = claim_many(&h, healthy).await;
+    assert!(tasks.iter().all(|task| task.execution_id.partition() != SICK));
+    trouble.end();
+    claim_many(&h, 40 - healthy).await;
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_hanging_commit_takes_after_all_is_given_back() {
+    let (h, trouble) = Harness::with_trouble(four()).await;
+    let healthy = spread(&h).await;
+    let released = Arc::new(tokio::sync::Notify::new());
+    let release = released.clone();
+    trouble.begin(move |call| match call {
+        Call::Commit { partition: SICK, .. } => {
+            let release = release.clone();
+            Plan { before: Some(Box::pin(async move { release.notified().await })), ..Plan::default() }
+        }
+        _ => Plan::default(),
+    });
+    let began = Instant::now();
+    let tasks = claim_many(&h, healthy).await;
+    assert!(tasks.iter().all(|task| task.execution_id.partition() != SICK));
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    trouble.end();
+    released.notify_waiters();
+    // The leases that landed late belong to nobody, and no attempt is counted.
+    let rest = claim_many(&h, 40 - healthy).await;
+    for task in &rest {
+        assert_eq!((task.claim_kind, task.fence.attempt.0), (ClaimKind::Initial, 0));
+        let view = h.must::<GetExecution>(json!({ "execution_id": task.execution_id })).await;
+        assert_eq!(view.public_state, PublicState::Active);
+    }
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_nobody_received_starts_nothing_in_a_cancelled_flow() {
+    let (h, trouble) = Harness::with_trouble(single()).await;
+    let node = json!({ "name": "a", "request": { "kind": "test" } });
+    let flow = h.must::<CreateFlow>(json!({ "nodes": [node] })).await;
+    let create_flow::Outcome::Created { flow_id, executions, .. } = flow else { panic!("{flow:?}") };
+    let member = executions["a"];
+    // The caller goes away while the lease is on its way.
+    let release = Arc::new(tokio::sync::Notify::new());
+    let released = release.clone();
+    trouble.begin(move |call| match call {
+        Call::Commit { partition, .. } if partition.family == ff_core::Family::Flow => {
+            let released = released.clone();
+            Plan { before: Some(Box::pin(async move { released.notified().await })), ..Plan::default() }
+        }
+        _ => Plan::default(),
+    });
+    assert!(timeout(Duration::from_millis(100), h.call::<Claim>(args(json!({})))).await.is_err());
+    trouble.end();
+    release.notify_waiters();
+    // It was given back, and is as if it had never started.
+    while h.state(&member).await != PublicState::Waiting {
+        h.pass(10).await;
+    }
+    let view = h.must::<GetExecution>(json!({ "execution_id": member })).await;
+    assert_eq!((view.started_at, view.attempt), (None, None));
+    h.must::<CancelFlow>(json!({ "flow_id": flow_id, "policy": "cancel_pending", "wait": true })).await;
+    assert_eq!(h.state(&member).await, PublicState::Cancelled);
+    assert!(h.claim_with(json!({ "wait_ms": 100 })).await.is_none());
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn claims_keep_up_with_a_flow_that_grows_all_the_time() {
+    let (h, trouble) = Harness::with_trouble(single()).await;
+    let h = Arc::new(h);
+    let flow_id = match h.must::<CreateFlow>(json!({})).await {
+        create_flow::Outcome::Created { flow_id, .. } => flow_id,
+        other => panic!("{other:?}"),
+    };
+    // A commit takes a millisecond, so that another falls into the time between a read and its commit.
+    trouble.begin(|call| match call {
+        Call::Commit { .. } => {
+            let pause = tokio::time::sleep(Duration::from_millis(1));
+            Plan { before: Some(Box::pin(pause)), ..Plan::default() }
+        }
+        _ => Plan::default(),
+    });
+    let growing = |_| {
+        let h = h.clone();
+        tokio::spawn(async move {
+            for _ in 0..200 {
+                h.submit(json!({ "flow_id": flow_id })).await;
+            }
+        })
+    };
+    let adders: Vec<_> = (0..4).map(growing).collect();
+    let began = Instant::now();
+    for number in 0..50 {
+        let claimed = Instant::now();
+        assert!(h.claim().await.is_some());
+        assert!(claimed.elapsed() < Duration::from_millis(100), "claim {number} took {:?}", claimed.elapsed());
+    }
+    assert!(adders.iter().any(|adder| !adder.is_finished()), "the flow grew all the while, for {:?}", began.elapsed());
+    for adder in adders {
+        adder.await.unwrap();
+    }
+    trouble.end();
+    h.check();
+    h.engine.close().await;
+}

@@ -1,0 +1,100 @@
+//! Keeps the write-ahead log from growing without end. SQLite moves its content into the file by itself, but begins it
+//! anew only at a moment when nobody reads from it, which need not come while there is always somebody reading. And a
+//! log that has taken the last room on its disk cannot be moved into the file any more, because the file has to grow.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rusqlite::Connection;
+
+/// How long readers are waited for. Ours are done in milliseconds; those of another program may take as long as they
+/// like, and no commit is made meanwhile.
+const READERS_PATIENCE: Duration = Duration::from_millis(500);
+/// After a reader of another program was in the way, the next try comes no sooner.
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// The log of one file.
+pub(crate) struct Wal {
+    path: PathBuf,
+    directory: PathBuf,
+    max_bytes: u64,
+    busy_timeout: Duration,
+    again_at: Option<Instant>,
+}
+
+impl Wal {
+    pub(crate) fn of(database: &Path, max_bytes: u64, busy_timeout: Duration) -> Self {
+        let mut path = database.as_os_str().to_owned();
+        path.push("-wal");
+        let directory = database.parent().unwrap_or(Path::new(".")).to_owned();
+        Self { path: path.into(), directory, max_bytes, busy_timeout, again_at: None }
+    }
+
+    /// Cuts the log if it is time.
+    pub(crate) fn tend(&mut self, connection: &Connection) {
+        let bytes = self.bytes();
+        if is_too_long(bytes, free_bytes(&self.directory), self.max_bytes)
+            && self.again_at.is_none_or(|at| at <= Instant::now())
+        {
+            self.cut(connection);
+        }
+    }
+
+    /// Moves everything into the file and gives the room of the log back; whether there was any.
+    pub(crate) fn cut(&mut self, connection: &Connection) -> bool {
+        let before = self.bytes();
+        if before == 0 {
+            return false;
+        }
+        if let Err(why) = self.checkpoint(connection) {
+            tracing::warn!(%why, bytes = before, "the write-ahead log cannot be moved into its file");
+        }
+        let after = self.bytes();
+        if after >= before {
+            tracing::warn!(bytes = after, "another program's reader keeps the write-ahead log from beginning anew");
+        }
+        self.again_at = (after >= before).then(|| Instant::now() + PAUSE);
+        after < before
+    }
+
+    fn checkpoint(&self, connection: &Connection) -> rusqlite::Result<()> {
+        connection.busy_timeout(READERS_PATIENCE)?;
+        let cut = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+        connection.busy_timeout(self.busy_timeout)?;
+        cut
+    }
+
+    fn bytes(&self) -> u64 {
+        std::fs::metadata(&self.path).map_or(0, |found| found.len())
+    }
+}
+
+/// A log is moved into the file, which may grow by as much, while there is still room for that.
+fn is_too_long(bytes: u64, free_bytes: Option<u64>, max_bytes: u64) -> bool {
+    bytes > max_bytes || free_bytes.is_some_and(|free| bytes > free)
+}
+
+#[cfg(unix)]
+fn free_bytes(directory: &Path) -> Option<u64> {
+    let found = rustix::fs::statvfs(directory).ok()?;
+    found.f_bavail.checked_mul(found.f_frsize)
+}
+
+#[cfg(not(unix))]
+fn free_bytes(_directory: &Path) -> Option<u64> {
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_is_cut_at_its_limit_and_before_it_has_taken_the_room_it_needs_to_be_moved() {
+        assert!(!is_too_long(100, Some(100), 100));
+        assert!(is_too_long(101, Some(1_000), 100));
+        assert!(is_too_long(51, Some(50), 100));
+        assert!(!is_too_long(0, Some(0), 100));
+        assert!(!is_too_long(51, None, 100));
+    }
+}

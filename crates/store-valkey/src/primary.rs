@@ -1,0 +1,254 @@
+//! Which of several servers is the primary of a standalone deployment.
+//!
+//! Being told `master` is not enough: after a failover the old primary may come back and say the same, with data of the
+//! time before. So a primary that is taken is written down in its own data, under a number that grows with each change of
+//! hands (its reign). A server that returns carries a smaller number than the one that followed it. Where numbers are
+//! equal because nobody was there to write one down, a server that continues another's history follows it, and then more
+//! of the history wins. A process never goes back to a smaller number than it has seen, except to a server that carries
+//! on the history of the one it used.
+
+use std::sync::PoisonError;
+
+use ff_core::Partition;
+use ff_store::{Result, StoreError};
+use tokio::task::JoinSet;
+
+use crate::connection::{CallError, Request};
+use crate::resp::{Frame, command};
+use crate::topology::{Node, Purpose, SLOTS, Shard, Topology, address_of, ask};
+
+/// A primary that was taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Reign {
+    number: u64,
+    address: String,
+    /// The process, which has another name after each start.
+    run_id: String,
+    history: String,
+}
+
+/// What a server that calls itself primary says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Sighting {
+    address: String,
+    replicas: Vec<String>,
+    run_id: String,
+    /// The name of its history, and of the one that it continues.
+    history: String,
+    continues: String,
+    offset: u64,
+    /// The reign that its data speaks of: number and process.
+    written: Option<(u64, String)>,
+}
+
+impl Sighting {
+    fn number(&self) -> u64 {
+        self.written.as_ref().map_or(0, |(number, _)| *number)
+    }
+
+    /// Whether its data is what another server had, or follows from that.
+    fn carries_on(&self, history: &str) -> bool {
+        self.history == history || self.continues == history
+    }
+}
+
+/// Asks all servers, and takes one that may be the primary.
+pub(crate) async fn find(topology: &Topology) -> Result<Vec<Shard>> {
+    let known = topology.reign.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let mut asking = JoinSet::new();
+    for node in topology.candidates() {
+        asking.spawn(async move { look(&node).await.map(|sighting| (node, sighting)) });
+    }
+    let (mut last, mut primaries) = (StoreError::Unavailable("no server to ask".into()), Vec::new());
+    for answer in asking.join_all().await {
+        match answer {
+            Ok(found) => primaries.push(found),
+            Err(error @ StoreError::Config(_)) => return Err(error),
+            // That a server is a replica says more than that another is away.
+            Err(error) if !matches!(last, StoreError::ReadOnly(_)) => last = error,
+            Err(_) => {}
+        }
+    }
+    let sightings: Vec<&Sighting> = primaries.iter().map(|(_, sighting)| sighting).collect();
+    let at = match choose(&sightings, known.as_ref()) {
+        Choice::Take(at) => at,
+        Choice::Nobody => return Err(last),
+        Choice::Stale(address) => {
+            let why = format!("{address} calls itself primary, with data of before another took over; it is not used");
+            return Err(StoreError::Unavailable(why));
+        }
+    };
+    let (node, sighting) = primaries.swap_remove(at);
+    if !topology.only_looks {
+        let reign = write_down(&node, &sighting, known.as_ref()).await?;
+        *topology.reign.lock().unwrap_or_else(PoisonError::into_inner) = Some(reign);
+    }
+    Ok(vec![Shard { first: 0, last: SLOTS - 1, primary: sighting.address, replicas: sighting.replicas }])
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Choice {
+    Take(usize),
+    /// None calls itself primary.
+    Nobody,
+    /// One does, and must not be believed.
+    Stale(String),
+}
+
+fn choose(sightings: &[&Sighting], known: Option<&Reign>) -> Choice {
+    let may_be = |sighting: &Sighting| match known {
+        None => true,
+        // The server in use, also after a restart: what it lost, nobody has.
+        Some(known) => {
+            sighting.address == known.address
+                || sighting.number() >= known.number
+                || (sighting.carries_on(&known.history) && sighting.run_id != known.run_id)
+        }
+    };
+    let followed = |sighting: &Sighting| {
+        let mut others = sightings.iter().filter(|other| other.address != sighting.address);
+        others.any(|other| other.continues == sighting.history)
+    };
+    let best = sightings.iter().enumerate().filter(|(_, sighting)| may_be(sighting)).max_by_key(|(_, sighting)| {
+        let used = known.is_some_and(|known| known.run_id == sighting.run_id);
+        (sighting.number(), !followed(sighting), used, sighting.offset)
+    });
+    match (best, sightings.first()) {
+        (Some((at, _)), _) => Choice::Take(at),
+        (None, Some(sighting)) => Choice::Stale(sighting.address.clone()),
+        (None, None) => Choice::Nobody,
+    }
+}
+
+/// Where the reign is written down.
+fn key() -> Vec<u8> {
+    format!("{}p", Partition::SYSTEM).into_bytes()
+}
+
+/// Begins a reign where the data speaks of another process.
+async fn write_down(node: &Node, sighting: &Sighting, known: Option<&Reign>) -> Result<Reign> {
+    let reign = |number| Reign {
+        number,
+        address: sighting.address.clone(),
+        run_id: sighting.run_id.clone(),
+        history: sighting.history.clone(),
+    };
+    if let Some((number, run_id)) = &sighting.written
+        && *run_id == sighting.run_id
+    {
+        return Ok(reign(*number));
+    }
+    let number = sighting.number().max(known.map_or(0, |known| known.number)) + 1;
+    let text = format!("{number} {}", sighting.run_id);
+    let request = Request::plain(command(&[b"SET", &key(), text.as_bytes()]));
+    match node.call(0, Purpose::Read, request).await {
+        Ok(Frame::Error(text)) => {
+            Err(crate::refusal::Refusal::parse(&text).into_error(&format!("{}: {text}", node.address)))
+        }
+        Ok(_) => Ok(reign(number)),
+        Err(CallError::Denied(text)) => Err(StoreError::Config(text)),
+        Err(why) => Err(StoreError::Unavailable(why.at(&node.address))),
+    }
+}
+
+/// What a server says of itself, if it calls itself primary.
+async fn look(node: &Node) -> Result<Sighting> {
+    let unavailable = |why: String| StoreError::Unavailable(format!("{}: {why}", node.address));
+    let replicas = match ask(node, &[b"ROLE"]).await? {
+        Frame::Array(role) if role.first().and_then(Frame::text) == Some("master") => {
+            let replicas = role.into_iter().nth(2).and_then(Frame::into_array).unwrap_or_default();
+            replicas.into_iter().filter_map(|replica| address_of(&node.address, replica)).collect()
+        }
+        Frame::Array(_) => return Err(StoreError::ReadOnly(format!("{} is a replica", node.address))),
+        Frame::Error(text) => return Err(unavailable(text)),
+        _ => return Err(unavailable("it has no role".into())),
+    };
+    let info = match ask(node, &[b"INFO", b"server", b"replication", b"cluster"]).await? {
+        Frame::Bulk(text) => String::from_utf8(text.into()).map_err(|_| unavailable("INFO is not text".into()))?,
+        other => return Err(unavailable(format!("INFO gave {other:?}"))),
+    };
+    let field = |name: &str| {
+        let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        line.map(|value| value.trim_end().to_owned()).unwrap_or_default()
+    };
+    if field("cluster_enabled") == "1" {
+        let why = format!("{} is part of a cluster: add cluster=true to the address", node.address);
+        return Err(StoreError::Config(why));
+    }
+    let written = match ask(node, &[b"GET", &key()]).await? {
+        Frame::Bulk(text) => std::str::from_utf8(&text).ok().and_then(parse_written),
+        Frame::Error(text) => {
+            return Err(crate::refusal::Refusal::parse(&text).into_error(&format!("{}: {text}", node.address)));
+        }
+        _ => None,
+    };
+    Ok(Sighting {
+        address: node.address.clone(),
+        replicas,
+        run_id: field("run_id"),
+        history: field("master_replid"),
+        continues: field("master_replid2"),
+        offset: field("master_repl_offset").parse().unwrap_or(0),
+        written,
+    })
+}
+
+fn parse_written(text: &str) -> Option<(u64, String)> {
+    let (number, run_id) = text.split_once(' ')?;
+    Some((number.parse().ok()?, run_id.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sighting(address: &str, written: Option<(u64, &str)>) -> Sighting {
+        Sighting {
+            address: address.into(),
+            replicas: Vec::new(),
+            run_id: format!("run-{address}"),
+            history: format!("history-{address}"),
+            continues: "0".into(),
+            offset: 0,
+            written: written.map(|(number, run_id)| (number, run_id.to_owned())),
+        }
+    }
+
+    fn known(number: u64, address: &str) -> Reign {
+        let (run_id, history) = (format!("run-{address}"), format!("history-{address}"));
+        Reign { number, address: address.into(), run_id, history }
+    }
+
+    #[test]
+    fn of_two_primaries_the_later_reign_is_taken() {
+        let (old, new) = (sighting("a", Some((1, "run-a"))), sighting("b", Some((2, "run-b"))));
+        assert_eq!(choose(&[&old, &new], None), Choice::Take(1));
+        assert_eq!(choose(&[&new, &old], Some(&known(1, "a"))), Choice::Take(0));
+    }
+
+    #[test]
+    fn a_primary_of_before_is_not_taken_when_it_is_the_only_one_that_answers() {
+        let old = sighting("a", Some((1, "run-a")));
+        assert_eq!(choose(&[&old], Some(&known(2, "b"))), Choice::Stale("a".into()));
+        assert_eq!(choose(&[&old], None), Choice::Take(0), "nobody knows better");
+    }
+
+    #[test]
+    fn whoever_continues_a_history_follows_it() {
+        let old = sighting("a", Some((1, "run-a")));
+        let mut new = sighting("b", Some((1, "run-a")));
+        new.continues = old.history.clone();
+        assert_eq!(choose(&[&old, &new], None), Choice::Take(1));
+        // Also where the last reign did not reach it.
+        new.written = None;
+        assert_eq!(choose(&[&new], Some(&known(7, "a"))), Choice::Take(0));
+    }
+
+    #[test]
+    fn a_server_that_restarted_is_the_same_server() {
+        let mut restarted = sighting("a", None);
+        restarted.run_id = "another".into();
+        assert_eq!(choose(&[&restarted], Some(&known(3, "a"))), Choice::Take(0));
+        assert_eq!(choose(&[], Some(&known(3, "a"))), Choice::Nobody);
+    }
+}

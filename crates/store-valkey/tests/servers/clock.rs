@@ -1,0 +1,75 @@
+//! The store's time when a server's clock is set, and when another server with another clock takes over.
+
+use ff_core::{CommandId, Partition};
+use ff_store::{Outcome, Store};
+use ff_store_valkey::ValkeyStore;
+use ff_testkit::valkey::{Server, Value};
+
+use crate::support::{creation, new_key};
+
+const HERE: Partition = Partition::flow(3);
+
+/// The library with a clock that the test sets.
+fn load_with_a_clock(server: &Server) {
+    let code = include_str!("../../lua/flowfabric.lua");
+    let adjusted = code.replace("call('TIME')", "{ call('HGET', 'clock', 's'), call('HGET', 'clock', 'us') }");
+    assert_ne!(adjusted, code, "the library asks for the time as expected");
+    let loaded = server.client().try_command(&[b"FUNCTION", b"LOAD", b"REPLACE", adjusted.as_bytes()]);
+    assert!(matches!(loaded, Ok(Value::Bytes(_))), "{loaded:?}");
+}
+
+fn set_clock(server: &Server, ms: i64) {
+    server.command(&format!("HSET clock s {} us {}", ms / 1000, ms % 1000 * 1000));
+}
+
+async fn told(store: &dyn Store) -> i64 {
+    let outcomes = store.commit(HERE, vec![creation(&new_key(), CommandId::default())]).await.expect("it commits");
+    let [Outcome::Applied(applied)] = &outcomes[..] else { panic!("{outcomes:?}") };
+    let read = store.documents(HERE, vec![new_key()]).await;
+    assert!(read.is_ok());
+    applied.at
+}
+
+#[tokio::test]
+async fn time_goes_on_after_a_step_back_and_follows_a_step_forward() {
+    let server = Server::start();
+    set_clock(&server, 1_000_000_000);
+    load_with_a_clock(&server);
+    let store = ValkeyStore::open(&server.url()).await.expect("the store opens");
+    assert_eq!(told(&store).await, 1_000_000_000);
+    set_clock(&server, 1_000_005_000);
+    assert_eq!(told(&store).await, 1_000_005_000);
+    // An hour back: time neither goes back nor stands still.
+    set_clock(&server, 996_405_000);
+    assert_eq!(told(&store).await, 1_000_005_000);
+    set_clock(&server, 996_413_000);
+    assert_eq!(told(&store).await, 1_000_012_000, "eight seconds later, one of them given back");
+    // In time the two agree again.
+    set_clock(&server, 996_413_000 + 9 * 3_600_000);
+    assert_eq!(told(&store).await, 996_413_000 + 9 * 3_600_000);
+    // A day forward is believed, and its correction too, without a step back.
+    let far = 996_413_000 + 40 * 3_600_000;
+    set_clock(&server, far);
+    assert_eq!(told(&store).await, far);
+    set_clock(&server, far - 86_400_000);
+    assert_eq!(told(&store).await, far);
+    set_clock(&server, far - 86_400_000 + 800);
+    assert_eq!(told(&store).await, far + 700);
+}
+
+#[tokio::test]
+async fn a_server_with_a_slow_clock_goes_on_where_the_one_before_it_was() {
+    let server = Server::start();
+    set_clock(&server, 1_000_000_000);
+    load_with_a_clock(&server);
+    let store = ValkeyStore::open(&server.url()).await.expect("the store opens");
+    let before = told(&store).await;
+    // A library that was just loaded remembers nothing, as on a server that was just promoted.
+    set_clock(&server, 990_000_000);
+    load_with_a_clock(&server);
+    let after = told(&store).await;
+    assert!((before..=before + 200).contains(&after), "{before}, then {after}");
+    set_clock(&server, 990_008_000);
+    assert_eq!(told(&store).await, after + 7_000);
+    assert!(store.read(HERE, Vec::new()).await.is_ok_and(|answers| answers.at >= after + 7_000));
+}
