@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
+use ff_sim::guards::GuardCounts;
 use ff_sim::planted::{Bug, catch};
 use ff_sim::run::{Report, Setup, run};
 
@@ -44,11 +45,13 @@ fn main() -> ExitCode {
     let started = Instant::now();
     let (mut steps, mut executions, mut failed) = (0, 0, 0);
     let mut hash = 0u64;
+    let mut guards = GuardCounts::default();
     for seed in 0..options.seeds {
         let report = run(&Setup { seed, steps: options.steps, keep_history: false }, directory);
         steps += report.steps;
         executions += report.executions;
         hash = hash.rotate_left(1) ^ report.hash;
+        guards.add(&report.guards);
         if report.violation.is_some() {
             failed += 1;
             show(&report);
@@ -60,7 +63,24 @@ fn main() -> ExitCode {
         options.seeds,
         steps as f64 / seconds
     );
-    if failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    let idle = show_guards(&guards, options.seeds);
+    if failed > 0 || idle { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// Seeds after which every kind of guard must have refused something.
+const GUARDS_REFUSE_AFTER: u64 = 500;
+
+/// A table of guards; true if a kind of guard never refused anything in a long campaign.
+fn show_guards(guards: &GuardCounts, seeds: u64) -> bool {
+    println!("{:10} {:12} {:>12} {:>10}", "guard", "of", "judged", "refused");
+    for ((guard, document), judged, refused) in guards.rows() {
+        println!("{guard:10} {document:12} {judged:>12} {refused:>10}");
+    }
+    let never = guards.never_refused();
+    if !never.is_empty() {
+        println!("never refused: {}", never.join(", "));
+    }
+    !never.is_empty() && seeds >= GUARDS_REFUSE_AFTER
 }
 
 /// A table of bugs and the invariants that caught them.

@@ -4,7 +4,10 @@ use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ff_core::Partition;
+
 use crate::executor::Step;
+use crate::guards::GuardCounts;
 use crate::invariant::{Invariant, Violation};
 use crate::world::World;
 use crate::{client, gates, operator, signaller, trouble, viewer, visitor, worker};
@@ -15,6 +18,15 @@ const CHECK_EVERYTHING: u64 = 1_000;
 const REST_MS: i64 = 1_800_000;
 /// Steps that the calm may take.
 const REST_STEPS: u64 = 2_000_000;
+/// How long a partition stays out of reach in calm.
+const OUTAGE_MS: i64 = 12_000;
+/// How long clients go on when the storm is over.
+const ENCORE_MS: i64 = 10_000;
+/// Until everything must be gone: the store's time passes a day at once.
+const DRAIN_DAYS: i64 = 10;
+/// What the engines get of each of those days.
+const DRAIN_DAY_MS: i64 = 300_000;
+const DAY_MS: i64 = 86_400_000;
 
 /// How a run is set up.
 #[derive(Debug, Clone)]
@@ -40,6 +52,8 @@ pub struct Report {
     pub executions: usize,
     /// The operations that were called.
     pub operations: std::collections::BTreeSet<&'static str>,
+    /// How often each guard was judged and refused.
+    pub guards: GuardCounts,
     /// What did not hold.
     pub violation: Option<Violation>,
     /// Where the history is.
@@ -59,6 +73,7 @@ pub fn run(setup: &Setup, directory: &Path) -> Report {
     let violation = world.checker().violation().cloned();
     let executions = world.checker().facts.executions.len();
     let operations = world.called().clone();
+    let guards = world.guards().clone();
     let engines: Vec<_> = world.servers().drain(..).collect();
     world.executor.kill_all();
     drop(engines);
@@ -67,7 +82,7 @@ pub fn run(setup: &Setup, directory: &Path) -> Report {
     }
     let hash = world.history().hash();
     let history = if setup.keep_history { world.history().save(directory, setup.seed).ok() } else { None };
-    Report { seed: setup.seed, steps: steps.get(), hash, executions, operations, violation, history }
+    Report { seed: setup.seed, steps: steps.get(), hash, executions, operations, guards, violation, history }
 }
 
 fn storm_and_calm(world: &Arc<World>, storm: u64, steps: &std::cell::Cell<u64>) {
@@ -90,10 +105,14 @@ fn storm_and_calm(world: &Arc<World>, storm: u64, steps: &std::cell::Cell<u64>) 
             return;
         }
     }
+    world.set_out(None);
     world.calm();
     world.note(format_args!("calm"));
-    let until = world.executor.now_ms() + REST_MS;
     let last = steps.get() + REST_STEPS;
+    if !encore(world, steps, last) {
+        return;
+    }
+    let until = world.executor.now_ms() + REST_MS;
     while world.executor.now_ms() < until && steps.get() < last {
         if !step(world, steps) {
             return;
@@ -102,11 +121,63 @@ fn storm_and_calm(world: &Arc<World>, storm: u64, steps: &std::cell::Cell<u64>) 
             break;
         }
     }
-    let now = world.store.now();
+    let now = world.times();
     world.store.inspect(|contents| {
         let mut checker = world.checker();
         checker.check_everything(contents, now);
         checker.check_rest(contents);
+    });
+    trouble::check_engines_at_rest(world);
+    if world.profile.drain && world.checker().violation().is_none() {
+        drain(world, steps);
+    }
+}
+
+/// Some more work when the storm is over, part of it while one partition is out of reach.
+fn encore(world: &Arc<World>, steps: &std::cell::Cell<u64>, last: u64) -> bool {
+    trouble::spawn(world, client::encore(Arc::clone(world), ENCORE_MS + OUTAGE_MS));
+    let pass = |ms: i64| {
+        let until = world.executor.now_ms() + ms;
+        while world.executor.now_ms() < until && steps.get() < last {
+            if !step(world, steps) {
+                return false;
+            }
+        }
+        true
+    };
+    if !pass(ENCORE_MS) {
+        return false;
+    }
+    if world.profile.calm_outage {
+        let number = world.random().below(usize::try_from(world.profile.partitions.flow).unwrap_or(1));
+        world.set_out(Some(Partition::flow(u16::try_from(number).unwrap_or(0))));
+    }
+    if !pass(OUTAGE_MS) {
+        return false;
+    }
+    world.set_out(None);
+    true
+}
+
+/// Days pass: what ended goes, and with it everything it had.
+fn drain(world: &Arc<World>, steps: &std::cell::Cell<u64>) {
+    world.end();
+    for _ in 0..DRAIN_DAYS {
+        world.clocks.step_all(DAY_MS - DRAIN_DAY_MS);
+        let until = world.executor.now_ms() + DRAIN_DAY_MS;
+        while world.executor.now_ms() < until {
+            if !step(world, steps) {
+                return;
+            }
+        }
+    }
+    let (now, again) = (world.times(), world.times());
+    world.store.inspect(|contents| {
+        let mut checker = world.checker();
+        checker.check_everything(contents, now);
+        if let Some(detail) = checker.leftover(contents, again) {
+            checker.violate(Invariant::DrainsToEmpty, detail);
+        }
     });
 }
 
@@ -121,8 +192,9 @@ fn step(world: &Arc<World>, steps: &std::cell::Cell<u64>) -> bool {
     steps.set(steps.get() + 1);
     world.history().mix(&task.to_be_bytes());
     if steps.get().is_multiple_of(CHECK_EVERYTHING) {
-        let now = world.store.now();
+        let now = world.times();
         world.store.inspect(|contents| world.checker().check_everything(contents, now));
     }
+    world.checker().check_meetings(world.executor.now_ms());
     world.checker().violation().is_none()
 }

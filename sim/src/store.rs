@@ -10,6 +10,7 @@ use ff_store::{Answers, Batch, Hints, Outcome, Query, Result, Store, StoreError,
 use tokio::sync::oneshot;
 
 use crate::executor::Owner;
+use crate::{defects, newer};
 use crate::world::{NETWORK, World};
 
 /// What happens to one call on its way.
@@ -35,12 +36,21 @@ pub(crate) struct Weather {
 pub(crate) struct SimStore {
     world: Arc<World>,
     owner: Owner,
+    /// The process writes keys that others do not know.
+    newer: bool,
 }
 
 impl SimStore {
     /// For the process with this owner.
-    pub(crate) fn new(world: &Arc<World>, owner: Owner) -> Self {
-        Self { world: Arc::clone(world), owner }
+    pub(crate) fn new(world: &Arc<World>, owner: Owner, newer: bool) -> Self {
+        Self { world: Arc::clone(world), owner, newer }
+    }
+
+    fn reachable(&self, partition: Partition) -> Result<()> {
+        if self.world.out() == Some(partition) {
+            return Err(StoreError::Unavailable("out of reach".into()));
+        }
+        Ok(())
     }
 }
 
@@ -53,6 +63,7 @@ impl Store for SimStore {
     async fn read(&self, partition: Partition, queries: Vec<Query>) -> Result<Answers> {
         let weather = self.world.weather();
         self.world.wait(weather.before_ms).await;
+        self.reachable(partition)?;
         if weather.unavailable {
             return Err(StoreError::Unavailable("simulated".into()));
         }
@@ -60,14 +71,18 @@ impl Store for SimStore {
             self.world.wait(weather.after_ms).await;
             return Err(StoreError::Unknown("simulated".into()));
         }
-        let answers = self.world.store.read(partition, queries).await;
+        let answers = self.world.store.read(partition, queries).await.map(|answers| defects::read(&self.world, partition, answers));
         self.world.wait(weather.after_ms).await;
         if weather.lost_reply { Err(StoreError::Unknown("simulated".into())) } else { answers }
     }
 
     /// A commit that is on its way arrives even if its sender dies meanwhile.
-    async fn commit(&self, partition: Partition, batches: Vec<Batch>) -> Result<Vec<Outcome>> {
+    async fn commit(&self, partition: Partition, mut batches: Vec<Batch>) -> Result<Vec<Outcome>> {
         batches.iter().try_for_each(Batch::validate)?;
+        self.reachable(partition)?;
+        if self.newer {
+            batches.iter_mut().for_each(newer::write);
+        }
         let weather = self.world.weather();
         if weather.unavailable {
             self.world.wait(weather.before_ms).await;
@@ -77,7 +92,8 @@ impl Store for SimStore {
         let (world, owner) = (Arc::clone(&self.world), self.owner);
         let on_its_way = async move {
             world.wait(weather.before_ms).await;
-            let outcome = if weather.lost_request {
+            let outcome = if weather.lost_request || world.out() == Some(partition) {
+                defects::lost(&world, partition, &batches);
                 Err(StoreError::Unknown("simulated".into()))
             } else {
                 let outcomes = apply(&world, owner, partition, batches, &weather).await;
@@ -112,7 +128,7 @@ async fn apply(
         });
         world.next_plan.set(Plan { fault: overtaken, lose_hints: weather.lose_hints, ..Plan::default() });
         let before = world.look_before(partition, &batch);
-        let outcome = world.store.commit(partition, vec![batch.clone()]).await?;
+        let outcome = defects::commit(world, partition, batch.clone()).await?;
         for one in outcome {
             world.look_after(owner, partition, &batch, &before, &one);
             outcomes.push(one);

@@ -70,7 +70,7 @@ pub(crate) async fn subscribe(world: Arc<World>) {
     let mut cursor: Option<String> = None;
     let mut read: BTreeMap<u16, u64> = BTreeMap::new();
     let mut generation = world.checker().generation;
-    loop {
+    while !world.over() {
         let mut args = json!({ "limit": world.between(1, 60), "wait_ms": world.between(0, 3_000) });
         if let Some(cursor) = &cursor {
             args["cursor"] = json!(cursor);

@@ -357,7 +357,7 @@ impl Engine {
         self.metrics().happened(&one.events);
         for execution in one.executions {
             let key = execution.key();
-            if execution.is_eligible() {
+            if execution.is_eligible() && !planted(Bug::WaitersNotWoken) {
                 self.offer(one.partition, &execution, one.command);
             }
             let lease = one.leases.iter().find(|(leased, _)| *leased == key).map(|(_, ttl_ms)| *ttl_ms);

@@ -7,6 +7,7 @@ mod apply;
 mod contents;
 mod faults;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -22,9 +23,12 @@ use crate::{Answers, Batch, Guard, HintSender, Hints, Outcome, Query, Result, Si
 /// Tells the time in milliseconds since the epoch.
 pub type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;
 
+/// Tells the time of each partition: the nodes of a store need not agree.
+pub type PartitionClocks = Arc<dyn Fn(Partition) -> i64 + Send + Sync>;
+
 /// A store that forgets everything with its last owner.
 pub struct MemoryStore {
-    clock: Clock,
+    clocks: PartitionClocks,
     faults: Option<Arc<dyn Faults>>,
     state: Mutex<State>,
     hints: HintSender,
@@ -33,14 +37,15 @@ pub struct MemoryStore {
 #[derive(Default)]
 struct State {
     contents: Contents,
-    /// The latest time given out. The clock may step back; the store's time does not.
-    now: i64,
+    /// The latest time each partition gave out. A clock may step back; a partition's time does not.
+    now: BTreeMap<Partition, i64>,
 }
 
 impl State {
-    fn advance(&mut self, clock: i64) -> i64 {
-        self.now = self.now.max(clock);
-        self.now
+    fn advance(&mut self, partition: Partition, clock: i64) -> i64 {
+        let now = self.now.entry(partition).or_insert(clock);
+        *now = (*now).max(clock);
+        *now
     }
 }
 
@@ -67,7 +72,12 @@ impl MemoryStore {
 
     /// A store on a clock of the owner's.
     pub fn with_clock(clock: Clock) -> Self {
-        Self { clock, faults: None, state: Mutex::default(), hints: HintSender::default() }
+        Self::with_partition_clocks(Arc::new(move |_| clock()))
+    }
+
+    /// A store whose partitions each have a clock of the owner's.
+    pub fn with_partition_clocks(clocks: PartitionClocks) -> Self {
+        Self { clocks, faults: None, state: Mutex::default(), hints: HintSender::default() }
     }
 
     /// The same store, with faults.
@@ -93,9 +103,20 @@ impl MemoryStore {
         self.hints.send(Signal::Resync);
     }
 
-    /// The store's time.
+    /// A failover of the node that holds one partition: only this partition forgets what came after the snapshot.
+    pub fn restore_partition(&self, partition: Partition, snapshot: PartitionContents) {
+        self.lock().contents.partitions.insert(partition, snapshot);
+        self.hints.send(Signal::Resync);
+    }
+
+    /// The store's time, as its system partition has it.
     pub fn now(&self) -> i64 {
-        self.lock().advance((self.clock)())
+        self.now_in(Partition::SYSTEM)
+    }
+
+    /// The time of one partition.
+    pub fn now_in(&self, partition: Partition) -> i64 {
+        self.lock().advance(partition, (self.clocks)(partition))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -111,7 +132,7 @@ impl MemoryStore {
         let mut state = self.lock();
         let mut outcomes = Vec::with_capacity(batches.len());
         for batch in batches {
-            let now = state.advance((self.clock)());
+            let now = state.advance(partition, (self.clocks)(partition));
             let contents = state.contents.partitions.entry(partition).or_default();
             if let Some(by) = overtaken_by {
                 for guard in &batch.guards {
@@ -163,7 +184,7 @@ impl Store for MemoryStore {
         }
         let answers = {
             let mut state = self.lock();
-            let at = state.advance((self.clock)());
+            let at = state.advance(partition, (self.clocks)(partition));
             let nothing = PartitionContents::default();
             let contents = state.contents.partition(partition).unwrap_or(&nothing);
             Answers { at, answers: queries.iter().map(|query| contents.answer(query, at)).collect() }
