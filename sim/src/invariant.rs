@@ -59,6 +59,8 @@ invariants! {
     PriorityOrder "priority_order",
     /// A claim is answered when its wait is over, and not empty when nothing could be read.
     ClaimsKeepTime "claims_keep_time",
+    /// Whatever fails is tried again later, not at once: time passes between the steps of a run.
+    NothingSpins "nothing_spins",
     /// A server that is told to stop stops.
     StopsInTime "stops_in_time",
     /// What a later version wrote is there after an earlier one wrote.

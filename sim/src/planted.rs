@@ -24,7 +24,7 @@ pub fn catch(bug: Bug, seeds: u64, steps: u64) -> Option<Caught> {
         return None;
     }
     let by = (0..seeds).find_map(|seed| {
-        let setup = Setup { seed, steps, keep_history: false };
+        let setup = Setup { seed, steps, keep_history: false, except: Vec::new() };
         select(Some(bug));
         let violation = run(&setup, Path::new("target/sim")).violation?;
         select(None);

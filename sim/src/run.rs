@@ -12,6 +12,8 @@ use crate::invariant::{Invariant, Violation};
 use crate::world::World;
 use crate::{client, gates, operator, signaller, trouble, viewer, visitor, worker};
 
+/// Steps within one millisecond of virtual time after which something spins.
+const SPINNING_STEPS: u64 = 60_000;
 /// Steps between two checks of everything.
 const CHECK_EVERYTHING: u64 = 1_000;
 /// Virtual time in which everything must come to its end once the weather is calm.
@@ -37,6 +39,8 @@ pub struct Setup {
     pub steps: u64,
     /// Keep the lines of history.
     pub keep_history: bool,
+    /// What may be broken: it is not looked at, so that something else can be.
+    pub except: Vec<Invariant>,
 }
 
 /// What a run showed.
@@ -63,6 +67,7 @@ pub struct Report {
 /// Runs a seed. A panic of the code under test is a violation like any other.
 pub fn run(setup: &Setup, directory: &Path) -> Report {
     let world = World::new(setup.seed, setup.keep_history);
+    world.checker().except(&setup.except);
     let steps = std::cell::Cell::new(0);
     let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| storm_and_calm(&world, setup.steps, &steps)));
     if let Err(panic) = outcome {
@@ -195,6 +200,11 @@ fn step(world: &Arc<World>, steps: &std::cell::Cell<u64>) -> bool {
         let now = world.times();
         world.store.inspect(|contents| world.checker().check_everything(contents, now));
     }
-    world.checker().check_meetings(world.executor.now_ms());
+    let now_ms = world.executor.now_ms();
+    world.checker().check_meetings(now_ms);
+    if world.steps_within(now_ms) > SPINNING_STEPS {
+        let detail = format!("{SPINNING_STEPS} steps at {now_ms}, and no end");
+        world.checker().violate(Invariant::NothingSpins, detail);
+    }
     world.checker().violation().is_none()
 }

@@ -13,6 +13,9 @@ use crate::executor::Owner;
 use crate::{defects, newer};
 use crate::world::{NETWORK, World};
 
+/// How long it takes until a node that is gone has refused a call.
+const REFUSAL_MS: i64 = 1;
+
 /// What happens to one call on its way.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Weather {
@@ -46,11 +49,15 @@ impl SimStore {
         Self { world: Arc::clone(world), owner, newer }
     }
 
-    fn reachable(&self, partition: Partition) -> Result<()> {
-        if self.world.out() == Some(partition) {
-            return Err(StoreError::Unavailable("out of reach".into()));
+    /// A node that is gone refuses after the time that a refusal takes.
+    async fn reachable(&self, partition: Partition) -> Result<()> {
+        if self.world.out() != Some(partition) {
+            return Ok(());
         }
-        Ok(())
+        self.world.wait(REFUSAL_MS).await;
+        let now_ms = self.world.executor.now_ms();
+        self.world.checker().refused(now_ms, partition);
+        Err(StoreError::Unavailable("out of reach".into()))
     }
 }
 
@@ -63,7 +70,7 @@ impl Store for SimStore {
     async fn read(&self, partition: Partition, queries: Vec<Query>) -> Result<Answers> {
         let weather = self.world.weather();
         self.world.wait(weather.before_ms).await;
-        self.reachable(partition)?;
+        self.reachable(partition).await?;
         if weather.unavailable {
             return Err(StoreError::Unavailable("simulated".into()));
         }
@@ -79,7 +86,7 @@ impl Store for SimStore {
     /// A commit that is on its way arrives even if its sender dies meanwhile.
     async fn commit(&self, partition: Partition, mut batches: Vec<Batch>) -> Result<Vec<Outcome>> {
         batches.iter().try_for_each(Batch::validate)?;
-        self.reachable(partition)?;
+        self.reachable(partition).await?;
         if self.newer {
             batches.iter_mut().for_each(newer::write);
         }

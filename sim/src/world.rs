@@ -73,6 +73,8 @@ pub(crate) struct World {
     claims: Mutex<BTreeMap<Owner, usize>>,
     /// The partition that cannot be reached now.
     out: Mutex<Option<Partition>>,
+    /// The present instant, and the steps taken in it.
+    instant: Mutex<(i64, u64)>,
     stormy: AtomicBool,
     /// Nobody works or asks any more; only time passes.
     over: AtomicBool,
@@ -112,6 +114,7 @@ impl World {
             guards: Mutex::default(),
             claims: Mutex::default(),
             out: Mutex::default(),
+            instant: Mutex::default(),
             stormy: AtomicBool::new(true),
             over: AtomicBool::new(false),
         })
@@ -143,6 +146,13 @@ impl World {
         self.note(format_args!("out of reach: {partition:?}"));
         *self.out.lock().unwrap_or_else(PoisonError::into_inner) = partition;
         self.checker().disturbed(self.executor.now_ms(), partition);
+    }
+
+    /// Counts a step, and answers how many were taken at this instant.
+    pub(crate) fn steps_within(&self, now_ms: i64) -> u64 {
+        let mut instant = self.instant.lock().unwrap_or_else(PoisonError::into_inner);
+        *instant = if instant.0 == now_ms { (now_ms, instant.1 + 1) } else { (now_ms, 1) };
+        instant.1
     }
 
     /// The time of every partition.

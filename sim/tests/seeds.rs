@@ -7,7 +7,7 @@ use ff_sim::planted::{Bug, catch};
 use ff_sim::run::{Report, Setup, run};
 
 fn simulate(seed: u64, steps: u64) -> Report {
-    run(&Setup { seed, steps, keep_history: false }, Path::new(env!("CARGO_TARGET_TMPDIR")))
+    run(&Setup { seed, steps, keep_history: false, except: Vec::new() }, Path::new(env!("CARGO_TARGET_TMPDIR")))
 }
 
 #[test]

@@ -17,6 +17,8 @@ use crate::invariant::Invariant;
 const MEET_MS: i64 = 1_000;
 /// An engine may believe this long that a lane is as it was.
 const LANE_LAG_MS: i64 = 1_000;
+/// Calls to a node out of reach within one second, from all servers together, after which something spins.
+const REFUSALS_MAX: u64 = 800;
 /// Between two looks at everything that waits.
 const LOOK_MS: i64 = 100;
 
@@ -53,6 +55,8 @@ pub(crate) struct Meeting {
     /// Every worker that ever took work.
     workers: BTreeMap<String, Waiter>,
     next_look_ms: i64,
+    /// The present second, and the calls that a node out of reach refused in it.
+    refusals: (i64, u64),
 }
 
 fn may_start(document: &Execution) -> bool {
@@ -95,6 +99,17 @@ impl Checker {
     pub(crate) fn disturbed(&mut self, now_ms: i64, out: Option<Partition>) {
         self.meeting.disturbed_ms = now_ms;
         self.meeting.out = out;
+    }
+
+    /// A node that is out of reach refused a call.
+    pub(crate) fn refused(&mut self, now_ms: i64, partition: Partition) {
+        let second = now_ms / 1_000;
+        let refusals = &mut self.meeting.refusals;
+        *refusals = if refusals.0 == second { (second, refusals.1 + 1) } else { (second, 1) };
+        let count = refusals.1;
+        self.expect(count <= REFUSALS_MAX, Invariant::NothingSpins, || {
+            format!("{partition} is out of reach and was asked {count} times within a second, until {now_ms}")
+        });
     }
 
     /// Whether nothing has gone wrong or was put right since.

@@ -128,6 +128,7 @@ pub(crate) struct Checker {
     asked: identity::Asked,
     /// What waits, since when, and for whom.
     meeting: calm::Meeting,
+    except: Vec<Invariant>,
     violation: Option<Violation>,
 }
 
@@ -171,7 +172,14 @@ impl Checker {
 
     /// Something does not hold. The first is the one that counts: what follows may be its consequence.
     pub(crate) fn violate(&mut self, invariant: Invariant, detail: String) {
-        self.violation.get_or_insert(Violation { invariant, detail });
+        if !self.except.contains(&invariant) {
+            self.violation.get_or_insert(Violation { invariant, detail });
+        }
+    }
+
+    /// These invariants are not looked at.
+    pub(crate) fn except(&mut self, invariants: &[Invariant]) {
+        self.except = invariants.to_vec();
     }
 
     /// Refuses what does not hold.
