@@ -55,8 +55,19 @@ pub(crate) struct Meeting {
     /// Every worker that ever took work.
     workers: BTreeMap<String, Waiter>,
     next_look_ms: i64,
+    /// What was passed over at an instant: one claim may take several, in any order, so the instant must be over.
+    overtaken: Vec<Overtaken>,
     /// The present second, and the calls that a node out of reach refused in it.
     refusals: (i64, u64),
+}
+
+/// Something less urgent was claimed first.
+#[derive(Debug)]
+struct Overtaken {
+    place: Place,
+    since_ms: i64,
+    at_ms: i64,
+    detail: String,
 }
 
 fn may_start(document: &Execution) -> bool {
@@ -170,7 +181,11 @@ impl Checker {
 
     /// In calm no work waits for long beside a worker that waits for it.
     pub(crate) fn check_meetings(&mut self, now_ms: i64) {
-        if !self.meeting.calm || now_ms < self.meeting.next_look_ms {
+        if !self.meeting.calm {
+            return;
+        }
+        self.check_overtaken(now_ms);
+        if now_ms < self.meeting.next_look_ms {
             return;
         }
         self.meeting.next_look_ms = now_ms + LOOK_MS;
@@ -185,7 +200,7 @@ impl Checker {
     }
 
     /// In calm nothing starts before what is more urgent in its lane.
-    pub(super) fn check_order(&mut self, place: &Place, claimed: &Execution, now_ms: i64) {
+    pub(super) fn check_order(&mut self, claimed: &Execution, now_ms: i64) {
         let Some(lease) = claimed.lease.as_ref().filter(|_| self.meeting.calm) else { return };
         let Some(worker) = self.meeting.workers.get(&lease.instance_id) else { return };
         let urgent = self.startable().find(|(document, since)| {
@@ -195,15 +210,28 @@ impl Checker {
                 && document.priority > claimed.priority
                 && now_ms - since > MEET_MS
         });
-        let detail = urgent.map(|(document, since)| {
+        let overtaken = urgent.map(|(document, _)| {
+            let place = (document.id.partition(), Execution::key_of(&document.id));
+            let since_ms = self.meeting.eligible.get(&place).copied().unwrap_or(0);
             let (id, priority) = (document.id, document.priority);
-            format!(
-                "{:?} of priority {} was claimed before {id} of {priority}, which may start since {since}, at {now_ms}",
-                place.1, claimed.priority
-            )
+            let detail = format!(
+                "{} of priority {} was claimed at {now_ms} before {id} of {priority}, which may start since {since_ms}",
+                claimed.id, claimed.priority
+            );
+            Overtaken { place, since_ms, at_ms: now_ms, detail }
         });
-        if let Some(detail) = detail {
-            self.violate(Invariant::PriorityOrder, detail);
+        self.meeting.overtaken.extend(overtaken);
+    }
+
+    fn check_overtaken(&mut self, now_ms: i64) {
+        let over = self.meeting.overtaken.first().is_some_and(|first| first.at_ms < now_ms);
+        if !over {
+            return;
+        }
+        for overtaken in std::mem::take(&mut self.meeting.overtaken) {
+            if self.meeting.eligible.get(&overtaken.place) == Some(&overtaken.since_ms) {
+                self.violate(Invariant::PriorityOrder, overtaken.detail);
+            }
         }
     }
 }
