@@ -38,6 +38,9 @@ pub(crate) async fn encore(world: Arc<World>, ms: i64) {
     while world.executor.now_ms() < until {
         let pause = world.between(50, 2_000);
         world.wait(pause).await;
+        if world.executor.now_ms() >= until {
+            return;
+        }
         let mut executions = Vec::new();
         for _ in 0..world.between(1, 12) {
             let namespace = world.pick(world.profile.namespaces());

@@ -47,9 +47,9 @@ pub(crate) async fn commit(world: &World, partition: Partition, mut batch: Batch
     }
     if planted(Bug::EdgesNotRemoved) {
         batch.deletes.retain(|key| key.kind() != kind::EDGE);
-        batch.entries.retain(|change| {
-            !matches!(change, EntryChange::Remove { member, .. } if member.kind() == kind::EDGE)
-        });
+        batch
+            .entries
+            .retain(|change| !matches!(change, EntryChange::Remove { member, .. } if member.kind() == kind::EDGE));
     }
     if spoils(Bug::EventsDropped) {
         batch.appends.retain(|append| append.log.as_bytes() != EVENTS);

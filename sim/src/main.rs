@@ -40,11 +40,11 @@ struct Options {
 fn main() -> ExitCode {
     let options = Options::parse();
     let directory = Path::new("target/sim");
-    if options.planted {
-        return planted(&options);
-    }
     let named = |invariant: &&Invariant| options.except.iter().any(|name| name == invariant.as_str());
     let except: Vec<Invariant> = Invariant::ALL.iter().filter(named).copied().collect();
+    if options.planted {
+        return planted(&options, &except);
+    }
     if let Some(seed) = options.seed {
         let setup = Setup { seed, steps: options.steps, keep_history: true, except };
         let report = run(&setup, directory);
@@ -93,14 +93,15 @@ fn show_guards(guards: &GuardCounts, seeds: u64) -> bool {
 }
 
 /// A table of bugs and the invariants that caught them.
-fn planted(options: &Options) -> ExitCode {
+fn planted(options: &Options, except: &[Invariant]) -> ExitCode {
     // A planted bug may well panic; the table says so, and a backtrace for each would bury it.
     std::panic::set_hook(Box::new(|_| {}));
     let mut missed = 0;
     let wanted = |bug: &&Bug| options.bug.as_deref().is_none_or(|name| name == bug.as_str());
     let bugs: Vec<&Bug> = Bug::ALL.iter().filter(wanted).collect();
     for bug in &bugs {
-        let Some(caught) = catch(**bug, options.seeds, options.steps) else {
+        let seeds = options.from..options.from.saturating_add(options.seeds);
+        let Some(caught) = catch(**bug, seeds, options.steps, except) else {
             println!("this build has no planted bugs: cargo xtask sim --planted");
             return ExitCode::FAILURE;
         };

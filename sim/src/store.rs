@@ -10,8 +10,8 @@ use ff_store::{Answers, Batch, Hints, Outcome, Query, Result, Store, StoreError,
 use tokio::sync::oneshot;
 
 use crate::executor::Owner;
-use crate::{defects, newer};
 use crate::world::{NETWORK, World};
+use crate::{defects, newer};
 
 /// How long it takes until a node that is gone has refused a call.
 const REFUSAL_MS: i64 = 1;
@@ -78,7 +78,12 @@ impl Store for SimStore {
             self.world.wait(weather.after_ms).await;
             return Err(StoreError::Unknown("simulated".into()));
         }
-        let answers = self.world.store.read(partition, queries).await.map(|answers| defects::read(&self.world, partition, answers));
+        let answers = self
+            .world
+            .store
+            .read(partition, queries)
+            .await
+            .map(|answers| defects::read(&self.world, partition, answers));
         self.world.wait(weather.after_ms).await;
         if weather.lost_reply { Err(StoreError::Unknown("simulated".into())) } else { answers }
     }

@@ -160,7 +160,14 @@ impl Claiming {
     fn begin(world: &Arc<World>, terms: &Terms, wait_ms: i64) -> Self {
         let began_ms = world.executor.now_ms();
         let number = world.checker().waits(&terms.instance, terms.waiter(began_ms));
-        Self { world: Arc::clone(world), number, began_ms, wait_ms, stormy: world.stormy(), blind: nothing_readable(world) }
+        Self {
+            world: Arc::clone(world),
+            number,
+            began_ms,
+            wait_ms,
+            stormy: world.stormy(),
+            blind: nothing_readable(world),
+        }
     }
 
     /// A claim ends when its wait is over, and says so when it could look at nothing.

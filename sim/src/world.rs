@@ -95,8 +95,8 @@ impl World {
         }
         let shown = Arc::clone(&clocks);
         let next_plan = Arc::new(NextPlan::default());
-        let store =
-            MemoryStore::with_partition_clocks(Arc::new(move |partition| shown.read(partition))).with_faults(next_plan.clone());
+        let store = MemoryStore::with_partition_clocks(Arc::new(move |partition| shown.read(partition)))
+            .with_faults(next_plan.clone());
         Arc::new(Self {
             executor,
             store,
@@ -369,7 +369,11 @@ impl World {
     }
 
     /// Calls an operation of this server.
-    pub(crate) async fn call_at<O: Operation>(self: &Arc<Self>, (owner, engine): (Owner, Engine), args: &Value) -> Reply<O::Outcome>
+    pub(crate) async fn call_at<O: Operation>(
+        self: &Arc<Self>,
+        (owner, engine): (Owner, Engine),
+        args: &Value,
+    ) -> Reply<O::Outcome>
     where
         Engine: Serves<O>,
         O::Outcome: 'static,

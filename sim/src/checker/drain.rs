@@ -44,9 +44,15 @@ impl Checker {
         for (partition, contents) in contents.partitions() {
             let now = now(partition);
             let documents = contents.documents().filter(|(_, raw)| raw.present(now));
-            if let Some((key, _)) = documents.map(|(key, raw)| (key, raw)).find(|(key, _)| !DEFINITIONS.contains(&key.kind())) {
-                let count = contents.documents().filter(|(other, raw)| other.kind() == key.kind() && raw.present(now)).count();
-                return Some(format!("{partition}: {count} documents of kind {:?}, such as {key:?}", char::from(key.kind())));
+            if let Some((key, _)) =
+                documents.map(|(key, raw)| (key, raw)).find(|(key, _)| !DEFINITIONS.contains(&key.kind()))
+            {
+                let count =
+                    contents.documents().filter(|(other, raw)| other.kind() == key.kind() && raw.present(now)).count();
+                return Some(format!(
+                    "{partition}: {count} documents of kind {:?}, such as {key:?}",
+                    char::from(key.kind())
+                ));
             }
             let mut logs = contents.logs().filter(|(name, page)| {
                 let kept = name.as_bytes().first().is_some_and(|first| KEPT_LOGS.contains(first));

@@ -329,10 +329,8 @@ impl Checker {
         if ended && !after.is_terminal() && after.resumed_by == ResumedBy::Signals {
             self.facts.resumptions.insert(id, after.resume_signals.clone());
         }
-        let parted = matches!(
-            change.lease_end(),
-            Some(LeaseEnd::Suspended | LeaseEnd::Delayed | LeaseEnd::WaitingChildren)
-        );
+        let parted =
+            matches!(change.lease_end(), Some(LeaseEnd::Suspended | LeaseEnd::Delayed | LeaseEnd::WaitingChildren));
         if parted || after.is_terminal() || change.replayed() {
             self.facts.resumptions.remove(&id);
         }

@@ -73,7 +73,9 @@ impl Checker {
         let id = document.id;
         let asked = self.asked.times(ReplayExecution::NAME, &id.to_string());
         let replays = usize::try_from(document.replays).unwrap_or(usize::MAX);
-        self.expect(replays <= asked, Invariant::OneEffect, || format!("{id} was replayed {replays} times, asked {asked}"));
+        self.expect(replays <= asked, Invariant::OneEffect, || {
+            format!("{id} was replayed {replays} times, asked {asked}")
+        });
         if end != Some(LeaseEnd::Revoked) {
             return;
         }

@@ -272,7 +272,12 @@ impl Checker {
     }
 
     /// A caller was told that an execution was created, and asked for it when these were the latest.
-    pub(crate) fn acknowledged_in_order(&mut self, id: ExecutionId, duplicate: bool, latest: &BTreeMap<Partition, i64>) {
+    pub(crate) fn acknowledged_in_order(
+        &mut self,
+        id: ExecutionId,
+        duplicate: bool,
+        latest: &BTreeMap<Partition, i64>,
+    ) {
         let place = (id.partition(), Execution::key_of(&id));
         let Some(seen) = self.facts.executions.get(&place).filter(|_| !duplicate) else { return };
         let (at, before) = (seen.document.created_at, latest.get(&id.partition()).copied().unwrap_or(0));
