@@ -40,7 +40,10 @@ pub(crate) async fn commit(world: &World, partition: Partition, mut batch: Batch
         batch.appends.iter_mut().for_each(|append| append.expected = None);
     }
     if planted(Bug::UnknownKeysDropped) {
-        batch.puts.iter_mut().for_each(|put| put.body = newer::without_unknown(&put.body));
+        let before = world.look_before(partition, &batch);
+        for put in batch.puts.iter_mut().filter(|put| before.contains_key(&put.key)) {
+            put.body = newer::without_unknown(&put.body);
+        }
     }
     if planted(Bug::LeaseEntryStays) {
         lease_entry_stays(&mut batch);

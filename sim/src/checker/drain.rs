@@ -1,8 +1,10 @@
 //! What is left when everything is over: `slots_returned` at rest, and `drains_to_empty` ten days later.
 
-use ff_core::QuotaPolicy;
+use std::collections::BTreeMap;
+
 use ff_core::encoding::Document;
 use ff_core::index::kind;
+use ff_core::{Key, QuotaPolicy};
 use ff_store::memory::Contents;
 
 use super::Checker;
@@ -43,16 +45,12 @@ impl Checker {
     pub(crate) fn leftover(&self, contents: &Contents, now: impl Fn(ff_core::Partition) -> i64) -> Option<String> {
         for (partition, contents) in contents.partitions() {
             let now = now(partition);
-            let documents = contents.documents().filter(|(_, raw)| raw.present(now));
-            if let Some((key, _)) =
-                documents.map(|(key, raw)| (key, raw)).find(|(key, _)| !DEFINITIONS.contains(&key.kind()))
-            {
-                let count =
-                    contents.documents().filter(|(other, raw)| other.kind() == key.kind() && raw.present(now)).count();
-                return Some(format!(
-                    "{partition}: {count} documents of kind {:?}, such as {key:?}",
-                    char::from(key.kind())
-                ));
+            let documents = contents.documents().filter(|(_, raw)| raw.present(now)).map(|(key, _)| key);
+            let left: Vec<&Key> = documents.filter(|key| !DEFINITIONS.contains(&key.kind())).collect();
+            if let Some(first) = left.first() {
+                let mut kinds: BTreeMap<char, usize> = BTreeMap::new();
+                left.iter().for_each(|key| *kinds.entry(char::from(key.kind())).or_default() += 1);
+                return Some(format!("{partition}: documents of these kinds {kinds:?}, such as {first:?}"));
             }
             let mut logs = contents.logs().filter(|(name, page)| {
                 let kept = name.as_bytes().first().is_some_and(|first| KEPT_LOGS.contains(first));
