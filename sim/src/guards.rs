@@ -73,15 +73,15 @@ fn refuses(guard: &Guard, conflict: &Conflict) -> bool {
     if guard.key() != conflict.key.as_ref() {
         return false;
     }
-    match (guard, conflict.why) {
+    matches!(
+        (guard, conflict.why),
         (Guard::NotAfter(_), ConflictReason::TooLate(_))
-        | (Guard::Absent(_), ConflictReason::Exists(_))
-        | (Guard::Version(..), ConflictReason::Version(_) | ConflictReason::Missing)
-        | (Guard::Fence(..), ConflictReason::Fence(_) | ConflictReason::Missing)
-        | (Guard::Live(_), ConflictReason::LeaseOver(_) | ConflictReason::Missing)
-        | (Guard::Expired(_), ConflictReason::LeaseHolds(_) | ConflictReason::Missing) => true,
-        _ => false,
-    }
+            | (Guard::Absent(_), ConflictReason::Exists(_))
+            | (Guard::Version(..), ConflictReason::Version(_) | ConflictReason::Missing)
+            | (Guard::Fence(..), ConflictReason::Fence(_) | ConflictReason::Missing)
+            | (Guard::Live(_), ConflictReason::LeaseOver(_) | ConflictReason::Missing)
+            | (Guard::Expired(_), ConflictReason::LeaseHolds(_) | ConflictReason::Missing)
+    )
 }
 
 fn name(guard: &Guard) -> &'static str {

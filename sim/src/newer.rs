@@ -80,3 +80,22 @@ fn with_unknown(body: &[u8]) -> Option<Bytes> {
     changed.extend_from_slice(UNKNOWN);
     Some(changed.into())
 }
+
+#[cfg(test)]
+mod tests {
+    use ff_core::encoding::Document;
+    use ff_core::execution::Execution;
+
+    use super::*;
+
+    #[test]
+    fn what_a_newer_version_adds_can_be_read_is_kept_and_can_be_taken_away() {
+        let plain = Bytes::from(Execution::default().encode());
+        let written = with_unknown(&plain).expect("it is a map without the key");
+        assert!(has_unknown(&written) && !has_unknown(&plain));
+        let read = Execution::decode(&written).expect("an older version reads it");
+        assert!(has_unknown(&read.encode()));
+        assert_eq!(without_unknown(&written), plain);
+        assert_eq!(with_unknown(&written), None);
+    }
+}

@@ -97,3 +97,18 @@ impl Checker {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_without_a_key_counts_once() {
+        let mut asked = Asked::default();
+        asked.charges.insert("large".into(), vec![3, 5, 7]);
+        assert!(asked.charge("large", 5));
+        assert!(!asked.charge("large", 5));
+        assert!(asked.charge("large", 10));
+        assert!(!asked.charge("large", 3));
+    }
+}
