@@ -27,12 +27,6 @@ pub(crate) struct Doomed(Mutex<Option<(Partition, Batch)>>);
 /// Sends a batch to the store.
 pub(crate) async fn commit(world: &World, partition: Partition, mut batch: Batch) -> Result<Vec<Outcome>> {
     let spoils = |bug| planted(bug) && world.chance(SPOILED);
-    if planted(Bug::ExpiredNotJudged) {
-        batch.guards.retain(|guard| !matches!(guard, Guard::Expired(_)));
-    }
-    if planted(Bug::NotAfterNotJudged) {
-        batch.guards.retain(|guard| !matches!(guard, Guard::NotAfter(_)));
-    }
     if planted(Bug::LastWriterWins) {
         last_writer_wins(world, partition, &mut batch);
     }
@@ -59,9 +53,6 @@ pub(crate) async fn commit(world: &World, partition: Partition, mut batch: Batch
     }
     if planted(Bug::HintsSilent) {
         batch.hints.clear();
-    }
-    if spoils(Bug::BlobsDropped) {
-        batch.blobs.clear();
     }
     if !batch.puts.is_empty() && spoils(Bug::WriteForgotten) {
         let at = world.store.now_in(partition);

@@ -24,11 +24,10 @@ const REST_STEPS: u64 = 2_000_000;
 const OUTAGE_MS: i64 = 12_000;
 /// How long clients go on when the storm is over.
 const ENCORE_MS: i64 = 10_000;
-/// Until everything must be gone: the store's time passes a day at once.
-const DRAIN_DAYS: i64 = 10;
-/// What the engines get of each of those days.
-const DRAIN_DAY_MS: i64 = 300_000;
-const DAY_MS: i64 = 86_400_000;
+/// Until everything must be gone, ten days pass: every process stands still for two hours and then runs for a while.
+const DRAIN_PAUSES: i64 = 120;
+const PAUSE_MS: i64 = 7_200_000;
+const AWAKE_MS: i64 = 30_000;
 
 /// How a run is set up.
 #[derive(Debug, Clone)]
@@ -167,9 +166,12 @@ fn encore(world: &Arc<World>, steps: &std::cell::Cell<u64>, last: u64) -> bool {
 /// Days pass: what ended goes, and with it everything it had.
 fn drain(world: &Arc<World>, steps: &std::cell::Cell<u64>) {
     world.end();
-    for _ in 0..DRAIN_DAYS {
-        world.clocks.step_all(DAY_MS - DRAIN_DAY_MS);
-        let until = world.executor.now_ms() + DRAIN_DAY_MS;
+    for number in 0..=DRAIN_PAUSES {
+        // Whoever was in the middle of something ends it before time runs away.
+        if number > 0 {
+            world.executor.pause(PAUSE_MS);
+        }
+        let until = world.executor.now_ms() + AWAKE_MS;
         while world.executor.now_ms() < until {
             if !step(world, steps) {
                 return;

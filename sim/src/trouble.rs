@@ -144,8 +144,8 @@ async fn stop(world: &Arc<World>, number: usize) {
     kill(world, number);
 }
 
-/// Things an engine may keep at rest for the few callers that are still there.
-const KEPT_MAX: usize = 40;
+/// Things of one kind that an engine may keep at rest for the few callers that are still there.
+const KEPT_MAX: usize = 10;
 
 /// What an engine did behind the scenes, looked at before it is gone.
 fn check_engine(world: &World, engine: &Engine) {

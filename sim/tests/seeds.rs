@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use ff_sim::guards::GuardCounts;
 use ff_sim::invariant::Invariant;
 use ff_sim::planted::{Bug, catch};
 use ff_sim::run::{Report, Setup, run};
@@ -12,10 +13,16 @@ fn simulate(seed: u64, steps: u64) -> Report {
 
 #[test]
 fn no_seed_breaks_an_invariant() {
-    for seed in 0..20 {
+    let mut guards = GuardCounts::default();
+    for seed in 0..10 {
         let report = simulate(seed, 800);
         assert_eq!(report.violation, None, "cargo xtask sim --seed {seed} --steps 800");
         assert!(report.executions > 0);
+        guards.add(&report.guards);
+    }
+    let refused: Vec<_> = guards.rows().filter(|(_, _, refused)| *refused > 0).map(|((guard, _), ..)| guard).collect();
+    for guard in ["absent", "version", "fence", "live"] {
+        assert!(refused.contains(&guard), "no {guard} guard refused anything: {refused:?}");
     }
 }
 

@@ -329,6 +329,11 @@ impl Checker {
         if ended && !after.is_terminal() && after.resumed_by == ResumedBy::Signals {
             self.facts.resumptions.insert(id, after.resume_signals.clone());
         }
+        // A holder whose condition was met before it could suspend keeps its lease, and has the signals at once.
+        let kept = change.was(LifecyclePhase::Active) && change.is(LifecyclePhase::Active);
+        if kept && change.before.resume_signals != after.resume_signals {
+            self.facts.resumptions.insert(id, after.resume_signals.clone());
+        }
         let parted =
             matches!(change.lease_end(), Some(LeaseEnd::Suspended | LeaseEnd::Delayed | LeaseEnd::WaitingChildren));
         if parted || after.is_terminal() || change.replayed() {

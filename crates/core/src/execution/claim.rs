@@ -283,8 +283,7 @@ impl Execution {
         if let Some(attempt) = self.attempt.as_mut() {
             attempt.used_ms += held_ms;
         }
-        let slot = self.slot.take();
-        self.owed_slots.extend(slot.filter(|_| !(planted(Bug::SuspendKeepsSlot) && end == LeaseEnd::Suspended)));
+        self.owed_slots.extend(self.slot.take());
         self.remember(ending.clone());
         let event_type = match end {
             LeaseEnd::Expired => EventType::LeaseExpired,
