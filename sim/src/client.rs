@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::checker::KEY_TAG;
 use crate::desk::put;
 use crate::gates::{BUDGETS, QUOTAS};
-use crate::worker::LANES;
+use crate::worker::{CAPABILITIES, LANES};
 use crate::world::World;
 
 /// Submits until the weather is calm.
@@ -24,9 +24,100 @@ pub(crate) async fn run(world: Arc<World>) {
             0..=54 => submit(&world).await,
             55..=64 => submit_many(&world).await,
             65..=79 => submit_graph(&world).await,
-            80..=89 => grow_graph(&world).await,
+            80..=85 => grow_graph(&world).await,
+            86..=91 => join_late(&world).await,
+            92 if world.profile.large => submit_masses(&world).await,
             _ => ask(&world).await,
         }
+    }
+}
+
+/// Plain work in calm, for a while: nothing hinders it, so it is taken at once and in order.
+pub(crate) async fn encore(world: Arc<World>, ms: i64) {
+    let until = world.executor.now_ms() + ms;
+    while world.executor.now_ms() < until {
+        let pause = world.between(50, 2_000);
+        world.wait(pause).await;
+        if world.executor.now_ms() >= until {
+            return;
+        }
+        let mut executions = Vec::new();
+        for _ in 0..world.between(1, 12) {
+            let namespace = world.pick(world.profile.namespaces());
+            executions.push(json!({
+                "kind": "simulated", "lane": world.pick(&LANES), "priority": world.between(0, 3),
+                "namespace": namespace, "execution_id": world.mint_reachable(),
+                "required_capabilities": world.pick(&CAPABILITIES), "policy": { "retention_ms": 100_000 },
+            }));
+        }
+        drop(world.insist::<CreateExecutions>(&json!({ "executions": executions })).await);
+    }
+}
+
+/// More than any page or chunk holds: many that are due at one instant, and many upstreams of one child.
+async fn submit_masses(world: &Arc<World>) {
+    let due = world.store.now() + 3_000;
+    let mass = |count: i64, delay: Option<i64>| -> Vec<Value> {
+        (0..count)
+            .map(|_| {
+                let mut args = json!({
+                    "kind": "simulated", "lane": "bulk", "execution_id": world.mint_execution(),
+                    "policy": { "retention_ms": 100_000 },
+                });
+                if let Some(delay) = delay {
+                    args["delay_until"] = json!(delay);
+                }
+                args
+            })
+            .collect()
+    };
+    for executions in [mass(300, Some(due)), mass(100, None)] {
+        drop(world.insist::<CreateExecutions>(&json!({ "executions": executions })).await);
+    }
+    let nodes: Vec<Value> =
+        (0..260).map(|number| json!({ "name": format!("n{number}"), "request": { "kind": "simulated" } })).collect();
+    let edges: Vec<Value> = (1..260).map(|number| json!({ "from": format!("n{number}"), "to": "n0" })).collect();
+    let flow = FlowId::mint(&world.profile.partitions, &world.mint());
+    let args = json!({ "flow_id": flow, "nodes": nodes, "edges": edges });
+    if let Some(Ok(_)) = world.insist::<CreateFlow>(&args).await {
+        put(&mut world.desk().flows, flow);
+    }
+}
+
+/// A flow whose child is decided by its first upstream and gets another edge afterwards.
+async fn join_late(world: &Arc<World>) {
+    let flow = FlowId::mint(&world.profile.partitions, &world.mint());
+    let on_satisfied = world.pick(&["cancel_remaining", "let_run"]);
+    let join = match world.between(0, 1) {
+        0 => json!({ "any_of": { "on_satisfied": on_satisfied } }),
+        _ => json!({ "quorum": { "k": 1, "on_satisfied": on_satisfied } }),
+    };
+    let later = world.store.now() + world.between(1_000, 6_000);
+    let plain = json!({ "kind": "simulated", "lane": world.pick(&LANES) });
+    let args = json!({
+        "flow_id": flow,
+        "nodes": [
+            { "name": "first", "request": plain },
+            { "name": "second", "request": request(world) },
+            { "name": "child", "join": join, "request": { "kind": "simulated", "delay_until": later } },
+        ],
+        "edges": [{ "from": "first", "to": "child" }],
+    });
+    let generation = world.checker().generation;
+    let Some(Ok(outcome)) = world.insist::<CreateFlow>(&args).await else { return };
+    let (create_flow::Outcome::Created { executions, .. } | create_flow::Outcome::AlreadyExists { executions, .. }) =
+        outcome;
+    acknowledge(world, generation, executions.values().copied());
+    put(&mut world.desk().flows, flow);
+    let pause = world.between(0, 4_000);
+    world.wait(pause).await;
+    let args = json!({ "flow_id": flow, "upstream": executions.get("second"), "downstream": executions.get("child") });
+    if let Some(Ok(stage_dependency_edge::Outcome::Staged { edge_id, .. })) =
+        world.insist::<StageDependencyEdge>(&args).await
+    {
+        let pause = world.between(0, 1_000);
+        world.wait(pause).await;
+        drop(world.insist::<ApplyDependencyToChild>(&json!({ "flow_id": flow, "edge_id": edge_id })).await);
     }
 }
 
@@ -47,6 +138,7 @@ async fn ask(world: &Arc<World>) {
 
 async fn submit(world: &Arc<World>) {
     let mut args = request(world);
+    elsewhere(world, &mut args);
     if world.chance(500) {
         args["execution_id"] = json!(world.mint_execution());
     } else {
@@ -56,10 +148,28 @@ async fn submit(world: &Arc<World>) {
     }
     // Some callers send everything twice.
     for _ in 0..world.between(1, 2) {
-        let generation = world.checker().generation;
+        let (generation, latest) = {
+            let checker = world.checker();
+            (checker.generation, checker.created_until_now())
+        };
         if let Some(Ok(outcome)) = world.insist::<CreateExecution>(&args).await {
+            let mut checker = world.checker();
+            if checker.generation == generation {
+                checker.acknowledged_in_order(outcome.execution_id, outcome.duplicate, &latest);
+            }
+            drop(checker);
             acknowledge(world, generation, [outcome.execution_id]);
         }
+    }
+}
+
+/// Some work belongs to another namespace, where there are no budgets and quotas.
+fn elsewhere(world: &World, args: &mut Value) {
+    let namespace = world.pick(world.profile.namespaces());
+    if let Some(args) = args.as_object_mut().filter(|_| namespace != "default") {
+        args.remove("budget_ids");
+        args.remove("quota_policy_id");
+        args.insert("namespace".into(), json!(namespace));
     }
 }
 
@@ -67,6 +177,7 @@ async fn submit_many(world: &Arc<World>) {
     let mut executions = Vec::new();
     for _ in 0..world.between(1, 5) {
         let mut args = request(world);
+        elsewhere(world, &mut args);
         args["execution_id"] = json!(world.mint_execution());
         executions.push(args);
     }
@@ -176,8 +287,8 @@ pub(crate) fn request(world: &World) -> Value {
     if world.chance(250) {
         args["quota_policy_id"] = json!(world.pick(&QUOTAS));
     }
-    if world.chance(150) {
-        args["required_capabilities"] = json!(["gpu"]);
+    if world.chance(250) {
+        args["required_capabilities"] = json!(world.pick(&CAPABILITIES));
     }
     args
 }

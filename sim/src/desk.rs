@@ -1,6 +1,9 @@
 //! What the actors of a run tell each other outside of the system: ids and tokens, as people pass them on.
 
+use std::collections::BTreeMap;
+
 use ff_core::{ExecutionId, FlowId, WaitpointId};
+use serde_json::Value;
 
 /// A waitpoint that somebody may signal.
 #[derive(Debug, Clone)]
@@ -16,6 +19,8 @@ pub(crate) struct Desk {
     pub(crate) executions: Vec<ExecutionId>,
     pub(crate) flows: Vec<FlowId>,
     pub(crate) waitpoints: Vec<OpenWaitpoint>,
+    /// The latest child of each execution that spawned one, and the request for it.
+    pub(crate) children: BTreeMap<ExecutionId, (ExecutionId, Value)>,
 }
 
 /// How far back the actors remember: what is hot gets into more trouble.

@@ -110,6 +110,11 @@ impl Executor {
         Sleep { executor: self.clone(), until: self.now_ms() + ms.max(0), timer: None }
     }
 
+    /// Everything stands still for this long: what was due meanwhile is late.
+    pub(crate) fn pause(&self, ms: i64) {
+        self.state().now_ms += ms;
+    }
+
     /// Everything an owner has, as it stands: what waited for a reply never gets it.
     pub(crate) fn kill(&self, owner: Owner) {
         let ids: Vec<u64> = {

@@ -27,9 +27,11 @@ pub(crate) async fn run(world: Arc<World>) {
         world.wait(pause).await;
         act(&world).await;
     }
-    loop {
+    while !world.over() {
         for lane in LANES {
-            drop(world.insist::<ResumeLane>(&json!({ "lane": lane })).await);
+            for namespace in world.profile.namespaces() {
+                drop(world.insist::<ResumeLane>(&json!({ "lane": lane, "namespace": namespace })).await);
+            }
         }
         for name in BUDGETS {
             drop(world.insist::<ResetBudget>(&json!({ "name": name })).await);
@@ -64,6 +66,7 @@ async fn act(world: &Arc<World>) {
     // The dry one stays used up while the storm lasts.
     let name = world.pick(&BUDGETS[..2]);
     match world.between(0, 9) {
+        0 if world.chance(300) => drop(world.call::<ResetBudget>(&json!({ "name": name })).await),
         0 => {
             let command = CommandId::mint(&world.mint());
             drop(world.insist::<ResetBudget>(&json!({ "name": name, "command_id": command })).await);
@@ -77,8 +80,17 @@ async fn act(world: &Arc<World>) {
         3 => drop(world.insist::<GetQuota>(&json!({ "name": world.pick(&QUOTAS) })).await),
         4 => drop(world.insist::<PauseLane>(&json!({ "lane": world.pick(&LANES), "reason": "a look" })).await),
         5 | 6 => drop(world.insist::<ResumeLane>(&json!({ "lane": world.pick(&LANES) })).await),
+        7 => report_unnamed(world).await,
         _ => report(world, None).await,
     }
+}
+
+/// Charges a budget once, without a key: only the engine can keep such a charge from counting twice.
+async fn report_unnamed(world: &Arc<World>) {
+    let amount = world.pick(&[3, 5, 7, 11, 13]);
+    world.checker().will_report_unnamed("large", amount);
+    let args = json!({ "name": "large", "usage": { TOKENS: amount } });
+    drop(world.call::<ReportBudgetUsage>(&args).await);
 }
 
 /// A report under a key of its own, and the record it will leave.

@@ -53,6 +53,30 @@ invariants! {
     OneEffect "one_effect",
     /// Nothing that waits for an instant happens before it, by the store's clock.
     TimersKeepTime "timers_keep_time",
+    /// In calm, work that may start and a worker that waits for such work meet within a second.
+    MetInTime "met_in_time",
+    /// In calm, nothing starts while something more urgent waits in its lane.
+    PriorityOrder "priority_order",
+    /// A claim is answered when its wait is over, and not empty when nothing could be read.
+    ClaimsKeepTime "claims_keep_time",
+    /// Whatever fails is tried again later, not at once: time passes between the steps of a run.
+    NothingSpins "nothing_spins",
+    /// A server that is told to stop stops.
+    StopsInTime "stops_in_time",
+    /// What a later version wrote is there after an earlier one wrote.
+    UnknownKept "unknown_kept",
+    /// When nothing runs, no quota has a slot in use.
+    SlotsReturned "slots_returned",
+    /// Ten days after the last work only definitions remain.
+    DrainsToEmpty "drains_to_empty",
+    /// What an engine keeps in memory does not grow with the work it has done.
+    MemoryBounded "memory_bounded",
+    /// The reconciler finds nothing to repair unless the store forgot something.
+    NothingToRepair "nothing_to_repair",
+    /// Nothing is dated before what was acknowledged before it was asked for.
+    CreatedInOrder "created_in_order",
+    /// What resumed an execution stays with it until it parts again or ends.
+    ResumptionKept "resumption_kept",
     /// Every stored document is in a legal state, and no code panics.
     LegalStates "legal_states",
 }

@@ -6,11 +6,15 @@
 
 mod checker;
 mod client;
+mod clocks;
+mod defects;
 mod desk;
 mod executor;
 mod gates;
+pub mod guards;
 mod history;
 pub mod invariant;
+mod newer;
 mod operator;
 pub mod planted;
 mod profile;

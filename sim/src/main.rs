@@ -5,6 +5,8 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
+use ff_sim::guards::GuardCounts;
+use ff_sim::invariant::Invariant;
 use ff_sim::planted::{Bug, catch};
 use ff_sim::run::{Report, Setup, run};
 
@@ -15,12 +17,18 @@ struct Options {
     /// How many seeds to run.
     #[arg(long, default_value_t = 100)]
     seeds: u64,
-    /// The first seed; alone, this one seed with its history.
+    /// Only this one seed, with its history.
     #[arg(long)]
     seed: Option<u64>,
+    /// The first seed.
+    #[arg(long, default_value_t = 0)]
+    from: u64,
     /// How many steps the storm lasts.
     #[arg(long, default_value_t = 4_000)]
     steps: u64,
+    /// An invariant that is not looked at, to see what else is broken.
+    #[arg(long)]
+    except: Vec<String>,
     /// Switch on planted bugs one by one; each must be caught.
     #[arg(long)]
     planted: bool,
@@ -32,11 +40,13 @@ struct Options {
 fn main() -> ExitCode {
     let options = Options::parse();
     let directory = Path::new("target/sim");
+    let named = |invariant: &&Invariant| options.except.iter().any(|name| name == invariant.as_str());
+    let except: Vec<Invariant> = Invariant::ALL.iter().filter(named).copied().collect();
     if options.planted {
-        return planted(&options);
+        return planted(&options, &except);
     }
     if let Some(seed) = options.seed {
-        let setup = Setup { seed, steps: options.steps, keep_history: true };
+        let setup = Setup { seed, steps: options.steps, keep_history: true, except };
         let report = run(&setup, directory);
         show(&report);
         return if report.violation.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS };
@@ -44,11 +54,13 @@ fn main() -> ExitCode {
     let started = Instant::now();
     let (mut steps, mut executions, mut failed) = (0, 0, 0);
     let mut hash = 0u64;
-    for seed in 0..options.seeds {
-        let report = run(&Setup { seed, steps: options.steps, keep_history: false }, directory);
+    let mut guards = GuardCounts::default();
+    for seed in options.from..options.from.saturating_add(options.seeds) {
+        let report = run(&Setup { seed, steps: options.steps, keep_history: false, except: except.clone() }, directory);
         steps += report.steps;
         executions += report.executions;
         hash = hash.rotate_left(1) ^ report.hash;
+        guards.add(&report.guards);
         if report.violation.is_some() {
             failed += 1;
             show(&report);
@@ -60,18 +72,36 @@ fn main() -> ExitCode {
         options.seeds,
         steps as f64 / seconds
     );
-    if failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    let idle = show_guards(&guards, options.seeds);
+    if failed > 0 || idle { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// Seeds after which every kind of guard must have refused something.
+const GUARDS_REFUSE_AFTER: u64 = 500;
+
+/// A table of guards; true if a kind of guard never refused anything in a long campaign.
+fn show_guards(guards: &GuardCounts, seeds: u64) -> bool {
+    println!("{:10} {:12} {:>12} {:>10}", "guard", "of", "judged", "refused");
+    for ((guard, document), judged, refused) in guards.rows() {
+        println!("{guard:10} {document:12} {judged:>12} {refused:>10}");
+    }
+    let never = guards.never_refused();
+    if !never.is_empty() {
+        println!("never refused: {}", never.join(", "));
+    }
+    !never.is_empty() && seeds >= GUARDS_REFUSE_AFTER
 }
 
 /// A table of bugs and the invariants that caught them.
-fn planted(options: &Options) -> ExitCode {
+fn planted(options: &Options, except: &[Invariant]) -> ExitCode {
     // A planted bug may well panic; the table says so, and a backtrace for each would bury it.
     std::panic::set_hook(Box::new(|_| {}));
     let mut missed = 0;
     let wanted = |bug: &&Bug| options.bug.as_deref().is_none_or(|name| name == bug.as_str());
     let bugs: Vec<&Bug> = Bug::ALL.iter().filter(wanted).collect();
     for bug in &bugs {
-        let Some(caught) = catch(**bug, options.seeds, options.steps) else {
+        let seeds = options.from..options.from.saturating_add(options.seeds);
+        let Some(caught) = catch(**bug, seeds, options.steps, except) else {
             println!("this build has no planted bugs: cargo xtask sim --planted");
             return ExitCode::FAILURE;
         };

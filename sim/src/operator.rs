@@ -20,7 +20,7 @@ pub(crate) async fn run(world: Arc<World>) {
         world.wait(pause).await;
         act(&world).await;
     }
-    loop {
+    while !world.over() {
         let_go(&world).await;
         world.wait(1_000).await;
     }
@@ -48,9 +48,12 @@ async fn act(world: &Arc<World>) {
         }
         40..=49 => drop(world.insist::<HoldExecution>(&json!({ "execution_id": id, "reason": "wait" })).await),
         50..=59 => drop(world.insist::<ReleaseExecution>(&json!({ "execution_id": id })).await),
-        60..=69 => drop(world.insist::<RevokeLease>(&json!({ "execution_id": id, "command_id": command })).await),
-        70..=81 => drop(world.insist::<ReplayExecution>(&json!({ "execution_id": id, "command_id": command })).await),
-        82..=91 => drop(world.insist::<ResumeExecution>(&json!({ "execution_id": id, "command_id": command })).await),
+        60..=61 => drop(world.call::<RevokeLease>(&json!({ "execution_id": id })).await),
+        70..=72 => drop(world.call::<ReplayExecution>(&json!({ "execution_id": id })).await),
+        82..=83 => drop(world.call::<ResumeExecution>(&json!({ "execution_id": id })).await),
+        62..=69 => drop(world.insist::<RevokeLease>(&json!({ "execution_id": id, "command_id": command })).await),
+        73..=81 => drop(world.insist::<ReplayExecution>(&json!({ "execution_id": id, "command_id": command })).await),
+        84..=91 => drop(world.insist::<ResumeExecution>(&json!({ "execution_id": id, "command_id": command })).await),
         _ if flows.is_empty() => {}
         _ => {
             let policy = world.pick(&["cancel_all", "cancel_pending", "flow_only"]);

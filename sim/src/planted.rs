@@ -5,7 +5,7 @@ use std::path::Path;
 pub use ff_core::planted::Bug;
 use ff_core::planted::select;
 
-use crate::invariant::Violation;
+use crate::invariant::{Invariant, Violation};
 use crate::run::{Setup, run};
 
 /// What became of one planted bug.
@@ -19,12 +19,12 @@ pub struct Caught {
 
 /// Runs seeds with a bug until one catches it. A seed that fails without the bug proves nothing and is passed over.
 /// `None`: this build has no bugs to switch on.
-pub fn catch(bug: Bug, seeds: u64, steps: u64) -> Option<Caught> {
+pub fn catch(bug: Bug, seeds: std::ops::Range<u64>, steps: u64, except: &[Invariant]) -> Option<Caught> {
     if !select(Some(bug)) {
         return None;
     }
-    let by = (0..seeds).find_map(|seed| {
-        let setup = Setup { seed, steps, keep_history: false };
+    let by = seeds.into_iter().find_map(|seed| {
+        let setup = Setup { seed, steps, keep_history: false, except: except.to_vec() };
         select(Some(bug));
         let violation = run(&setup, Path::new("target/sim")).violation?;
         select(None);

@@ -34,6 +34,28 @@ pub(crate) struct Profile {
     pub failover_ms: i64,
     /// Tasks in a thousand whose worker stops for longer than its lease and then goes on.
     pub zombies: i64,
+    /// One partition cannot be reached for seconds, about this often; 0 for never.
+    pub outage_ms: i64,
+    /// When the storm is over, one partition stays out of reach for a while.
+    pub calm_outage: bool,
+    /// One partition alone forgets, about this often; 0 for never.
+    pub partition_failover_ms: i64,
+    /// The clocks of two partitions differ by up to twice this.
+    pub skew_ms: i64,
+    /// Of a thousand servers that end, so many are stopped and not killed.
+    pub stops: i64,
+    /// Every server but the first leaves timers, resolver and sweeps to the others.
+    pub lone_services: bool,
+    /// The first server is of a newer version, whose documents have keys that the others do not know.
+    pub mixed: bool,
+    /// The reconciler runs, and finds nothing.
+    pub reconcile: bool,
+    /// Work comes in masses that no page or chunk holds.
+    pub large: bool,
+    /// Work comes in two namespaces.
+    pub two_namespaces: bool,
+    /// When everything has ended, time goes on until everything is gone.
+    pub drain: bool,
 }
 
 impl Profile {
@@ -50,6 +72,12 @@ impl Profile {
         let (crash_ms, jump_ms, failover_ms) =
             (often(2_000, 20_000, 700), often(5_000, 30_000, 400), often(5_000, 30_000, 250));
         let zombies = often(20, 200, 800);
+        let (outage_ms, partition_failover_ms) = (often(4_000, 30_000, 300), often(4_000, 20_000, 250));
+        let (skew_ms, stops) = (often(1, 2_000, 300), often(100, 1_000, 600));
+        let mut sometimes = |per_mille: i64| random.chance(per_mille);
+        let (calm_outage, lone_services, mixed, reconcile) =
+            (sometimes(300), sometimes(200), sometimes(300), sometimes(300));
+        let (large, two_namespaces, drain) = (sometimes(20), sometimes(400), sometimes(150));
         Self {
             servers: 1 + random.below(3),
             workers: 2 + random.below(4),
@@ -64,12 +92,35 @@ impl Profile {
             jump_ms,
             failover_ms,
             zombies,
+            outage_ms,
+            calm_outage: calm_outage && flow > 1,
+            partition_failover_ms,
+            skew_ms,
+            stops,
+            lone_services,
+            mixed,
+            reconcile,
+            large,
+            two_namespaces,
+            drain,
         }
+    }
+
+    /// Whether the store ever forgets anything.
+    pub(crate) fn forgets(&self) -> bool {
+        self.failover_ms > 0 || self.partition_failover_ms > 0
+    }
+
+    /// The namespaces that work comes in.
+    pub(crate) fn namespaces(&self) -> &'static [&'static str] {
+        if self.two_namespaces { &["default", "other"] } else { &["default"] }
     }
 
     /// The longest that a claim can be on its way: retries where calls are quick, everything that is slow otherwise.
     pub(crate) fn admission_lag_ms(&self) -> i64 {
-        if self.slow == 0 && self.lossy == 0 && self.jump_ms == 0 { 3_000 } else { 12_000 }
+        let quick = self.slow == 0 && self.lossy == 0 && self.jump_ms == 0 && self.outage_ms == 0;
+        // A budget and what it governs stand in two partitions, whose clocks may differ and stand still.
+        2 * self.skew_ms + if quick { 3_000 } else { 12_000 }
     }
 
     /// What happens to the next call.

@@ -4,17 +4,30 @@ use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ff_core::Partition;
+
 use crate::executor::Step;
+use crate::guards::GuardCounts;
 use crate::invariant::{Invariant, Violation};
 use crate::world::World;
 use crate::{client, gates, operator, signaller, trouble, viewer, visitor, worker};
 
+/// Steps within one millisecond of virtual time after which something spins.
+const SPINNING_STEPS: u64 = 60_000;
 /// Steps between two checks of everything.
 const CHECK_EVERYTHING: u64 = 1_000;
 /// Virtual time in which everything must come to its end once the weather is calm.
 const REST_MS: i64 = 1_800_000;
 /// Steps that the calm may take.
 const REST_STEPS: u64 = 2_000_000;
+/// How long a partition stays out of reach in calm.
+const OUTAGE_MS: i64 = 12_000;
+/// How long clients go on when the storm is over.
+const ENCORE_MS: i64 = 10_000;
+/// Until everything must be gone, ten days pass: every process stands still for two hours and then runs for a while.
+const DRAIN_PAUSES: i64 = 120;
+const PAUSE_MS: i64 = 7_200_000;
+const AWAKE_MS: i64 = 30_000;
 
 /// How a run is set up.
 #[derive(Debug, Clone)]
@@ -25,6 +38,8 @@ pub struct Setup {
     pub steps: u64,
     /// Keep the lines of history.
     pub keep_history: bool,
+    /// What may be broken: it is not looked at, so that something else can be.
+    pub except: Vec<Invariant>,
 }
 
 /// What a run showed.
@@ -40,6 +55,8 @@ pub struct Report {
     pub executions: usize,
     /// The operations that were called.
     pub operations: std::collections::BTreeSet<&'static str>,
+    /// How often each guard was judged and refused.
+    pub guards: GuardCounts,
     /// What did not hold.
     pub violation: Option<Violation>,
     /// Where the history is.
@@ -49,6 +66,7 @@ pub struct Report {
 /// Runs a seed. A panic of the code under test is a violation like any other.
 pub fn run(setup: &Setup, directory: &Path) -> Report {
     let world = World::new(setup.seed, setup.keep_history);
+    world.checker().except(&setup.except);
     let steps = std::cell::Cell::new(0);
     let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| storm_and_calm(&world, setup.steps, &steps)));
     if let Err(panic) = outcome {
@@ -59,6 +77,7 @@ pub fn run(setup: &Setup, directory: &Path) -> Report {
     let violation = world.checker().violation().cloned();
     let executions = world.checker().facts.executions.len();
     let operations = world.called().clone();
+    let guards = world.guards().clone();
     let engines: Vec<_> = world.servers().drain(..).collect();
     world.executor.kill_all();
     drop(engines);
@@ -67,7 +86,7 @@ pub fn run(setup: &Setup, directory: &Path) -> Report {
     }
     let hash = world.history().hash();
     let history = if setup.keep_history { world.history().save(directory, setup.seed).ok() } else { None };
-    Report { seed: setup.seed, steps: steps.get(), hash, executions, operations, violation, history }
+    Report { seed: setup.seed, steps: steps.get(), hash, executions, operations, guards, violation, history }
 }
 
 fn storm_and_calm(world: &Arc<World>, storm: u64, steps: &std::cell::Cell<u64>) {
@@ -90,10 +109,14 @@ fn storm_and_calm(world: &Arc<World>, storm: u64, steps: &std::cell::Cell<u64>) 
             return;
         }
     }
+    world.set_out(None);
     world.calm();
     world.note(format_args!("calm"));
-    let until = world.executor.now_ms() + REST_MS;
     let last = steps.get() + REST_STEPS;
+    if !encore(world, steps, last) {
+        return;
+    }
+    let until = world.executor.now_ms() + REST_MS;
     while world.executor.now_ms() < until && steps.get() < last {
         if !step(world, steps) {
             return;
@@ -102,11 +125,66 @@ fn storm_and_calm(world: &Arc<World>, storm: u64, steps: &std::cell::Cell<u64>) 
             break;
         }
     }
-    let now = world.store.now();
+    let now = world.times();
     world.store.inspect(|contents| {
         let mut checker = world.checker();
         checker.check_everything(contents, now);
         checker.check_rest(contents);
+    });
+    trouble::check_engines_at_rest(world);
+    if world.profile.drain && world.checker().violation().is_none() {
+        drain(world, steps);
+    }
+}
+
+/// Some more work when the storm is over, part of it while one partition is out of reach.
+fn encore(world: &Arc<World>, steps: &std::cell::Cell<u64>, last: u64) -> bool {
+    trouble::spawn(world, client::encore(Arc::clone(world), ENCORE_MS + OUTAGE_MS));
+    let pass = |ms: i64| {
+        let until = world.executor.now_ms() + ms;
+        while world.executor.now_ms() < until && steps.get() < last {
+            if !step(world, steps) {
+                return false;
+            }
+        }
+        true
+    };
+    if !pass(ENCORE_MS) {
+        return false;
+    }
+    if world.profile.calm_outage {
+        let number = world.random().below(usize::try_from(world.profile.partitions.flow).unwrap_or(1));
+        world.set_out(Some(Partition::flow(u16::try_from(number).unwrap_or(0))));
+    }
+    if !pass(OUTAGE_MS) {
+        return false;
+    }
+    world.set_out(None);
+    true
+}
+
+/// Days pass: what ended goes, and with it everything it had.
+fn drain(world: &Arc<World>, steps: &std::cell::Cell<u64>) {
+    world.end();
+    for number in 0..=DRAIN_PAUSES {
+        // Whoever was in the middle of something ends it before time runs away.
+        if number > 0 {
+            world.executor.pause(PAUSE_MS);
+        }
+        let until = world.executor.now_ms() + AWAKE_MS;
+        while world.executor.now_ms() < until {
+            if !step(world, steps) {
+                return;
+            }
+        }
+    }
+    let (now, again) = (world.times(), world.times());
+    world.store.inspect(|contents| {
+        let mut checker = world.checker();
+        checker.check_everything(contents, now);
+        if let Some(detail) = checker.leftover(contents, again) {
+            checker.violate(Invariant::DrainsToEmpty, detail);
+        }
     });
 }
 
@@ -121,8 +199,14 @@ fn step(world: &Arc<World>, steps: &std::cell::Cell<u64>) -> bool {
     steps.set(steps.get() + 1);
     world.history().mix(&task.to_be_bytes());
     if steps.get().is_multiple_of(CHECK_EVERYTHING) {
-        let now = world.store.now();
+        let now = world.times();
         world.store.inspect(|contents| world.checker().check_everything(contents, now));
+    }
+    let now_ms = world.executor.now_ms();
+    world.checker().check_meetings(now_ms);
+    if world.steps_within(now_ms) > SPINNING_STEPS {
+        let detail = format!("{SPINNING_STEPS} steps at {now_ms}, and no end");
+        world.checker().violate(Invariant::NothingSpins, detail);
     }
     world.checker().violation().is_none()
 }

@@ -34,6 +34,15 @@ pub(crate) async fn run(world: Arc<World>) {
             "name": world.pick(&["approve", "reject", "note"]), "idempotency_key": key, "correlation_id": key,
             "source_type": "person", "source_identity": world.pick(&["ann", "bob"]),
         });
+        if !forged && world.chance(150) {
+            // Without a key it counts as often as it is sent, which is once.
+            if let Some(args) = args.as_object_mut() {
+                args.remove("idempotency_key");
+            }
+            args["correlation_id"] = json!(format!("once-{}", world.executor.entropy()));
+            drop(world.call::<DeliverSignal>(&args).await);
+            continue;
+        }
         if world.chance(100) {
             args["resume_delay_ms"] = json!(world.between(0, 3_000));
         }

@@ -11,6 +11,10 @@ use tokio::sync::oneshot;
 
 use crate::executor::Owner;
 use crate::world::{NETWORK, World};
+use crate::{defects, newer};
+
+/// How long it takes until a node that is gone has refused a call.
+const REFUSAL_MS: i64 = 1;
 
 /// What happens to one call on its way.
 #[derive(Debug, Clone, Default)]
@@ -35,12 +39,25 @@ pub(crate) struct Weather {
 pub(crate) struct SimStore {
     world: Arc<World>,
     owner: Owner,
+    /// The process writes keys that others do not know.
+    newer: bool,
 }
 
 impl SimStore {
     /// For the process with this owner.
-    pub(crate) fn new(world: &Arc<World>, owner: Owner) -> Self {
-        Self { world: Arc::clone(world), owner }
+    pub(crate) fn new(world: &Arc<World>, owner: Owner, newer: bool) -> Self {
+        Self { world: Arc::clone(world), owner, newer }
+    }
+
+    /// A node that is gone refuses after the time that a refusal takes.
+    async fn reachable(&self, partition: Partition) -> Result<()> {
+        if self.world.out() != Some(partition) {
+            return Ok(());
+        }
+        self.world.wait(REFUSAL_MS).await;
+        let now_ms = self.world.executor.now_ms();
+        self.world.checker().refused(now_ms, partition);
+        Err(StoreError::Unavailable("out of reach".into()))
     }
 }
 
@@ -50,9 +67,14 @@ impl Store for SimStore {
         self.world.store.info()
     }
 
+    fn clock_of(&self, partition: Partition) -> u64 {
+        self.world.store.clock_of(partition)
+    }
+
     async fn read(&self, partition: Partition, queries: Vec<Query>) -> Result<Answers> {
         let weather = self.world.weather();
         self.world.wait(weather.before_ms).await;
+        self.reachable(partition).await?;
         if weather.unavailable {
             return Err(StoreError::Unavailable("simulated".into()));
         }
@@ -60,14 +82,23 @@ impl Store for SimStore {
             self.world.wait(weather.after_ms).await;
             return Err(StoreError::Unknown("simulated".into()));
         }
-        let answers = self.world.store.read(partition, queries).await;
+        let answers = self
+            .world
+            .store
+            .read(partition, queries)
+            .await
+            .map(|answers| defects::read(&self.world, partition, answers));
         self.world.wait(weather.after_ms).await;
         if weather.lost_reply { Err(StoreError::Unknown("simulated".into())) } else { answers }
     }
 
     /// A commit that is on its way arrives even if its sender dies meanwhile.
-    async fn commit(&self, partition: Partition, batches: Vec<Batch>) -> Result<Vec<Outcome>> {
+    async fn commit(&self, partition: Partition, mut batches: Vec<Batch>) -> Result<Vec<Outcome>> {
         batches.iter().try_for_each(Batch::validate)?;
+        self.reachable(partition).await?;
+        if self.newer {
+            batches.iter_mut().for_each(newer::write);
+        }
         let weather = self.world.weather();
         if weather.unavailable {
             self.world.wait(weather.before_ms).await;
@@ -77,7 +108,8 @@ impl Store for SimStore {
         let (world, owner) = (Arc::clone(&self.world), self.owner);
         let on_its_way = async move {
             world.wait(weather.before_ms).await;
-            let outcome = if weather.lost_request {
+            let outcome = if weather.lost_request || world.out() == Some(partition) {
+                defects::lost(&world, partition, &batches);
                 Err(StoreError::Unknown("simulated".into()))
             } else {
                 let outcomes = apply(&world, owner, partition, batches, &weather).await;
@@ -112,7 +144,7 @@ async fn apply(
         });
         world.next_plan.set(Plan { fault: overtaken, lose_hints: weather.lose_hints, ..Plan::default() });
         let before = world.look_before(partition, &batch);
-        let outcome = world.store.commit(partition, vec![batch.clone()]).await?;
+        let outcome = defects::commit(world, partition, batch.clone()).await?;
         for one in outcome {
             world.look_after(owner, partition, &batch, &before, &one);
             outcomes.push(one);

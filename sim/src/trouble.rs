@@ -3,11 +3,22 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use ff_core::Partition;
 use ff_engine::{Engine, Options};
+use futures_util::future::{Either, select};
+use tokio::sync::oneshot;
 
 use crate::executor::{Owner, SimEnv};
+use crate::invariant::Invariant;
 use crate::store::SimStore;
 use crate::world::{OUTSIDE, Server, World};
+
+/// One round of the reconciler takes this long, where it runs.
+const RECONCILE_MS: i64 = 10_000;
+/// A server that is told to stop has stopped within this time, whatever the weather.
+const STOP_MS: i64 = 15_000;
+/// And the claims that wait at it are answered within this time.
+const LAST_CLAIMS_MS: i64 = 12_000;
 
 /// Starts every server, and the tasks that make trouble.
 pub(crate) fn begin(world: &Arc<World>) {
@@ -26,6 +37,12 @@ pub(crate) fn begin(world: &Arc<World>) {
     if profile.failover_ms > 0 {
         spawn(world, failovers(Arc::clone(world)));
     }
+    if profile.partition_failover_ms > 0 {
+        spawn(world, partition_failovers(Arc::clone(world)));
+    }
+    if profile.outage_ms > 0 {
+        spawn(world, outages(Arc::clone(world)));
+    }
 }
 
 /// Runs a task of the outside world to its end.
@@ -39,12 +56,15 @@ fn start(world: &Arc<World>, number: usize) {
     let starting = Arc::clone(world);
     let task = async move {
         loop {
-            let store = Arc::new(SimStore::new(&starting, owner));
+            let newer = starting.profile.mixed && number == 0;
+            let store = Arc::new(SimStore::new(&starting, owner, newer));
             let env = Arc::new(SimEnv::new(&starting.executor, owner));
             match Engine::start(store, env, options(&starting, number)).await {
                 Ok(engine) => {
                     starting.note(format_args!("server {} is up", owner.0));
                     starting.servers()[number].engine = Some(engine);
+                    let out = starting.out();
+                    starting.checker().disturbed(starting.executor.now_ms(), out);
                     return;
                 }
                 Err(error) => {
@@ -61,8 +81,10 @@ fn options(world: &World, number: usize) -> Options {
     Options {
         partitions: Some(world.profile.partitions),
         waitpoint_secret: Some("00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff".into()),
-        // A reconciler repairs what should never have been broken, and would hide it from the checkers.
-        reconcile_ms: 0,
+        // A reconciler repairs what should never have been broken, and would hide it from the checkers: where it runs,
+        // it must find nothing.
+        reconcile_ms: if world.profile.reconcile { RECONCILE_MS } else { 0 },
+        services: number == 0 || !world.profile.lone_services,
         address: format!("server-{number}"),
         ..Options::default()
     }
@@ -78,8 +100,74 @@ pub(crate) fn kill(world: &Arc<World>, number: usize) {
         (dead, server.engine.take())
     };
     world.note(format_args!("server {} dies", dead.0));
+    if let Some(engine) = &engine {
+        check_engine(world, engine);
+    }
     world.executor.kill(dead);
     drop(engine);
+}
+
+/// Stops a server as a deployment does: it takes no more calls, says goodbye, and is gone.
+async fn stop(world: &Arc<World>, number: usize) {
+    let (owner, engine) = {
+        let mut servers = world.servers();
+        (servers[number].owner, servers[number].engine.take())
+    };
+    if let Some(engine) = engine {
+        world.note(format_args!("server {} stops", owner.0));
+        let began = world.executor.now_ms();
+        let (told, stopped) = oneshot::channel();
+        let stopping = engine.clone();
+        let goodbye = async move {
+            stopping.close().await;
+            // Nobody listens when the run is over.
+            let _ = told.send(());
+        };
+        world.executor.spawn(owner, Box::pin(goodbye)).detach();
+        let ended = select(stopped, world.executor.sleep(STOP_MS)).await;
+        let stopped = matches!(ended, Either::Left(_));
+        world.checker().expect(stopped, Invariant::StopsInTime, || {
+            format!("server {} was told to stop at {began} and has not after {STOP_MS} ms", owner.0)
+        });
+        for _ in 0..LAST_CLAIMS_MS / 100 {
+            if world.claims_at(owner) == 0 {
+                break;
+            }
+            world.wait(100).await;
+        }
+        let claims = world.claims_at(owner);
+        world.checker().expect(claims == 0, Invariant::StopsInTime, || {
+            format!("{claims} claims still wait at server {}, which has stopped", owner.0)
+        });
+        check_engine(world, &engine);
+    }
+    kill(world, number);
+}
+
+/// Things of one kind that an engine may keep at rest for the few callers that are still there.
+const KEPT_MAX: usize = 10;
+
+/// What an engine did behind the scenes, looked at before it is gone.
+fn check_engine(world: &World, engine: &Engine) {
+    let repairs = engine.metrics().repairs.load(Ordering::Relaxed);
+    let mut checker = world.checker();
+    let forgot = checker.generation > 0;
+    checker.expect(forgot || repairs == 0, Invariant::NothingToRepair, || {
+        format!("{} repaired {repairs} things in a store that forgot nothing", engine.options().address)
+    });
+}
+
+/// The same for every engine that lives, when everything has come to rest: then it keeps next to nothing.
+pub(crate) fn check_engines_at_rest(world: &World) {
+    let engines: Vec<Engine> = world.servers().iter().filter_map(|server| server.engine.clone()).collect();
+    for engine in engines {
+        check_engine(world, &engine);
+        for (what, count) in engine.kept_for_calls() {
+            world.checker().expect(count <= KEPT_MAX, Invariant::MemoryBounded, || {
+                format!("{} keeps {count} {what} at rest", engine.options().address)
+            });
+        }
+    }
 }
 
 async fn crashes(world: Arc<World>) {
@@ -90,20 +178,75 @@ async fn crashes(world: Arc<World>) {
             return;
         }
         let number = world.random().below(world.profile.servers);
-        kill(&world, number);
+        if world.chance(world.profile.stops) {
+            stop(&world, number).await;
+        } else {
+            kill(&world, number);
+        }
         let down = world.between(1, 3_000);
         world.wait(down).await;
         start(&world, number);
     }
 }
 
+/// The clocks step, together or one alone, and sometimes back.
 async fn jumps(world: Arc<World>) {
     while world.stormy() {
         let pause = world.between(world.profile.jump_ms / 2, world.profile.jump_ms * 3 / 2);
         world.wait(pause).await;
-        let by = world.between(1, 3_000);
-        world.note(format_args!("the store's clock jumps by {by}"));
-        world.jumped_ms.fetch_add(by, Ordering::Relaxed);
+        let by = if world.chance(300) { -world.between(1, 2_000) } else { world.between(1, 3_000) };
+        if world.profile.skew_ms > 0 && world.chance(500) {
+            let partition = any_partition(&world);
+            // The clocks stay within what the profile allows them to differ by.
+            let offset = by.clamp(-world.profile.skew_ms, world.profile.skew_ms);
+            world.note(format_args!("the clock of {partition} is set to {offset}"));
+            world.clocks.set(partition, offset);
+        } else {
+            world.note(format_args!("the store's clocks step by {by}"));
+            world.clocks.step_all(by);
+        }
+    }
+}
+
+fn any_partition(world: &World) -> Partition {
+    let all: Vec<Partition> = world.profile.partitions.all().collect();
+    world.pick(&all)
+}
+
+/// One partition cannot be reached for a while.
+async fn outages(world: Arc<World>) {
+    while world.stormy() {
+        let pause = world.between(world.profile.outage_ms / 2, world.profile.outage_ms * 3 / 2);
+        world.wait(pause).await;
+        if !world.stormy() {
+            return;
+        }
+        let partition = any_partition(&world);
+        world.set_out(Some(partition));
+        let down = world.between(500, 15_000);
+        world.wait(down).await;
+        if world.stormy() {
+            world.set_out(None);
+        }
+    }
+}
+
+/// One partition forgets alone.
+async fn partition_failovers(world: Arc<World>) {
+    while world.stormy() {
+        let pause = world.between(world.profile.partition_failover_ms / 2, world.profile.partition_failover_ms * 3 / 2);
+        world.wait(pause).await;
+        if !world.stormy() {
+            return;
+        }
+        let partition = any_partition(&world);
+        let (snapshot, generation) = (world.snapshot(), world.checker().generation);
+        let lag = world.between(1, 1_500);
+        world.wait(lag).await;
+        // A snapshot from before another failover knows things that never happened.
+        if world.stormy() && world.checker().generation == generation {
+            world.fail_over_partition(partition, snapshot);
+        }
     }
 }
 
@@ -114,10 +257,10 @@ async fn failovers(world: Arc<World>) {
         if !world.stormy() {
             return;
         }
-        let snapshot = world.snapshot();
+        let (snapshot, generation) = (world.snapshot(), world.checker().generation);
         let lag = world.between(1, 1_500);
         world.wait(lag).await;
-        if world.stormy() {
+        if world.stormy() && world.checker().generation == generation {
             world.fail_over(snapshot);
         }
     }

@@ -70,7 +70,7 @@ pub(crate) async fn subscribe(world: Arc<World>) {
     let mut cursor: Option<String> = None;
     let mut read: BTreeMap<u16, u64> = BTreeMap::new();
     let mut generation = world.checker().generation;
-    loop {
+    while !world.over() {
         let mut args = json!({ "limit": world.between(1, 60), "wait_ms": world.between(0, 3_000) });
         if let Some(cursor) = &cursor {
             args["cursor"] = json!(cursor);
@@ -96,13 +96,14 @@ pub(crate) async fn subscribe(world: Arc<World>) {
 /// Pages through the list of executions while it changes.
 pub(crate) async fn browse(world: &Arc<World>) {
     let state = world.chance(300).then(|| world.pick(PublicState::ALL));
+    let namespace = world.pick(world.profile.namespaces());
     let (generation, expected) = {
         let checker = world.checker();
-        let all = checker.facts.executions.values().map(|seen| seen.document.id).collect::<BTreeSet<_>>();
-        (checker.generation, all)
+        let all = checker.facts.executions.values().filter(|seen| seen.document.namespace == namespace);
+        (checker.generation, all.map(|seen| seen.document.id).collect::<BTreeSet<_>>())
     };
     let mut seen: Vec<(i64, ExecutionId)> = Vec::new();
-    let mut args = json!({ "limit": world.between(1, 30) });
+    let mut args = json!({ "limit": world.between(1, 30), "namespace": namespace });
     if let Some(state) = state {
         args["state"] = json!(state);
     }

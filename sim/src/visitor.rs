@@ -104,15 +104,16 @@ async fn lists(world: &Arc<World>) {
 
 /// Lanes close and open again at once: work must go on, and the gates open every lane when the storm is over.
 async fn lanes(world: &Arc<World>) {
-    let lane = world.pick(&LANES);
+    let (lane, namespace) = (world.pick(&LANES), world.pick(world.profile.namespaces()));
+    let args = json!({ "lane": lane, "namespace": namespace, "reason": "a look" });
     match world.between(0, 2) {
-        0 => drop(world.insist::<DrainLane>(&json!({ "lane": lane, "reason": "a look" })).await),
-        1 => drop(world.insist::<DisableLane>(&json!({ "lane": lane, "reason": "a look" })).await),
+        0 => drop(world.insist::<DrainLane>(&args).await),
+        1 => drop(world.insist::<DisableLane>(&args).await),
         _ => drop(world.insist::<ConfigureLane>(&json!({ "lane": "spare", "state": "active" })).await),
     }
     let pause = world.between(0, 500);
     world.wait(pause).await;
-    drop(world.insist::<ResumeLane>(&json!({ "lane": lane })).await);
+    drop(world.insist::<ResumeLane>(&json!({ "lane": lane, "namespace": namespace })).await);
 }
 
 async fn administer(world: &Arc<World>, number: u32) {

@@ -10,64 +10,102 @@ use ff_core::op::{
     CreatePendingWaitpoint, Delay, DeregisterWorker, Fail, HeartbeatWorker, Progress, RegisterWorker, RenewLeases,
     ReturnGrant, Suspend, WaitChildren, suspend,
 };
-use ff_core::{ExecutionId, LeaseId};
+use ff_core::{Code, ExecutionId, LeaseId, Partition};
 use futures_util::future::{Either, select};
 use serde_json::{Value, json};
 
-use crate::checker::result_of;
+use crate::checker::{Waiter, result_of};
 use crate::client::request;
 use crate::desk::{OpenWaitpoint, put};
 use crate::gates;
+use crate::invariant::Invariant;
 use crate::trouble;
 use crate::world::{Reply, World};
 
 /// The lanes work is submitted to.
-pub(crate) const LANES: [&str; 2] = ["default", "bulk"];
+pub(crate) const LANES: [&str; 3] = ["default", "bulk", "slow"];
+/// What work may need. The first two workers can do everything, so that nothing waits for ever.
+pub(crate) const CAPABILITIES: [&[&str]; 3] = [&["gpu", "eu"], &["gpu"], &[]];
+/// In calm a claim is answered this long after its wait is over at the latest, and in a storm this long.
+const CALM_PATIENCE_MS: i64 = 1_500;
+const STORM_PATIENCE_MS: i64 = 45_000;
+
+/// Which work a worker takes.
+#[derive(Clone)]
+struct Terms {
+    instance: String,
+    namespace: &'static str,
+    lanes: &'static [&'static str],
+    capabilities: &'static [&'static str],
+}
+
+impl Terms {
+    fn of(world: &World, number: usize) -> Self {
+        let namespaces = world.profile.namespaces();
+        let (lanes, capabilities): (&[&str], _) = match number {
+            0 | 1 => (&LANES, CAPABILITIES[0]),
+            3 => (&LANES[1..2], CAPABILITIES[1]),
+            _ => (&LANES, CAPABILITIES[number % CAPABILITIES.len()]),
+        };
+        Self { instance: format!("w-{number}"), namespace: namespaces[number % namespaces.len()], lanes, capabilities }
+    }
+
+    fn waiter(&self, since_ms: i64) -> Waiter {
+        let capabilities = serde_json::from_value(json!(self.capabilities)).unwrap_or_default();
+        Waiter { namespace: self.namespace.to_owned(), lanes: self.lanes.to_vec(), capabilities, since_ms }
+    }
+}
 
 /// Works until the world ends.
 pub(crate) async fn run(world: Arc<World>, number: usize) {
-    let instance = format!("w-{number}");
+    let terms = Terms::of(&world, number);
+    let instance = terms.instance.clone();
     // Nothing forbids callers to use one lease id for everything: then only the epoch tells their leases apart. A store
     // that forgets takes epochs back, and there only an id that is a worker's own keeps its leases from another's.
     let own = world.mint_lease();
-    let shared = world.profile.failover_ms == 0;
+    let shared = !world.profile.forgets();
     let habit = (number % 2 == 1).then_some(if shared { world.habit } else { own });
-    register(&world, &instance).await;
-    loop {
-        let (tasks, grants) = claim(&world, &instance, habit).await;
+    register(&world, &terms).await;
+    while !world.over() {
+        let (tasks, grants) = claim(&world, &terms, habit).await;
         for task in tasks {
-            work(&world, &instance, &task).await;
+            work(&world, &terms, &task).await;
         }
         for grant in grants {
-            use_grant(&world, &instance, &grant).await;
+            use_grant(&world, &terms, &grant).await;
         }
         // Some come and go.
         if world.stormy() && world.chance(30) {
-            let args = json!({ "instance_id": instance, "nonce": instance });
+            let args = json!({ "instance_id": instance, "namespace": terms.namespace, "nonce": instance });
             drop(world.insist::<DeregisterWorker>(&args).await);
-            register(&world, &instance).await;
+            register(&world, &terms).await;
         }
     }
 }
 
-async fn register(world: &Arc<World>, instance: &str) {
+async fn register(world: &Arc<World>, terms: &Terms) {
+    let instance = &terms.instance;
     let args = json!({
-        "instance_id": instance, "worker_id": instance, "lanes": LANES, "capabilities": ["gpu"], "capacity": 100,
-        "nonce": instance, "lease_ttl_ms": 60_000,
+        "instance_id": instance, "worker_id": instance, "namespace": terms.namespace, "lanes": terms.lanes,
+        "capabilities": terms.capabilities, "capacity": 100, "nonce": instance, "lease_ttl_ms": 60_000,
     });
     drop(world.insist::<RegisterWorker>(&args).await);
 }
 
 /// Takes work, repeating the call with the same leases when its reply is lost.
-async fn claim(world: &Arc<World>, instance: &str, habit: Option<LeaseId>) -> (Vec<Task>, Vec<ClaimGrant>) {
+async fn claim(world: &Arc<World>, terms: &Terms, habit: Option<LeaseId>) -> (Vec<Task>, Vec<ClaimGrant>) {
+    let instance = terms.instance.as_str();
     let habit = habit.filter(|_| world.chance(700));
-    let count = if habit.is_some() { 1 } else { world.between(1, 3) };
+    let many = if world.profile.large { 40 } else { 3 };
+    let count = if habit.is_some() { 1 } else { world.between(1, many) };
     let ttl_ms = world.between(1_000, 5_000);
-    let wait_ms = world.between(0, 5_000);
+    // A few wait for so long that only the end of their server can end them.
+    let wait_ms = if world.chance(100) { 25_000 } else { world.between(0, 5_000) };
     let leases: Vec<_> = (0..count).map(|_| habit.unwrap_or_else(|| world.mint_lease())).collect();
     let mut args = json!({
-        "instance_id": instance, "lanes": LANES, "capabilities": ["gpu"], "max_tasks": count, "wait_ms": wait_ms,
-        "lease_ttl_ms": ttl_ms, "lease_ids": leases,
+        "instance_id": instance, "namespace": terms.namespace, "lanes": terms.lanes,
+        "capabilities": terms.capabilities, "max_tasks": count, "wait_ms": wait_ms, "lease_ttl_ms": ttl_ms,
+        "lease_ids": leases,
     });
     if habit.is_none() && world.stormy() && world.chance(200) {
         args["mode"] = json!("grant");
@@ -77,11 +115,14 @@ async fn claim(world: &Arc<World>, instance: &str, habit: Option<LeaseId>) -> (V
     // Now and then nobody waits for the answer.
     let patience = if world.stormy() && world.chance(50) { world.between(0, 3_000) } else { i64::MAX / 4 };
     for _ in 0..6 {
+        let began = Claiming::begin(world, terms, wait_ms);
         let asking = Box::pin(world.call::<Claim>(&args));
         let heard = match select(asking, world.executor.sleep(patience)).await {
             Either::Left((reply, _)) => Some(reply),
             Either::Right(_) => None,
         };
+        began.heard(heard.as_ref());
+        drop(began);
         match heard {
             None => {
                 world.note(format_args!("{instance} gives up on a claim"));
@@ -105,6 +146,59 @@ async fn claim(world: &Arc<World>, instance: &str, habit: Option<LeaseId>) -> (V
     (Vec::new(), Vec::new())
 }
 
+/// A claim while it waits, as the checkers see it.
+struct Claiming {
+    world: Arc<World>,
+    number: u64,
+    began_ms: i64,
+    wait_ms: i64,
+    stormy: bool,
+    blind: bool,
+}
+
+impl Claiming {
+    fn begin(world: &Arc<World>, terms: &Terms, wait_ms: i64) -> Self {
+        let began_ms = world.executor.now_ms();
+        let number = world.checker().waits(&terms.instance, terms.waiter(began_ms));
+        Self {
+            world: Arc::clone(world),
+            number,
+            began_ms,
+            wait_ms,
+            stormy: world.stormy(),
+            blind: nothing_readable(world),
+        }
+    }
+
+    /// A claim ends when its wait is over, and says so when it could look at nothing.
+    fn heard(&self, reply: Option<&Reply<ff_core::op::claim::Outcome>>) {
+        let world = &self.world;
+        let took_ms = world.executor.now_ms() - self.began_ms;
+        let patience_ms = if self.stormy { STORM_PATIENCE_MS } else { CALM_PATIENCE_MS };
+        let late = took_ms > self.wait_ms + patience_ms;
+        world.checker().expect(!late, Invariant::ClaimsKeepTime, || {
+            format!("a claim that may wait {} ms took {took_ms} ms", self.wait_ms)
+        });
+        let Some(Reply::Answer(Ok(outcome))) = reply else { return };
+        let empty = outcome.tasks.is_empty() && outcome.grants.is_empty();
+        let blind = self.blind && nothing_readable(world) && world.checker().undisturbed_since(self.began_ms);
+        world.checker().expect(!(empty && blind && took_ms > 0), Invariant::ClaimsKeepTime, || {
+            "a claim found nothing where it could read nothing".into()
+        });
+    }
+}
+
+impl Drop for Claiming {
+    fn drop(&mut self) {
+        self.world.checker().waited(self.number);
+    }
+}
+
+/// Whether the one partition that work lives in is out of reach.
+fn nothing_readable(world: &World) -> bool {
+    world.profile.partitions.flow == 1 && world.out() == Some(Partition::flow(0))
+}
+
 fn took(world: &World, instance: &str, generation: u64, task: &Task) {
     world.note(format_args!("{instance} got {} {:?}", task.execution_id, task.fence));
     let mut checker = world.checker();
@@ -113,7 +207,8 @@ fn took(world: &World, instance: &str, generation: u64, task: &Task) {
     }
 }
 
-async fn use_grant(world: &Arc<World>, instance: &str, grant: &ClaimGrant) {
+async fn use_grant(world: &Arc<World>, terms: &Terms, grant: &ClaimGrant) {
+    let instance = terms.instance.as_str();
     let pause = world.between(0, 1_500);
     world.wait(pause).await;
     let mut args = json!({ "instance_id": instance, "grant_id": grant.grant_id, "execution_id": grant.execution_id });
@@ -121,7 +216,7 @@ async fn use_grant(world: &Arc<World>, instance: &str, grant: &ClaimGrant) {
         0 => drop(world.insist::<ReturnGrant>(&args).await),
         1 => {}
         _ => {
-            args["capabilities"] = json!(["gpu"]);
+            args["capabilities"] = json!(terms.capabilities);
             args["lease_ttl_ms"] = json!(world.between(1_000, 5_000));
             let generation = world.checker().generation;
             let taken = if grant.kind == GrantKind::Reclaim && world.chance(500) {
@@ -131,7 +226,7 @@ async fn use_grant(world: &Arc<World>, instance: &str, grant: &ClaimGrant) {
             };
             if let Some(Ok(outcome)) = taken {
                 took(world, instance, generation, &outcome.task);
-                work(world, instance, &outcome.task).await;
+                work(world, terms, &outcome.task).await;
                 // A worker that forgot what it did tries its grant again.
                 if world.stormy() && world.chance(300) {
                     drop(world.insist::<ClaimFromGrant>(&args).await);
@@ -146,14 +241,16 @@ async fn use_grant(world: &Arc<World>, instance: &str, grant: &ClaimGrant) {
 struct Holder {
     world: Arc<World>,
     instance: String,
+    namespace: &'static str,
     id: ExecutionId,
     fence: LeaseFence,
 }
 
 /// Does something with a task.
-async fn work(world: &Arc<World>, instance: &str, task: &Task) {
-    let (world, instance) = (Arc::clone(world), instance.to_owned());
-    let holder = Holder { world: Arc::clone(&world), instance, id: task.execution_id, fence: task.fence };
+async fn work(world: &Arc<World>, terms: &Terms, task: &Task) {
+    let (world, instance) = (Arc::clone(world), terms.instance.clone());
+    let namespace = terms.namespace;
+    let holder = Holder { world: Arc::clone(&world), instance, namespace, id: task.execution_id, fence: task.fence };
     if !world.stormy() {
         return holder.end(0).await;
     }
@@ -200,7 +297,7 @@ impl Holder {
     async fn keep(&self, mut until: i64) {
         for _ in 0..self.world.between(1, 3) {
             let early = self.world.between(20, 600);
-            let pause = until - self.world.store.now() - early;
+            let pause = until - self.world.store.now_in(self.id.partition()) - early;
             self.world.wait(pause).await;
             match self.renew().await {
                 Some(renewed) => until = renewed,
@@ -220,7 +317,10 @@ impl Holder {
         let mut until = None;
         let generation = world.checker().generation;
         let results = if world.chance(500) {
-            let args = json!({ "instance_id": self.instance, "nonce": self.instance, "leases": leases });
+            let namespace = self.namespace;
+            let args = json!({
+                "instance_id": self.instance, "namespace": namespace, "nonce": self.instance, "leases": leases,
+            });
             world.insist::<HeartbeatWorker>(&args).await.and_then(Result::ok).map(|outcome| outcome.leases)
         } else {
             let args = json!({ "leases": leases });
@@ -260,17 +360,40 @@ impl Holder {
 
     async fn spawn_child(&self) {
         let world = &self.world;
+        // A later lease of the same execution spawns what an earlier one did, as code that runs again does.
+        let earlier = world.desk().children.get(&self.id).cloned();
+        let (id, mut args) = match earlier.filter(|_| world.chance(600)) {
+            Some(earlier) => earlier,
+            None => self.new_child(),
+        };
+        world.desk().children.insert(self.id, (id, args.clone()));
+        args["parent"] = self.args(json!({}));
+        let generation = world.checker().generation;
+        let answer = world.insist::<CreateExecution>(&args).await;
+        let mut checker = world.checker();
+        match answer {
+            Some(Ok(_)) if checker.generation == generation => checker.acknowledged_create(id),
+            Some(Err(error)) if error.code == Code::IdempotencyConflict => {
+                checker.violate(Invariant::OneEffect, format!("child {id} of {} cannot be spawned again", self.id));
+            }
+            _ => {}
+        }
+    }
+
+    fn new_child(&self) -> (ExecutionId, Value) {
+        let world = &self.world;
         let mut args = request(world);
         let id = ExecutionId::in_partition(self.id.partition(), &world.mint());
         args["execution_id"] = json!(id);
-        args["parent"] = self.args(json!({}));
-        let generation = world.checker().generation;
-        if let Some(Ok(_)) = world.insist::<CreateExecution>(&args).await {
-            let mut checker = world.checker();
-            if checker.generation == generation {
-                checker.acknowledged_create(id);
-            }
+        let place = (id.partition(), ff_core::execution::Execution::key_of(&self.id));
+        let namespace = world.checker().facts.executions.get(&place).map(|seen| seen.document.namespace.clone());
+        if let (Some(namespace), Some(args)) = (namespace.filter(|name| name != "default"), args.as_object_mut()) {
+            // Budgets and quotas are those of the other namespace.
+            args.remove("budget_ids");
+            args.remove("quota_policy_id");
+            args.insert("namespace".into(), json!(namespace));
         }
+        (id, args)
     }
 
     /// Suspends, on a fresh waitpoint or on one that was announced before.

@@ -1,7 +1,7 @@
 //! Everything one run shares: the store, the servers on it, the weather between them, and the checkers.
 
-use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ff_core::op::Operation;
@@ -13,8 +13,10 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 
 use crate::checker::{Before, Checker, Commit, Facts, touched};
+use crate::clocks::Clocks;
 use crate::desk::Desk;
 use crate::executor::{Executor, Owner};
+use crate::guards::GuardCounts;
 use crate::history::History;
 use crate::profile::Profile;
 use crate::random::Random;
@@ -56,15 +58,26 @@ pub(crate) struct World {
     pub profile: Profile,
     /// The one lease id that workers without imagination use.
     pub habit: LeaseId,
-    /// How far the store's clock has jumped ahead.
-    pub jumped_ms: Arc<AtomicI64>,
+    /// The clocks of the store's partitions.
+    pub clocks: Arc<Clocks>,
+    /// What a planted bug shows to readers.
+    pub doomed: crate::defects::Doomed,
     servers: Mutex<Vec<Server>>,
     checker: Mutex<Checker>,
     history: Mutex<History>,
     random: Mutex<Random>,
     desk: Mutex<Desk>,
     called: Mutex<BTreeSet<&'static str>>,
+    guards: Mutex<GuardCounts>,
+    /// How many claims each server has under way.
+    claims: Mutex<BTreeMap<Owner, usize>>,
+    /// The partition that cannot be reached now.
+    out: Mutex<Option<Partition>>,
+    /// The present instant, and the steps taken in it.
+    instant: Mutex<(i64, u64)>,
     stormy: AtomicBool,
+    /// Nobody works or asks any more; only time passes.
+    over: AtomicBool,
 }
 
 impl World {
@@ -74,26 +87,90 @@ impl World {
         let executor = Executor::new(&mut random);
         let profile = Profile::new(&mut random);
         let admission_lag_ms = profile.admission_lag_ms();
-        let jumped_ms = Arc::new(AtomicI64::new(0));
-        let (time, jumped) = (executor.clone(), Arc::clone(&jumped_ms));
-        let clock = move || START + time.now_ms() + jumped.load(Ordering::Relaxed);
+        let clocks = Arc::new(Clocks::new(&executor));
+        if profile.skew_ms > 0 {
+            for partition in profile.partitions.all() {
+                clocks.set(partition, random.between(-profile.skew_ms, profile.skew_ms));
+            }
+        }
+        let shown = Arc::clone(&clocks);
         let next_plan = Arc::new(NextPlan::default());
-        let store = MemoryStore::with_clock(Arc::new(clock)).with_faults(next_plan.clone());
+        let store = MemoryStore::with_partition_clocks(Arc::new(move |partition| shown.read(partition)))
+            .with_faults(next_plan.clone());
         Arc::new(Self {
             executor,
             store,
             next_plan,
             profile,
             habit: LeaseId::mint(&Mint { now_ms: START, random: [7; 10] }),
-            jumped_ms,
+            clocks,
+            doomed: crate::defects::Doomed::default(),
             servers: Mutex::default(),
             checker: Mutex::new(Checker::new(admission_lag_ms)),
             history: Mutex::new(History::new(keep_history)),
             random: Mutex::new(random),
             desk: Mutex::default(),
             called: Mutex::default(),
+            guards: Mutex::default(),
+            claims: Mutex::default(),
+            out: Mutex::default(),
+            instant: Mutex::default(),
             stormy: AtomicBool::new(true),
+            over: AtomicBool::new(false),
         })
+    }
+
+    /// How often each guard was judged.
+    pub(crate) fn guards(&self) -> MutexGuard<'_, GuardCounts> {
+        self.guards.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many claims a server has under way.
+    pub(crate) fn claims_at(&self, owner: Owner) -> usize {
+        self.claims.lock().unwrap_or_else(PoisonError::into_inner).get(&owner).copied().unwrap_or(0)
+    }
+
+    fn count_claim(&self, owner: Owner, add: bool) {
+        let mut claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = claims.entry(owner).or_default();
+        *count = if add { *count + 1 } else { count.saturating_sub(1) };
+    }
+
+    /// The partition that cannot be reached now.
+    pub(crate) fn out(&self) -> Option<Partition> {
+        *self.out.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A partition goes out of reach, or comes back.
+    pub(crate) fn set_out(&self, partition: Option<Partition>) {
+        self.note(format_args!("out of reach: {partition:?}"));
+        *self.out.lock().unwrap_or_else(PoisonError::into_inner) = partition;
+        self.checker().disturbed(self.executor.now_ms(), partition);
+    }
+
+    /// Counts a step, and answers how many were taken at this instant.
+    pub(crate) fn steps_within(&self, now_ms: i64) -> u64 {
+        let mut instant = self.instant.lock().unwrap_or_else(PoisonError::into_inner);
+        *instant = if instant.0 == now_ms { (now_ms, instant.1 + 1) } else { (now_ms, 1) };
+        instant.1
+    }
+
+    /// The time of every partition.
+    pub(crate) fn times(&self) -> impl Fn(Partition) -> i64 + use<> {
+        let partitions = self.profile.partitions.all();
+        let times: BTreeMap<Partition, i64> =
+            partitions.map(|partition| (partition, self.store.now_in(partition))).collect();
+        move |partition| times.get(&partition).copied().unwrap_or(0)
+    }
+
+    /// Whether nobody works or asks any more.
+    pub(crate) fn over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+
+    /// Everybody goes home.
+    pub(crate) fn end(&self) {
+        self.over.store(true, Ordering::Relaxed);
     }
 
     /// The servers.
@@ -134,6 +211,7 @@ impl World {
     /// No more trouble: what is unfinished must come to its end.
     pub(crate) fn calm(&self) {
         self.stormy.store(false, Ordering::Relaxed);
+        self.checker().calm(self.executor.now_ms());
     }
 
     /// Writes a line of history.
@@ -178,6 +256,16 @@ impl World {
         Mint { now_ms: self.store.now(), random }
     }
 
+    /// An id for an execution in a partition that can be reached.
+    pub(crate) fn mint_reachable(&self) -> ExecutionId {
+        let out = self.out();
+        let mut id = self.mint_execution();
+        while Some(id.partition()) == out {
+            id = self.mint_execution();
+        }
+        id
+    }
+
     /// An id for an execution of its own.
     pub(crate) fn mint_execution(&self) -> ExecutionId {
         ExecutionId::solo(&self.profile.partitions, &self.mint())
@@ -206,6 +294,7 @@ impl World {
         before: &Before,
         outcome: &Outcome,
     ) {
+        self.guards().judged(batch, outcome);
         match outcome {
             Outcome::Conflict(conflict) => {
                 self.note(format_args!("server {} {partition} {} conflict {conflict:?}", owner.0, batch.command));
@@ -221,7 +310,9 @@ impl World {
                 ));
                 self.store.inspect(|contents| {
                     if let Some(contents) = contents.partition(partition) {
-                        self.checker().applied(Commit { partition, batch, at: applied.at, before, contents });
+                        let elapsed_ms = self.executor.now_ms();
+                        let commit = Commit { partition, batch, at: applied.at, elapsed_ms, before, contents };
+                        self.checker().applied(commit);
                     }
                 });
             }
@@ -236,8 +327,24 @@ impl World {
     /// The store forgets everything after a snapshot.
     pub(crate) fn fail_over(&self, (contents, facts): (Contents, Facts)) {
         self.note(format_args!("the store forgets"));
-        self.checker().forget(facts);
+        self.checker().forget(facts, self.executor.now_ms());
         self.store.restore(contents);
+        self.see_lanes();
+    }
+
+    fn see_lanes(&self) {
+        let now_ms = self.executor.now_ms();
+        self.store.inspect(|contents| self.checker().lanes_anew(contents, now_ms));
+    }
+
+    /// One partition forgets everything after a snapshot; the others do not.
+    pub(crate) fn fail_over_partition(&self, partition: Partition, (contents, facts): (Contents, Facts)) {
+        self.note(format_args!("{partition} forgets"));
+        let config = self.profile.partitions;
+        self.checker().forget_partition(partition, facts, &config, self.executor.now_ms());
+        let kept = contents.partition(partition).cloned().unwrap_or_default();
+        self.store.restore_partition(partition, kept);
+        self.see_lanes();
     }
 
     /// Calls an operation of some server, as one request of a client.
@@ -246,16 +353,32 @@ impl World {
         Engine: Serves<O>,
         O::Outcome: 'static,
     {
-        let chosen = {
-            let servers = self.servers();
-            let alive: Vec<(Owner, Engine)> =
-                servers.iter().filter_map(|server| Some((server.owner, server.engine.clone()?))).collect();
-            self.random().pick(&alive).cloned()
-        };
-        let Some((owner, engine)) = chosen else {
+        let Some(server) = self.choose() else {
             self.wait(50).await;
             return Reply::Lost;
         };
+        self.call_at::<O>(server, args).await
+    }
+
+    /// Some server that is up.
+    pub(crate) fn choose(&self) -> Option<(Owner, Engine)> {
+        let servers = self.servers();
+        let alive: Vec<(Owner, Engine)> =
+            servers.iter().filter_map(|server| Some((server.owner, server.engine.clone()?))).collect();
+        self.random().pick(&alive).cloned()
+    }
+
+    /// Calls an operation of this server.
+    pub(crate) async fn call_at<O: Operation>(
+        self: &Arc<Self>,
+        (owner, engine): (Owner, Engine),
+        args: &Value,
+    ) -> Reply<O::Outcome>
+    where
+        Engine: Serves<O>,
+        O::Outcome: 'static,
+    {
+        self.checker().will_call(O::NAME, args);
         let args: O::Args = match serde_json::from_str(&args.to_string()) {
             Ok(args) => args,
             Err(error) => panic!("{} cannot read {args}: {error}", O::NAME),
@@ -267,6 +390,7 @@ impl World {
             // A caller that has gone does not hear the answer.
             let _ = reply.send(engine.call::<O>(&caller, args).await);
         };
+        let _claim = (O::NAME == ff_core::op::Claim::NAME).then(|| ClaimUnderWay::new(self, owner));
         // Dropped with this future: a caller that gives up takes its request with it.
         let _request = self.executor.spawn(owner, Box::pin(request));
         match answer.await {
@@ -297,5 +421,24 @@ impl World {
             self.wait(pause).await;
         }
         None
+    }
+}
+
+/// Counts a claim for as long as it is under way.
+struct ClaimUnderWay {
+    world: Arc<World>,
+    owner: Owner,
+}
+
+impl ClaimUnderWay {
+    fn new(world: &Arc<World>, owner: Owner) -> Self {
+        world.count_claim(owner, true);
+        Self { world: Arc::clone(world), owner }
+    }
+}
+
+impl Drop for ClaimUnderWay {
+    fn drop(&mut self) {
+        self.world.count_claim(self.owner, false);
     }
 }

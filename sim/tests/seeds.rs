@@ -2,20 +2,27 @@
 
 use std::path::Path;
 
+use ff_sim::guards::GuardCounts;
 use ff_sim::invariant::Invariant;
 use ff_sim::planted::{Bug, catch};
 use ff_sim::run::{Report, Setup, run};
 
 fn simulate(seed: u64, steps: u64) -> Report {
-    run(&Setup { seed, steps, keep_history: false }, Path::new(env!("CARGO_TARGET_TMPDIR")))
+    run(&Setup { seed, steps, keep_history: false, except: Vec::new() }, Path::new(env!("CARGO_TARGET_TMPDIR")))
 }
 
 #[test]
 fn no_seed_breaks_an_invariant() {
-    for seed in 0..20 {
+    let mut guards = GuardCounts::default();
+    for seed in 0..10 {
         let report = simulate(seed, 800);
         assert_eq!(report.violation, None, "cargo xtask sim --seed {seed} --steps 800");
         assert!(report.executions > 0);
+        guards.add(&report.guards);
+    }
+    let refused: Vec<_> = guards.rows().filter(|(_, _, refused)| *refused > 0).map(|((guard, _), ..)| guard).collect();
+    for guard in ["absent", "version", "fence", "live"] {
+        assert!(refused.contains(&guard), "no {guard} guard refused anything: {refused:?}");
     }
 }
 
@@ -54,7 +61,7 @@ fn planted_bugs_are_caught_by_the_invariant_they_break() {
         (Bug::RetryNotCounted, Invariant::AttemptsNumbered),
         (Bug::TimerEarly, Invariant::TimersKeepTime),
     ] {
-        let caught = catch(bug, 30, 800).expect("tests are built with the bugs");
+        let caught = catch(bug, 0..30, 800, &[]).expect("tests are built with the bugs");
         let by = caught.by.map(|(_, violation)| violation.invariant);
         assert_eq!(by, Some(invariant), "{}", bug.as_str());
     }

@@ -56,6 +56,23 @@ bugs! {
     DedupNotWritten "dedup_not_written" "A submission's idempotency key is not remembered.",
     LateEdgeHolds "late_edge_holds" "An edge that is applied after the join was decided holds its child for good.",
     RemovalReopened "removal_reopened" "A member is replayed while its flow is being removed.",
+    HalfApplied "half_applied" "A commit that fails in the middle leaves its documents without their entries.",
+    DirtyRead "dirty_read" "A read shows the documents of a commit that was never applied.",
+    LastWriterWins "last_writer_wins" "The store applies a commit whichever version is there.",
+    SequenceNotJudged "sequence_not_judged" "The store appends whatever number was expected.",
+    LeaseEntryStays "lease_entry_stays" "A renewal does not move its entry in the index of what is due.",
+    EventsDropped "events_dropped" "The store applies a commit without its events now and then.",
+    HintsSilent "hints_silent" "The store loses every hint and says nothing.",
+    WriteForgotten "write_forgotten" "The store acknowledges a commit that it never applies.",
+    UnknownKeysDropped "unknown_keys_dropped" "What a newer version wrote is lost when an older one writes.",
+    TimeRunsBack "time_runs_back" "The store's answers show a time before the last one now and then.",
+    PagesEndEarly "pages_end_early" "A page of an index leaves out its last entry.",
+    PriorityIgnored "priority_ignored" "Queues are ordered by age alone.",
+    WaitersNotWoken "waiters_not_woken" "New work does not wake those who wait for it.",
+    LocksLeaked "locks_leaked" "The locks of documents are never forgotten.",
+    EdgesNotRemoved "edges_not_removed" "A flow is removed without its edges.",
+    StopHangs "stop_hangs" "A claim goes on waiting when its server stops.",
+    ClaimOverstays "claim_overstays" "A claim waits past its time.",
 }
 
 /// Whether a bug is switched on in this thread.

@@ -42,6 +42,11 @@ impl Board {
         }
     }
 
+    /// How many topics somebody listens to.
+    pub(crate) fn len(&self) -> usize {
+        self.topics().len()
+    }
+
     fn topics(&self) -> std::sync::MutexGuard<'_, BTreeMap<Topic, watch::Sender<u64>>> {
         self.0.lock().expect("no holder of this lock panics")
     }

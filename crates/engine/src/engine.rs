@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use ff_core::deployment::Deployment;
 use ff_core::op::Operation;
+use ff_core::planted::{Bug, planted};
 use ff_core::policy::Policy;
 use ff_core::{Code, CommandId, Error, Key, LogLimit, Mint, Partition, PartitionConfig, Result, Rising, Role, limits};
 use ff_store::{Answers, Query, Signal, Store};
@@ -283,7 +284,7 @@ impl Engine {
 
     /// Ends every wait with `shutting_down`. Operations under way are answered, and the services go on.
     pub fn stop_waits(&self) {
-        self.0.closing.store(true, Ordering::SeqCst);
+        self.0.closing.store(!planted(Bug::StopHangs), Ordering::SeqCst);
         self.scheduler().ready().wake_all();
         self.board().wake_all();
     }
@@ -332,6 +333,7 @@ impl Engine {
     pub(crate) fn act_on(&self, partition: Partition, items: &[Item]) {
         for item in items {
             match item {
+                Item::Ready(..) if planted(Bug::WaitersNotWoken) => {}
                 Item::Ready(index, score) => {
                     let queue = crate::scheduler::ready::QueueId { partition, index: index.clone() };
                     self.scheduler().ready().announce(&queue, *score, self.env().now_ms());
@@ -437,6 +439,12 @@ impl Engine {
     /// What the engine counts.
     pub fn metrics(&self) -> &Metrics {
         &self.0.metrics
+    }
+
+    /// How many things the engine keeps in memory for calls that are under way. For tests: at rest there are none.
+    #[doc(hidden)]
+    pub fn kept_for_calls(&self) -> [(&'static str, usize); 2] {
+        [("locks", self.locks().len()), ("topics", self.board().len())]
     }
 
     /// The time of the system partition, as far as the engine knows it.

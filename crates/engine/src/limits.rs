@@ -3,6 +3,7 @@
 
 use ff_core::capability::CapabilitySet;
 use ff_core::op::parts::Renewal;
+use ff_core::planted::{Bug, planted};
 use ff_core::{Error, Result, limits, text};
 
 /// What one call may ask for.
@@ -127,7 +128,7 @@ impl Limits {
     pub(crate) fn claim_wait(&self, wait_ms: Option<i64>) -> Result<i64> {
         let wait_ms = wait_ms.unwrap_or(0);
         text::within("wait_ms", wait_ms, 0..=self.claim_wait_max_ms)?;
-        Ok(wait_ms)
+        Ok(if planted(Bug::ClaimOverstays) { wait_ms + 5_000 } else { wait_ms })
     }
 
     /// How long another long poll may wait that asks for this in a field.

@@ -286,3 +286,24 @@ fn everything_stored_can_be_looked_at() {
         assert!(!raw.present(1_000), "what has expired is still shown");
     });
 }
+
+#[test]
+fn one_partition_forgets_alone_and_keeps_its_own_time() {
+    let elsewhere = Partition::flow(4);
+    let clocks = Arc::new(AtomicI64::new(1_000));
+    let shown = Arc::clone(&clocks);
+    let clock = move |partition: Partition| shown.load(Ordering::SeqCst) + i64::from(partition.number);
+    let store = MemoryStore::with_partition_clocks(Arc::new(clock));
+    now(store.commit(HERE, vec![put(1, Guard::Absent(key("a")), "kept")])).unwrap();
+    let replica = store.snapshot();
+    for partition in [HERE, elsewhere] {
+        now(store.commit(partition, vec![put(2, Guard::Absent(key("b")), "late")])).unwrap();
+    }
+    store.restore_partition(HERE, replica.partition(HERE).cloned().unwrap());
+    let has =
+        |partition| store.inspect(|contents| contents.partition(partition).unwrap().document(&key("b")).is_some());
+    assert!(!has(HERE) && has(elsewhere));
+    assert_eq!((store.now_in(HERE), store.now_in(elsewhere)), (1_003, 1_004));
+    clocks.store(500, Ordering::SeqCst);
+    assert_eq!(store.now_in(HERE), 1_003, "a clock that steps back does not take time back");
+}

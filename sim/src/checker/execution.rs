@@ -1,7 +1,7 @@
 //! What may happen to an execution in one commit.
 
 use ff_core::encoding::Document;
-use ff_core::execution::{Execution, Hold};
+use ff_core::execution::{Execution, Hold, ResumedBy};
 use ff_core::lease::{AttemptKind, ClaimKind, LeaseEnd, LeaseFence};
 use ff_core::{AttemptIndex, AttemptState, ExecutionId, Key, LeaseEpoch, LeaseId, LifecyclePhase, TerminalOutcome};
 use ff_store::memory::RawDocument;
@@ -50,13 +50,17 @@ impl Checker {
         let before = self.facts.executions.get(&place).cloned();
         let Some(raw) = after else {
             self.execution_removed(commit.at, before.as_ref());
+            self.meeting.gone(&place);
             self.facts.executions.remove(&place);
             self.facts.removed.insert(place);
             return;
         };
         let Ok(document) = Execution::decode(&raw.body) else { return };
         match &before {
-            None => self.execution_created(&document),
+            None => {
+                self.execution_created(&document);
+                self.meeting.written(&place, None, &document, commit.elapsed_ms);
+            }
             Some(before) => {
                 let change = Change {
                     id: document.id,
@@ -71,6 +75,12 @@ impl Checker {
                 self.check_terminal(&change);
                 self.check_attempts(&change);
                 self.check_suspension(&change);
+                self.check_resumption(&change);
+                self.check_commands(&document, change.lease_end());
+                if change.claimed() {
+                    self.check_order(&document, commit.elapsed_ms);
+                }
+                self.meeting.written(&place, Some(&before.document), &document, commit.elapsed_ms);
                 self.facts.grants.extend(document.grant.as_ref().map(|grant| (document.id, grant.id)));
             }
         }
@@ -128,6 +138,7 @@ impl Checker {
             format!("{id} was claimed while {:?} held it back", change.before.holds.strongest())
         });
         self.check_start(change.before);
+        self.facts.started.insert(id);
         self.check_admission(change.after, change.at);
         let granted = change.before.grant.as_ref().map(|grant| grant.id);
         let from_grant = self.facts.grants.contains(&(id, lease.id));
@@ -182,6 +193,11 @@ impl Checker {
             | LeaseEnd::ExecutionCancelled
             | LeaseEnd::DeadlinePassed
             | LeaseEnd::AttemptTimedOut => {}
+        }
+        // A first lease that its worker never got is as if it had never been.
+        let first = change.before.attempt.as_ref().is_some_and(|attempt| attempt.index.0 == 0);
+        if end == LeaseEnd::Returned && first && change.after.attempt.is_none() {
+            self.facts.started.remove(&id);
         }
         self.facts.endings.insert((id, fence_key(&fence)), end);
     }
@@ -302,13 +318,41 @@ impl Checker {
                 format!("{id}: suspension {ended} was replaced")
             });
             self.check_resume_signals(change.after);
-            let first = self.facts.ended_suspensions.insert(ended);
+            let first = self.facts.ended_suspensions.insert((id, ended));
             self.expect(first, Invariant::SuspensionEndsOnce, || format!("{id}: suspension {ended} ended twice"));
         }
         if let Some(begun) = after {
-            let known = self.facts.ended_suspensions.contains(&begun);
+            let known = self.facts.ended_suspensions.contains(&(id, begun));
             self.expect(!known, Invariant::SuspensionEndsOnce, || format!("{id}: suspension {begun} came back"));
         }
+    }
+}
+
+impl Checker {
+    /// The signals that resumed an execution come with every claim until it parts from a worker again or ends.
+    fn check_resumption(&mut self, change: &Change<'_>) {
+        let (id, after) = (change.id, change.after);
+        let ended = change.before.suspension.is_some() && after.suspension.is_none();
+        if ended && !after.is_terminal() && after.resumed_by == ResumedBy::Signals {
+            self.facts.resumptions.insert(id, after.resume_signals.clone());
+        }
+        // A holder whose condition was met before it could suspend keeps its lease, and has the signals at once.
+        let kept = change.was(LifecyclePhase::Active) && change.is(LifecyclePhase::Active);
+        if kept && change.before.resume_signals != after.resume_signals {
+            self.facts.resumptions.insert(id, after.resume_signals.clone());
+        }
+        let parted =
+            matches!(change.lease_end(), Some(LeaseEnd::Suspended | LeaseEnd::Delayed | LeaseEnd::WaitingChildren));
+        if parted || after.is_terminal() || change.replayed() {
+            self.facts.resumptions.remove(&id);
+        }
+        if !change.claimed() {
+            return;
+        }
+        let Some(expected) = self.facts.resumptions.get(&id).cloned() else { return };
+        self.expect(after.resume_signals == expected, Invariant::ResumptionKept, || {
+            format!("{id} was resumed by {expected:?} and is claimed with {:?}", after.resume_signals)
+        });
     }
 }
 

@@ -4,7 +4,7 @@
 use ff_core::encoding::Document;
 use ff_core::execution::Execution;
 use ff_core::index::kind;
-use ff_core::{CancelFlowPolicy, Edge, EdgeRole, EdgeState, Flow, FlowId, JoinState, Key, Partition, TerminalOutcome};
+use ff_core::{CancelFlowPolicy, Edge, EdgeRole, EdgeState, Flow, FlowId, JoinPolicy, Key, Partition, TerminalOutcome};
 use ff_store::memory::RawDocument;
 
 use super::{Checker, Commit, touched};
@@ -92,7 +92,7 @@ impl Checker {
     /// A member is about to run.
     pub(super) fn check_start(&mut self, document: &Execution) {
         let id = document.id;
-        let satisfied = document.join.as_ref().is_none_or(|join| join.state() == JoinState::Satisfied);
+        let satisfied = self.join_satisfied(document);
         self.expect(satisfied, Invariant::ChildrenWait, || {
             format!("{id} starts while its join is {:?}", document.join)
         });
@@ -100,9 +100,31 @@ impl Checker {
         // A cancellation may leave those alone that have started; they come to their end.
         let admits = self.facts.flows.get(&flow).is_some_and(|flow| match &flow.cancellation {
             None => true,
-            Some(cancellation) => document.has_started() && cancellation.policy != CancelFlowPolicy::CancelAll,
+            Some(cancellation) => {
+                self.facts.started.contains(&id) && cancellation.policy != CancelFlowPolicy::CancelAll
+            }
         });
         self.expect(admits, Invariant::ChildrenWait, || format!("{id} starts in {flow}, which is cancelled or gone"));
+    }
+
+    /// Whether enough of the edges that lead to an execution are satisfied: counted here, not asked of the code under
+    /// test.
+    fn join_satisfied(&self, document: &Execution) -> bool {
+        let dependencies: Vec<&Edge> = self
+            .facts
+            .edges
+            .values()
+            .filter(|edge| edge.downstream == document.id && edge.role == EdgeRole::Dependency)
+            .filter(|edge| edge.state != EdgeState::Staged)
+            .collect();
+        let satisfied = dependencies.iter().filter(|edge| edge.state == EdgeState::Satisfied).count();
+        let needed = match document.join.as_ref().map(|join| &join.policy) {
+            _ if dependencies.is_empty() => 0,
+            None | Some(JoinPolicy::AllOf) => dependencies.len(),
+            Some(JoinPolicy::AnyOf(_)) => 1,
+            Some(JoinPolicy::Quorum(quorum)) => usize::try_from(quorum.k).unwrap_or(usize::MAX),
+        };
+        satisfied >= needed
     }
 
     /// A flow was written or removed.

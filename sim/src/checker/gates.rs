@@ -29,11 +29,16 @@ impl Checker {
         let reset = before.next_reset_at != budget.next_reset_at || budget.usage.is_empty();
         let base = if reset { 0 } else { before.used(TOKENS) };
         let grown = budget.used(TOKENS) - base;
-        self.expect(grown == reported || (reset && grown == 0), Invariant::UsageOnce, || {
+        let unnamed = grown - reported;
+        let counted = unnamed == 0 || (reset && grown == 0) || self.asked.charge(&name, unnamed);
+        self.expect(counted, Invariant::UsageOnce, || {
             format!("budget {name} grew by {grown} where {reported} was reported")
         });
+        if before.used(TOKENS) > 0 && budget.usage.is_empty() && before.next_reset_at == budget.next_reset_at {
+            self.check_resets(&name);
+        }
         for record in fresh {
-            let first = self.facts.charged.insert(record.clone());
+            let first = self.facts.charged.insert(record.clone(), commit.partition).is_none();
             self.expect(first, Invariant::UsageOnce, || format!("budget {name} was charged twice for {record:?}"));
         }
         let closed = budget.admit().is_err();
@@ -118,7 +123,7 @@ impl Checker {
 
     /// A caller was told that its report was counted.
     pub(crate) fn acknowledged_report(&mut self, record: &Key) {
-        let known = self.facts.charged.contains(record);
+        let known = self.facts.charged.contains_key(record);
         self.expect(known, Invariant::UsageOnce, || format!("{record:?} was acknowledged and never counted"));
     }
 }

@@ -2,15 +2,20 @@
 //! acknowledged to a caller. What they know is put beside a snapshot of the store, so that after a forgetful failover
 //! they forget exactly as much as the store did.
 
+mod calm;
+mod drain;
 mod execution;
 mod flows;
+mod forget;
 mod gates;
+mod identity;
 mod indexes;
 mod signals;
 mod streams;
 mod watching;
 mod whole;
 
+pub(crate) use calm::Waiter;
 pub(crate) use execution::{KEY_TAG, result_of};
 pub(crate) use gates::TOKENS;
 pub(crate) use signals::FORGED;
@@ -30,6 +35,7 @@ use ff_store::memory::{Contents, PartitionContents, RawDocument};
 use ff_store::{Batch, Version};
 
 use crate::invariant::{Invariant, Violation};
+use crate::newer;
 
 /// A document's place in the whole store.
 pub(crate) type Place = (Partition, Key);
@@ -60,7 +66,17 @@ pub(crate) struct Facts {
     /// How each lease ended.
     pub endings: BTreeMap<(ExecutionId, FenceKey), LeaseEnd>,
     /// Suspensions that have ended.
-    pub ended_suspensions: BTreeSet<ff_core::SuspensionId>,
+    pub ended_suspensions: BTreeSet<(ExecutionId, ff_core::SuspensionId)>,
+    /// Executions that a worker has had, as far as it was not handed back.
+    pub started: BTreeSet<ExecutionId>,
+    /// What each execution was resumed by, since it last parted from a worker.
+    pub resumptions: BTreeMap<ExecutionId, Vec<SignalId>>,
+    /// How many leases of each execution operators took away.
+    pub revocations: BTreeMap<ExecutionId, usize>,
+    /// How often each budget was reset by somebody.
+    pub resets: BTreeMap<String, usize>,
+    /// When the latest execution of each partition was created that somebody was told of.
+    pub created: BTreeMap<Partition, i64>,
     /// Submissions that were acknowledged.
     pub submitted: BTreeSet<ExecutionId>,
     /// Until when a holder was told that its lease holds.
@@ -70,9 +86,9 @@ pub(crate) struct Facts {
     /// Every edge there is.
     pub edges: BTreeMap<Place, Edge>,
     /// The signal accepted for a waitpoint and a key.
-    pub signals: BTreeMap<(WaitpointId, String), SignalId>,
-    /// Every signal that was accepted.
-    pub accepted: BTreeSet<SignalId>,
+    pub signals: BTreeMap<(WaitpointId, String), (SignalId, Partition)>,
+    /// Every signal that was accepted, and where.
+    pub accepted: BTreeMap<SignalId, Partition>,
     /// How many frames each log has got.
     pub frames: BTreeMap<Place, u64>,
     /// How many events each partition has got.
@@ -83,8 +99,8 @@ pub(crate) struct Facts {
     pub keys: BTreeMap<String, ExecutionId>,
     /// Grants that were issued.
     pub grants: BTreeSet<(ExecutionId, LeaseId)>,
-    /// Reports that were counted.
-    pub charged: BTreeSet<Key>,
+    /// Reports that were counted, and where.
+    pub charged: BTreeMap<Key, Partition>,
     /// Since when each budget is used up.
     pub exhausted: BTreeMap<String, i64>,
     /// The quotas there are.
@@ -108,6 +124,11 @@ pub(crate) struct Checker {
     admission_lag_ms: i64,
     /// What callers reported, by the record it is to leave.
     reports: BTreeMap<Key, i64>,
+    /// What was asked for, with and without an identity.
+    asked: identity::Asked,
+    /// What waits, since when, and for whom.
+    meeting: calm::Meeting,
+    except: Vec<Invariant>,
     violation: Option<Violation>,
 }
 
@@ -123,6 +144,8 @@ pub(crate) struct Commit<'a> {
     pub batch: &'a Batch,
     /// When, by the store's clock.
     pub at: i64,
+    /// When, by the time that no clock disturbs.
+    pub elapsed_ms: i64,
     /// What was there.
     pub before: &'a Before,
     /// What is there now.
@@ -149,7 +172,14 @@ impl Checker {
 
     /// Something does not hold. The first is the one that counts: what follows may be its consequence.
     pub(crate) fn violate(&mut self, invariant: Invariant, detail: String) {
-        self.violation.get_or_insert(Violation { invariant, detail });
+        if !self.except.contains(&invariant) {
+            self.violation.get_or_insert(Violation { invariant, detail });
+        }
+    }
+
+    /// These invariants are not looked at.
+    pub(crate) fn except(&mut self, invariants: &[Invariant]) {
+        self.except = invariants.to_vec();
     }
 
     /// Refuses what does not hold.
@@ -168,13 +198,15 @@ impl Checker {
                 kind::EXECUTION => self.execution_changed(commit, &key, after),
                 kind::EDGE => self.edge_changed(commit, &key, after),
                 kind::FLOW => self.flow_changed(commit.partition, &key, after),
-                kind::SIGNAL => self.signal_changed(&key, after),
+                kind::SIGNAL => self.signal_changed(commit.partition, &key, after),
+                kind::LANE => self.lane_changed(commit, after),
                 kind::BUDGET => self.budget_changed(commit, &key, after),
                 kind::QUOTA => self.quota_changed(commit, after),
                 _ => {}
             }
             // What is wrong in particular says more than that something is wrong, so it is looked for first.
             self.check_version(commit.partition, &key, after);
+            self.check_unknown(commit, &key, after);
             self.check_entries(commit, &key);
             if let Some(after) = after
                 && let Err(error) = documents::check(&key, &after.body)
@@ -200,10 +232,11 @@ impl Checker {
         });
     }
 
-    /// The store went back to a snapshot, and these facts were put beside it.
-    pub(crate) fn forget(&mut self, facts: Facts) {
-        self.facts = facts;
-        self.generation += 1;
+    /// A document that a newer version wrote keeps what this version does not know.
+    fn check_unknown(&mut self, commit: Commit<'_>, key: &Key, after: Option<&RawDocument>) {
+        let (Some(before), Some(after)) = (commit.before.get(key), after) else { return };
+        let lost = before.present(commit.at) && newer::has_unknown(&before.body) && !newer::has_unknown(&after.body);
+        self.expect(!lost, Invariant::UnknownKept, || format!("{key:?} lost what a newer version wrote into it"));
     }
 
     /// A caller was told that a lease ended this way.
@@ -225,8 +258,32 @@ impl Checker {
     pub(crate) fn acknowledged_create(&mut self, id: ExecutionId) {
         self.facts.submitted.insert(id);
         let place = (id.partition(), Execution::key_of(&id));
+        if let Some(seen) = self.facts.executions.get(&place) {
+            let latest = self.facts.created.entry(id.partition()).or_default();
+            *latest = (*latest).max(seen.document.created_at);
+        }
         let there = self.facts.executions.contains_key(&place) || self.facts.removed.contains(&place);
         self.expect(there, Invariant::AcknowledgedSurvives, || format!("{id} was acknowledged and is not there"));
+    }
+
+    /// When the latest execution of each partition was created that somebody was told of.
+    pub(crate) fn created_until_now(&self) -> BTreeMap<Partition, i64> {
+        self.facts.created.clone()
+    }
+
+    /// A caller was told that an execution was created, and asked for it when these were the latest.
+    pub(crate) fn acknowledged_in_order(
+        &mut self,
+        id: ExecutionId,
+        duplicate: bool,
+        latest: &BTreeMap<Partition, i64>,
+    ) {
+        let place = (id.partition(), Execution::key_of(&id));
+        let Some(seen) = self.facts.executions.get(&place).filter(|_| !duplicate) else { return };
+        let (at, before) = (seen.document.created_at, latest.get(&id.partition()).copied().unwrap_or(0));
+        self.expect(at >= before, Invariant::CreatedInOrder, || {
+            format!("{id} was created at {at}, after one of {before} was acknowledged")
+        });
     }
 
     /// A caller was told that it holds a lease.

@@ -3,7 +3,7 @@
 
 use ff_core::encoding::Document;
 use ff_core::execution::Execution;
-use ff_core::{Key, Signal, SignalId};
+use ff_core::{Key, Partition, Signal, SignalId};
 use ff_store::memory::RawDocument;
 
 use super::Checker;
@@ -14,16 +14,16 @@ pub(crate) const FORGED: &str = "forged";
 
 impl Checker {
     /// A signal was written or removed.
-    pub(super) fn signal_changed(&mut self, key: &Key, after: Option<&RawDocument>) {
+    pub(super) fn signal_changed(&mut self, partition: Partition, key: &Key, after: Option<&RawDocument>) {
         let Some(signal) = after.and_then(|raw| Signal::decode(&raw.body).ok()) else { return };
         let forged = signal.correlation_id.starts_with(FORGED);
         self.expect(!forged, Invariant::SignalsOnce, || format!("{key:?} was accepted with a forged token"));
         let place = (signal.waitpoint, signal.correlation_id.clone());
-        let first = *self.facts.signals.entry(place).or_insert(signal.id);
+        let (first, _) = *self.facts.signals.entry(place).or_insert((signal.id, partition));
         self.expect(first == signal.id, Invariant::SignalsOnce, || {
             format!("{first} and {} were both accepted for {:?}", signal.id, signal.correlation_id)
         });
-        self.facts.accepted.insert(signal.id);
+        self.facts.accepted.insert(signal.id, partition);
     }
 
     /// What resumed an execution are signals that were accepted, each once.
@@ -35,7 +35,7 @@ impl Checker {
 
     /// A caller was told that a signal was accepted.
     pub(crate) fn acknowledged_signal(&mut self, signal: SignalId) {
-        let known = self.facts.accepted.contains(&signal);
+        let known = self.facts.accepted.contains_key(&signal);
         self.expect(known, Invariant::AcknowledgedSurvives, || {
             format!("signal {signal} was acknowledged and never stored")
         });

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ff_core::{documents, index};
+use ff_core::{Partition, documents, index};
 use ff_store::memory::Contents;
 
 use super::Checker;
@@ -10,8 +10,9 @@ use crate::invariant::Invariant;
 
 impl Checker {
     /// Every document is legal, every index holds exactly what the documents justify, and nothing acknowledged is gone.
-    pub(crate) fn check_everything(&mut self, contents: &Contents, now: i64) {
+    pub(crate) fn check_everything(&mut self, contents: &Contents, now: impl Fn(Partition) -> i64) {
         for (partition, contents) in contents.partitions() {
+            let now = now(partition);
             let mut expected = BTreeSet::new();
             for (key, raw) in contents.documents().filter(|(_, raw)| raw.present(now)) {
                 if let Err(error) = documents::check(key, &raw.body) {
@@ -47,7 +48,7 @@ impl Checker {
 
     /// Whether everything has ended, nothing is owed, and every watcher has seen it.
     pub(crate) fn is_at_rest(&self, contents: &Contents) -> bool {
-        self.unfinished(contents) == (0, 0) && !self.events_unread()
+        self.unfinished(contents) == (0, 0) && !self.events_unread() && !self.slots_out(contents)
     }
 
     /// Nothing hinders anything any more, so everything must have ended.
@@ -62,6 +63,7 @@ impl Checker {
         }
         self.check_flows_at_rest();
         self.check_events_read();
+        self.check_slots_at_rest(contents);
         let (_, marks) = self.unfinished(contents);
         self.expect(marks == 0, Invariant::NothingLost, || format!("{marks} marks were never resolved"));
     }

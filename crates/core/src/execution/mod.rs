@@ -33,6 +33,7 @@ use crate::join::{ChildWait, Join};
 use crate::key::Key;
 use crate::lease::{Attempt, Grant, Lease, LeaseEnding};
 use crate::payload::Payload;
+use crate::planted::{Bug, planted};
 use crate::policy::Policy;
 use crate::state::{BlockingReason, LifecyclePhase, PublicState, StateVector};
 use crate::suspension::Suspension;
@@ -481,6 +482,7 @@ impl Document for Execution {
 impl Execution {
     /// Where it stands among those that wait in its queue.
     pub fn queue_score(&self) -> i64 {
-        index::queue_score(self.priority, self.created_at)
+        let priority = if planted(Bug::PriorityIgnored) { 0 } else { self.priority };
+        index::queue_score(priority, self.created_at)
     }
 }

@@ -161,9 +161,8 @@ impl Engine {
         loop {
             let now = self.now();
             // Instants of a partition are those of its own clock, which may be behind or ahead of the one slept by.
-            let delay = |partition| {
-                self.timers().delay(partition, self.rank(partition), now) + now - self.now_in(partition)
-            };
+            let delay =
+                |partition| self.timers().delay(partition, self.rank(partition), now) + now - self.now_in(partition);
             for (partition, at) in self.timers().take_due(now, &busy, delay) {
                 busy.insert(partition);
                 firing.push(async move {

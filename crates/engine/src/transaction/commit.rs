@@ -408,7 +408,7 @@ impl Engine {
         self.metrics().repaired(one.repairs);
         for execution in one.executions {
             let key = execution.key();
-            if execution.is_eligible() {
+            if execution.is_eligible() && !planted(Bug::WaitersNotWoken) {
                 self.offer(one.partition, &execution, one.command);
             }
             let lease = one.leases.iter().find(|(leased, _)| *leased == key).map(|(_, ttl_ms)| *ttl_ms);

@@ -1,0 +1,68 @@
+//! What is left when everything is over: `slots_returned` at rest, and `drains_to_empty` ten days later.
+
+use std::collections::BTreeMap;
+
+use ff_core::encoding::Document;
+use ff_core::index::kind;
+use ff_core::{Key, QuotaPolicy};
+use ff_store::memory::Contents;
+
+use super::Checker;
+use crate::invariant::Invariant;
+
+/// Documents that people define and take away, and the servers that live.
+const DEFINITIONS: [u8; 7] =
+    [kind::DEPLOYMENT, kind::SECRETS, kind::LANE, kind::BUDGET, kind::QUOTA, kind::TOKEN, kind::SERVER];
+/// The first bytes of the logs that are kept by count and not by time: events and audit.
+const KEPT_LOGS: [u8; 2] = [b'E', b'A'];
+
+/// Quotas that count slots in use.
+fn slots_in_use(contents: &Contents) -> Option<(String, u32)> {
+    let documents = contents.partitions().flat_map(|(_, contents)| contents.documents());
+    let mut quotas = documents
+        .filter(|(key, _)| key.kind() == kind::QUOTA)
+        .filter_map(|(_, raw)| QuotaPolicy::decode(&raw.body).ok());
+    quotas.find(|quota| quota.in_use > 0).map(|quota| (quota.name, quota.in_use))
+}
+
+impl Checker {
+    /// Whether slots are still to come back. A store that forgot may have forgotten who had one.
+    pub(super) fn slots_out(&self, contents: &Contents) -> bool {
+        self.generation == 0 && slots_in_use(contents).is_some()
+    }
+
+    /// At rest nobody has a slot.
+    pub(super) fn check_slots_at_rest(&mut self, contents: &Contents) {
+        if self.generation > 0 {
+            return;
+        }
+        if let Some((name, in_use)) = slots_in_use(contents) {
+            self.violate(Invariant::SlotsReturned, format!("quota {name} has {in_use} slots in use at rest"));
+        }
+    }
+
+    /// What must not be there ten days after the last work.
+    pub(crate) fn leftover(&self, contents: &Contents, now: impl Fn(ff_core::Partition) -> i64) -> Option<String> {
+        for (partition, contents) in contents.partitions() {
+            let now = now(partition);
+            let documents = contents.documents().filter(|(_, raw)| raw.present(now)).map(|(key, _)| key);
+            let left: Vec<&Key> = documents.filter(|key| !DEFINITIONS.contains(&key.kind())).collect();
+            if let Some(first) = left.first() {
+                let mut kinds: BTreeMap<char, usize> = BTreeMap::new();
+                left.iter().for_each(|key| *kinds.entry(char::from(key.kind())).or_default() += 1);
+                return Some(format!("{partition}: documents of these kinds {kinds:?}, such as {first:?}"));
+            }
+            let mut logs = contents.logs().filter(|(name, page)| {
+                let kept = name.as_bytes().first().is_some_and(|first| KEPT_LOGS.contains(first));
+                !kept && !page.records.is_empty()
+            });
+            if let Some((name, page)) = logs.next() {
+                return Some(format!("{partition}: log {name:?} with {} records", page.records.len()));
+            }
+            if let Some((key, _)) = contents.blobs().next() {
+                return Some(format!("{partition}: {} blobs, such as {key:?}", contents.blobs().count()));
+            }
+        }
+        None
+    }
+}
