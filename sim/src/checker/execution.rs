@@ -183,6 +183,7 @@ impl Checker {
             | LeaseEnd::Delayed
             | LeaseEnd::WaitingChildren
             | LeaseEnd::Suspended
+            | LeaseEnd::Parked
             | LeaseEnd::Returned => {
                 self.expect(until > at, Invariant::OneLiveLease, || {
                     format!("{id}: {fence:?} ran out at {until} and its holder ended it as {end:?} at {at}")
