@@ -444,6 +444,13 @@ pub struct StepView {
     pub inherited: bool,
 }
 
+impl StepView {
+    /// Which entry it speaks of.
+    pub fn identity(&self) -> StepIdentity {
+        StepIdentity { name: self.name.clone(), key: self.key.clone(), occurrence: self.occurrence }
+    }
+}
+
 impl StepRecord {
     /// What a reader gets; number and instant come from the log, the result's bytes from where they are kept.
     pub fn view(self, number: u64, recorded_at: i64, result: Option<Content>) -> StepView {

@@ -103,7 +103,7 @@ pub enum Outcome {
     /// Something that is waited for has happened already: the lease is kept, and the function goes on with these
     /// entries.
     AlreadySatisfied {
-        /// The entries that have ended, as they were recorded.
+        /// The entries that the engine recorded: those that have ended, and those whose instants it has fixed.
         entries: Vec<StepView>,
         /// The number the next entry gets.
         next_number: u64,

@@ -171,7 +171,7 @@ impl Verb<'_> {
         if execution.is_terminal() {
             return Err(Error::of(Code::TargetNotSignalable).with("public_state", execution.public_state()));
         }
-        let scan = Scan::first(index::pending_waitpoints(execution.id.uuid), limits::WAITPOINTS_MAX).with_documents();
+        let scan = Scan::first(index::pending_waitpoints(execution.id.uuid), limits::PAGE_MAX).with_documents();
         let mut plain = Vec::new();
         for entry in tx.scan(scan).await?.entries {
             let Some(waitpoint) = entry.document.and_then(|stored| Waitpoint::decode(&stored.body).ok()) else {
@@ -179,7 +179,14 @@ impl Verb<'_> {
             };
             match waitpoint.generation {
                 None => plain.push(waitpoint.id),
-                Some(_) if waitpoint.step_name == self.args.name => return Ok((waitpoint.id, None)),
+                // One that holds a signal already will end with that one: the next signal is for the next wait.
+                Some(generation)
+                    if generation == execution.generation
+                        && waitpoint.step_name == self.args.name
+                        && waitpoint.buffered.is_empty() =>
+                {
+                    return Ok((waitpoint.id, None));
+                }
                 Some(_) => {}
             }
         }

@@ -1,5 +1,7 @@
 //! Lists the waitpoints of an execution that take signals, without their tokens.
 
+use std::collections::BTreeSet;
+
 use ff_core::op::ListPendingWaitpoints;
 use ff_core::op::list_pending_waitpoints::{Args, Outcome};
 use ff_core::waitpoint::Waitpoint;
@@ -28,8 +30,14 @@ impl Handle<ListPendingWaitpoints> for Engine {
         }
         let secrets = self.waitpoint_secrets().await?;
         let mut items = Vec::with_capacity(found.len());
+        let mut seen = BTreeSet::new();
         for waitpoint in found.iter().filter_map(|stored| self.readable::<Waitpoint>(stored)) {
-            if waitpoint.check_open(answers.at).is_err() {
+            // Those of the journal buffer until their entry or their generation ends.
+            let over = waitpoint
+                .generation
+                .is_some_and(|generation| generation != execution.generation || execution.is_terminal());
+            // One of a parked execution is found twice: it is waited for, and it is pending.
+            if over || waitpoint.check_open(answers.at).is_err() || !seen.insert(waitpoint.id) {
                 continue;
             }
             let token = secrets.sign(&TokenSubject::from(&waitpoint))?;

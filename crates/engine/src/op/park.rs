@@ -64,8 +64,16 @@ impl Command for Verb<'_> {
         execution.check_fence(fence)?;
         let (waits, begun) = self.waits(&execution, tx.now);
         let mut waitpoints = self.waitpoints(tx, &execution).await?;
+        // A waitpoint is closed by the signal that ended its entry; an earlier call that found it had its answer lost.
+        let closed = waitpoints.iter().any(|waitpoint| waitpoint.state != WaitpointState::Pending);
+        if (closed || tx.is_repeat())
+            && let Some(before) = self.decided_before(tx, &execution, &waits).await?
+        {
+            return Ok(before);
+        }
         let ended = self.ended(tx, &execution, &waits, &mut waitpoints).await?;
-        let entries: Vec<StepEntry> = self.args.entries.iter().cloned().chain(begun).chain(ended.clone()).collect();
+        let decided: Vec<StepEntry> = begun.into_iter().chain(ended.iter().cloned()).collect();
+        let entries: Vec<StepEntry> = self.args.entries.iter().chain(&decided).cloned().collect();
         let new = NewEntries { first_number: self.args.first_number, entries: &entries };
         tx.require_holder(&execution.key(), fence);
         let next_number = journal::append(tx, &execution, fence, &new).await?;
@@ -73,12 +81,12 @@ impl Command for Verb<'_> {
             tx.save(waitpoint);
         }
         if !ended.is_empty() {
-            let first = next_number - ended.len() as u64;
+            let first = next_number - decided.len() as u64;
             let shown = |(number, entry): (u64, &StepEntry)| {
                 let (record, _) = entry.record(fence)?;
                 Ok(record.view(number, tx.now, entry.content()?))
             };
-            let entries = (first..).zip(&ended).map(shown).collect::<Result<Vec<_>>>()?;
+            let entries = (first..).zip(&decided).map(shown).collect::<Result<Vec<_>>>()?;
             tx.pin(&execution.key());
             return Ok(Parked::Satisfied { entries, next_number });
         }
@@ -115,6 +123,27 @@ impl Verb<'_> {
             waits.push(Wait { child: Some(child.execution_id), ..wait(&child.step, StepKind::Child) });
         }
         (waits, begun)
+    }
+
+    /// What an earlier call with these numbers decided while it left the lease with its holder.
+    async fn decided_before(&self, tx: &mut Tx<'_>, execution: &Execution, waits: &[Wait]) -> Result<Option<Parked>> {
+        let Args { fence, entries, first_number, .. } = self.args;
+        let new = NewEntries { first_number: *first_number, entries };
+        if !journal::is_recorded(tx, execution, fence, &new).await? {
+            return Ok(None);
+        }
+        let first = first_number + entries.len() as u64;
+        // Each wait has at most an entry that fixes its instant and one that ends it.
+        let entries = journal::recorded_since(tx, execution, first, 2 * waits.len()).await?;
+        let ours = |view: &StepView| {
+            view.lease_id == fence.lease_id && waits.iter().any(|wait| wait.identity() == view.identity())
+        };
+        let ended = entries.iter().any(|view| view.state.is_ended());
+        if !ended || !entries.iter().all(ours) {
+            return Ok(None);
+        }
+        let next_number = first + entries.len() as u64;
+        Ok(Some(Parked::Satisfied { entries, next_number }))
     }
 
     /// The waitpoints of the signals, made where they are new.

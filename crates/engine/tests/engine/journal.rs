@@ -5,8 +5,8 @@ use ff_core::journal::{StepKind, StepState, StepView};
 use ff_core::op::park::Outcome;
 use ff_core::op::view::Task;
 use ff_core::op::{
-    CancelExecution, Complete, CreateExecution, Delay, DeliverSignal, Fail, GetState, ListSteps, Park, RecordSteps,
-    ReplayExecution, ResumeExecution,
+    CancelExecution, Complete, CreateExecution, Delay, DeliverSignal, Fail, GetState, ListPendingWaitpoints, ListSteps,
+    Park, RecordSteps, ReplayExecution, ResumeExecution,
 };
 use ff_core::{Code, PublicState, SignalOutcome, limits};
 use serde_json::{Value, json};
@@ -339,5 +339,156 @@ async fn an_operator_resumes_a_parked_execution_and_a_cancellation_ends_it() {
     assert_eq!(h.state(&id).await, PublicState::Cancelled);
     h.pass(120_000).await;
     assert_eq!(h.state(&id).await, PublicState::Cancelled);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_repeated_park_that_was_satisfied_at_once_answers_the_same() {
+    let h = Harness::start().await;
+    let id = h.submit(json!({})).await;
+    h.must::<DeliverSignal>(json!({ "execution_id": id, "name": "decision", "payload": "yes" })).await;
+    let task = h.claim().await.unwrap();
+    let waits = json!({
+        "entries": [done("before", json!(1))],
+        "waitpoints": [{ "step": { "name": "decision" }, "timeout_ms": 60_000 }],
+        "sleeps": [{ "step": { "name": "cool down" }, "sleep_ms": 60_000 }],
+    });
+    let call = park(&task, 1, waits);
+    let first = h.must::<Park>(call.clone()).await;
+    h.pass(5_000).await;
+    let again = h.must::<Park>(call).await;
+    assert_eq!(again, first);
+    let Outcome::AlreadySatisfied { entries, next_number } = first else { panic!("satisfied") };
+    assert_eq!(next_number, 5);
+    let shown: Vec<_> =
+        entries.iter().map(|entry| (entry.name.as_str(), entry.state, entry.next_at.is_some())).collect();
+    use StepState::{Begun, Completed};
+    let expected = [("cool down", Begun, true), ("decision", Begun, true), ("decision", Completed, false)];
+    assert_eq!(shown, expected, "the instants that were fixed are told, so that the next park keeps them");
+    assert_eq!(h.must::<ListSteps>(json!({ "execution_id": id })).await.items.len(), 4);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_park_with_the_numbers_of_an_earlier_one_is_a_conflict() {
+    let h = Harness::start().await;
+    let id = h.submit(json!({})).await;
+    h.must::<DeliverSignal>(json!({ "execution_id": id, "name": "decision", "payload": "yes" })).await;
+    let task = h.claim().await.unwrap();
+    h.must::<Park>(park(&task, 1, json!({ "waitpoints": [{ "step": { "name": "decision" } }] }))).await;
+    let other = park(&task, 1, json!({ "sleeps": [{ "step": { "name": "nap" }, "sleep_ms": 60_000 }] }));
+    let error = h.call::<Park>(other).await.unwrap_err();
+    assert_eq!((error.code, &error.details["next"]), (Code::JournalConflict, &json!(2)));
+    assert_eq!(h.state(&id).await, PublicState::Active);
+    h.finish().await;
+}
+
+async fn open_waitpoints(h: &Harness, id: &ff_core::ExecutionId) -> Vec<String> {
+    let listed = h.must::<ListPendingWaitpoints>(json!({ "execution_id": id })).await;
+    listed.items.into_iter().map(|item| item.waitpoint_key).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn waitpoints_of_the_journal_are_listed_once_until_their_generation_ends() {
+    let h = Harness::start().await;
+    let id = h.submit(json!({})).await;
+    let task = h.claim().await.unwrap();
+    let waits = json!({ "waitpoints": [{ "step": { "name": "left" } }, { "step": { "name": "right" } }] });
+    h.must::<Park>(park(&task, 1, waits)).await;
+    let mut both = open_waitpoints(&h, &id).await;
+    both.sort();
+    assert_eq!(both, ["left", "right"]);
+    h.must::<DeliverSignal>(json!({ "execution_id": id, "name": "left" })).await;
+    assert_eq!(open_waitpoints(&h, &id).await, ["right"], "it survives the wake of the other");
+    let woken = h.claim().await.unwrap();
+    h.must::<Complete>(json!({ "execution_id": id, "fence": woken.fence })).await;
+    assert!(open_waitpoints(&h, &id).await.is_empty(), "nobody can signal what has ended");
+    h.must::<ReplayExecution>(json!({ "execution_id": id })).await;
+    assert!(open_waitpoints(&h, &id).await.is_empty(), "those of the old generation take nothing more");
+    // A signal by name is for the new generation, although the old one left a waitpoint of this name.
+    h.must::<DeliverSignal>(json!({ "execution_id": id, "name": "right", "payload": "new" })).await;
+    let replayed = h.claim().await.unwrap();
+    let wait = json!({ "waitpoints": [{ "step": { "name": "right" } }] });
+    let Outcome::AlreadySatisfied { entries, .. } = h.must::<Park>(park(&replayed, 1, wait)).await else {
+        panic!("satisfied")
+    };
+    assert_eq!(entries[0].result.as_ref().unwrap().json().unwrap().0, "\"new\"");
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_child_that_fails_ends_its_entry_and_not_its_parent() {
+    let h = Harness::start().await;
+    let parent = h.submit(json!({})).await;
+    let task = h.claim().await.unwrap();
+    let mut children = Vec::new();
+    for key in ["early", "late", "unrelated"] {
+        let link = json!({ "execution_id": parent, "fence": task.fence, "key": key });
+        let policy = json!({ "retry": { "max_retries": 0 } });
+        let spawn = json!({ "kind": "part", "lane": key, "parent": link, "policy": policy });
+        children.push(h.must::<CreateExecution>(spawn).await.execution_id);
+    }
+    let fail = async |lane: &str| {
+        let part = h.claim_with(json!({ "lanes": [lane] })).await.unwrap();
+        let args = json!({ "execution_id": part.execution_id, "fence": part.fence, "reason": "broke" });
+        h.must::<Fail>(args).await;
+    };
+    let wait = |key: &str, child: usize| json!({ "children": [{ "step": { "name": "part", "key": key }, "execution_id": children[child] }] });
+    fail("early").await;
+    h.pass(1_000).await;
+    let Outcome::AlreadySatisfied { entries, .. } = h.must::<Park>(park(&task, 1, wait("early", 0))).await else {
+        panic!("the child has ended")
+    };
+    assert_eq!((entries[0].state, entries[0].category.as_deref()), (StepState::Failed, Some("failed")));
+    let parked = h.must::<Park>(park(&task, 2, wait("late", 1))).await;
+    assert!(matches!(parked, Outcome::Parked { public_state: PublicState::WaitingChildren, .. }), "{parked:?}");
+    fail("late").await;
+    let woken = h.claim().await.unwrap();
+    let last = woken.journal.as_ref().unwrap().entries.last().unwrap().clone();
+    assert_eq!((last.key.as_deref(), last.state), (Some("late"), StepState::Failed));
+    assert_eq!(last.message.as_deref(), Some("broke"));
+    let sleep = json!({ "sleeps": [{ "step": { "name": "nap" }, "sleep_ms": 60_000 }] });
+    h.must::<Park>(park(&woken, 3, sleep)).await;
+    fail("unrelated").await;
+    h.pass(1_000).await;
+    assert_eq!(h.state(&parent).await, PublicState::Delayed, "a child that nobody waits for wakes and ends nobody");
+    h.pass(60_000).await;
+    assert!(h.claim().await.is_some());
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_parked_execution_that_is_cancelled_takes_no_signal_and_no_repeat_wakes_it() {
+    let h = Harness::start().await;
+    let id = h.submit(json!({})).await;
+    let task = h.claim().await.unwrap();
+    let call = park(&task, 1, json!({ "waitpoints": [{ "step": { "name": "decision" } }] }));
+    let Outcome::Parked { waitpoints, .. } = h.must::<Park>(call.clone()).await else { panic!("parked") };
+    h.must::<CancelExecution>(json!({ "execution_id": id })).await;
+    let signal = json!({ "execution_id": id, "waitpoint_id": waitpoints[0].waitpoint_id,
+        "token": waitpoints[0].token, "name": "go" });
+    let code = h.refused::<DeliverSignal>(signal).await;
+    assert!(matches!(code, Code::WaitpointClosed | Code::TargetNotSignalable), "{code}");
+    h.call::<Park>(call).await.unwrap();
+    assert_eq!(h.state(&id).await, PublicState::Cancelled);
+    assert!(open_waitpoints(&h, &id).await.is_empty());
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn signals_sent_by_name_in_advance_are_each_for_a_wait_of_their_own() {
+    let h = Harness::start().await;
+    let id = h.submit(json!({})).await;
+    for payload in ["first", "second"] {
+        h.must::<DeliverSignal>(json!({ "execution_id": id, "name": "decision", "payload": payload })).await;
+    }
+    let task = h.claim().await.unwrap();
+    for (occurrence, expected) in [(0, "\"first\""), (1, "\"second\"")] {
+        let wait = json!({ "waitpoints": [{ "step": { "name": "decision", "occurrence": occurrence } }] });
+        let Outcome::AlreadySatisfied { entries, .. } = h.must::<Park>(park(&task, occurrence + 1, wait)).await else {
+            panic!("satisfied")
+        };
+        assert_eq!(entries[0].result.as_ref().unwrap().json().unwrap().0, expected);
+    }
     h.finish().await;
 }
