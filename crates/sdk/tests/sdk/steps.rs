@@ -314,7 +314,8 @@ async fn three_steps(ctx: TaskContext<Arc<Ran>>, (): ()) -> Result<[u32; 3], Tas
 async fn a_worker_that_loses_its_lease_between_steps_leaves_what_it_did() {
     let client = memory().await;
     let ran = Arc::new(Ran::default());
-    let runtime = WorkerRuntime::with_state(WorkerConfig::new("w"), ran.clone()).register("three", three_steps);
+    let config = WorkerConfig::new("w").lease_ttl(Duration::from_secs(1));
+    let runtime = WorkerRuntime::with_state(config, ran.clone()).register("three", three_steps);
     let worker = runtime.start(&client).await.unwrap();
     let execution = client.submit("three").send().await.unwrap();
     within(ran.reached.notified()).await;
