@@ -5,6 +5,7 @@
 
 mod flows;
 mod governance;
+mod journal;
 mod leases;
 mod lifecycle;
 mod suspension;
@@ -79,9 +80,15 @@ sequences! {
     lifecycle::s28_retention_removes_everything,
     leases::s29_a_grant_reserves_for_one_worker,
     leases::s30_a_heartbeat_renews_each_lease_on_its_own,
+    journal::s31_a_lost_lease_leaves_the_steps_it_recorded,
+    journal::s32_only_the_parallel_step_that_was_not_recorded_is_missing,
+    journal::s33_a_once_step_that_began_under_another_lease_is_in_doubt,
     suspension::s34_an_approval_survives_the_worker_that_resumed_with_it,
     flows::s35_a_child_spawned_again_is_one_child,
+    journal::s36_a_sleep_wakes_at_the_instant_that_was_fixed_first,
+    journal::s37_a_retry_runs_the_step_that_ended_the_attempt,
     flows::s50_an_edge_after_the_decision_lets_the_child_run,
+    journal::s51_a_waitpoint_survives_the_wake_of_another,
 }
 
 static QUIET: tokio::sync::RwLock<()> = tokio::sync::RwLock::const_new(());

@@ -100,7 +100,11 @@ impl Command for Verb<'_> {
     async fn run(&self, tx: &mut Tx<'_>) -> Result<SignalOutcome> {
         let (id, fresh) = match self.args.waitpoint_id {
             Some(id) => (id, None),
-            None => self.meant_waitpoint(tx).await?,
+            // A repeat goes where the signal went first, wherever its name leads by now.
+            None => match tx.load::<Signal>(Signal::key_of(&self.signal.id)).await?.map(|loaded| loaded.document) {
+                Some(existing) if existing.execution == self.args.execution_id => (existing.waitpoint, None),
+                _ => self.meant_waitpoint(tx).await?,
+            },
         };
         let mut found = self.read(tx, id).await?;
         found.waitpoint = found.waitpoint.or(fresh);

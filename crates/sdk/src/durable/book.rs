@@ -1,6 +1,6 @@
 //! What one call of a handler knows of its journal: the entries there are, those being recorded, and what is waited for.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
 
@@ -9,6 +9,7 @@ use ff_core::journal::{StepEntry, StepIdentity, StepState, StepView};
 use ff_core::op::park::{ChildWait, Outcome, SignalWait, SleepWait};
 use ff_core::op::{ListSteps, RecordSteps, list_steps, park, record_steps};
 use tokio::sync::oneshot;
+use tokio::sync::oneshot::error::TryRecvError;
 
 use crate::error::{Result, SdkError};
 use crate::runtime::TaskError;
@@ -36,8 +37,9 @@ struct Book {
     visited: BTreeSet<StepIdentity>,
     /// Names without a key whose last call has not ended.
     unfinished: BTreeSet<String>,
-    /// Entries on their way, and who waits for them to be stored.
-    queue: Vec<(StepEntry, oneshot::Sender<Result<(), Arc<SdkError>>>)>,
+    /// Entries on their way, oldest first, and the branches that wait for their numbers. An entry stays until it is
+    /// answered: if the branch that sends it is dropped meanwhile, the next one sends it again under the same number.
+    queue: VecDeque<(StepEntry, oneshot::Sender<Result<u64, Arc<SdkError>>>)>,
     /// Bodies that run, and entries that are sent.
     busy: usize,
     waits: BTreeMap<StepIdentity, Waiting>,
@@ -53,8 +55,8 @@ pub(super) struct Waiting {
 /// What is waited for.
 #[derive(Debug, Clone)]
 pub(super) enum What {
-    Sleep { until: Option<i64>, sleep_ms: i64 },
-    Signal { timeout_at: Option<i64>, timeout_ms: Option<i64> },
+    Sleep { sleep_ms: i64 },
+    Signal { timeout_ms: Option<i64> },
     Child { execution_id: ff_core::ExecutionId },
 }
 
@@ -129,7 +131,9 @@ impl Steps {
 
     /// What the journal says of an entry. The rest of a large journal is read when it is first asked for.
     pub(super) async fn find(&self, identity: &StepIdentity) -> Result<Option<StepView>> {
-        if !self.book().complete {
+        let complete = self.book().complete;
+        if !complete {
+            let _busy = self.busy();
             self.read_rest().await?;
         }
         Ok(self.known(identity))
@@ -165,44 +169,59 @@ impl Steps {
         Busy(self)
     }
 
-    /// Stores an entry. Entries of parallel steps that wait together share a call.
-    pub(super) async fn record(&self, entry: StepEntry) -> Result<(), TaskError> {
+    /// Stores an entry and answers with its number. Entries of parallel steps that wait together share a call.
+    pub(super) async fn record(&self, entry: StepEntry) -> Result<u64, TaskError> {
         let _busy = self.busy();
         let (stored, mut answer) = oneshot::channel();
-        self.book().queue.push((entry, stored));
+        self.book().queue.push_back((entry, stored));
         let _turn = self.sending.lock().await;
-        if let Ok(answer) = answer.try_recv() {
-            return answer.map_err(|error| TaskError::of_record(&error));
-        }
-        self.send_queue().await;
-        match answer.try_recv() {
-            Ok(answer) => answer.map_err(|error| TaskError::of_record(&error)),
-            Err(_) => Err(TaskError::new("an entry of the journal was not answered")),
+        loop {
+            match answer.try_recv() {
+                Ok(answer) => return answer.map_err(|error| TaskError::of_record(&error)),
+                Err(TryRecvError::Empty) => drop(self.send_queue().await),
+                Err(TryRecvError::Closed) => return Err(TaskError::new("an entry of the journal was not answered")),
+            }
         }
     }
 
-    async fn send_queue(&self) {
-        let (batch, first_number) = {
-            let mut book = self.book();
-            let count = book.queue.len().min(ff_core::limits::STEPS_PER_RECORD_MAX);
-            (book.queue.drain(..count).collect::<Vec<_>>(), book.next_number)
+    /// Sends the oldest entries. The caller holds the turn.
+    async fn send_queue(&self) -> Result<(), Arc<SdkError>> {
+        let (entries, first_number) = {
+            let book = self.book();
+            let oldest = book.queue.iter().take(ff_core::limits::STEPS_PER_RECORD_MAX);
+            (oldest.map(|(entry, _)| entry.clone()).collect::<Vec<_>>(), book.next_number)
         };
-        let (entries, waiting): (Vec<StepEntry>, Vec<_>) = batch.into_iter().unzip();
+        let count = entries.len();
         let (execution_id, fence) = (self.task.execution_id(), self.task.fence());
         let args = record_steps::Args { execution_id, fence, first_number, entries };
         let answer = self.task.call::<RecordSteps>(args).await.map_err(Arc::new);
+        let mut book = self.book();
         if let Ok(recorded) = &answer {
-            self.book().next_number = recorded.next_number;
+            book.next_number = recorded.next_number;
         }
-        for one in waiting {
-            // Whoever asked may be gone with its branch.
-            let _ = one.send(answer.as_ref().map(drop).map_err(Arc::clone));
+        for (number, (_, branch)) in (first_number..).zip(book.queue.drain(..count)) {
+            // The branch may be gone.
+            let _ = branch.send(answer.as_ref().map(|_| number).map_err(Arc::clone));
+        }
+        answer.map(drop)
+    }
+
+    /// Sends what branches that were dropped have left behind.
+    async fn send_rest(&self) -> Result<(), Arc<SdkError>> {
+        let _turn = self.sending.lock().await;
+        loop {
+            let empty = self.book().queue.is_empty();
+            if empty {
+                return Ok(());
+            }
+            self.send_queue().await?;
         }
     }
 
-    /// The number of the next entry, for an ending that records one.
-    pub(crate) fn next_number(&self) -> u64 {
-        self.book().next_number
+    /// The number of the next entry, for an ending that records one; `None` when the journal cannot be written.
+    pub(crate) async fn number_for_ending(&self) -> Option<u64> {
+        self.send_rest().await.ok()?;
+        Some(self.book().next_number)
     }
 
     /// A branch waits; it is woken when its entry has ended.
@@ -219,12 +238,13 @@ impl Steps {
     /// Whether every branch of the handler waits: nothing is lost when it is dropped.
     pub(super) fn may_park(&self) -> bool {
         let book = self.book();
-        book.busy == 0 && book.queue.is_empty() && !book.waits.is_empty()
+        book.busy == 0 && !book.waits.is_empty()
     }
 
     /// Lets go of the task until the first of the waits is over. Says whether it did; otherwise one of them is over
     /// already and the handler goes on.
-    pub(super) async fn park(&self) -> Result<bool> {
+    pub(super) async fn park(&self) -> Result<bool, Arc<SdkError>> {
+        self.send_rest().await?;
         let args = {
             let book = self.book();
             let mut args = park::Args {
@@ -237,22 +257,24 @@ impl Steps {
                 children: Vec::new(),
             };
             for (step, waiting) in &book.waits {
+                // The instant of a wait is fixed the first time.
+                let fixed = book.entries.get(step).and_then(|known| known.next_at);
                 let step = step.clone();
                 match waiting.what {
-                    What::Sleep { until, sleep_ms } => {
-                        let sleep_ms = until.is_none().then_some(sleep_ms);
-                        args.sleeps.push(SleepWait { step, until, sleep_ms });
+                    What::Sleep { sleep_ms } => {
+                        let sleep_ms = fixed.is_none().then_some(sleep_ms);
+                        args.sleeps.push(SleepWait { step, until: fixed, sleep_ms });
                     }
-                    What::Signal { timeout_at, timeout_ms } => {
-                        let timeout_ms = timeout_ms.filter(|_| timeout_at.is_none());
-                        args.waitpoints.push(SignalWait { step, timeout_at, timeout_ms });
+                    What::Signal { timeout_ms } => {
+                        let timeout_ms = timeout_ms.filter(|_| fixed.is_none());
+                        args.waitpoints.push(SignalWait { step, timeout_at: fixed, timeout_ms });
                     }
                     What::Child { execution_id } => args.children.push(ChildWait { step, execution_id }),
                 }
             }
             args
         };
-        match self.task.end_with_park(args).await? {
+        match self.task.end_with_park(args).await.map_err(Arc::new)? {
             Outcome::Parked { .. } => Ok(true),
             Outcome::AlreadySatisfied { entries, next_number } => {
                 let mut book = self.book();
@@ -267,8 +289,7 @@ impl Steps {
 
 impl Book {
     fn note(&mut self, entry: StepView) {
-        let identity = StepIdentity { name: entry.name.clone(), key: entry.key.clone(), occurrence: entry.occurrence };
-        self.entries.insert(identity, entry);
+        self.entries.insert(entry.identity(), entry);
     }
 }
 

@@ -3,7 +3,10 @@
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+
+use futures_util::task::AtomicWaker;
 
 use super::Steps;
 use crate::runtime::TaskError;
@@ -15,16 +18,46 @@ pub(crate) async fn drive<T>(
     handler: impl Future<Output = Result<T, TaskError>>,
 ) -> Result<T, TaskError> {
     let mut handler = pin!(handler);
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(woken.clone());
     loop {
-        let ended = poll_fn(|context| match handler.as_mut().poll(context) {
-            Poll::Ready(ended) => Poll::Ready(Some(ended)),
-            Poll::Pending if steps.may_park() => Poll::Ready(None),
-            Poll::Pending => Poll::Pending,
+        let ended = poll_fn(|context| {
+            woken.task.register(context.waker());
+            woken.flag.store(false, Ordering::SeqCst);
+            match handler.as_mut().poll(&mut Context::from_waker(&waker)) {
+                Poll::Ready(ended) => Poll::Ready(Some(ended)),
+                Poll::Pending if steps.may_park() => Poll::Ready(None),
+                Poll::Pending => Poll::Pending,
+            }
         });
-        match ended.await {
-            Some(ended) => return ended,
-            None if steps.park().await? => return Err(TaskError::released()),
-            None => {}
+        if let Some(ended) = ended.await {
+            return ended;
         }
+        // A branch that has only stepped aside for a moment is woken by now: it has work to do before the task is let go.
+        tokio::task::yield_now().await;
+        if !woken.flag.load(Ordering::SeqCst)
+            && steps.may_park()
+            && steps.park().await.map_err(|error| TaskError::of_record(&error))?
+        {
+            return Err(TaskError::released());
+        }
+    }
+}
+
+/// Whether a branch of the handler was woken since it was last polled.
+#[derive(Default)]
+struct Woken {
+    flag: AtomicBool,
+    task: AtomicWaker,
+}
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.flag.store(true, Ordering::SeqCst);
+        self.task.wake();
     }
 }

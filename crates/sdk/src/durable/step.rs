@@ -141,7 +141,7 @@ where
                 StepState::Completed => return result_of(&known),
                 StepState::Failed => return Err(failure_of(&call.identity, &known)),
                 StepState::Begun if self.once.is_some() => {
-                    if let Some(decided) = self.decide(&call.identity).await? {
+                    if let Some(decided) = self.decide(&call.identity, known.number).await? {
                         return decided;
                     }
                 }
@@ -152,9 +152,7 @@ where
     }
 
     async fn run_body(&self, identity: &StepIdentity, before: u32) -> Result<T, TaskError> {
-        if self.once.is_some() {
-            self.steps.record(self.entry(identity, StepState::Begun, before)).await?;
-        }
+        let mut begun = self.begin(identity, before).await?;
         let mut tried = 0;
         loop {
             tried += 1;
@@ -173,13 +171,17 @@ where
                 }
                 Err(failure) => failure,
             };
-            if self.once.is_some() && !failure.is_not_done() {
-                match self.decide(identity).await? {
+            let in_doubt = !failure.is_not_done() && !matches!(self.once, None | Some(OnDoubt::RunAgain));
+            if let Some(number) = begun.filter(|_| in_doubt) {
+                match self.decide(identity, number).await? {
                     Some(decided) => return decided,
-                    None => continue,
+                    // What begins now is a doubt of its own, which no earlier answer settles.
+                    None => begun = self.begin(identity, before + tried).await?,
                 }
+                continue;
             }
             if tried < self.retry.tries {
+                let _busy = self.steps.busy();
                 tokio::time::sleep(self.retry.wait_before(tried)).await;
                 continue;
             }
@@ -191,6 +193,14 @@ where
             };
             self.steps.record(failed).await?;
             return Err(failure.caused_by(identity.clone()));
+        }
+    }
+
+    /// Records that a `once` body begins, and says under which number.
+    async fn begin(&self, identity: &StepIdentity, tries: u32) -> Result<Option<u64>, TaskError> {
+        match self.once {
+            Some(_) => self.steps.record(self.entry(identity, StepState::Begun, tries)).await.map(Some),
+            None => Ok(None),
         }
     }
 
@@ -218,46 +228,57 @@ where
         StepEntry { tries: Some(tries), input_hash: self.input_hash.clone(), ..entry(identity, state) }
     }
 
-    /// Nobody knows whether a `once` body happened. `None` means that it is to run.
-    async fn decide(&self, identity: &StepIdentity) -> Result<Option<Result<T, TaskError>>, TaskError> {
+    /// Nobody knows whether the `once` body happened that began under this number. `None` means that it is to run.
+    async fn decide(&self, identity: &StepIdentity, begun: u64) -> Result<Option<Result<T, TaskError>>, TaskError> {
         let doubt = format!("nobody knows whether step {} happened", identity.label());
-        let in_doubt = || TaskError::new(doubt.clone()).category("in_doubt");
         match self.once.unwrap_or_default() {
             OnDoubt::RunAgain => return Ok(None),
-            OnDoubt::Fail => {
-                let failed = StepEntry {
-                    category: Some("in_doubt".into()),
-                    message: Some(doubt.clone()),
-                    ..entry(identity, StepState::Failed)
-                };
-                self.steps.record(failed).await?;
-                return Ok(Some(Err(in_doubt())));
-            }
+            OnDoubt::Fail => return self.fail_in_doubt(identity, doubt).await.map(Some),
             OnDoubt::Ask => {}
         }
-        let question = format!("in doubt: {}", identity.label());
-        let answer: serde_json::Value = SignalWait::new(self.steps.clone(), question).await?;
-        let word = answer.get("answer").unwrap_or(&answer).as_str().unwrap_or_default().to_owned();
-        match word.as_str() {
-            "did_not_happen" => Ok(None),
-            "happened" => {
-                let result = answer.get("result").cloned().unwrap_or_default();
-                let done =
-                    StepEntry { result: Some(JsonText(result.to_string())), ..entry(identity, StepState::Completed) };
-                self.steps.record(done).await?;
-                Ok(Some(serde_json::from_value(result).map_err(TaskError::from)))
-            }
-            _ => {
-                let failed = StepEntry {
-                    category: Some("in_doubt".into()),
-                    message: Some(format!("{doubt}; a person said {word:?}")),
-                    ..entry(identity, StepState::Failed)
-                };
-                self.steps.record(failed).await?;
-                Ok(Some(Err(in_doubt())))
+        let question = question_about(identity);
+        // The key ties the answer to this beginning: one that was given for an earlier doubt, or before anybody asked,
+        // does not let the body run again. An answer that says nothing is asked for again.
+        for round in 0_u32.. {
+            let key = format!("{begun}.{round}");
+            let answer: serde_json::Value = SignalWait::new(self.steps.clone(), question.clone()).key(key).await?;
+            let word = answer.get("answer").unwrap_or(&answer).as_str().unwrap_or_default();
+            match word {
+                "did_not_happen" => return Ok(None),
+                "fail" => break,
+                "happened" => {
+                    let result = answer.get("result").cloned().unwrap_or_default();
+                    let Ok(value) = serde_json::from_value(result.clone()) else { continue };
+                    let result = Some(JsonText(result.to_string()));
+                    self.steps.record(StepEntry { result, ..entry(identity, StepState::Completed) }).await?;
+                    return Ok(Some(Ok(value)));
+                }
+                _ => {}
             }
         }
+        self.fail_in_doubt(identity, format!("{doubt}; a person let it fail")).await.map(Some)
     }
+
+    async fn fail_in_doubt(&self, identity: &StepIdentity, reason: String) -> Result<Result<T, TaskError>, TaskError> {
+        let failed = StepEntry {
+            category: Some("in_doubt".into()),
+            message: Some(reason.clone()),
+            ..entry(identity, StepState::Failed)
+        };
+        self.steps.record(failed).await?;
+        Ok(Err(TaskError::new(reason).category("in_doubt")))
+    }
+}
+
+/// The name of the signal that answers whether a step happened; the step's label is cut where it is too long.
+fn question_about(identity: &StepIdentity) -> String {
+    let mut question = format!("in doubt: {}", identity.label());
+    let mut end = question.len().min(ff_core::limits::STEP_NAME_MAX_BYTES);
+    while !question.is_char_boundary(end) {
+        end -= 1;
+    }
+    question.truncate(end);
+    question
 }
 
 fn result_of<T: DeserializeOwned>(known: &StepView) -> Result<T, TaskError> {

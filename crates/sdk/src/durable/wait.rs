@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use ff_core::journal::{StepIdentity, StepState, StepView};
+use ff_core::journal::{StepEntry, StepIdentity, StepKind, StepState, StepView};
 use ff_core::op::create_execution::ParentLink;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::book::{Steps, What};
+use super::book::{Call, Steps, What, entry};
 use crate::runtime::TaskError;
 use crate::submit::Submission;
 
@@ -21,8 +21,17 @@ const SHORT_SLEEP: Duration = Duration::from_secs(5);
 
 impl Steps {
     /// Sleeps; a long sleep lets go of the task.
-    pub(crate) async fn sleep(self: &Arc<Self>, name: String, time: Duration) -> Result<(), TaskError> {
-        let call = self.call(&name, None)?;
+    pub(crate) fn sleep(
+        self: &Arc<Self>,
+        name: &str,
+        time: Duration,
+    ) -> impl Future<Output = Result<(), TaskError>> + Send + use<> {
+        let steps = self.clone();
+        let call = self.call(name, None);
+        async move { steps.sleep_once(call?, time).await }
+    }
+
+    async fn sleep_once(self: &Arc<Self>, call: Call, time: Duration) -> Result<(), TaskError> {
         let known = self.find(&call.identity).await.map_err(|error| TaskError::of_record(&error))?;
         if known.as_ref().is_some_and(|known| known.state.is_ended()) {
             return Ok(());
@@ -30,11 +39,11 @@ impl Steps {
         if time <= SHORT_SLEEP && known.is_none() {
             let _busy = self.busy();
             tokio::time::sleep(time).await;
-            return self.record(super::book::entry(&call.identity, StepState::Completed)).await;
+            let over = StepEntry { kind: Some(StepKind::Sleep), ..entry(&call.identity, StepState::Completed) };
+            return self.record(over).await.map(drop);
         }
         let sleep_ms = i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
-        let until = known.and_then(|known| known.next_at);
-        self.until_ended(&call.identity, What::Sleep { until, sleep_ms }).await.map(drop)
+        self.until_ended(&call.identity, What::Sleep { sleep_ms }).await.map(drop)
     }
 
     /// Waits until the journal says that an entry has ended.
@@ -100,10 +109,9 @@ impl<T: DeserializeOwned + Send + 'static> IntoFuture for SignalWait<T> {
         let call = self.steps.call(&self.name, self.key.as_deref());
         Box::pin(async move {
             let call = call?;
-            let known = self.steps.find(&call.identity).await.map_err(|error| TaskError::of_record(&error))?;
+            self.steps.find(&call.identity).await.map_err(|error| TaskError::of_record(&error))?;
             let timeout_ms = self.timeout.map(|time| i64::try_from(time.as_millis()).unwrap_or(i64::MAX));
-            let timeout_at = known.and_then(|known| known.next_at);
-            let ended = self.steps.until_ended(&call.identity, What::Signal { timeout_at, timeout_ms }).await?;
+            let ended = self.steps.until_ended(&call.identity, What::Signal { timeout_ms }).await?;
             if ended.state == StepState::Failed {
                 let reason = format!("no signal {:?} came in time", self.name);
                 return Err(TaskError::new(reason).category(ended.category.unwrap_or_default()));

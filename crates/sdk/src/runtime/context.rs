@@ -1,6 +1,7 @@
 //! What a handler is given beside its input.
 
 use std::ops::Deref;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -68,8 +69,14 @@ impl<S> TaskContext<S> {
     }
 
     /// Sleeps. A sleep of more than five seconds lets go of the task: it costs nothing and survives every crash.
-    pub async fn sleep(&self, name: impl Into<String>, time: Duration) -> Result<(), TaskError> {
-        self.steps.sleep(name.into(), time).await
+    #[must_use = "a sleep does nothing until it is awaited"]
+    pub fn sleep(
+        &self,
+        name: impl Into<String>,
+        time: Duration,
+    ) -> Pin<Box<dyn Future<Output = Result<(), TaskError>> + Send>> {
+        let sleep = self.steps.sleep(&name.into(), time);
+        Box::pin(sleep)
     }
 
     /// Waits for a signal of this name and answers with its payload. The task is not held meanwhile.

@@ -95,7 +95,10 @@ async fn report(task: &ClaimedTask, steps: &Steps, ended: Result<String, TaskErr
     };
     match failure.0 {
         End::Failed { reason, category, retry_after, cause } => {
-            let cause = cause.map(|cause| (cause, steps.next_number()));
+            let cause = match cause {
+                Some(cause) => steps.number_for_ending().await.map(|number| (cause, number)),
+                None => None,
+            };
             task.end_with_failure(reason, category, retry_after, cause).await.map(drop)
         }
         End::StartOver => task.end_with_delay(Duration::ZERO).await.map(drop),

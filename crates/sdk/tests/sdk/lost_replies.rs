@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use ff_server::Settings;
 use ff_store::memory::{Call, Fault, Faults, MemoryStore, Plan};
+use flowfabric::op::{ListSteps, list_steps};
 use flowfabric::{
     Client, Engine, EngineOptions, FlowFabricWorker, Frame, PublicState, SuspendOutcome, SuspendReason, SuspendRequest,
-    WorkerConfig,
+    TaskContext, WorkerConfig, WorkerRuntime,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -54,6 +55,48 @@ async fn everything_happens_once(client: &Client, lose: &(dyn Fn() + Sync)) {
     assert_eq!(view.retry_count, 1, "one retry");
     lose();
     within(worker.stop(Duration::ZERO)).await.unwrap();
+}
+
+/// A function whose every entry and every park loses its answer. Answers with how often its steps ran.
+async fn every_step_runs_once(client: &Client, lose: Arc<dyn Fn() + Send + Sync>) {
+    let ran = Arc::new(AtomicUsize::new(0));
+    let (counted, losing) = (ran.clone(), lose.clone());
+    let handler = move |ctx: TaskContext, (): ()| {
+        let (ran, lose) = (counted.clone(), losing.clone());
+        async move {
+            for page in 0..3 {
+                let body = || async {
+                    lose();
+                    Ok(ran.fetch_add(1, Ordering::SeqCst))
+                };
+                ctx.step("page", body).key(page.to_string()).await?;
+            }
+            lose();
+            // Satisfied at once: the lease stays, and so does the answer.
+            let early: String = ctx.wait_signal("early").timeout(Duration::from_secs(3_600)).await?;
+            ctx.step("between", || async { Ok(ran.fetch_add(1, Ordering::SeqCst)) }).await?;
+            lose();
+            let late: String = ctx.wait_signal("late").await?;
+            Ok(format!("{early} {late}"))
+        }
+    };
+    let execution = within(client.submit("steps").send()).await.unwrap();
+    within(execution.signal("early").payload(&"one").send()).await.unwrap();
+    let worker = WorkerRuntime::new(WorkerConfig::new("w")).register("steps", handler).start(client).await.unwrap();
+    within(async {
+        while execution.state().await.unwrap() != PublicState::Suspended {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    lose();
+    within(execution.signal("late").payload(&"two").send()).await.unwrap();
+    assert_eq!(within(execution.result::<String>()).await.unwrap(), "one two");
+    assert_eq!(ran.load(Ordering::SeqCst), 4, "each step once");
+    let args = list_steps::Args { execution_id: execution.id(), generation: None, after: None, limit: None };
+    let recorded = within(client.call::<ListSteps>(args)).await.unwrap().items.len();
+    assert_eq!(recorded, 3 + 2 + 1 + 1, "each entry once");
+    within(worker.stop()).await.unwrap();
 }
 
 /// Passes bytes on between clients and a server, except answers that are to be lost: those end the connection.
@@ -107,6 +150,18 @@ async fn over_http_a_lost_answer_changes_nothing() {
     server.stop().await;
 }
 
+#[tokio::test]
+async fn over_http_a_lost_answer_of_a_step_or_a_park_changes_nothing() {
+    let server = Running::start(Settings::default(), Arc::new(MemoryStore::new())).await;
+    let address = server.url.strip_prefix("http://").unwrap().to_owned();
+    let (lose, lost) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let url = lossy_proxy(address, lose.clone(), lost.clone()).await;
+    let client = Client::connect(&url).await.unwrap();
+    every_step_runs_once(&client, Arc::new(move || lose.store(1, Ordering::SeqCst))).await;
+    assert!(lost.load(Ordering::SeqCst) >= 5, "{lost:?} answers were lost");
+    server.stop().await;
+}
+
 /// Loses the answers of some commits.
 #[derive(Default)]
 struct LosesCommits {
@@ -137,5 +192,18 @@ async fn in_process_a_lost_commit_changes_nothing() {
     })
     .await;
     assert!(faults.lost.load(Ordering::SeqCst) >= 12, "{:?} answers were lost", faults.lost);
+    engine.close().await;
+}
+
+#[tokio::test]
+async fn in_process_a_lost_commit_of_a_step_or_a_park_changes_nothing() {
+    let faults = Arc::new(LosesCommits::default());
+    let store = Arc::new(MemoryStore::new().with_faults(faults.clone()));
+    let env = Arc::new(ff_engine::env::TokioEnv::current());
+    let engine = Engine::start(store, env, EngineOptions::default()).await.unwrap();
+    let client = Client::connect_with(engine.clone()).await.unwrap();
+    let losing = faults.clone();
+    every_step_runs_once(&client, Arc::new(move || losing.lose.store(1, Ordering::SeqCst))).await;
+    assert!(faults.lost.load(Ordering::SeqCst) >= 5, "{:?} answers were lost", faults.lost);
     engine.close().await;
 }

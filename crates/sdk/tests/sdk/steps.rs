@@ -4,8 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use ff_core::journal::{StepKind, StepState};
+use ff_server::Settings;
+use ff_store::memory::MemoryStore;
 use flowfabric::op::{ListSteps, list_steps};
-use flowfabric::{Client, OnDoubt, Retry, TaskContext, TaskError, WorkerConfig, WorkerRuntime};
+use flowfabric::{Client, Execution, OnDoubt, PublicState, Retry, TaskContext, TaskError, WorkerConfig, WorkerRuntime};
+use serde_json::json;
+use tokio::sync::Semaphore;
+
+use crate::support::{Running, within};
 
 /// How often each step of a test's function ran.
 #[derive(Default)]
@@ -13,6 +20,25 @@ struct Ran {
     first: AtomicU32,
     second: AtomicU32,
     third: AtomicU32,
+    reached: tokio::sync::Notify,
+    parked: Parked,
+}
+
+/// Opens when the test has seen a function parked.
+struct Parked(Semaphore);
+
+impl Default for Parked {
+    fn default() -> Self {
+        Self(Semaphore::new(0))
+    }
+}
+
+impl std::ops::Deref for Parked {
+    type Target = Semaphore;
+
+    fn deref(&self) -> &Semaphore {
+        &self.0
+    }
 }
 
 fn once_more(counter: &AtomicU32) -> u32 {
@@ -115,6 +141,7 @@ async fn parent(ctx: TaskContext<Arc<Ran>>, (): ()) -> Result<u32, TaskError> {
 
 async fn part(ctx: TaskContext<Arc<Ran>>, number: u32) -> Result<u32, TaskError> {
     once_more(&ctx.state().second);
+    ctx.state().parked.acquire().await?.forget();
     Ok(number * 10)
 }
 
@@ -126,7 +153,9 @@ async fn children_run_once_each_and_their_parent_comes_back_for_their_results() 
     let runtime = WorkerRuntime::with_state(config, ran.clone()).register("parent", parent).register("part", part);
     let worker = runtime.start(&client).await.unwrap();
     let execution = client.submit("parent").send().await.unwrap();
-    assert_eq!(execution.result::<u32>().await.unwrap(), 30);
+    until(async || execution.state().await.unwrap() == PublicState::WaitingChildren).await;
+    ran.parked.add_permits(3);
+    assert_eq!(within(execution.result::<u32>()).await.unwrap(), 30);
     assert_eq!(ran.second.load(Ordering::SeqCst), 3);
     assert!(ran.first.load(Ordering::SeqCst) >= 2, "the parent was called again");
     worker.stop().await.unwrap();
@@ -150,12 +179,180 @@ async fn a_step_in_doubt_is_never_repeated_by_itself() {
     let client = memory().await;
     let ran = Arc::new(Ran::default());
     let runtime = WorkerRuntime::with_state(WorkerConfig::new("w"), ran.clone()).register("pays", pays);
-    let worker = runtime.start(&client).await.unwrap();
     let execution = client.submit("pays").send().await.unwrap();
-    let answer = serde_json::json!({ "answer": "happened", "result": "receipt 7" });
+    // An answer before anybody asked is none.
+    execution.signal("in doubt: pay").payload(&"did_not_happen").send().await.unwrap();
+    let worker = runtime.start(&client).await.unwrap();
+    let answers = [json!("did_not_happen"), json!({ "answer": "perhaps" }), json!({ "answer": "did_not_happen" })];
+    for (number, answer) in answers.iter().enumerate() {
+        until_suspended(&client, &execution, number).await;
+        execution.signal("in doubt: pay").payload(answer).send().await.unwrap();
+    }
+    until_suspended(&client, &execution, answers.len()).await;
+    assert_eq!(ran.first.load(Ordering::SeqCst), 3, "once by itself, and once for each time somebody said so");
+    let answer = json!({ "answer": "happened", "result": "receipt 7" });
     execution.signal("in doubt: pay").payload(&answer).send().await.unwrap();
     assert_eq!(execution.result::<String>().await.unwrap(), "receipt 7");
-    assert_eq!(ran.first.load(Ordering::SeqCst), 1);
+    assert_eq!(ran.first.load(Ordering::SeqCst), 3);
+    worker.stop().await.unwrap();
+    client.close().await;
+}
+
+/// Waits until so many questions were answered and the execution waits for the next answer.
+async fn until_suspended(client: &Client, execution: &Execution, answered: usize) {
+    until(async || {
+        let waiting = execution.state().await.unwrap() == PublicState::Suspended;
+        waiting && steps_of(client, execution, StepKind::Signal).await == answered
+    })
+    .await;
+}
+
+async fn until(mut holds: impl AsyncFnMut() -> bool) {
+    within(async {
+        while !holds().await {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
+/// How many entries of a kind have ended.
+async fn steps_of(client: &Client, execution: &Execution, kind: StepKind) -> usize {
+    let args = list_steps::Args { execution_id: execution.id(), generation: None, after: None, limit: Some(1_000) };
+    let steps = client.call::<ListSteps>(args).await.unwrap();
+    steps.items.iter().filter(|step| step.kind == kind && step.state == StepState::Completed).count()
+}
+
+async fn races(ctx: TaskContext<Arc<Ran>>, (): ()) -> Result<String, TaskError> {
+    let ran = ctx.state();
+    for round in 0..10 {
+        let key = round.to_string();
+        let left = ctx.step("left", || async { Ok(once_more(&ran.first)) }).key(&key).into_future();
+        let right = ctx.step("right", || async { Ok(once_more(&ran.second)) }).key(&key).into_future();
+        tokio::select! {
+            biased;
+            ended = left => ended.map(drop)?,
+            ended = right => ended.map(drop)?,
+        }
+    }
+    tokio::select! {
+        word = ctx.wait_signal("decision") => word,
+        late = ctx.wait_signal::<String>("never").timeout(Duration::from_secs(3_600)) => late,
+    }
+}
+
+#[tokio::test]
+async fn a_branch_that_is_dropped_while_its_step_is_recorded_holds_nobody_up() {
+    // Over HTTP an entry is on its way for a while, so that the other branch queues behind it and is dropped there.
+    let server = Running::start(Settings::default(), Arc::new(MemoryStore::new())).await;
+    let client = Client::connect(&server.url).await.unwrap();
+    let ran = Arc::new(Ran::default());
+    let runtime = WorkerRuntime::with_state(WorkerConfig::new("w"), ran.clone()).register("races", races);
+    let worker = runtime.start(&client).await.unwrap();
+    let execution = client.submit("races").send().await.unwrap();
+    until_suspended(&client, &execution, 0).await;
+    let bodies = || [&ran.first, &ran.second].map(|counter| counter.load(Ordering::SeqCst));
+    let before = bodies();
+    execution.signal("decision").payload(&"yes").send().await.unwrap();
+    assert_eq!(within(execution.result::<String>()).await.unwrap(), "yes");
+    assert_eq!(bodies(), before, "what was recorded did not run again");
+    assert!(before[1] > 0, "no branch was dropped: {before:?}");
+    worker.stop().await.unwrap();
+    client.close().await;
+    server.stop().await;
+}
+
+async fn waits_beside_work(ctx: TaskContext<Arc<Ran>>, (): ()) -> Result<(String, u32), TaskError> {
+    let ran = ctx.state();
+    let work = async {
+        for _ in 0..3 {
+            tokio::task::yield_now().await;
+        }
+        let tried = ctx
+            .step("work", || async {
+                let tried = once_more(&ran.first);
+                if tried < 3 { Err(TaskError::new("not yet")) } else { Ok(tried) }
+            })
+            .retry(Retry::times(3, Duration::from_millis(20)))
+            .await?;
+        once_more(&ran.second);
+        Ok(tried)
+    };
+    futures_util::future::try_join(ctx.wait_signal::<String>("decision").into_future(), work).await
+}
+
+#[tokio::test]
+async fn a_function_is_not_parked_while_another_branch_has_work_to_do() {
+    let client = memory().await;
+    let ran = Arc::new(Ran::default());
+    let runtime = WorkerRuntime::with_state(WorkerConfig::new("w"), ran.clone()).register("beside", waits_beside_work);
+    let worker = runtime.start(&client).await.unwrap();
+    let execution = client.submit("beside").send().await.unwrap();
+    until_suspended(&client, &execution, 0).await;
+    assert_eq!(ran.first.load(Ordering::SeqCst), 3, "every try was made before it let go");
+    execution.signal("decision").payload(&"yes").send().await.unwrap();
+    assert_eq!(within(execution.result::<(String, u32)>()).await.unwrap(), ("yes".into(), 3));
+    assert_eq!(ran.first.load(Ordering::SeqCst), 3);
+    worker.stop().await.unwrap();
+    client.close().await;
+}
+
+async fn three_steps(ctx: TaskContext<Arc<Ran>>, (): ()) -> Result<[u32; 3], TaskError> {
+    let ran = ctx.state();
+    let first = ctx.step("first", || async { Ok(once_more(&ran.first)) }).await?;
+    let second = ctx.step("second", || async { Ok(once_more(&ran.second)) }).await?;
+    ctx.sleep("breathe", Duration::from_millis(1)).await?;
+    if ctx.attempt_index().0 == 0 {
+        ran.reached.notify_one();
+        std::future::pending::<()>().await;
+    }
+    let third = ctx.step("third", || async { Ok(once_more(&ran.third)) }).await?;
+    Ok([first, second, third])
+}
+
+#[tokio::test]
+async fn a_worker_that_loses_its_lease_between_steps_leaves_what_it_did() {
+    let client = memory().await;
+    let ran = Arc::new(Ran::default());
+    let config = WorkerConfig::new("w").lease_ttl(Duration::from_secs(1));
+    let runtime = WorkerRuntime::with_state(config, ran.clone()).register("three", three_steps);
+    let worker = runtime.start(&client).await.unwrap();
+    let execution = client.submit("three").send().await.unwrap();
+    within(ran.reached.notified()).await;
+    execution.revoke_lease("a drill").await.unwrap();
+    assert_eq!(within(execution.result::<[u32; 3]>()).await.unwrap(), [1, 1, 1]);
+    assert_eq!(steps_of(&client, &execution, StepKind::Sleep).await, 1, "a short sleep is shown as one");
+    worker.stop().await.unwrap();
+    client.close().await;
+}
+
+/// More than a claim brings along.
+async fn many_steps(ctx: TaskContext<Arc<Ran>>, (): ()) -> Result<usize, TaskError> {
+    let ran = ctx.state();
+    let mut bytes = 0;
+    for page in 0..40_u32 {
+        let step = ctx.step("page", || async { Ok("x".repeat(20_000 + once_more(&ran.first) as usize)) });
+        bytes += step.key(page.to_string()).await?.len();
+    }
+    let waits = ["a", "b"].map(|name| ctx.wait_signal::<()>(name).into_future());
+    futures_util::future::try_join_all(waits).await?;
+    Ok(bytes)
+}
+
+#[tokio::test]
+async fn a_journal_that_is_larger_than_a_claim_is_read_in_pages() {
+    let client = memory().await;
+    let ran = Arc::new(Ran::default());
+    let runtime = WorkerRuntime::with_state(WorkerConfig::new("w"), ran.clone()).register("many", many_steps);
+    let worker = runtime.start(&client).await.unwrap();
+    let execution = client.submit("many").send().await.unwrap();
+    until_suspended(&client, &execution, 0).await;
+    execution.signal("b").payload(&()).send().await.unwrap();
+    until_suspended(&client, &execution, 1).await;
+    execution.signal("a").payload(&()).send().await.unwrap();
+    let expected: u32 = (1..=40).map(|ran| 20_000 + ran).sum();
+    assert_eq!(within(execution.result::<u32>()).await.unwrap(), expected);
+    assert_eq!(ran.first.load(Ordering::SeqCst), 40);
     worker.stop().await.unwrap();
     client.close().await;
 }
