@@ -32,9 +32,14 @@ pub(crate) async fn run(world: Arc<World>) {
     }
 }
 
+/// Executions that come at once when the storm is over.
+const RUSH: i64 = 40;
+
 /// Plain work in calm, for a while: nothing hinders it, so it is taken at once and in order.
 pub(crate) async fn encore(world: Arc<World>, ms: i64) {
     let until = world.executor.now_ms() + ms;
+    // First more than the workers can do at once, so that the urgent overtakes what came before it.
+    let mut count = RUSH;
     while world.executor.now_ms() < until {
         let pause = world.between(50, 2_000);
         world.wait(pause).await;
@@ -42,7 +47,7 @@ pub(crate) async fn encore(world: Arc<World>, ms: i64) {
             return;
         }
         let mut executions = Vec::new();
-        for _ in 0..world.between(1, 12) {
+        for _ in 0..std::mem::replace(&mut count, world.between(1, 12)) {
             let namespace = world.pick(world.profile.namespaces());
             executions.push(json!({
                 "kind": "simulated", "lane": world.pick(&LANES), "priority": world.between(0, 3),

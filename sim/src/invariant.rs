@@ -77,6 +77,8 @@ invariants! {
     CreatedInOrder "created_in_order",
     /// What resumed an execution stays with it until it parts again or ends.
     ResumptionKept "resumption_kept",
+    /// What was recorded in a journal comes with every later claim, without gaps, and a step ends once.
+    JournalKept "journal_kept",
     /// Every stored document is in a legal state, and no code panics.
     LegalStates "legal_states",
 }

@@ -14,6 +14,7 @@ mod gates;
 pub mod guards;
 mod history;
 pub mod invariant;
+mod journal;
 mod newer;
 mod operator;
 pub mod planted;

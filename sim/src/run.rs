@@ -140,6 +140,9 @@ fn storm_and_calm(world: &Arc<World>, storm: u64, steps: &std::cell::Cell<u64>) 
 /// Some more work when the storm is over, part of it while one partition is out of reach.
 fn encore(world: &Arc<World>, steps: &std::cell::Cell<u64>, last: u64) -> bool {
     trouble::spawn(world, client::encore(Arc::clone(world), ENCORE_MS + OUTAGE_MS));
+    if world.profile.stops > 0 {
+        trouble::spawn(world, trouble::deploy(Arc::clone(world)));
+    }
     let pass = |ms: i64| {
         let until = world.executor.now_ms() + ms;
         while world.executor.now_ms() < until && steps.get() < last {

@@ -12,6 +12,7 @@ use ff_core::op::{
 use serde_json::json;
 
 use crate::invariant::Invariant;
+use crate::journal;
 use crate::viewer;
 use crate::worker::LANES;
 use crate::world::World;
@@ -44,7 +45,7 @@ async fn look(world: &Arc<World>) {
         return;
     }
     let args = json!({ "execution_id": world.pick(&executions) });
-    match world.between(0, 11) {
+    match world.between(0, 12) {
         0 | 1 => explain(world, &args).await,
         2 => drop(world.insist::<GetState>(&args).await),
         3 => drop(world.insist::<GetResult>(&args).await),
@@ -58,7 +59,8 @@ async fn look(world: &Arc<World>) {
             args["wait_ms"] = json!(world.between(0, 3_000));
             drop(world.insist::<WaitExecution>(&args).await);
         }
-        10 => {
+        10 => journal::read(world, &args).await,
+        11 => {
             let mut args = args;
             args["attempt"] = json!(0);
             drop(world.insist::<ReadSummary>(&args).await);

@@ -19,6 +19,7 @@ use crate::client::request;
 use crate::desk::{OpenWaitpoint, put};
 use crate::gates;
 use crate::invariant::Invariant;
+use crate::journal::{self, Left};
 use crate::trouble;
 use crate::world::{Reply, World};
 
@@ -29,6 +30,9 @@ pub(crate) const CAPABILITIES: [&[&str]; 3] = [&["gpu", "eu"], &["gpu"], &[]];
 /// In calm a claim is answered this long after its wait is over at the latest, and in a storm this long.
 const CALM_PATIENCE_MS: i64 = 1_500;
 const STORM_PATIENCE_MS: i64 = 45_000;
+
+/// In calm a task takes this long at the most, well within its lease even when a worker has a few at once.
+const CALM_WORK_MS: i64 = 250;
 
 /// Which work a worker takes.
 #[derive(Clone)]
@@ -204,6 +208,7 @@ fn took(world: &World, instance: &str, generation: u64, task: &Task) {
     let mut checker = world.checker();
     if checker.generation == generation {
         checker.acknowledged_lease(task.execution_id, &task.fence, task.lease_expires_at);
+        checker.claimed_journal(task);
     }
 }
 
@@ -238,12 +243,12 @@ async fn use_grant(world: &Arc<World>, terms: &Terms, grant: &ClaimGrant) {
 
 /// What a holder shows with every call.
 #[derive(Clone)]
-struct Holder {
-    world: Arc<World>,
+pub(crate) struct Holder {
+    pub(crate) world: Arc<World>,
     instance: String,
     namespace: &'static str,
-    id: ExecutionId,
-    fence: LeaseFence,
+    pub(crate) id: ExecutionId,
+    pub(crate) fence: LeaseFence,
 }
 
 /// Does something with a task.
@@ -252,6 +257,8 @@ async fn work(world: &Arc<World>, terms: &Terms, task: &Task) {
     let namespace = terms.namespace;
     let holder = Holder { world: Arc::clone(&world), instance, namespace, id: task.execution_id, fence: task.fence };
     if !world.stormy() {
+        let busy = if world.profile.large { 0 } else { world.between(0, CALM_WORK_MS) };
+        world.wait(busy).await;
         return holder.end(0).await;
     }
     let mut next_frame = task.next_frame_sequence;
@@ -267,6 +274,10 @@ async fn work(world: &Arc<World>, terms: &Terms, task: &Task) {
             8 => gates::report_as_holder(&world, holder.id, holder.fence).await,
             _ => {}
         }
+    }
+    let begun = task.journal.as_ref().is_some_and(|journal| !journal.entries.is_empty());
+    if (begun || world.chance(200)) && matches!(journal::run(&holder, task).await, Left::Nothing) {
+        return;
     }
     if world.chance(120) {
         holder.keep(task.lease_expires_at).await;
@@ -285,7 +296,7 @@ async fn work(world: &Arc<World>, terms: &Terms, task: &Task) {
 }
 
 impl Holder {
-    fn args(&self, more: Value) -> Value {
+    pub(crate) fn args(&self, more: Value) -> Value {
         let mut args = json!({ "execution_id": self.id, "fence": self.fence });
         if let (Some(args), Value::Object(more)) = (args.as_object_mut(), more) {
             args.extend(more);
@@ -421,7 +432,7 @@ impl Holder {
         }
     }
 
-    fn announce(&self, waitpoint: ff_core::WaitpointId, token: String) {
+    pub(crate) fn announce(&self, waitpoint: ff_core::WaitpointId, token: String) {
         put(&mut self.world.desk().waitpoints, OpenWaitpoint { execution: self.id, waitpoint, token });
     }
 
@@ -478,7 +489,7 @@ impl Holder {
         self.world.insist::<Complete>(&args).await.and_then(Result::ok).map(|_| LeaseEnd::Completed)
     }
 
-    fn acknowledge(&self, generation: u64, end: LeaseEnd) {
+    pub(crate) fn acknowledge(&self, generation: u64, end: LeaseEnd) {
         let mut checker = self.world.checker();
         if checker.generation == generation {
             checker.acknowledged_end(self.id, &self.fence, end);

@@ -271,6 +271,15 @@ impl Flow {
         }
     }
 
+    /// Whether its members have all ended and its own end is yet to be decided, which is a matter of moments.
+    pub fn is_about_to_end(&self, counts: &MemberCounts) -> bool {
+        self.node_count > 0 && !self.is_terminal() && self.all_ended(counts)
+    }
+
+    fn all_ended(&self, counts: &MemberCounts) -> bool {
+        counts.ended() == counts.total() && counts.total() == u64::from(self.node_count)
+    }
+
     /// Whether it takes no more members: it was cancelled, or its last member has ended.
     pub fn is_terminal(&self) -> bool {
         self.cancellation.is_some() || self.ended.is_some() || self.removing
@@ -406,9 +415,8 @@ impl Flow {
     /// Ends it if every member has ended; says whether it did. From now on it and its members are kept for as long as
     /// the longest of them asks, or for `retention_ms` where no member said anything.
     pub fn end(&mut self, counts: &MemberCounts, retention_ms: Option<i64>, now: i64) -> bool {
-        let complete = counts.ended() == counts.total() && counts.total() == u64::from(self.node_count);
         let empty = self.node_count == 0 && self.cancellation.is_none();
-        if self.ended.is_some() || self.removing || self.is_lapsing() || !complete || empty {
+        if self.ended.is_some() || self.removing || self.is_lapsing() || !self.all_ended(counts) || empty {
             return false;
         }
         let at = now.max(self.created_at);

@@ -184,14 +184,14 @@ impl Reader {
     ) -> Result<(i64, Answer)> {
         let statement = format!(
             "WITH RECURSIVE names(name) AS (
-               (SELECT name FROM entries WHERE partition = $2 AND name >= $6 ORDER BY name LIMIT 1)
+               (SELECT name FROM entries WHERE partition = $2 AND name >= $6::bytea ORDER BY name LIMIT 1)
                UNION ALL
                SELECT (SELECT e.name FROM entries e WHERE e.partition = $2 AND e.name > n.name ORDER BY e.name LIMIT 1)
-               FROM names n WHERE n.name IS NOT NULL AND substring(n.name FROM 1 FOR length($3)) = $3
+               FROM names n WHERE n.name IS NOT NULL AND substring(n.name FROM 1 FOR length($3::bytea)) = $3::bytea
              )
              SELECT c.now, coalesce(l.name, f.name) FROM {TIME}
              LEFT JOIN LATERAL (SELECT n.name FROM names n
-               WHERE n.name IS NOT NULL AND substring(n.name FROM 1 FOR length($3)) = $3 LIMIT $4) f ON true
+               WHERE n.name IS NOT NULL AND substring(n.name FROM 1 FOR length($3::bytea)) = $3::bytea LIMIT $4) f ON true
              LEFT JOIN LATERAL (SELECT l.name FROM long_names l
                WHERE l.partition = $2 AND l.short = f.name AND length(f.name) > $5 LIMIT 1) l ON true"
         );

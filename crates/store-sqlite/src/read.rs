@@ -1,5 +1,7 @@
 //! Threads that read. One call is one read transaction: all its answers show the same moment.
 
+use std::sync::PoisonError;
+
 use bytes::Bytes;
 use ff_core::{CommandId, IndexName, Key, LeaseEpoch, LeaseId, Partition, limits};
 use ff_store::{
@@ -12,6 +14,7 @@ use uuid::Uuid;
 use crate::clock::Clock;
 use crate::error;
 use crate::queue::Queue;
+use crate::wal::Quiet;
 
 const DOCUMENT: &str =
     "SELECT version, epoch, lease, lease_until, body, expires_at FROM documents WHERE p = ?1 AND k = ?2";
@@ -83,8 +86,9 @@ impl<'c> Reader<'c> {
     }
 
     /// Serves until the queue is closed and empty.
-    pub(crate) fn run(mut self, queue: &Queue<Job>, clock: &Clock) {
+    pub(crate) fn run(mut self, queue: &Queue<Job>, clock: &Clock, quiet: &Quiet) {
         while let Some(job) = queue.pop() {
+            let _reading = quiet.read().unwrap_or_else(PoisonError::into_inner);
             let answers = self.transact(&job, clock).map_err(|why| error::before_commit(&why));
             // A caller that went away needs no answer.
             let _ = job.answer.send(answers);

@@ -13,7 +13,7 @@ use crate::clock::Clock;
 use crate::lock::FileLock;
 use crate::queue::Queue;
 use crate::read::{self, Reader};
-use crate::wal::Wal;
+use crate::wal::{Quiet, Wal};
 use crate::writer::{self, Writer, Writing};
 use crate::{Options, Sync, connect, error};
 
@@ -63,11 +63,12 @@ pub fn open(options: &Options) -> Result<Arc<SqliteStore>> {
         ended,
     };
     // From here on a failure drops the store, which closes the queues and so ends the threads already started.
-    let wal = Wal::of(&path, options.wal_max_bytes, connect::BUSY_TIMEOUT);
+    let quiet = Quiet::default();
+    let wal = Wal::of(&path, options.wal_max_bytes, connect::BUSY_TIMEOUT, Arc::clone(&quiet));
     let writing = Writing { clock: Arc::clone(&clock), hints, wal };
     start_writer(&store, connection, writing, Arc::clone(&alive))?;
     for _ in 0..options.readers {
-        start_reader(&store, &path, Arc::clone(&clock), Arc::clone(&alive))?;
+        start_reader(&store, &path, (Arc::clone(&clock), Arc::clone(&quiet)), Arc::clone(&alive))?;
     }
     Ok(Arc::new(store))
 }
@@ -84,13 +85,18 @@ fn start_writer(store: &SqliteStore, connection: Connection, writing: Writing, a
     })
 }
 
-fn start_reader(store: &SqliteStore, path: &Path, clock: Arc<Clock>, alive: Arc<Alive>) -> Result<()> {
+fn start_reader(
+    store: &SqliteStore,
+    path: &Path,
+    (clock, quiet): (Arc<Clock>, Quiet),
+    alive: Arc<Alive>,
+) -> Result<()> {
     let queue = Leaving(Arc::clone(&store.reads));
     let connection = connect::reader(path)?;
     spawn("ff-sqlite-read", move || {
         let (_alive, queue, connection) = (alive, queue, connection);
         match Reader::prepare(&connection) {
-            Ok(reader) => reader.run(&queue.0, &clock),
+            Ok(reader) => reader.run(&queue.0, &clock, &quiet),
             Err(why) => tracing::error!(%why, "a reader could not start"),
         }
     })

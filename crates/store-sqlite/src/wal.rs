@@ -3,12 +3,17 @@
 //! log that has taken the last room on its disk cannot be moved into the file any more, because the file has to grow.
 
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 
-/// How long readers are waited for. Ours are done in milliseconds; those of another program may take as long as they
-/// like, and no commit is made meanwhile.
+/// Held for reading by every read of ours, and alone while the log is cut: readers that never pause would otherwise keep
+/// it from beginning anew.
+pub(crate) type Quiet = Arc<RwLock<()>>;
+
+/// How long readers of another program are waited for; they may take as long as they like, and no commit is made
+/// meanwhile.
 const READERS_PATIENCE: Duration = Duration::from_millis(500);
 /// After a reader of another program was in the way, the next try comes no sooner.
 const PAUSE: Duration = Duration::from_secs(5);
@@ -20,14 +25,15 @@ pub(crate) struct Wal {
     max_bytes: u64,
     busy_timeout: Duration,
     again_at: Option<Instant>,
+    quiet: Quiet,
 }
 
 impl Wal {
-    pub(crate) fn of(database: &Path, max_bytes: u64, busy_timeout: Duration) -> Self {
+    pub(crate) fn of(database: &Path, max_bytes: u64, busy_timeout: Duration, quiet: Quiet) -> Self {
         let mut path = database.as_os_str().to_owned();
         path.push("-wal");
         let directory = database.parent().unwrap_or(Path::new(".")).to_owned();
-        Self { path: path.into(), directory, max_bytes, busy_timeout, again_at: None }
+        Self { path: path.into(), directory, max_bytes, busy_timeout, again_at: None, quiet }
     }
 
     /// Cuts the log if it is time.
@@ -58,6 +64,7 @@ impl Wal {
     }
 
     fn checkpoint(&self, connection: &Connection) -> rusqlite::Result<()> {
+        let _quiet = self.quiet.write().unwrap_or_else(PoisonError::into_inner);
         connection.busy_timeout(READERS_PATIENCE)?;
         let cut = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
         connection.busy_timeout(self.busy_timeout)?;

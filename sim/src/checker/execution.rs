@@ -342,8 +342,10 @@ impl Checker {
         if kept && change.before.resume_signals != after.resume_signals {
             self.facts.resumptions.insert(id, after.resume_signals.clone());
         }
-        let parted =
-            matches!(change.lease_end(), Some(LeaseEnd::Suspended | LeaseEnd::Delayed | LeaseEnd::WaitingChildren));
+        let parted = matches!(
+            change.lease_end(),
+            Some(LeaseEnd::Suspended | LeaseEnd::Delayed | LeaseEnd::WaitingChildren | LeaseEnd::Parked)
+        );
         if parted || after.is_terminal() || change.replayed() {
             self.facts.resumptions.remove(&id);
         }

@@ -41,6 +41,8 @@ impl Facts {
         map(&mut self.signals, old.signals, |_, (_, found)| here(*found));
         map(&mut self.accepted, old.accepted, |_, found| here(*found));
         map(&mut self.frames, old.frames, |(found, _), _| here(*found));
+        map(&mut self.journals, old.journals, |(found, _), _| here(*found));
+        map(&mut self.steps, old.steps, |(id, _), _| here(id.partition()));
         if partition.family == Family::Flow {
             map(&mut self.events, old.events, |number, _| *number == partition.number);
             map(&mut self.events_read, old.events_read, |number, _| *number == partition.number);

@@ -10,6 +10,7 @@ mod forget;
 mod gates;
 mod identity;
 mod indexes;
+mod journal;
 mod signals;
 mod streams;
 mod watching;
@@ -18,6 +19,7 @@ mod whole;
 pub(crate) use calm::Waiter;
 pub(crate) use execution::{KEY_TAG, result_of};
 pub(crate) use gates::TOKENS;
+pub(crate) use journal::RecordedStep;
 pub(crate) use signals::FORGED;
 pub(crate) use streams::frames_log;
 
@@ -91,6 +93,10 @@ pub(crate) struct Facts {
     pub accepted: BTreeMap<SignalId, Partition>,
     /// How many frames each log has got.
     pub frames: BTreeMap<Place, u64>,
+    /// What commits wrote to each journal.
+    pub journals: BTreeMap<Place, journal::Written>,
+    /// The completed steps of each journal that their holders were told of.
+    pub steps: BTreeMap<journal::JournalOf, Vec<RecordedStep>>,
     /// How many events each partition has got.
     pub events: BTreeMap<u16, u64>,
     /// Up to which event of each partition the subscriber has read.
@@ -217,6 +223,7 @@ impl Checker {
         self.check_set_entries(commit);
         self.check_joins(commit);
         self.check_appends(commit);
+        self.check_journal_appends(commit);
     }
 
     /// A version is the name of one content. If it named two, a cached version would let an old document overwrite a

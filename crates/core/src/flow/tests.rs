@@ -68,6 +68,16 @@ fn a_cancellation_and_an_end_outweigh_the_members() {
 }
 
 #[test]
+fn a_flow_is_about_to_end_between_its_last_member_and_its_end() {
+    let (alive, all) = (counts(&[(PublicState::Active, 1)]), counts(&[(PublicState::Completed, 1)]));
+    let mut ending = flow(1);
+    assert!(!ending.is_about_to_end(&alive) && ending.is_about_to_end(&all));
+    assert!(!flow(2).is_about_to_end(&all), "a member is missing");
+    assert!(!flow(0).is_about_to_end(&MemberCounts::default()), "it is open");
+    assert!(ending.end(&all, None, 200) && !ending.is_about_to_end(&all));
+}
+
+#[test]
 fn counts_read_as_names() {
     let json = serde_json::to_value(counts(&[(PublicState::Active, 2), (PublicState::Waiting, 0)])).unwrap();
     assert_eq!(json, serde_json::json!({ "active": 2 }));

@@ -113,6 +113,7 @@ impl Engine {
             worker_id: OnceLock::new(),
             instance_id: args.instance_id.clone(),
             lease_ids,
+            chosen_ids: args.lease_ids.len(),
             ttl_ms: limits.lease_ttl(args.lease_ttl_ms)?,
             wait_ms: limits.claim_wait(args.wait_ms)?,
             grant_ttl_ms,

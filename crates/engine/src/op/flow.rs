@@ -15,9 +15,12 @@ use ff_store::{Answer, Query, Scan};
 use super::close_waitpoints;
 use super::view::{some_instant, some_text};
 use crate::engine::{Caller, Engine};
+use crate::env;
 use crate::hint::Item;
 use crate::transaction::Tx;
 
+/// Whoever looks at a flow whose members have all ended waits so long for its end to be decided.
+const END_PATIENCE_MS: i64 = 1_000;
 /// Why upstreams that are no longer needed are cancelled.
 const QUORUM_SATISFIED: &str = "sibling_quorum_satisfied";
 const QUORUM_IMPOSSIBLE: &str = "sibling_quorum_impossible";
@@ -289,6 +292,25 @@ impl Engine {
             return Err(flow_not_found(id));
         }
         Ok((flow, counts(answers)))
+    }
+
+    /// The same for an answer that shows the flow. A caller that has seen the last member end expects the flow to have
+    /// ended, too, so the moment in which that is yet to be decided is waited for.
+    pub(crate) async fn settled_flow(&self, caller: &Caller, id: &FlowId) -> Result<(Flow, MemberCounts)> {
+        let found = self.visible_flow(caller, id).await?;
+        if !found.0.is_about_to_end(&found.1) {
+            return Ok(found);
+        }
+        let deadline = self.env().now_ms() + END_PATIENCE_MS;
+        let mut listener = self.listen_to(id.partition(), Flow::key_of(id));
+        loop {
+            let (flow, counts) = self.visible_flow(caller, id).await?;
+            let left = deadline - self.env().now_ms();
+            if left <= 0 || !flow.is_about_to_end(&counts) || self.refuse_if_closing().is_err() {
+                return Ok((flow, counts));
+            }
+            env::within(self.env_handle(), left, listener.changed()).await;
+        }
     }
 
     /// The first members of a flow by creation, whatever their state.

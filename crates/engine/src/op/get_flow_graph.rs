@@ -17,7 +17,7 @@ const MEMBERS_AT_ONCE: usize = 100;
 
 impl Handle<GetFlowGraph> for Engine {
     async fn handle(&self, caller: &Caller, args: Args) -> Result<GraphView> {
-        let (found, counts) = self.visible_flow(caller, &args.flow_id).await?;
+        let (found, counts) = self.settled_flow(caller, &args.flow_id).await?;
         let members = self.members(&found).await?;
         let edges = self.edges(&found, &members).await?;
         Ok(GraphView { flow: flow::view(&found, counts), nodes: members.iter().map(node).collect(), edges })

@@ -41,7 +41,7 @@ impl Handle<Park> for Engine {
 
 /// What a commit decided.
 enum Parked {
-    Waiting { execution: Execution, waitpoints: Vec<Waitpoint> },
+    Waiting { execution: Box<Execution>, waitpoints: Vec<Waitpoint> },
     Satisfied { entries: Vec<StepView>, next_number: u64 },
 }
 
@@ -59,7 +59,7 @@ impl Command for Verb<'_> {
         let fence = &self.args.fence;
         if execution.ending_of(fence).is_some_and(|ending| ending.end == LeaseEnd::Parked) {
             let waitpoints = self.waitpoints(tx, &execution).await?;
-            return Ok(Parked::Waiting { execution, waitpoints });
+            return Ok(Parked::Waiting { execution: Box::new(execution), waitpoints });
         }
         execution.check_fence(fence)?;
         let (waits, begun) = self.waits(&execution, tx.now);
@@ -93,7 +93,7 @@ impl Command for Verb<'_> {
         let mut effects = Effects::default();
         execution.await_first(fence, self.suspension, waits, tx.now, &mut effects)?;
         tx.save_execution(&execution, effects);
-        Ok(Parked::Waiting { execution, waitpoints })
+        Ok(Parked::Waiting { execution: Box::new(execution), waitpoints })
     }
 }
 

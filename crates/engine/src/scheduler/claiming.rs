@@ -379,9 +379,10 @@ impl Claiming {
             return Err(error);
         }
         let now = self.engine.env().now_ms();
-        if !self.pending.is_empty()
-            || self.engine.scheduler().ready().is_unreadable(&self.ask.criteria, self.started, now)
-        {
+        if !self.pending.is_empty() {
+            return Err(unavailable("what was found could not be taken in time, and may be taken yet"));
+        }
+        if self.engine.scheduler().ready().is_unreadable(&self.ask.criteria, self.started, now) {
             return Err(unavailable("the queues of these lanes cannot be read"));
         }
         Ok(Vec::new())
@@ -393,8 +394,8 @@ fn unavailable(detail: &str) -> Error {
 }
 
 /// However the claim ends, it leaves the line, and what it began goes on: a read that nobody finished would keep its
-/// queue out of sight. What is taken after all is given back when the caller has its answer without it; otherwise the
-/// caller asks again with the same ids.
+/// queue out of sight. What is taken after all is given back when the caller has its answer without it, or does not know
+/// the id of the lease; otherwise the caller asks again with the same ids.
 impl Drop for Claiming {
     fn drop(&mut self) {
         if let Some((number, _)) = self.waiting.take() {
@@ -415,10 +416,11 @@ impl Drop for Claiming {
             let reading = async { while reads.next().await.is_some() {} };
             let trying = async {
                 while let Some(tried) = tries.next().await {
-                    let taken: Vec<Taken> = tried.into_iter().filter_map(Tried::into_taken).collect();
-                    if answered || ask.gone.is_said() {
-                        engine.give_back(taken).await;
+                    let mut taken: Vec<Taken> = tried.into_iter().filter_map(Tried::into_taken).collect();
+                    if !answered && !ask.gone.is_said() {
+                        taken.retain(|one| !ask.is_chosen(&one.lease_id()));
                     }
+                    engine.give_back(taken).await;
                 }
             };
             futures_util::future::join(reading, trying).await;

@@ -83,14 +83,23 @@ pub(crate) struct Ask {
     /// The logical name behind the instance, once there is something to take: who only waits need not be looked up.
     pub(crate) worker_id: OnceLock<String>,
     pub(crate) instance_id: String,
-    /// One for each task wanted, chosen by the caller.
+    /// One for each task wanted: first those that the caller chose, then fresh ones.
     pub(crate) lease_ids: Vec<LeaseId>,
+    /// How many of them the caller chose. It can ask for these again, and for no others.
+    pub(crate) chosen_ids: usize,
     pub(crate) ttl_ms: i64,
     pub(crate) wait_ms: i64,
     /// Grants of this length instead of leases.
     pub(crate) grant_ttl_ms: Option<i64>,
     /// The caller has gone: what is under way is finished, and nothing more is waited for.
     pub(crate) gone: Arc<Gone>,
+}
+
+impl Ask {
+    /// Whether a caller that was told of no lease may ask for this one again.
+    fn is_chosen(&self, id: &LeaseId) -> bool {
+        self.lease_ids.iter().take(self.chosen_ids).any(|chosen| chosen == id)
+    }
 }
 
 /// Says that a caller no longer waits for its answer.

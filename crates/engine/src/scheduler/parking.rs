@@ -20,6 +20,8 @@ use crate::transaction::{Command, Tx};
 
 /// Executions unparked by one commit.
 const UNPARK_CHUNK: usize = 64;
+/// A gate that has opened stays closed this long for what is queued behind it, while what is parked is put back.
+const UNPARK_PATIENCE_MS: i64 = 50;
 
 /// A gate that has opened: where something waits for it, and how much of it can run.
 ///
@@ -120,11 +122,25 @@ impl Engine {
     }
 
     /// Lets in what waits for a gate, best first and no more than can run. What is left is written down again.
+    ///
+    /// What is queued behind the gate may be worse than what is parked, so the gate opens when that is back in its queue;
+    /// but it does not stay closed for long because of a partition that does not answer.
     pub(crate) async fn release_parked(&self, namespace: &str, gate: &str, opened: Opened) {
         if opened.places.is_empty() {
             return;
         }
-        self.scheduler().ready().open_gates(namespace, gate, usize::try_from(opened.count).unwrap_or(usize::MAX));
+        self.open_gates_soon(namespace, gate);
+        let count = usize::try_from(opened.count).unwrap_or(usize::MAX);
+        self.unpark(namespace, gate, opened).await;
+        self.scheduler().ready().open_gates(namespace, gate, count);
+    }
+
+    fn open_gates_soon(&self, namespace: &str, gate: &str) {
+        let at = self.env().now_ms() + UNPARK_PATIENCE_MS;
+        self.scheduler().ready().open_gates_at(namespace, gate, at);
+    }
+
+    async fn unpark(&self, namespace: &str, gate: &str, opened: Opened) {
         let index = index::blocked(namespace, gate);
         let Opened { mut places, count: mut left, mut given_back } = opened;
         while left > 0 && !places.is_empty() {
@@ -195,16 +211,26 @@ impl Engine {
         })
     }
 
-    /// Another engine, or this one, opened a gate.
+    /// Another engine opened a gate.
     pub(crate) fn gate_opened(&self, index: &IndexName) {
-        let Some([namespace, gate]) = index.parts().and_then(|parts| <[&[u8]; 2]>::try_from(parts).ok()) else {
-            return;
-        };
-        if let (Ok(namespace), Ok(gate)) = (std::str::from_utf8(namespace), std::str::from_utf8(gate)) {
+        if let Some((namespace, gate)) = gate_of(index) {
             // How many it admits is not said: one is tried first.
             self.scheduler().ready().open_gates(namespace, gate, 1);
         }
     }
+
+    /// This engine opened a gate, and is about to let in what is parked there.
+    pub(crate) fn gate_opens(&self, index: &IndexName) {
+        if let Some((namespace, gate)) = gate_of(index) {
+            self.open_gates_soon(namespace, gate);
+        }
+    }
+}
+
+/// Namespace and name of the gate of a blocked index.
+fn gate_of(index: &IndexName) -> Option<(&str, &str)> {
+    let [namespace, gate] = <[&[u8]; 2]>::try_from(index.parts()?).ok()?;
+    Some((std::str::from_utf8(namespace).ok()?, std::str::from_utf8(gate).ok()?))
 }
 
 /// What can refuse work and remembers where it is parked.

@@ -422,8 +422,16 @@ impl Engine {
             }
         }
         // What became claimable was offered above, document and all; it need not be announced and read again.
-        let others = one.items.into_iter().filter(|item| !matches!(item, Item::Ready(..)));
-        self.act_on(one.partition, &others.collect::<Vec<_>>());
+        let mut others = one.items;
+        others.retain(|item| match item {
+            Item::Ready(..) => false,
+            Item::Gate(index) => {
+                self.gate_opens(index);
+                false
+            }
+            _ => true,
+        });
+        self.act_on(one.partition, &others);
         // Noted before the commit as well, but what was due first may have fired since, and found no trace of this.
         if let Some(at) = one.due {
             self.timers().note(one.partition, at);

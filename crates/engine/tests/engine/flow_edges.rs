@@ -12,6 +12,7 @@ use ff_core::op::{
 };
 use ff_core::{Code, EdgeId, EdgeState, ExecutionId, FlowId, PartitionConfig, PublicState};
 use ff_engine::Options;
+use ff_store::memory::{Call, Plan};
 use serde_json::{Value, json};
 
 async fn empty_flow(h: &Harness) -> FlowId {
@@ -152,6 +153,28 @@ async fn a_flow_reads_as_ended_only_when_it_refuses_members() {
     let late = json!({ "kind": "test", "flow_id": flow });
     assert_eq!(h.refused::<CreateExecution>(late).await, Code::FlowAlreadyTerminal);
     rescuer.engine.close().await;
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_saw_the_last_member_end_sees_the_flow_ended() {
+    let (h, trouble) = Harness::with_trouble(Options::default()).await;
+    let flow = empty_flow(&h).await;
+    let last = member(&h, flow, json!({})).await;
+    let task = h.claim().await.unwrap();
+    trouble.begin(|call| match call {
+        Call::Commit { .. } => {
+            let pause = Box::pin(tokio::time::sleep(std::time::Duration::from_millis(10)));
+            Plan { before: Some(pause), ..Plan::default() }
+        }
+        Call::Read { .. } => Plan::default(),
+    });
+    h.must::<Complete>(json!({ "execution_id": last, "fence": task.fence })).await;
+    let (view, graph) =
+        tokio::join!(h.must::<GetFlow>(json!({ "flow_id": flow })), h.must::<GetFlowGraph>(json!({ "flow_id": flow })));
+    assert_eq!((view.state, graph.flow.state), (FlowState::Completed, FlowState::Completed));
+    assert!(view.ended_at.is_some());
+    trouble.end();
     h.finish().await;
 }
 

@@ -26,14 +26,18 @@ async fn flow_of(h: &Harness, members: usize, more: Value) -> (FlowId, Vec<Execu
     }
 }
 
-/// Documents, entries, blobs and logs of executions and flows. Events are kept by their own rule.
+/// Documents, entries, blobs and logs of executions and flows. Events are kept by their own rule, and so is the evidence
+/// of commands, which expires.
 fn left(h: &Harness) -> usize {
     h.store.inspect(|contents| {
         let flows = contents.partitions().filter(|(partition, _)| partition.family == Family::Flow);
         let logs = |contents: &ff_store::memory::PartitionContents| {
             contents.logs().filter(|(key, page)| key.as_bytes() != b"E" && !page.records.is_empty()).count()
         };
-        flows.map(|(_, c)| c.documents().count() + c.entries().count() + c.blobs().count() + logs(c)).sum()
+        let documents = |contents: &ff_store::memory::PartitionContents| {
+            contents.documents().filter(|(_, raw)| raw.expires_at.is_none()).count()
+        };
+        flows.map(|(_, c)| documents(c) + c.entries().count() + c.blobs().count() + logs(c)).sum()
     })
 }
 

@@ -290,3 +290,31 @@ async fn claims_keep_up_with_a_flow_that_grows_all_the_time() {
     h.check();
     h.engine.close().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn work_that_is_taken_after_its_claim_was_refused_is_given_back_unless_the_caller_knows_its_lease() {
+    let chosen = "01890000-0000-7000-8000-000000000001";
+    for lease_ids in [json!([]), json!([chosen])] {
+        let (h, trouble) = Harness::with_trouble(single()).await;
+        let id = h.submit(json!({})).await;
+        let mut first = true;
+        trouble.begin(move |call| {
+            let late = matches!(call, Call::Commit { partition, .. } if partition == Partition::flow(0));
+            let pause =
+                (late && std::mem::take(&mut first)).then(|| Box::pin(tokio::time::sleep(Duration::from_secs(5))) as _);
+            Plan { before: pause, ..Plan::default() }
+        });
+        let asked = args(json!({ "wait_ms": 0, "max_tasks": 1, "lease_ids": lease_ids, "lease_ttl_ms": 600_000 }));
+        assert_eq!(h.refused::<Claim>(asked.clone()).await, Code::Unavailable);
+        h.pass(10_000).await;
+        let mut again = asked;
+        if lease_ids == json!([]) {
+            assert_eq!(h.state(&id).await, PublicState::Waiting, "nobody else knows of the lease");
+        } else {
+            again["retry"] = json!(true);
+        }
+        let task = h.must::<Claim>(again).await.tasks.pop().unwrap();
+        assert_eq!((task.execution_id, task.fence.attempt.0), (id, 0));
+        h.finish().await;
+    }
+}

@@ -462,6 +462,15 @@ impl Ready {
         }
     }
 
+    /// A budget or quota admits again: the gates that name it open by this instant.
+    pub(crate) fn open_gates_at(&mut self, namespace: &str, part: &str, at: i64) {
+        for gate in self.gates.with_part(namespace, part) {
+            if self.gates.closed_until(&gate).is_some_and(|until| until > at) {
+                self.close_gate(namespace, &gate.1, at);
+            }
+        }
+    }
+
     fn relist_gate(&mut self, gate: &GateName) {
         for id in self.gates.queues(gate) {
             self.relist(&id);
