@@ -9,7 +9,7 @@ use ff_core::op::{
 use ff_core::{ExecutionId, FlowId};
 use serde_json::{Value, json};
 
-use crate::checker::KEY_TAG;
+use crate::checker::{KEY_TAG, LAST_GUSTS_MS};
 use crate::desk::put;
 use crate::gates::{BUDGETS, QUOTAS};
 use crate::worker::{CAPABILITIES, LANES};
@@ -38,6 +38,7 @@ const RUSH: i64 = 40;
 /// Plain work in calm, for a while: nothing hinders it, so it is taken at once and in order.
 pub(crate) async fn encore(world: Arc<World>, ms: i64) {
     let until = world.executor.now_ms() + ms;
+    world.wait(LAST_GUSTS_MS).await;
     // First more than the workers can do at once, so that the urgent overtakes what came before it.
     let mut count = RUSH;
     while world.executor.now_ms() < until {

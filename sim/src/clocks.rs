@@ -20,7 +20,20 @@ struct Offsets {
     all_ms: i64,
     /// Of single partitions, on top of that.
     own_ms: BTreeMap<Partition, i64>,
+    hands: BTreeMap<Partition, Hand>,
 }
+
+/// What a clock showed last.
+#[derive(Default)]
+struct Hand {
+    /// The machine's clock then.
+    wall_ms: i64,
+    /// How far the shown time is ahead of it, because it was set back.
+    ahead_us: i64,
+}
+
+/// A clock that was set back loses one part of this many of the time that passes, until it is right again.
+const CATCH_UP: i64 = 8;
 
 impl Clocks {
     /// Clocks that agree.
@@ -28,24 +41,50 @@ impl Clocks {
         Self { executor: executor.clone(), offsets: Mutex::default() }
     }
 
-    /// What the clock of a partition shows. The store never lets a partition's time run backwards.
+    /// What the clock of a partition shows. As in every store it never goes back and never stands still: when the
+    /// machine's clock is set back, it goes on a little slower until the two agree.
     pub(crate) fn read(&self, partition: Partition) -> i64 {
-        let offsets = self.offsets();
-        let own_ms = offsets.own_ms.get(&partition).copied().unwrap_or(0);
-        START + self.executor.now_ms() + offsets.all_ms + own_ms
+        let now_ms = self.executor.now_ms();
+        self.offsets().show(partition, now_ms)
     }
 
     /// Every clock steps by the same amount.
     pub(crate) fn step_all(&self, by_ms: i64) {
-        self.offsets().all_ms += by_ms;
+        let now_ms = self.executor.now_ms();
+        let mut offsets = self.offsets();
+        offsets.show_all(now_ms);
+        offsets.all_ms += by_ms;
     }
 
     /// One clock is set, this far from the others.
     pub(crate) fn set(&self, partition: Partition, offset_ms: i64) {
-        self.offsets().own_ms.insert(partition, offset_ms);
+        let now_ms = self.executor.now_ms();
+        let mut offsets = self.offsets();
+        offsets.show_all(now_ms);
+        offsets.own_ms.insert(partition, offset_ms);
     }
 
     fn offsets(&self) -> MutexGuard<'_, Offsets> {
         self.offsets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Offsets {
+    fn show(&mut self, partition: Partition, now_ms: i64) -> i64 {
+        let own_ms = self.own_ms.get(&partition).copied().unwrap_or(0);
+        let wall_ms = START + now_ms + self.all_ms + own_ms;
+        let hand = self.hands.entry(partition).or_insert(Hand { wall_ms, ahead_us: 0 });
+        let passed_us = (wall_ms - hand.wall_ms) * 1_000;
+        let lost_us = if passed_us < 0 { passed_us } else { passed_us / CATCH_UP };
+        *hand = Hand { wall_ms, ahead_us: (hand.ahead_us - lost_us).max(0) };
+        wall_ms + hand.ahead_us / 1_000
+    }
+
+    /// Every clock is looked at before one is set, so that none misses it.
+    fn show_all(&mut self, now_ms: i64) {
+        let partitions: Vec<Partition> = self.hands.keys().copied().collect();
+        for partition in partitions {
+            self.show(partition, now_ms);
+        }
     }
 }

@@ -57,7 +57,9 @@ async fn act(world: &Arc<World>) {
         _ if flows.is_empty() => {}
         _ => {
             let policy = world.pick(&["cancel_all", "cancel_pending", "flow_only"]);
-            let flow = world.pick(&flows);
+            // Mostly a young one, whose members have not all started.
+            let young = flows.len().saturating_sub(3);
+            let flow = if world.chance(700) { world.pick(&flows[young..]) } else { world.pick(&flows) };
             let args = json!({ "flow_id": flow, "policy": policy, "reason": "over", "wait": world.chance(500) });
             drop(world.insist::<CancelFlow>(&args).await);
         }

@@ -8,6 +8,7 @@ use ff_engine::{Engine, Options};
 use futures_util::future::{Either, select};
 use tokio::sync::oneshot;
 
+use crate::checker::LAST_GUSTS_MS;
 use crate::executor::{Owner, SimEnv};
 use crate::invariant::Invariant;
 use crate::store::SimStore;
@@ -177,7 +178,7 @@ pub(crate) fn check_engines_at_rest(world: &World) {
 
 /// A deployment in calm: one server is stopped and started again.
 pub(crate) async fn deploy(world: Arc<World>) {
-    let pause = world.between(3_000, 9_000);
+    let pause = world.between(LAST_GUSTS_MS + 3_000, LAST_GUSTS_MS + 4_500);
     world.wait(pause).await;
     let number = world.random().below(world.profile.servers);
     let out = world.out();

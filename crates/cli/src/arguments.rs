@@ -4,7 +4,7 @@ use clap::{Parser, Subcommand};
 
 use crate::command::{
     approve, bench, budget, call, cancel, completions, doctor, events, exit_codes, explain, flow, get, lane, ls, quota,
-    replay, result, rotate_secret, server, signal, submit, tail, token, wait, worker,
+    replay, result, rotate_secret, server, signal, steps, submit, tail, token, wait, worker,
 };
 use crate::target::Target;
 use crate::{dev, task};
@@ -47,6 +47,8 @@ pub(crate) enum Command {
     Ls(Box<Targeted<ls::Arguments>>),
     /// Show an execution
     Get(Box<Targeted<get::Arguments>>),
+    /// Show what the function of an execution has done
+    Steps(Box<Targeted<steps::Arguments>>),
     /// Say why an execution is not running
     Explain(Box<Targeted<explain::Arguments>>),
     /// Fetch the result of an execution

@@ -1,6 +1,6 @@
 //! Every example runs with one command, on the embedded store, and says what it should.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -8,13 +8,18 @@ use std::time::Duration;
 /// Longer than an example may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// Runs an example on a file; answers with its end and what it printed.
+fn start(example: &str, directory: &Path, more: &[&str]) -> Output {
+    let url = format!("sqlite://{}", directory.join("ff.db").display());
+    let mut command = Command::new(program(example));
+    command.arg(&url).args(more).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    within_patience(example, command.spawn().unwrap())
+}
+
 /// Runs an example on a fresh file; its output must have this line.
 fn run(example: &str, line: &str) {
     let directory = tempfile::tempdir().unwrap();
-    let url = format!("sqlite://{}", directory.path().join("ff.db").display());
-    let mut command = Command::new(program(example));
-    command.arg(&url).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let output = within_patience(example, command.spawn().unwrap());
+    let output = start(example, directory.path(), &[]);
     let text = String::from_utf8_lossy(&output.stdout);
     let problems = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{example}: {text}{problems}");
@@ -53,6 +58,23 @@ fn llm_stream() {
 #[test]
 fn human_approval() {
     run("human_approval", "v1.2.3 deployed, approved by ada");
+}
+
+#[test]
+fn durable_agent() {
+    run("durable_agent", "<<tides>> sent, approved by ada");
+}
+
+#[test]
+fn durable_agent_goes_on_after_a_crash_without_asking_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let crashed = start("durable_agent", directory.path(), &["--crash"]);
+    let text = String::from_utf8(crashed.stdout).unwrap();
+    assert_eq!((crashed.status.code(), text.matches("the model is asked").count()), (Some(3), 2), "{text}");
+    let output = start("durable_agent", directory.path(), &[]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{text}{}", String::from_utf8(output.stderr).unwrap());
+    assert_eq!(text, "the mail is sent\n<<tides>> sent, approved by ada\n");
 }
 
 #[test]

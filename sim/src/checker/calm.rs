@@ -19,6 +19,8 @@ const MEET_MS: i64 = 1_000;
 const LANE_LAG_MS: i64 = 1_000;
 /// Calls to a node out of reach within one second, from all servers together, after which something spins.
 const REFUSALS_MAX: u64 = 800;
+/// Calls that were slow when the storm ended are still under way for this long.
+pub(crate) const LAST_GUSTS_MS: i64 = 5_000;
 /// Between two looks at everything that waits.
 const LOOK_MS: i64 = 100;
 
@@ -103,12 +105,12 @@ impl Checker {
     /// The storm is over.
     pub(crate) fn calm(&mut self, now_ms: i64) {
         self.meeting.calm = true;
-        self.meeting.disturbed_ms = now_ms;
+        self.meeting.disturbed_ms = now_ms + LAST_GUSTS_MS;
     }
 
     /// Something went wrong or was put right again: what waited before that may have been missed.
     pub(crate) fn disturbed(&mut self, now_ms: i64, out: Option<Partition>) {
-        self.meeting.disturbed_ms = now_ms;
+        self.meeting.disturbed_ms = self.meeting.disturbed_ms.max(now_ms);
         self.meeting.out = out;
     }
 

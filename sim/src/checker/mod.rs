@@ -16,7 +16,7 @@ mod streams;
 mod watching;
 mod whole;
 
-pub(crate) use calm::Waiter;
+pub(crate) use calm::{LAST_GUSTS_MS, Waiter};
 pub(crate) use execution::{KEY_TAG, result_of};
 pub(crate) use gates::TOKENS;
 pub(crate) use journal::RecordedStep;

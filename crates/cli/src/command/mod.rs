@@ -20,6 +20,7 @@ pub(crate) mod result;
 pub(crate) mod rotate_secret;
 pub(crate) mod server;
 pub(crate) mod signal;
+pub(crate) mod steps;
 pub(crate) mod submit;
 pub(crate) mod tail;
 pub(crate) mod token;
@@ -64,6 +65,7 @@ pub(crate) fn run(command: Command) -> ExitCode {
         Command::Worker(it) => connected(*it, worker::run),
         Command::Token(it) => connected(*it, token::run),
         Command::RotateSecret(it) => connected(*it, rotate_secret::run),
+        Command::Steps(it) => connected(*it, steps::run),
         Command::Events(it) => connected(*it, events::run),
         Command::Call(it) => match it.own.lists() {
             true => conclude(call::list(&it.target.output()), &it.target),

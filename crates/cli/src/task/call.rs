@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use ff_core::journal::StepIdentity;
 use ff_core::op::create_execution;
 use ff_core::{Blob, JsonText};
 use flowfabric::{Condition, FrameMode, SuspendReason, TimeoutBehavior, WaitpointId};
@@ -41,6 +42,41 @@ pub(crate) enum Call {
     Continuation,
     /// What it depends on, with results.
     Upstreams,
+    /// Ask whether the command of a step is to run.
+    Step(StepCall),
+    /// Say how the command of a step ended.
+    StepEnded { step: StepIdentity, end: StepEnd },
+}
+
+/// A step that a program comes to.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct StepCall {
+    pub(crate) name: String,
+    pub(crate) key: Option<String>,
+    pub(crate) once: bool,
+    pub(crate) run_again: bool,
+}
+
+/// What is to be done about a step.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum StepTurn {
+    /// Its command runs.
+    Run(StepIdentity),
+    /// It ran before, and printed this.
+    Done(Blob),
+}
+
+/// How the command of a step ended.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum StepEnd {
+    /// It succeeded and printed this.
+    Printed { output: Blob, took_ms: i64 },
+    /// It failed and says that nothing happened.
+    NotDone,
+    /// It failed. Nothing is recorded: the next run of the program runs it again, unless it is a `once` step.
+    Failed,
 }
 
 /// A frame to append.
@@ -91,8 +127,13 @@ impl Answer {
 
     /// The program did what it cannot do now.
     pub(crate) fn refused(message: impl Into<String>) -> Self {
+        Self::refused_as("conflict", message)
+    }
+
+    /// The same with a code of its own.
+    pub(crate) fn refused_as(code: &str, message: impl Into<String>) -> Self {
         let exit_code = ff_core::Class::Conflict.exit_code();
-        Answer::Refused { exit_code, code: "conflict".into(), message: message.into() }
+        Answer::Refused { exit_code, code: code.to_owned(), message: message.into() }
     }
 }
 

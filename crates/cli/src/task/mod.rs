@@ -1,6 +1,7 @@
 //! `ff task`: what a program says and asks while `ff worker` runs it.
 
 mod call;
+mod step;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -12,7 +13,7 @@ use flowfabric::{
     Condition, ConditionMatcher, FrameMode, ReportUsageResult, SuspendReason, TimeoutBehavior, WaitpointId,
 };
 
-pub(crate) use call::{Answer, Call, FrameCall, SOCKET, SuspendCall};
+pub(crate) use call::{Answer, Call, FrameCall, SOCKET, StepCall, StepEnd, StepTurn, SuspendCall};
 
 use crate::failure::{self, Failure, Result};
 use crate::input::{self, SOURCE, Source, check_json, one_of};
@@ -30,6 +31,7 @@ Examples:
   ff task frame --type token 'Once upon'
   model | ff task frame --type token --lines
   ff task usage tokens=120 cost=3 --dedup-key page-7
+  page=$(ff task step fetch -- curl -sf \"$url\")
   ff task suspend --signal approve --signal reject --reason approval --continuation '{\"page\": 7}' && exit
   ff task retry-after 30s; exit 75")]
 pub(crate) struct Arguments {
@@ -72,6 +74,18 @@ Ends with 14 when a budget refused it: its hard limit is met.")]
         #[arg(default_value = "")]
         message: String,
     },
+    /// Run a command once: a program that runs again gets what it printed, and the command does not run
+    #[command(after_help = "\
+Examples:
+  page=$(ff task step fetch -- curl -sf \"$url\")
+  for n in 1 2 3; do ff task step page --key \"$n\" -- ./fetch \"$n\"; done
+  ff task step pay --once -- ./pay 7
+
+Prints what the command printed, when it has succeeded; what it says on standard error passes by. A command that fails
+is not recorded, its exit code is passed on, and the next run of the program runs it again. Not so with --once: nobody
+knows whether it happened, and the step is refused with 4 and the code in_doubt, unless the command ended with 75, which
+says that nothing happened, or --run-again is given.")]
+    Step(step::StepArguments),
     /// Let go until signals come; the program then ends, and starts again when they have
     #[command(after_help = "\
 Examples:
@@ -222,6 +236,7 @@ fn carry_out(mut worker: Worker, out: &Output, verb: Verb) -> Result<()> {
             out.bytes(&answer)?;
             return if refused(&answer) { Err(Failure::silent(failure::BUDGET_SPENT)) } else { Ok(()) };
         }
+        Verb::Step(arguments) => return step::run(&mut worker, out, arguments),
         Verb::Progress { pct, message } => Call::Progress { pct, message },
         Verb::Suspend(suspend) => {
             let answer = worker.call(&Call::Suspend(Box::new(suspend.call()?)))?;

@@ -5,6 +5,7 @@
 
 mod desk;
 mod ending;
+mod notebook;
 mod program;
 mod run;
 mod words;

@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use super::Settings;
 use super::desk::{Asked, Desk};
 use super::ending::{self, Ending};
+use super::notebook::Notebook;
 use super::program::{Printed, Program};
 use super::words::Words;
 use crate::task::{Answer, Call, FrameCall, SuspendCall, content_type as guess};
@@ -69,6 +70,7 @@ async fn work(task: ClaimedTask, settings: &Settings) -> Outcome {
         words: Words::listen(stderr, task.frame_writer()),
         task: Some(task),
         program,
+        notebook: None,
         retry_after: None,
         let_go: None,
     };
@@ -83,6 +85,8 @@ struct Running<'a> {
     /// Until it is let go.
     task: Option<ClaimedTask>,
     program: Program,
+    /// Opened with the first step.
+    notebook: Option<Notebook>,
     /// What exit code 75 means.
     retry_after: Option<Duration>,
     /// How the task ended while its program still ran.
@@ -221,6 +225,8 @@ impl Running<'_> {
                 let bytes = task.continuation().map(|content| content.bytes.clone()).unwrap_or_default();
                 Answer::Done(ff_core::Blob(bytes))
             }
+            Call::Step(call) => notebook(&mut self.notebook, task).await?.turn(task, call).await?,
+            Call::StepEnded { step, end } => notebook(&mut self.notebook, task).await?.ended(task, step, end).await?,
             Call::Upstreams => Answer::json(&task.upstreams().await?),
             Call::Suspend(_) | Call::Delay { .. } | Call::WaitChildren => {
                 // What the program said up to now belongs to the time before.
@@ -268,6 +274,15 @@ impl Running<'_> {
             }
         }
     }
+}
+
+/// The journal of the task, read when the first step asks for it: a program without steps costs nothing more.
+async fn notebook<'n>(slot: &'n mut Option<Notebook>, task: &ClaimedTask) -> Result<&'n mut Notebook, SdkError> {
+    let opened = match slot.take() {
+        Some(opened) => opened,
+        None => Notebook::open(task).await?,
+    };
+    Ok(slot.insert(opened))
 }
 
 /// How a program ended.

@@ -100,6 +100,24 @@ fn an_execution_is_shown_through_its_life() {
 }
 
 #[test]
+fn what_a_function_did_is_shown() {
+    let mut it = Transcript::new("steps");
+    let id = it.ff(&["submit", "greet"]);
+    it.both(&["steps", &id]);
+    let task = work::hold("steps");
+    let entries = serde_json::json!([
+        { "name": "fetch", "state": "completed", "result": { "title": "Tides" }, "took_ms": 1_200 },
+        { "name": "page", "key": "7", "state": "begun" },
+        { "name": "page", "key": "7", "state": "failed", "category": "timeout", "message": "the step timed out" },
+        { "name": "cool down", "kind": "sleep", "state": "begun", "next_at": 1_800_000_000_000_i64 },
+    ]);
+    work::record("steps", &task, entries);
+    it.both(&["steps", &id]);
+    it.ff(&["steps", &id, "--records"]);
+    it.finish("steps");
+}
+
+#[test]
 fn results_and_ends_are_waited_for() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("out");

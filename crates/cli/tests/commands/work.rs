@@ -2,8 +2,8 @@
 
 use flowfabric::op::view::Task;
 use flowfabric::op::{
-    AppendFrames, Claim, Complete, Fail, RegisterWorker, Suspend, append_frames, claim, complete, fail,
-    register_worker, suspend,
+    AppendFrames, Claim, Complete, Fail, RecordSteps, RegisterWorker, Suspend, append_frames, claim, complete, fail,
+    record_steps, register_worker, suspend,
 };
 use flowfabric::{CapabilitySet, Client, Condition, ConditionMatcher, FrameRequest, JsonText, SuspendReason};
 
@@ -45,6 +45,19 @@ async fn take(client: &Client) -> Task {
         grant_ttl_ms: None,
     };
     client.call::<Claim>(args).await.unwrap().tasks.pop().expect("there is work")
+}
+
+/// Records entries in the journal of a task.
+pub(crate) fn record(namespace: &str, task: &Task, entries: serde_json::Value) {
+    as_client(namespace, async |client| {
+        let args = record_steps::Args {
+            execution_id: task.execution_id,
+            fence: task.fence,
+            first_number: 1,
+            entries: serde_json::from_value(entries).unwrap(),
+        };
+        client.call::<RecordSteps>(args).await.unwrap();
+    });
 }
 
 async fn finish(client: &Client, task: &Task, result: &str) {

@@ -6,4 +6,5 @@ mod endings;
 mod process;
 mod quickstart;
 mod scripts;
+mod steps;
 mod suspension;

@@ -201,6 +201,9 @@ impl Engine {
                 }
             };
             let now = if planted(Bug::TimerEarly) { answers.at + 500 } else { answers.at };
+            // A clock of the store that stepped back stands still for a while, behind what this engine takes it for. What
+            // is not due by it yet must not be looked at again at once.
+            let ahead = (self.now_in(partition) - now).max(0);
             let Ok(page) = answers.into_only(ff_store::Answer::into_scan) else { return };
             let full = page.entries.len() == FIRE_CHUNK;
             after = page.entries.last().map(|entry| (entry.score, entry.member.clone()));
@@ -232,10 +235,10 @@ impl Engine {
             });
             let succeeded = futures_util::future::join_all(firing).await.into_iter().all(|ok| ok);
             if let Some(at) = later {
-                self.timers().note(partition, at);
+                self.timers().note(partition, at.saturating_add(ahead));
             }
             if !succeeded {
-                self.timers().note(partition, now + RETRY_MS);
+                self.timers().note(partition, now + ahead + RETRY_MS);
             }
             if later.is_some() || !full || fired_all == 0 {
                 return;

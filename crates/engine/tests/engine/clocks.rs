@@ -1,7 +1,7 @@
 //! Time: the nodes of a store need not agree on it, and no estimate of it goes back.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use crate::support::{Harness, START};
@@ -75,6 +75,36 @@ async fn what_happens_at_a_node_happens_by_its_own_clock() {
         let done = json!({ "execution_id": id, "fence": again.fence });
         h.must::<ff_core::op::Complete>(done).await;
     }
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_timer_is_not_looked_at_again_and_again_while_its_clock_stands_still() {
+    let (back, reads) = (Arc::new(AtomicI64::new(0)), Arc::new(AtomicI64::new(0)));
+    let behind = Arc::clone(&back);
+    let skew_of = move |partition: Partition| match partition.family {
+        Family::Flow => -behind.load(Ordering::Relaxed),
+        _ => 0,
+    };
+    let (h, trouble) = Harness::skewed(Options::default(), skew_of).await;
+    let id = h.submit(json!({ "delay_until": START + 10_000 })).await;
+    h.pass(9_900).await;
+    h.state(&id).await;
+    back.store(400, Ordering::Relaxed);
+    let counted = Arc::clone(&reads);
+    trouble.begin(move |call| {
+        if !matches!(call, Call::Read { .. }) {
+            return Plan::default();
+        }
+        counted.fetch_add(1, Ordering::Relaxed);
+        // Reads that took no time at all would keep time itself from passing.
+        Plan { before: Some(Box::pin(tokio::time::sleep(Duration::from_millis(1)))), ..Plan::default() }
+    });
+    let task = h.claim().await.expect("its time comes");
+    assert_eq!(task.execution_id, id);
+    let reads = reads.load(Ordering::Relaxed);
+    assert!(reads < 60, "{reads} reads until the clock went on");
+    trouble.end();
     h.finish().await;
 }
 

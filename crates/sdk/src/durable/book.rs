@@ -39,11 +39,14 @@ struct Book {
     unfinished: BTreeSet<String>,
     /// Entries on their way, oldest first, and the branches that wait for their numbers. An entry stays until it is
     /// answered: if the branch that sends it is dropped meanwhile, the next one sends it again under the same number.
-    queue: VecDeque<(StepEntry, oneshot::Sender<Result<u64, Arc<SdkError>>>)>,
+    queue: VecDeque<(StepEntry, oneshot::Sender<Numbered>)>,
     /// Bodies that run, and entries that are sent.
     busy: usize,
     waits: BTreeMap<StepIdentity, Waiting>,
 }
+
+/// The number that an entry got, or why it could not be recorded, for each branch that asked.
+type Numbered = Result<u64, Arc<SdkError>>;
 
 /// Something a branch of the handler waits for.
 #[derive(Debug)]

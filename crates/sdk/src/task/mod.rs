@@ -11,13 +11,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use ff_core::journal::StepEntry;
 use ff_core::lease::{ClaimKind, LeaseFence};
 use ff_core::op::create_execution::ParentLink;
 use ff_core::op::parts::{Content, LeaseLoss, RenewalOutcome};
 use ff_core::op::view::{Task, UpstreamView};
 use ff_core::op::{
-    CreatePendingWaitpoint, Progress, RenewLeases, ReportUsage, create_pending_waitpoint, progress, renew_leases,
-    report_usage,
+    CreatePendingWaitpoint, ListSteps, Progress, RecordSteps, RenewLeases, ReportUsage, create_pending_waitpoint,
+    list_steps, progress, record_steps, renew_leases, report_usage,
 };
 use ff_core::policy::FallbackTier;
 use ff_core::text::Tags;
@@ -189,6 +190,20 @@ impl ClaimedTask {
     /// Everything that was claimed.
     pub fn details(&self) -> &Task {
         &self.core.task
+    }
+
+    /// Appends entries to the journal of the task, from this number on. A repeat with the same number is the same.
+    pub async fn record_steps(&self, first_number: u64, entries: Vec<StepEntry>) -> Result<record_steps::Outcome> {
+        let (execution_id, fence) = (self.execution_id(), self.fence());
+        self.call::<RecordSteps>(record_steps::Args { execution_id, fence, first_number, entries }).await
+    }
+
+    /// A page of the task's journal behind a number, for the rest of one that was too large for the claim.
+    pub async fn list_steps(&self, after: u64) -> Result<list_steps::Outcome> {
+        let execution_id = self.execution_id();
+        let limit = Some(ff_core::limits::PAGE_MAX);
+        let args = list_steps::Args { execution_id, generation: None, after: Some(after), limit };
+        self.call::<ListSteps>(args).await
     }
 
     /// The client that its worker uses.
