@@ -14,6 +14,7 @@ const COMMANDS: &[(&[&str], i32)] = &[
     (&["ls"], 0),
     (&["get", ID], 3),
     (&["explain", ID], 3),
+    (&["steps", ID], 3),
     (&["result", ID], 3),
     (&["wait", ID], 3),
     (&["tail", ID], 3),

@@ -96,6 +96,14 @@ impl Scene<'_> {
             "append_frames" => {
                 leased(nothing, "frames", json!({ "first_sequence": 1, "frames": [{ "type": "t" }] })).await
             }
+            "record_steps" => {
+                let entries = json!([{ "name": "s", "state": "completed", "result": 1 }]);
+                leased(nothing, "steps", json!({ "first_number": 1, "entries": entries })).await
+            }
+            "park" => {
+                let sleeps = json!([{ "step": { "name": "s" }, "sleep_ms": 60_000 }]);
+                leased(nothing, "park", json!({ "first_number": 1, "sleeps": sleeps })).await
+            }
             "report_usage" => {
                 let budgets = json!({ "budget_ids": [self.budget().await] });
                 leased(budgets, "usage", json!({ "usage": { "tokens": 1 } })).await

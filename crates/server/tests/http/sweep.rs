@@ -29,6 +29,12 @@ fn body(name: &str, execution: &str) -> Value {
         "fail" => json!({ "fence": fence, "reason": "r" }),
         "progress" => json!({ "fence": fence, "pct": 1 }),
         "append_frames" => json!({ "fence": fence, "first_sequence": 1, "frames": [{ "type": "t" }] }),
+        "record_steps" => {
+            json!({ "fence": fence, "first_number": 1, "entries": [{ "name": "s", "state": "completed" }] })
+        }
+        "park" => {
+            json!({ "fence": fence, "first_number": 1, "sleeps": [{ "step": { "name": "s" }, "sleep_ms": 60_000 }] })
+        }
         "report_usage" => json!({ "fence": fence, "usage": { "tokens": 1 } }),
         "suspend" => json!({ "fence": fence, "condition": { "any": [] }, "reason": "signal" }),
         "change_priority" => json!({ "priority": 1 }),
