@@ -73,7 +73,7 @@ async fn look(world: &Arc<World>) {
                 let open = waitpoints[world.random().below(waitpoints.len())].clone();
                 let args = json!({ "execution_id": open.execution, "waitpoint_id": open.waitpoint });
                 drop(world.insist::<GetWaitpointToken>(&args).await);
-                if world.chance(100) {
+                if world.chance(500) {
                     drop(world.insist::<CloseWaitpoint>(&args).await);
                 }
             }

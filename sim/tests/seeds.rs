@@ -14,12 +14,15 @@ fn simulate(seed: u64, steps: u64) -> Report {
 #[test]
 fn no_seed_breaks_an_invariant() {
     let mut guards = GuardCounts::default();
+    let mut executions = 0;
     for seed in 0..10 {
         let report = simulate(seed, 800);
         assert_eq!(report.violation, None, "cargo xtask sim --seed {seed} --steps 800");
-        assert!(report.executions > 0);
+        executions += report.executions;
         guards.add(&report.guards);
     }
+    // Some profiles begin with an outage that outlasts so short a storm.
+    assert!(executions > 100, "the storm made {executions} executions only");
     let refused: Vec<_> = guards.rows().filter(|(_, _, refused)| *refused > 0).map(|((guard, _), ..)| guard).collect();
     // A fence refuses too rarely for so short a storm; the long campaigns ask for it.
     for guard in ["absent", "version", "live"] {

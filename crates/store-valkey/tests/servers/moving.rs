@@ -256,7 +256,9 @@ async fn a_slot_that_stays_half_moved_answers_reads_and_refuses_commits_at_once(
     let reading = Instant::now();
     compare(&store, &ledger).await;
     let names = store.indexes(HERE, Vec::new(), 100).await.expect("it lists");
-    assert_eq!(names, [index("active"), index("completed")]);
+    // A name may be missing while its index is between two nodes: names are hints for sweeps, which look again.
+    let known = [index("active"), index("completed")];
+    assert!(!names.is_empty() && names.iter().all(|name| known.contains(name)), "{names:?}");
     let keys: Vec<Key> = ledger.keys().cloned().collect();
     assert_eq!(store.documents(HERE, keys.clone()).await.map(|found| found.len()), Ok(keys.len()));
     assert!(reading.elapsed() < Duration::from_secs(5), "{:?}", reading.elapsed());
