@@ -72,8 +72,9 @@ impl Engine {
     /// The grant was admitted when it was issued, and its lease takes over its concurrency slot.
     async fn take_granted(&self, execution: &Execution, claim: Claim) -> Result<Outcome> {
         let verb = TakeGranted { claim: &claim, id: execution.id };
-        let (execution, claimed, lease_until) =
-            self.transact(execution.id.partition(), self.fresh_command(), &verb).await?;
+        let (execution, claimed) = self.transact(execution.id.partition(), self.fresh_command(), &verb).await?;
+        // Nobody is promised more than the store keeps, and only the store knows how long that is.
+        let (_, lease_until) = self.visible_execution(&Caller::system(), &execution.id).await?;
         Ok(Outcome { task: self.task(&execution, &claimed, lease_until).await? })
     }
 }
@@ -107,7 +108,7 @@ struct TakeGranted<'a> {
 }
 
 impl Command for TakeGranted<'_> {
-    type Outcome = (Box<Execution>, ClaimedAttempt, i64);
+    type Outcome = (Box<Execution>, ClaimedAttempt);
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<Self::Outcome> {
         let mut execution = tx.execution(&self.id).await?;
@@ -125,6 +126,6 @@ impl Command for TakeGranted<'_> {
         let mut effects = Effects::default();
         let claimed = execution.claim_granted(self.claim, tx.now, &mut effects)?;
         tx.save_execution(&execution, effects);
-        Ok((Box::new(execution), claimed, tx.now + self.claim.ttl_ms))
+        Ok((Box::new(execution), claimed))
     }
 }

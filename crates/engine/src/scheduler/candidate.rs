@@ -143,7 +143,8 @@ impl Engine {
                 return Ok(Err(None));
             }
         };
-        if let Some(conflict) = self.send_all(partition, vec![prepared]).await?.into_iter().next().flatten() {
+        let outcome = self.send_all_timed(partition, vec![prepared]).await?.into_iter().next();
+        if let Some(Err(conflict)) = outcome {
             if let Some((key, _)) = claim.flow.as_ref().filter(|_| claim.meets_flow(&conflict)) {
                 self.scheduler().forget_flow(key);
             }
@@ -154,6 +155,10 @@ impl Engine {
             }
             return Ok(Err(Some(conflict)));
         }
+        let taken = match outcome {
+            Some(Ok(at)) => taken.since(at, claim.ask.ttl_ms),
+            _ => taken,
+        };
         let us = self.env().now_us() - started;
         self.scheduler().commit_took(us);
         self.metrics().claimed(&candidate.execution, us, self.now_in(candidate.queue.partition));

@@ -128,6 +128,15 @@ pub(crate) enum Taken {
 }
 
 impl Taken {
+    /// A lease begins when the store has committed it. The engine's estimate of that instant may be ahead of it, and nobody
+    /// is promised more than the store keeps.
+    fn since(self, at: i64, ttl_ms: i64) -> Self {
+        match self {
+            Taken::Lease { execution, claimed, .. } => Taken::Lease { execution, claimed, lease_until: at + ttl_ms },
+            grant @ Taken::Grant(_) => grant,
+        }
+    }
+
     fn lease_id(&self) -> LeaseId {
         match self {
             Taken::Lease { claimed, .. } => claimed.fence.lease_id,

@@ -55,6 +55,25 @@ async fn a_delayed_claim_lands_on_no_freed_slot_wherever_the_quota_lives() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lease_is_promised_no_longer_than_the_store_keeps_it() {
+    let back = Arc::new(AtomicI64::new(0));
+    let set_back = back.clone();
+    let (h, _) = Harness::skewed(Options::default(), move |_| -set_back.load(Ordering::Relaxed)).await;
+    let id = h.submit(json!({})).await;
+    // The store stands still until its clock is where it was; the engine believes that time goes on.
+    back.store(400, Ordering::Relaxed);
+    h.pass(300).await;
+    let task = h.claim_with(json!({ "lease_ttl_ms": 5_000 })).await.unwrap();
+    let key = ff_core::execution::Execution::key_of(&id);
+    let kept = h.store.inspect(|contents| {
+        let mut all = contents.partitions().flat_map(|(_, contents)| contents.documents());
+        all.find(|(found, _)| **found == key).map(|(_, raw)| raw.lease_until)
+    });
+    assert!(Some(task.lease_expires_at) <= kept, "promised until {}, kept until {kept:?}", task.lease_expires_at);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_happens_at_a_node_happens_by_its_own_clock() {
     let skew_of = |partition: Partition| match (partition.family, partition.number) {
         (Family::Flow, number) => (i64::from(number) - 1) * HOUR_MS,
