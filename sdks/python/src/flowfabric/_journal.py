@@ -1,0 +1,327 @@
+"""What one run of a function knows of its journal: the entries there are, those being recorded, and what is waited for.
+
+A function that is called again from its first line finds here what it already did. When every branch of it waits, its
+task is parked: the lease is let go, and the function is unwound.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from . import wire
+from .errors import Parked, Refused, TaskError
+
+#: Entries in one call, and records in one page.
+RECORD_MAX = 100
+PAGE_MAX = 1_000
+#: Things that one park waits for.
+WAITS_MAX = 1_000
+#: Turns of the event loop in which nothing happens before a function counts as waiting: a branch that was just woken
+#: needs some to get to its next call.
+QUIET_TURNS = 10
+#: Whether the body of a step runs.
+IN_STEP: ContextVar[bool] = ContextVar("flowfabric_in_step", default=False)
+
+
+class Identity(NamedTuple):
+    """Which entry: its name, and its key or how many calls of the name came before it."""
+
+    name: str
+    key: str | None
+    occurrence: int | None
+
+    def args(self) -> dict[str, Any]:
+        """The same in the words of the API."""
+        return {name: value for name, value in self._asdict().items() if value is not None}
+
+    @property
+    def label(self) -> str:
+        """The same for people."""
+        if self.key is not None:
+            return f"{self.name}[{self.key}]"
+        return self.name if not self.occurrence else f"{self.name}#{self.occurrence}"
+
+
+@dataclass
+class Wait:
+    """Something that a branch waits for: the arguments of `park` it stands for, and the branch."""
+
+    list_name: str
+    args: list[dict[str, Any]]
+    ended: asyncio.Future[wire.StepView | None]
+    #: It waits for all of them, which are all children there are: nothing less is worth waking for.
+    for_all: bool = False
+
+
+class Lessee(Protocol):
+    """What a journal needs of the task in hand."""
+
+    task: wire.Task
+
+    async def call(self, operation: wire.Operation[Any], **args: Any) -> Any:
+        """Calls an operation of the lease holder."""
+
+    async def park(self, args: dict[str, Any]) -> wire.ParkOutcome:
+        """Lets go of the task until something happens, unless it has happened already."""
+
+    def unwind(self, restart: bool = False) -> None:
+        """Ends the function with `Parked`: its task was let go, or is to be started over."""
+
+
+class Journal:
+    """The journal of the task in hand."""
+
+    def __init__(self, lessee: Lessee) -> None:
+        self._lessee = lessee
+        known = lessee.task.journal
+        self._entries: dict[Identity, wire.StepView] = {}
+        self.next_number = max(known.next_number, 1) if known else 1
+        self._complete = known.complete if known else True
+        self._note(known.entries if known else [])
+        self._counts: dict[str, int] = {}
+        self._visited: set[Identity] = set()
+        #: Names without a key whose last call has not ended.
+        self._unfinished: set[str] = set()
+        self._queue: list[tuple[dict[str, Any], asyncio.Future[int]]] = []
+        self._sender: asyncio.Task[None] | None = None
+        self._reading = asyncio.Lock()
+        self._busy = 0
+        self._waits: dict[Identity, Wait] = {}
+        #: Grows with everything that a branch does.
+        self._activity = 0
+        self._check: asyncio.Handle | None = None
+        self._parking: asyncio.Task[None] | None = None
+        self.closed = False
+
+    # Calls
+
+    def call(self, name: str, key: str | None) -> Identity:
+        """Counts a call when it is made, not when it is first awaited: that is the order of the code."""
+        if self.closed:
+            raise Parked
+        self._activity += 1
+        occurrence = None
+        if key is None:
+            if name in self._unfinished:
+                reason = f"another call of step {name!r} has not ended; give each a key"
+                raise TaskError(reason, category="step_key_required")
+            self._unfinished.add(name)
+            occurrence = self._counts.get(name, 0)
+            self._counts[name] = occurrence + 1
+        identity = Identity(name, key, occurrence)
+        if identity in self._visited:
+            raise TaskError(f"step {identity.label} is called twice in one run", category="duplicate_step")
+        self._visited.add(identity)
+        return identity
+
+    def call_ended(self, identity: Identity) -> None:
+        """A call without a key ends with this."""
+        self._activity += 1
+        if identity.key is None:
+            self._unfinished.discard(identity.name)
+
+    @contextlib.contextmanager
+    def busy(self) -> Iterator[None]:
+        """Something runs that a park would interrupt."""
+        self._busy += 1
+        self._activity += 1
+        try:
+            yield
+        finally:
+            self._busy -= 1
+            self._activity += 1
+            self._consider_parking()
+
+    # Entries
+
+    async def find(self, identity: Identity) -> wire.StepView | None:
+        """What the journal says of an entry. The rest of a large journal is read when it is first asked for."""
+        await self._gate()
+        if not self._complete:
+            with self.busy():
+                async with self._reading:
+                    await self._read_rest()
+        return self._entries.get(identity)
+
+    async def _read_rest(self) -> None:
+        task = self._lessee.task
+        while not self._complete:
+            after = max((entry.number for entry in self._entries.values()), default=0)
+            page: wire.ListStepsOutcome = await self._lessee.call(wire.LIST_STEPS, after=after, limit=PAGE_MAX)
+            self._note(page.items)
+            self._complete = page.next_after is None or page.generation != task.generation
+
+    def _note(self, entries: list[wire.StepView]) -> None:
+        for entry in entries:
+            self._entries[_identity_of(entry)] = entry
+
+    async def record(self, entry: dict[str, Any]) -> int:
+        """Stores an entry and answers with its number. Entries of branches that wait together share a call, and an
+        entry is sent also when its branch is gone."""
+        await self._gate()
+        stored: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._queue.append((entry, stored))
+        if self._sender is None:
+            self._sender = asyncio.create_task(self._send())
+        with self.busy():
+            return await stored
+
+    async def _send(self) -> None:
+        while self._queue:
+            batch, self._queue = self._queue[:RECORD_MAX], self._queue[RECORD_MAX:]
+            first, entries = self.next_number, [entry for entry, _ in batch]
+            error: BaseException | None = None
+            try:
+                answer = await self._lessee.call(wire.RECORD_STEPS, first_number=first, entries=entries)
+                self.next_number = answer.next_number
+            except Exception as failure:
+                error = self._of_record(failure)
+            for number, (_, stored) in enumerate(batch, first):
+                _settle(stored, number, error)
+        self._sender = None
+
+    def _of_record(self, error: Exception) -> BaseException:
+        """An entry could not be recorded."""
+        if isinstance(error, Refused):
+            if error.code == "journal_conflict":
+                # The journal moved under this run: the function starts over with what is there.
+                self._lessee.unwind(restart=True)
+                return Parked()
+            if error.code == "journal_full":
+                return TaskError(str(error), category="journal_full")
+        return error
+
+    async def flush(self) -> None:
+        """Waits until everything that branches left behind is stored."""
+        while self._sender is not None:
+            await asyncio.wait({self._sender})
+
+    # Waiting
+
+    async def until_ended(self, identity: Identity, list_name: str, args: dict[str, Any]) -> wire.StepView:
+        """Waits until the journal says that an entry has ended."""
+        await self._gate()
+        known = self._entries.get(identity)
+        if known and is_ended(known):
+            return known
+        if IN_STEP.get():
+            raise TaskError("a step cannot wait for something durable; wait between steps", category="wait_in_step")
+        ended = await self._wait(identity, Wait(list_name, [{"step": identity.args(), **args}], _future()))
+        assert ended is not None
+        return ended
+
+    async def until_children(self, name: str, children: dict[Identity, str], for_all: bool) -> None:
+        """Waits until one of these children has ended, or all of them when there are no others."""
+        await self._gate()
+        waits = [{"step": child.args(), "execution_id": execution_id} for child, execution_id in children.items()]
+        await self._wait(Identity(name, None, -1), Wait("children", waits[:WAITS_MAX], _future(), for_all))
+
+    async def _wait(self, identity: Identity, wait: Wait) -> wire.StepView | None:
+        self._waits[identity] = wait
+        self._consider_parking()
+        try:
+            return await wait.ended
+        finally:
+            self._waits.pop(identity, None)
+            self._activity += 1
+
+    def _consider_parking(self) -> None:
+        if self._check is None and self._parking is None and not self._busy and self._waits and not self.closed:
+            self._quiet_turn(QUIET_TURNS, self._activity)
+
+    def _quiet_turn(self, left: int, activity: int) -> None:
+        self._check = None
+        if self._busy or not self._waits or self.closed:
+            return
+        loop = asyncio.get_running_loop()
+        if activity != self._activity:
+            left, activity = QUIET_TURNS, self._activity
+        if left:
+            self._check = loop.call_soon(self._quiet_turn, left - 1, activity)
+        else:
+            self._parking = loop.create_task(self._park())
+
+    async def _gate(self) -> None:
+        """Nothing begins while it is not known whether the task was let go."""
+        while self._parking is not None:
+            await asyncio.wait({self._parking})
+        if self.closed:
+            raise Parked
+
+    async def _park(self) -> None:
+        try:
+            await self.flush()
+            if all(wait.for_all for wait in self._waits.values()):
+                await self._lessee.call(wire.WAIT_CHILDREN)
+                outcome = wire.ParkOutcome(outcome="parked")
+            else:
+                outcome = await self._lessee.park(self._park_args())
+        except Exception as failure:
+            self._parking = None
+            error = self._of_record(failure)
+            for wait in self._waits.values():
+                _settle(wait.ended, None, error)
+            return
+        self._parking = None
+        if outcome.outcome != "already_satisfied":
+            self._lessee.unwind()
+            return
+        self.next_number = outcome.next_number or self.next_number
+        self._note(outcome.entries)
+        self._activity += 1
+        for identity, wait in self._waits.items():
+            known = self._entries.get(identity)
+            if identity.occurrence == -1 or (known and is_ended(known)):
+                _settle(wait.ended, known)
+        self._consider_parking()
+
+    def _park_args(self) -> dict[str, Any]:
+        lists: dict[str, list[dict[str, Any]]] = {}
+        for identity, wait in self._waits.items():
+            known = self._entries.get(identity)
+            # The instant of a wait is fixed the first time.
+            if known and known.next_at is not None:
+                for relative, fixed in (("sleep_ms", "until"), ("timeout_ms", "timeout_at")):
+                    for args in wait.args:
+                        if args.pop(relative, None) is not None:
+                            args[fixed] = known.next_at
+            lists.setdefault(wait.list_name, []).extend(wait.args)
+        return {"first_number": self.next_number, **lists}
+
+    def close(self) -> None:
+        """Unwinds every branch that waits, and refuses every further call."""
+        self.closed = True
+        for wait in self._waits.values():
+            _settle(wait.ended, None, Parked())
+
+
+def _future() -> asyncio.Future[Any]:
+    return asyncio.get_running_loop().create_future()
+
+
+def _settle(future: asyncio.Future[Any], value: Any, error: BaseException | None = None) -> None:
+    """Answers a branch, which may be gone."""
+    if future.done():
+        return
+    if error is None:
+        future.set_result(value)
+    else:
+        future.set_exception(error)
+        # A branch that is gone does not ask.
+        future.exception()
+
+
+def is_ended(entry: wire.StepView) -> bool:
+    """Whether an entry is completed or failed for good."""
+    return entry.state in {"completed", "failed"}
+
+
+def _identity_of(entry: wire.StepView) -> Identity:
+    if entry.key is not None:
+        return Identity(entry.name, entry.key, None)
+    return Identity(entry.name, None, entry.occurrence or 0)

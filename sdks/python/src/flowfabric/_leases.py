@@ -1,0 +1,129 @@
+"""The leases of a worker, renewed by a thread of their own: a function that blocks the event loop keeps its lease."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import wire
+from ._calls import RetryPolicy, Settings
+from .client import Client
+from .errors import FlowFabricError, Refused
+
+log = logging.getLogger("flowfabric")
+
+#: Leases that one call renews.
+RENEWALS_MAX = 1_000
+
+
+@dataclass
+class Lease:
+    """What is known of one lease."""
+
+    execution_id: str
+    fence: dict[str, Any]
+    ttl_s: float
+    #: Told, in the thread, when the lease is lost.
+    on_lost: Callable[[str], None] = lambda _: None
+    lost: str | None = None
+    #: When it runs out, as far as this process knows.
+    until: float = field(default=0.0)
+
+    def __post_init__(self) -> None:
+        self.until = time.monotonic() + self.ttl_s
+
+    def lose(self, reason: str) -> None:
+        """It is somebody else's by now."""
+        if self.lost is None:
+            self.lost = reason
+            self.on_lost(reason)
+
+    def failed(self) -> None:
+        """A renewal has no answer. A lease whose time is up meanwhile is lost."""
+        if self.until <= time.monotonic():
+            self.lose("expired")
+
+
+class LeaseKeeper(threading.Thread):
+    """Keeps a worker registered and renews its leases, all in one call, every third of their time."""
+
+    def __init__(
+        self, settings: Settings, registration: dict[str, Any], ttl_s: float, on_replaced: Callable[[], None]
+    ) -> None:
+        super().__init__(name="flowfabric-leases", daemon=True)
+        self._settings = settings
+        self._registration = registration
+        self._period = ttl_s / 3
+        self._on_replaced = on_replaced
+        self._held: dict[str, Lease] = {}
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+
+    def add(self, lease: Lease) -> None:
+        """Renews it from now on."""
+        with self._lock:
+            self._held[lease.fence["lease_id"]] = lease
+
+    def remove(self, lease: Lease) -> None:
+        """Renews it no more."""
+        with self._lock:
+            self._held.pop(lease.fence["lease_id"], None)
+
+    def stop(self) -> None:
+        """Ends the thread."""
+        self._stopping.set()
+
+    def run(self) -> None:
+        """The loop of the thread."""
+        # A repeat that comes later than the next renewal is of no use.
+        retry = RetryPolicy(max_backoff=self._period / 4, max_elapsed=self._period)
+        settings = self._settings
+        with Client(settings.url, token=settings.token, namespace=settings.namespace, retry=retry) as client:
+            last = time.monotonic()
+            while not self._stopping.wait(max(0.0, self._period - (time.monotonic() - last) % self._period)):
+                with self._lock:
+                    leases = [lease for lease in self._held.values() if lease.lost is None]
+                # A registration lives twice as long as a lease, so an idle worker beats half as often.
+                if not leases and time.monotonic() - last < self._period * 1.5:
+                    continue
+                last = time.monotonic()
+                for start in range(0, max(len(leases), 1), RENEWALS_MAX):
+                    self._beat(client, leases[start : start + RENEWALS_MAX])
+
+    def _beat(self, client: Client, leases: list[Lease]) -> None:
+        asked_at = time.monotonic()
+        renewals = [{"execution_id": lease.execution_id, "fence": lease.fence} for lease in leases]
+        try:
+            outcomes = self._renew(client, renewals)
+        except FlowFabricError as error:
+            log.warning("a heartbeat failed: %s", error)
+            for lease in leases:
+                lease.failed()
+            return
+        for lease, outcome in zip(leases, outcomes, strict=True):
+            if outcome.outcome == "renewed":
+                lease.until = asked_at + lease.ttl_s
+            elif outcome.outcome == "lost":
+                lease.lose(outcome.reason or "lost")
+            else:
+                lease.failed()
+
+    def _renew(self, client: Client, renewals: list[dict[str, Any]]) -> list[wire.RenewalOutcome]:
+        names = {name: self._registration[name] for name in ("instance_id", "nonce")}
+        try:
+            return client.call(wire.HEARTBEAT_WORKER, **names, leases=renewals).leases
+        except Refused as error:
+            if error.code == "worker_not_found":
+                log.warning("the worker's registration is gone; it registers again")
+                client.call(wire.REGISTER_WORKER, **self._registration)
+            elif error.code == "duplicate_worker_instance":
+                log.error("another process has taken this worker's instance id; it claims nothing more")
+                self._on_replaced()
+            elif not renewals:
+                raise
+        # Leases are kept elsewhere than registrations: they may well be renewed.
+        return client.call(wire.RENEW_LEASES, leases=renewals).results if renewals else []

@@ -1,0 +1,216 @@
+"""The life of one task: its function is called, and what became of it is reported."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from . import wire
+from ._frames import Frames
+from ._journal import Journal
+from ._leases import Lease
+from ._step import in_thread, in_words
+from .client import AsyncClient
+from .context import Context, SyncContext
+from .errors import FlowFabricError, Refused, StepFailed, TaskError
+from .task import Task
+
+if TYPE_CHECKING:
+    from .worker import Worker
+
+log = logging.getLogger("flowfabric")
+
+#: A reason is cut where it is too long for the API; its beginning says the most.
+REASON_MAX_BYTES = 4_096
+#: How many children one call spawns.
+SPAWN_MAX = 1_000
+#: A function whose task was let go has this long to unwind before it is cancelled.
+UNWIND_S = 1.0
+
+
+@dataclass
+class Ending:
+    """How a task is to end."""
+
+    operation: wire.Operation[Any]
+    args: dict[str, Any]
+
+
+class Run:
+    """One claimed task with its lease, from its claim to its end."""
+
+    def __init__(self, worker: Worker, client: AsyncClient, task: wire.Task, lease: Lease) -> None:
+        self.worker = worker
+        self.client = client
+        self.task = task
+        self.lease = lease
+        self.fence = task.fence.model_dump()
+        self.journal = Journal(self)
+        self.frames = Frames(self)
+        self._function: asyncio.Task[Any] | None = None
+        #: The thread of a plain function, which goes on when its task is lost.
+        self._thread: asyncio.Task[Any] | None = None
+        self._spawns: list[tuple[dict[str, Any], asyncio.Future[None]]] = []
+        #: Those that are known to be there.
+        self.children: set[str] = set()
+        self._restart = False
+        self.closed = False
+
+    # What the journal, the stream and the context need
+
+    async def call(self, operation: wire.Operation[Any], **args: Any) -> Any:
+        """Calls an operation of the lease holder."""
+        if "fence" in operation.body:
+            args["fence"] = self.fence
+        try:
+            return await self.client.call(operation, execution_id=self.task.execution_id, **args)
+        except Refused as error:
+            if error.is_lease_lost:
+                self.lose(error.code)
+            raise
+
+    async def park(self, args: dict[str, Any]) -> wire.ParkOutcome:
+        """Lets go of the task until something happens, unless it has happened already."""
+        await self.frames.flush()
+        outcome = await self.call(wire.PARK, **args)
+        assert isinstance(outcome, wire.ParkOutcome)
+        return outcome
+
+    def unwind(self, restart: bool = False) -> None:
+        """Ends the function with `Parked`: its task was let go, or is to be started over."""
+        self._restart = restart
+        self._close()
+
+    def lose(self, reason: str) -> None:
+        """The lease is lost: the function is cancelled, and what it did meanwhile is not reported."""
+        if not self.closed:
+            log.warning("execution %s: the lease is lost: %s", self.task.execution_id, reason)
+        self._close(cancel=True)
+
+    def _close(self, cancel: bool = False) -> None:
+        self.closed = True
+        self.journal.close()
+        if self._function is not None:
+            # A branch that waits for nothing of ours has to be stopped, too.
+            asyncio.get_running_loop().call_later(0 if cancel else UNWIND_S, self._function.cancel)
+
+    async def spawn(self, args: dict[str, Any]) -> None:
+        """Spawns a child. Children that are spawned together share a call."""
+        parent = {"execution_id": self.task.execution_id, "fence": self.fence}
+        spawned: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._spawns.append(({**args, "parent": parent}, spawned))
+        if len(self._spawns) == 1:
+            asyncio.get_running_loop().call_soon(lambda: asyncio.ensure_future(self._send_spawns()))
+        await spawned
+
+    async def _send_spawns(self) -> None:
+        while self._spawns:
+            batch, self._spawns = self._spawns[:SPAWN_MAX], self._spawns[SPAWN_MAX:]
+            error: Exception | None = None
+            results: list[wire.CreateResult] = []
+            try:
+                answer = await self.client.call(wire.CREATE_EXECUTIONS, executions=[args for args, _ in batch])
+                results = answer.results
+            except Exception as failure:
+                error = failure
+            for number, (_, spawned) in enumerate(batch):
+                refused = results[number].error if results else None
+                if spawned.done():
+                    continue
+                if error or refused:
+                    spawned.set_exception(error or TaskError(refused.detail, category=refused.code))  # type: ignore[union-attr]
+                else:
+                    spawned.set_result(None)
+
+    # The life of the task
+
+    async def go(self, task: Task[Any, Any]) -> None:
+        """Calls the function and reports its end. The lease is held meanwhile."""
+        try:
+            ending = await self._work(task)
+            if ending is not None:
+                await self._report(ending)
+        except FlowFabricError as error:
+            log.warning("execution %s: its end could not be reported: %s", self.task.execution_id, error)
+        if self._thread is not None and not self._thread.done():
+            await asyncio.wait({self._thread})
+
+    async def _work(self, task: Task[Any, Any]) -> Ending | None:
+        self._function = asyncio.create_task(self._call(task))
+        await asyncio.wait({self._function})
+        if self._function.cancelled():
+            error: BaseException | None = asyncio.CancelledError("the function was cancelled")
+        else:
+            error = self._function.exception()
+        if self._restart:
+            return Ending(wire.DELAY, {"delay_ms": 0})
+        if self.closed:
+            return None
+        await self.journal.flush()
+        try:
+            # What a failed attempt has written is worth reading, too.
+            await self.frames.flush()
+        except FlowFabricError as failure:
+            error = error or TaskError(str(failure), category="stream")
+        if self.closed:
+            return None
+        if error is not None:
+            return self._failure(error)
+        try:
+            return Ending(wire.COMPLETE, task.result.encode("result", self._function.result()))
+        except Exception as failure:
+            return self._failure(TaskError(str(failure), category="invalid_result"))
+
+    async def _call(self, task: Task[Any, Any]) -> Any:
+        arguments: list[Any] = []
+        if task.takes_input:
+            try:
+                arguments.append(task.input.decode(self.task.input))
+            except ValueError as error:
+                raise TaskError(
+                    f"the input is not what {task.kind} takes: {error}", category="invalid_input"
+                ) from error
+        if task.is_async:
+            return await task.function(Context(self), *arguments)
+        context = SyncContext(self, asyncio.get_running_loop())
+        self._thread = asyncio.create_task(in_thread(lambda: task.function(context, *arguments)))
+        return await asyncio.shield(self._thread)
+
+    def _failure(self, error: BaseException) -> Ending:
+        reason, category, retry_after = in_words(error)
+        log.info("execution %s failed: %s", self.task.execution_id, reason, exc_info=error)
+        short = reason.replace("\0", "").encode()[:REASON_MAX_BYTES].decode(errors="ignore")
+        args: dict[str, Any] = {"reason": short or "failed without a reason", "category": category}
+        if retry_after is not None:
+            args["retry_after_ms"] = round(retry_after * 1000)
+        cause: BaseException | None = error
+        while cause is not None and not (isinstance(cause, StepFailed) and cause.step):
+            cause = cause.__cause__
+        if isinstance(cause, StepFailed):
+            args["cause"], args["first_number"] = cause.step, self.journal.next_number
+        return Ending(wire.FAIL, args)
+
+    async def _report(self, ending: Ending) -> None:
+        args = {"execution_id": self.task.execution_id, "fence": self.fence}
+        try:
+            await self.worker.desk.end(ending.operation, {**args, **ending.args})
+        except Refused as error:
+            if error.is_lease_lost:
+                log.warning("execution %s: the lease was lost before its end: %s", self.task.execution_id, error)
+                return
+            if not error.is_about_content or ending.operation is wire.FAIL:
+                raise
+            # Without this its work would be done again and again, whenever its lease has run out.
+            log.warning("execution %s: its ending was refused; the attempt fails: %s", self.task.execution_id, error)
+            refused = self._failure(TaskError(str(error), category="refused"))
+            await self.worker.desk.end(refused.operation, {**args, **refused.args})
+
+    async def hand_back(self) -> None:
+        """Lets go of the task, so that it continues elsewhere in the same attempt."""
+        self._close(cancel=True)
+        try:
+            await self.call(wire.DELAY, delay_ms=0)
+        except FlowFabricError as error:
+            log.warning("execution %s could not be handed back: %s", self.task.execution_id, error)

@@ -1,0 +1,373 @@
+"""What a task's function is given beside its input."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import uuid
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from datetime import datetime, timedelta, timezone
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+
+from typing_extensions import Unpack
+
+from . import wire
+from ._frames import frame
+from ._ids import child_id, derive
+from ._journal import Identity, is_ended
+from ._payload import Codec, codec, returned_type
+from ._step import OnDoubt, Retry, Step, hash_of
+from .errors import ChildFailed, SignalTimeout, TaskError
+from .task import Options, Span, Submission, Task, milliseconds, submission
+
+if TYPE_CHECKING:
+    from ._run import Run
+
+I = TypeVar("I")  # noqa: E741
+R = TypeVar("R")
+
+#: Sleeps up to this long are slept under the lease.
+SHORT_SLEEP_S = 5.0
+TERMINAL = frozenset({"completed", "failed", "cancelled", "expired", "skipped"})
+
+
+class _About:
+    """What is known of the task in hand."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self.task = run.task
+        self.log = logging.LoggerAdapter(
+            logging.getLogger("flowfabric.task"), {"execution_id": run.task.execution_id, "kind": run.task.kind}
+        )
+
+    @property
+    def execution_id(self) -> str:
+        """The execution."""
+        return self.task.execution_id
+
+    @property
+    def attempt(self) -> int:
+        """The attempt, from 0."""
+        return self.task.fence.attempt
+
+    @property
+    def retry_count(self) -> int:
+        """Retries so far."""
+        return self.task.retry_count
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """Its tags."""
+        return self.task.tags
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the lease is lost or handed back: what the function still does is in vain."""
+        return self._run.closed
+
+    def random(self, name: str, key: str | None = None) -> random.Random:
+        """A source of random numbers that are the same in every run of the function."""
+        return random.Random(self._derive("random", name, key))
+
+    def uuid(self, name: str, key: str | None = None) -> uuid.UUID:
+        """An id that is the same in every run of the function, for example the key of a payment."""
+        return uuid.UUID(bytes=self._derive("uuid", name, key), version=4)
+
+    def _derive(self, what: str, name: str, key: str | None) -> bytes:
+        return derive(what, self.task.execution_id, self.task.generation or 0, name, key, 0)
+
+
+class Context(_About):
+    """The task of an `async` function."""
+
+    @property
+    def client(self) -> Any:
+        """A client of the same server, for everything else."""
+        return self._run.client
+
+    @overload
+    def step(
+        self,
+        name: str,
+        body: Callable[..., Coroutine[Any, Any, R]],
+        *args: Any,
+        key: str | None = ...,
+        once: OnDoubt | bool = ...,
+        retry: Retry | int | None = ...,
+        timeout: Span | None = ...,
+        input: Any = ...,
+        returns: Any = ...,
+    ) -> Coroutine[Any, Any, R]: ...
+    @overload
+    def step(
+        self,
+        name: str,
+        body: Callable[..., R],
+        *args: Any,
+        key: str | None = ...,
+        once: OnDoubt | bool = ...,
+        retry: Retry | int | None = ...,
+        timeout: Span | None = ...,
+        input: Any = ...,
+        returns: Any = ...,
+    ) -> Coroutine[Any, Any, R]: ...
+    def step(
+        self,
+        name: str,
+        body: Callable[..., Any],
+        *args: Any,
+        key: str | None = None,
+        once: OnDoubt | bool = False,
+        retry: Retry | int | None = None,
+        timeout: Span | None = None,
+        input: Any = None,
+        returns: Any = None,
+    ) -> Coroutine[Any, Any, Any]:
+        """Runs code once: its result is kept, and a function that is called again gets it back unrun.
+
+        A step is known by its name and key, never by its place in the code; parallel calls of one name need keys. The
+        result is JSON by the return annotation of the body, or by `returns`. A plain function runs in a thread.
+        `once` is for an effect that must not happen twice, and says what becomes of it when nobody knows whether it
+        did (`True` asks a person). `retry` tries in this attempt, `timeout` bounds each try, and a digest of `input`
+        notices that the code has changed under a counted step.
+        """
+        return Step(
+            journal=self._run.journal,
+            identity=self._run.journal.call(name, key),
+            body=partial(body, *args),
+            result=codec(returned_type(body) if returns is None else returns),
+            once=("ask" if once is True else once) or None,
+            retry=Retry(retry) if isinstance(retry, int) else retry or Retry(1),
+            timeout=timeout,
+            input_hash=None if input is None else hash_of(input),
+        ).run()
+
+    def now(self, name: str = "now", key: str | None = None) -> Coroutine[Any, Any, datetime]:
+        """The time, which is the same in every run of the function."""
+        return Step(
+            journal=self._run.journal,
+            identity=self._run.journal.call(name, key),
+            body=_utc_now,
+            result=codec(datetime),
+            once=None,
+            retry=Retry(1),
+            timeout=None,
+            input_hash=None,
+            kind="now",
+        ).run()
+
+    def sleep(
+        self, name: str, seconds: float = 0, *, minutes: float = 0, hours: float = 0, days: float = 0
+    ) -> Coroutine[Any, Any, None]:
+        """Sleeps. A sleep of more than five seconds lets go of the task: it costs nothing and survives every crash."""
+        identity = self._run.journal.call(name, None)
+        return self._sleep(identity, timedelta(days, seconds, 0, 0, minutes, hours).total_seconds())
+
+    async def _sleep(self, identity: Identity, seconds: float) -> None:
+        journal = self._run.journal
+        try:
+            known = await journal.find(identity)
+            if known and is_ended(known):
+                return
+            if seconds <= SHORT_SLEEP_S and known is None:
+                with journal.busy():
+                    await asyncio.sleep(seconds)
+                await journal.record({**identity.args(), "kind": "sleep", "state": "completed"})
+            else:
+                await journal.until_ended(identity, "sleeps", {"sleep_ms": milliseconds(seconds)})
+        finally:
+            journal.call_ended(identity)
+
+    @overload
+    def wait_signal(
+        self, name: str, returns: type[R], *, key: str | None = ..., timeout: Span | None = ...
+    ) -> Coroutine[Any, Any, R]: ...
+    @overload
+    def wait_signal(
+        self, name: str, returns: Any = ..., *, key: str | None = ..., timeout: Span | None = ...
+    ) -> Coroutine[Any, Any, Any]: ...
+    def wait_signal(
+        self, name: str, returns: Any = Any, *, key: str | None = None, timeout: Span | None = None
+    ) -> Coroutine[Any, Any, Any]:
+        """Waits for a signal of this name and answers with its payload. The task is not held meanwhile. `SignalTimeout`
+        when none came in time; the instant is fixed when the wait begins."""
+        return self._wait_signal(self._run.journal.call(name, key), codec(returns), timeout)
+
+    async def _wait_signal(self, identity: Identity, payload: Codec[Any], timeout: Span | None) -> Any:
+        journal = self._run.journal
+        try:
+            await journal.find(identity)
+            args = {} if timeout is None else {"timeout_ms": milliseconds(timeout)}
+            ended = await journal.until_ended(identity, "waitpoints", args)
+            if ended.state == "failed":
+                raise SignalTimeout(f"no signal {identity.name!r} came in time", category=ended.category)
+            try:
+                return payload.decode(ended.result)
+            except ValueError as error:
+                reason = f"the payload of signal {identity.name!r} cannot be read: {error}"
+                raise TaskError(reason, category="invalid_signal") from error
+        finally:
+            journal.call_ended(identity)
+
+    @overload
+    def child(
+        self, name: str, what: Task[I, R], input: I = ..., *, key: str | None = ..., **options: Unpack[Options]
+    ) -> Child[R]: ...
+    @overload
+    def child(
+        self, name: str, what: str, input: Any = ..., *, key: str | None = ..., **options: Unpack[Options]
+    ) -> Child[Any]: ...
+    def child(
+        self,
+        name: str,
+        what: Task[Any, Any] | str,
+        input: Any = None,
+        *,
+        key: str | None = None,
+        **options: Unpack[Options],
+    ) -> Child[Any]:
+        """Spawns a child once. Awaiting it waits for its end without holding the task, and answers with its result;
+        `await child.spawn()` only spawns it, to be awaited later."""
+        return Child(self._run, self._run.journal.call(name, key), submission(what, input, **options))
+
+    async def map(self, name: str, what: Task[I, R], inputs: Iterable[I], **options: Unpack[Options]) -> list[R]:
+        """One child for each input, spawned in batches, and their results in the order of the inputs. The task is not
+        held meanwhile. `ChildFailed` when one of them did not succeed."""
+        run = self._run
+        children = [self.child(name, what, one, key=str(number), **options) for number, one in enumerate(inputs)]
+        ended = await self._ended_children() if self.task.journal else {}
+        await asyncio.gather(*(child.spawn() for child in children if child.id not in ended))
+        while open_children := {child.identity: child.id for child in children if child.id not in ended}:
+            # Other children may run for long; with none, the task sleeps until all of these have ended.
+            alone = run.children == {child.id for child in children}
+            await run.journal.until_children(name, open_children, alone)
+            ended = await self._ended_children()
+        for child in children:
+            run.journal.call_ended(child.identity)
+        return [child.result_in(ended[child.id]) for child in children]
+
+    async def _ended_children(self) -> dict[str, wire.UpstreamView]:
+        with self._run.journal.busy():
+            found = {one.execution_id: one for one in await self.upstreams() if one.role == "child"}
+        self._run.children.update(found)
+        return {one.execution_id: one for one in found.values() if one.public_state in TERMINAL}
+
+    async def emit(
+        self, frame_type: str, value: Any, *, mode: str | None = None, correlation_id: str | None = None
+    ) -> None:
+        """Writes a frame to the task's stream in the background; all are stored before the task ends. Text and bytes
+        are written as they are, anything else as JSON. `mode` is `durable`, `summary` or `best_effort`."""
+        await self._run.frames.write(frame(frame_type, value, mode, correlation_id))
+
+    async def progress(self, percent: float | None = None, message: str | None = None) -> None:
+        """Says how far the task is."""
+        await self._run.call(wire.PROGRESS, pct=None if percent is None else round(percent), message=message)
+
+    async def usage(
+        self, usage: Mapping[str, int], *, key: str | None = None, budget: str | None = None
+    ) -> wire.ReportUsageOutcome:
+        """Charges the execution's budgets. The same key counts once for this execution; without one, call it in a
+        step."""
+        answer = await self._run.call(wire.REPORT_USAGE, usage=dict(usage), dedup_key=key, budget=budget)
+        assert isinstance(answer, wire.ReportUsageOutcome)
+        return answer
+
+    async def upstreams(self) -> list[wire.UpstreamView]:
+        """What it depends on, with outcomes and results; also its children."""
+        cursor, found = None, []
+        while True:
+            page = await self._run.call(wire.LIST_UPSTREAMS, results=True, cursor=cursor)
+            found += page.items
+            if not (cursor := page.next_cursor):
+                return found
+
+
+class Child(Generic[R], Awaitable[R]):
+    """A child of the task in hand."""
+
+    def __init__(self, run: Run, identity: Identity, made: Submission[R]) -> None:
+        self._run = run
+        self.identity = identity
+        self._made = made
+        self._spawned = False
+        task = run.task
+        self.id = child_id(task.execution_id, task.generation or 0, *identity)
+
+    async def spawn(self) -> str:
+        """Spawns it without waiting for its end; answers its id. Spawning it again finds it."""
+        journal = self._run.journal
+        known = await journal.find(self.identity)
+        if not self._spawned and known is None:
+            with journal.busy():
+                await self._run.spawn({**self._made.args, "execution_id": self.id})
+        self._spawned = True
+        self._run.children.add(self.id)
+        return self.id
+
+    def result_in(self, ended: wire.UpstreamView) -> R:
+        """Its result, from what its parent reads of it."""
+        if ended.public_state != "completed":
+            reason = ended.last_failure.reason if ended.last_failure else f"child {self.identity.label} did not succeed"
+            raise ChildFailed(reason, category=ended.public_state)
+        return self._made.result.decode(ended.result)
+
+    def __await__(self) -> Any:
+        return self._join().__await__()
+
+    async def _join(self) -> R:
+        journal = self._run.journal
+        try:
+            await self.spawn()
+            ended = await journal.until_ended(self.identity, "children", {"execution_id": self.id})
+            if ended.state == "failed":
+                reason = ended.message or f"child {self.identity.name!r} did not succeed"
+                raise ChildFailed(reason, category=ended.category)
+            with journal.busy():
+                content = await self._run.client.call(wire.GET_RESULT, execution_id=self.id)
+            return self._made.result.decode(content)
+        finally:
+            journal.call_ended(self.identity)
+
+
+class SyncContext(_About):
+    """The task of a plain function, which runs in a thread. It has steps and streams, and cannot wait."""
+
+    def __init__(self, run: Run, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(run)
+        self._loop = loop
+        self._context = Context(run)
+
+    def _do(self, call: Callable[[], Coroutine[Any, Any, R]]) -> R:
+        async def calling() -> R:
+            return await call()
+
+        return asyncio.run_coroutine_threadsafe(calling(), self._loop).result()
+
+    def step(self, name: str, body: Callable[..., R], *args: Any, **options: Any) -> R:
+        """Runs code once; see `Context.step`."""
+        return self._do(lambda: self._context.step(name, body, *args, **options))
+
+    def now(self, name: str = "now", key: str | None = None) -> datetime:
+        """The time, which is the same in every run of the function."""
+        return self._do(lambda: self._context.now(name, key))
+
+    def emit(self, frame_type: str, value: Any, *, mode: str | None = None, correlation_id: str | None = None) -> None:
+        """Writes a frame to the task's stream; see `Context.emit`."""
+        self._do(lambda: self._context.emit(frame_type, value, mode=mode, correlation_id=correlation_id))
+
+    def progress(self, percent: float | None = None, message: str | None = None) -> None:
+        """Says how far the task is."""
+        self._do(lambda: self._context.progress(percent, message))
+
+    def usage(
+        self, usage: Mapping[str, int], *, key: str | None = None, budget: str | None = None
+    ) -> wire.ReportUsageOutcome:
+        """Charges the execution's budgets; see `Context.usage`."""
+        return self._do(lambda: self._context.usage(usage, key=key, budget=budget))
+
+
+async def _utc_now() -> datetime:
+    return datetime.now(timezone.utc)

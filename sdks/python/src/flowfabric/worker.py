@@ -1,0 +1,224 @@
+"""A worker: a process that takes tasks of the kinds it serves and calls their functions."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import threading
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Any
+
+from . import wire
+from ._calls import Settings
+from ._desk import CLAIM_MAX, Desk
+from ._ids import mint
+from ._leases import Lease, LeaseKeeper
+from ._run import Run
+from .client import AsyncClient, Client, async_client_of
+from .errors import FlowFabricError
+from .task import Span, Task, milliseconds
+
+log = logging.getLogger("flowfabric")
+
+#: The pause after a claim that failed, on top of the client's own repeats.
+CLAIM_PAUSE_S = 1.0
+#: Work of a kind that this worker does not know stays away for so long.
+UNKNOWN_KIND_DELAY_MS = 5_000
+
+
+class Worker:
+    """Calls functions for executions of their kinds.
+
+    `Worker([research]).run()` works until SIGTERM or Ctrl-C, then claims nothing more, waits `drain` for the tasks in
+    hand, hands back the rest, and ends. In a program with an event loop of its own: `await worker.serve()`, or
+    `async with worker.running():`.
+    """
+
+    def __init__(
+        self,
+        tasks: Iterable[Task[Any, Any]],
+        client: Client | AsyncClient | str | None = None,
+        *,
+        name: str = "python",
+        instance_id: str | None = None,
+        lanes: Sequence[str] = ("default",),
+        capabilities: Sequence[str] = (),
+        concurrency: int = 10,
+        lease_ttl: Span = 30.0,
+        claim_wait: Span = 20.0,
+        drain: Span = 15.0,
+        version: str | None = None,
+    ) -> None:
+        self.tasks = {task.kind: task for task in tasks}
+        if not self.tasks:
+            raise ValueError("a worker needs at least one task")
+        if concurrency < 1:
+            raise ValueError("concurrency must be at least 1")
+        self.settings: Settings = (client if isinstance(client, Client | AsyncClient) else Client(client)).settings
+        self.concurrency = concurrency
+        # Names have at most 64 bytes, and a UUID takes 36 of them.
+        self.instance_id = instance_id or f"{name.encode('ascii', 'ignore').decode()[:27]}-{mint()}"
+        self._lease_ttl_s = milliseconds(lease_ttl) / 1000
+        self._claim_wait_ms = milliseconds(claim_wait)
+        self._drain_s = milliseconds(drain) / 1000
+        self._registration = {
+            "instance_id": self.instance_id,
+            "worker_id": name,
+            "lanes": list(lanes),
+            "capabilities": list(capabilities),
+            "capacity": concurrency,
+            "version": version,
+            # Chosen anew by each process, so that a second one with the same instance id is noticed.
+            "nonce": mint(),
+            "lease_ttl_ms": milliseconds(lease_ttl),
+        }
+        self._asks = {
+            "instance_id": self.instance_id,
+            "lanes": list(lanes),
+            "capabilities": list(capabilities),
+            "lease_ttl_ms": milliseconds(lease_ttl),
+        }
+        self._runs: dict[asyncio.Task[None], Run] = {}
+        self.desk: Desk
+        self._keeper: LeaseKeeper
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Event | None = None
+        self._freed: asyncio.Event
+
+    def run(self) -> None:
+        """Works until the process is told to stop."""
+        asyncio.run(self.serve())
+
+    def stop(self) -> None:
+        """Tells the worker to stop, from any thread."""
+        if self._loop is not None and self._stopping is not None:
+            self._loop.call_soon_threadsafe(self._stopping.set)
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[Worker]:
+        """Works in the background while the block runs."""
+        started = asyncio.Event()
+        serving = asyncio.create_task(self.serve(started))
+        starting = asyncio.create_task(started.wait())
+        await asyncio.wait({serving, starting}, return_when=asyncio.FIRST_COMPLETED)
+        if serving.done():
+            starting.cancel()
+            await serving
+        try:
+            yield self
+        finally:
+            self.stop()
+            await serving
+
+    async def serve(self, started: asyncio.Event | None = None) -> None:
+        """Works until it is stopped, or the process is told to stop."""
+        loop = self._loop = asyncio.get_running_loop()
+        stopping = self._stopping = asyncio.Event()
+        self._freed = asyncio.Event()
+        async with async_client_of(self.settings) as client:
+            await client.call(wire.REGISTER_WORKER, **self._registration)
+            self.desk = Desk(client, self._asks, self.tasks)
+            self._keeper = LeaseKeeper(self.settings, self._registration, self._lease_ttl_s, self.stop)
+            self._keeper.start()
+            log.info("worker %s serves %s", self.instance_id, ", ".join(sorted(self.tasks)))
+            restored = self._listen(loop, stopping)
+            try:
+                if started is not None:
+                    started.set()
+                await self._claim_until_stopped(client, stopping)
+                await self._drain()
+            finally:
+                restored()
+                self._keeper.stop()
+                await self._leave(client)
+
+    def _listen(self, loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> Any:
+        """Listens to SIGTERM and Ctrl-C where that is possible; answers how to stop listening."""
+        heard: list[signal.Signals] = []
+        if threading.current_thread() is threading.main_thread():
+            for one in (signal.SIGTERM, signal.SIGINT):
+                with contextlib.suppress(NotImplementedError):
+                    loop.add_signal_handler(one, stopping.set)
+                    heard.append(one)
+        return lambda: [loop.remove_signal_handler(one) for one in heard]
+
+    async def _claim_until_stopped(self, client: AsyncClient, stopping: asyncio.Event) -> None:
+        stopped = asyncio.create_task(stopping.wait())
+        try:
+            while not stopping.is_set():
+                free = self.concurrency - len(self._runs)
+                if free == 0:
+                    self._freed.clear()
+                    await _first(stopped, self._freed.wait())
+                    continue
+                claimed = await _first(stopped, self._claim(min(free, CLAIM_MAX)))
+                for task in claimed or []:
+                    self._start(client, task)
+        finally:
+            stopped.cancel()
+
+    async def _claim(self, max_tasks: int) -> list[wire.Task]:
+        try:
+            return await self.desk.claim(max_tasks, self._claim_wait_ms)
+        except FlowFabricError as error:
+            log.warning("a claim failed: %s", error)
+            await asyncio.sleep(CLAIM_PAUSE_S)
+            return []
+
+    def _start(self, client: AsyncClient, task: wire.Task) -> None:
+        lease = Lease(task.execution_id, task.fence.model_dump(), task.lease_ttl_ms / 1000)
+        run = Run(self, client, task, lease)
+        loop = asyncio.get_running_loop()
+
+        def on_lost(reason: str) -> None:
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(run.lose, reason)
+
+        lease.on_lost = on_lost
+        self._keeper.add(lease)
+        running = asyncio.create_task(self._go(run))
+        self._runs[running] = run
+        running.add_done_callback(self._ended)
+
+    async def _go(self, run: Run) -> None:
+        task = self.tasks.get(run.task.kind)
+        try:
+            if task is not None:
+                await run.go(task)
+            else:
+                # Another worker knows it; this one is not handed it again at once.
+                await run.call(wire.DELAY, delay_ms=UNKNOWN_KIND_DELAY_MS)
+        finally:
+            self._keeper.remove(run.lease)
+
+    def _ended(self, running: asyncio.Task[None]) -> None:
+        self._runs.pop(running, None)
+        self._freed.set()
+        if not running.cancelled() and (error := running.exception()):
+            log.error("a task could not be run", exc_info=error)
+
+    async def _drain(self) -> None:
+        """Waits for the tasks in hand, and hands back those that take too long."""
+        if self._runs:
+            log.info("worker %s waits for %d tasks", self.instance_id, len(self._runs))
+            await asyncio.wait(set(self._runs), timeout=self._drain_s)
+        await asyncio.gather(*(run.hand_back() for run in self._runs.values()))
+
+    async def _leave(self, client: AsyncClient) -> None:
+        names = {name: self._registration[name] for name in ("instance_id", "nonce")}
+        try:
+            await client.call(wire.DEREGISTER_WORKER, **names)
+        except FlowFabricError as error:
+            log.warning("the worker could not deregister: %s", error)
+
+
+async def _first(stopped: asyncio.Task[Any], other: Any) -> Any:
+    """What the other answers, unless the worker is stopped first."""
+    doing = asyncio.ensure_future(other)
+    await asyncio.wait({stopped, doing}, return_when=asyncio.FIRST_COMPLETED)
+    if not doing.done():
+        doing.cancel()
+        await asyncio.wait({doing})
+    return None if doing.cancelled() else doing.result()

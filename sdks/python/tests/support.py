@@ -1,0 +1,74 @@
+"""What several tests need: a lane of their own, and waiting for something to be so."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+from uuid import uuid4
+
+import flowfabric as ff
+from flowfabric.testing import Server
+
+T = TypeVar("T")
+
+#: A test that waits longer than this has failed.
+PATIENCE_S = 30.0
+
+
+async def until(what: Callable[[], Awaitable[T | None]]) -> T:
+    """Asks until there is an answer."""
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        if (answer := await what()) is not None:
+            return answer
+        await asyncio.sleep(0.01)
+    raise TimeoutError("it did not become so")
+
+
+async def until_state(execution: ff.AsyncExecution[Any], *states: str) -> ff.wire.ExecutionView:
+    """Waits until an execution is shown in one of these states."""
+
+    async def look() -> ff.wire.ExecutionView | None:
+        view = await execution.get()
+        return view if view.public_state in states else None
+
+    return await until(look)
+
+
+class Bench:
+    """A client and a worker in a lane of their own."""
+
+    def __init__(self, client: ff.AsyncClient, lane: str, worker: ff.Worker) -> None:
+        self.client = client
+        self.lane = lane
+        self.worker = worker
+
+    async def submit(self, what: Any, input: Any = None, **options: Any) -> ff.AsyncExecution[Any]:
+        return await self.client.submit(what, input, **{"lane": self.lane, **options})
+
+
+@asynccontextmanager
+async def bench(server: Server, *tasks: Any, **options: Any) -> AsyncIterator[Bench]:
+    """Works in the background while the block runs."""
+    lane = f"lane-{uuid4().hex[:12]}"
+    async with server.async_client() as client:
+        worker = ff.Worker(tasks, client, **{"lanes": [lane], "drain": 2.0, "claim_wait": 5.0, **options})
+        async with worker.running():
+            yield Bench(client, lane, worker)
+
+
+def run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Runs an async test, and gives up on one that hangs."""
+
+    async def bounded() -> T:
+        return await asyncio.wait_for(coroutine, 60)
+
+    return asyncio.run(bounded())
+
+
+async def steps_of(execution: ff.AsyncExecution[Any]) -> list[tuple[str, str]]:
+    """Name and state of each record of a journal."""
+    return [(step.name, step.state) async for step in execution.steps()]

@@ -1,0 +1,384 @@
+"""A function that is called again does not do again what it did."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+import flowfabric as ff
+from flowfabric.testing import Server
+
+from .support import bench, run, steps_of, until, until_state
+
+
+class Decision(BaseModel):
+    approved: bool
+    by: str = "nobody"
+
+
+def test_recorded_steps_are_not_run_again_after_a_lost_lease(server: Server) -> None:
+    ran: Counter[str] = Counter()
+    begun = asyncio.Event()
+
+    async def page(name: str) -> str:
+        ran[name] += 1
+        return f"page {name}"
+
+    @ff.task("research")
+    async def research(ctx: ff.Context) -> list[str]:
+        first = await ctx.step("fetch", page, "first")
+        second = await ctx.step("fetch", page, "second")
+        if ctx.task.claim_kind == "initial":
+            begun.set()
+            await asyncio.Event().wait()
+        return [first, second, await ctx.step("fetch", page, "third")]
+
+    async def test() -> None:
+        async with bench(server, research, lease_ttl=1.0) as its:
+            execution = await its.submit(research)
+            await asyncio.wait_for(begun.wait(), 10)
+            await its.client.call(ff.wire.REVOKE_LEASE, execution_id=execution.id)
+            assert await execution.result(20) == ["page first", "page second", "page third"]
+        assert ran == {"first": 1, "second": 1, "third": 1}
+
+    run(test())
+
+
+def test_what_a_step_returns_is_the_same_when_it_ran_and_when_it_is_read(server: Server) -> None:
+    @ff.task("typed", retries=0)
+    async def typed(ctx: ff.Context) -> list[str]:
+        async def decide() -> Decision:
+            return Decision(approved=True, by="ann")
+
+        decision = await ctx.step("decide", decide)
+        pair: Any = await ctx.step("pair", lambda: (1, 2))
+        data = await ctx.step("data", lambda: b"\xff", returns=bytes)
+        if ctx.task.claim_kind == "initial":
+            await ctx.wait_signal("go on")
+        return [type(decision).__name__, decision.by, type(pair).__name__, repr(data)]
+
+    async def test() -> None:
+        async with bench(server, typed) as its:
+            execution = await its.submit(typed)
+            await until_state(execution, "suspended")
+            await execution.signal("go on")
+            assert await execution.result(10) == ["Decision", "ann", "list", "b'\\xff'"]
+
+    run(test())
+
+
+def test_parallel_steps_need_keys_and_a_key_is_used_once(server: Server) -> None:
+    async def number(value: int) -> int:
+        await asyncio.sleep(0.01)
+        return value
+
+    @ff.task("keyed", retries=0)
+    async def keyed(ctx: ff.Context) -> list[int]:
+        return await asyncio.gather(*(ctx.step("n", number, n, key=str(n)) for n in range(20)))
+
+    @ff.task("unkeyed", retries=0)
+    async def unkeyed(ctx: ff.Context) -> None:
+        first = asyncio.ensure_future(ctx.step("n", number, 1))
+        try:
+            await ctx.step("n", number, 2)
+        finally:
+            await first
+
+    @ff.task("twice", retries=0)
+    async def twice(ctx: ff.Context) -> None:
+        await ctx.step("n", number, 1, key="a")
+        await ctx.step("n", number, 1, key="a")
+
+    async def test() -> None:
+        async with bench(server, keyed, unkeyed, twice) as its:
+            assert await (await its.submit(keyed)).result(10) == list(range(20))
+            for task, category in ((unkeyed, "step_key_required"), (twice, "duplicate_step")):
+                with pytest.raises(ff.NotCompleted) as raised:
+                    await (await its.submit(task)).result(10)
+                assert raised.value.category == category
+
+    run(test())
+
+
+def test_a_retry_runs_the_failed_step_again_and_no_other(server: Server) -> None:
+    ran: Counter[str] = Counter()
+
+    def work(name: str, fails: int) -> str:
+        ran[name] += 1
+        if ran[name] <= fails:
+            raise RuntimeError(f"{name} failed")
+        return name
+
+    @ff.task("retried", policy={"retry": {"max_retries": 3, "backoff": {"fixed": {"delay_ms": 10}}}})
+    async def retried(ctx: ff.Context) -> list[str]:
+        caught = ""
+        try:
+            await ctx.step("caught", work, "caught", 1)
+        except ff.StepFailed as failed:
+            caught = failed.reason
+        compensated = await ctx.step("compensate", work, "compensate", 0)
+        tried = await ctx.step("tried", work, "tried", 1, retry=ff.Retry(2, 0.01))
+        return [caught, compensated, tried, await ctx.step("last", work, "last", 2)]
+
+    async def test() -> None:
+        async with bench(server, retried) as its:
+            execution = await its.submit(retried)
+            assert await execution.result(20) == ["RuntimeError: caught failed", "compensate", "tried", "last"]
+        assert ran == {"caught": 1, "compensate": 1, "tried": 2, "last": 3}
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected", "runs"),
+    [
+        ("did_not_happen", "paid now", 2),
+        ({"answer": "happened", "result": "receipt 7"}, "receipt 7", 1),
+        ("fail", "in_doubt", 1),
+    ],
+)
+def test_a_once_step_in_doubt_asks_and_takes_each_answer(server: Server, answer: Any, expected: str, runs: int) -> None:
+    ran: list[str] = []
+
+    def pay() -> str:
+        ran.append("pay")
+        if len(ran) == 1:
+            raise TimeoutError("no answer from the bank")
+        return "paid now"
+
+    @ff.task("pay", retries=0)
+    async def paying(ctx: ff.Context) -> str:
+        try:
+            return await ctx.step("pay", pay, once=True)
+        except ff.StepFailed as failed:
+            return failed.category
+
+    async def test() -> None:
+        async with bench(server, paying) as its:
+            execution = await its.submit(paying)
+            await until_state(execution, "suspended")
+            # An answer that says nothing is asked for again.
+            await execution.signal("in doubt: pay", "perhaps")
+            await until_state(execution, "suspended")
+            await execution.signal("in doubt: pay", answer)
+            assert await execution.result(20) == expected
+        assert len(ran) == runs
+
+    run(test())
+
+
+def test_a_once_body_that_says_nothing_happened_is_tried_again(server: Server) -> None:
+    ran: list[int] = []
+
+    async def send() -> int:
+        ran.append(1)
+        if len(ran) < 3:
+            raise ff.NotDone("the connection was refused")
+        return len(ran)
+
+    @ff.task("send", retries=0)
+    async def sending(ctx: ff.Context) -> int:
+        return await ctx.step("send", send, once="fail", retry=ff.Retry(3, 0.01))
+
+    async def test() -> None:
+        async with bench(server, sending) as its:
+            assert await (await its.submit(sending)).result(10) == 3
+
+    run(test())
+
+
+def test_a_wait_lets_go_of_the_task_and_the_function_unwinds(server: Server) -> None:
+    seen: list[str] = []
+
+    @ff.task("waits", retries=0)
+    async def waits(ctx: ff.Context) -> bool:
+        try:
+            decision = await ctx.wait_signal("decision", Decision)
+        except Exception:
+            seen.append("an ordinary except sees it")
+            raise
+        except ff.Parked:
+            seen.append("parked")
+            with pytest.raises(ff.Parked):
+                await ctx.step("too late", lambda: 1)
+            raise
+        return decision.approved
+
+    async def test() -> None:
+        async with bench(server, waits) as its:
+            execution = await its.submit(waits)
+            await until_state(execution, "suspended")
+            assert seen == ["parked"]
+            await execution.signal("decision", {"approved": True})
+            assert await execution.result(10) is True
+            assert await steps_of(execution) == [("decision", "completed")]
+
+    run(test())
+
+
+def test_a_signal_before_the_wait_is_kept_and_one_that_does_not_come_times_out(server: Server) -> None:
+    gate = asyncio.Event()
+
+    @ff.task("early", retries=0)
+    async def early(ctx: ff.Context) -> list[str]:
+        await ctx.step("begin", gate.wait)
+        first = await ctx.wait_signal("word", str)
+        try:
+            await ctx.wait_signal("never", timeout=0.05)
+        except ff.SignalTimeout as late:
+            return [first, late.category]
+        return []
+
+    async def test() -> None:
+        async with bench(server, early) as its:
+            execution = await its.submit(early)
+            await until_state(execution, "active")
+            await execution.signal("word", "kept")
+            gate.set()
+            assert await execution.result(20) == ["kept", "timeout"]
+
+    run(test())
+
+
+def test_two_branches_wait_for_two_signals_and_the_second_link_still_works(server: Server) -> None:
+    @ff.task("branches", retries=0)
+    async def branches(ctx: ff.Context) -> list[str]:
+        async def branch(name: str) -> str:
+            said = await ctx.wait_signal(name, str)
+            return await ctx.step("note", lambda: f"{name}: {said}", key=name)
+
+        return list(await asyncio.gather(branch("left"), branch("right")))
+
+    async def test() -> None:
+        async with bench(server, branches) as its:
+            execution = await its.submit(branches)
+            await until_state(execution, "suspended")
+            waiting = await its.client.call(ff.wire.LIST_PENDING_WAITPOINTS, execution_id=execution.id)
+            assert len(waiting.items) == 2
+            await execution.signal("left", "yes")
+
+            async def noted() -> bool | None:
+                return True if ("note", "completed") in await steps_of(execution) else None
+
+            await until(noted)
+            await until_state(execution, "suspended")
+            await execution.signal("right", "no")
+            assert await execution.result(10) == ["left: yes", "right: no"]
+
+    run(test())
+
+
+def test_a_step_does_not_wait_for_something_durable(server: Server) -> None:
+    @ff.task("nested", retries=0)
+    async def nested(ctx: ff.Context) -> None:
+        async def body() -> None:
+            await ctx.wait_signal("never")
+
+        await ctx.step("body", body)
+
+    async def test() -> None:
+        async with bench(server, nested) as its:
+            with pytest.raises(ff.NotCompleted) as raised:
+                await (await its.submit(nested)).result(10)
+            assert raised.value.category == "wait_in_step"
+
+    run(test())
+
+
+def test_time_and_chance_are_the_same_in_every_run(server: Server) -> None:
+    seen: list[list[str]] = []
+
+    @ff.task("chance", retries=0)
+    async def chance(ctx: ff.Context) -> None:
+        at = await ctx.now()
+        seen.append([at.isoformat(), str(ctx.random("dice").random()), str(ctx.uuid("payment"))])
+        await ctx.wait_signal("again")
+
+    async def test() -> None:
+        async with bench(server, chance) as its:
+            execution = await its.submit(chance)
+            await until_state(execution, "suspended")
+            await execution.signal("again")
+            await execution.result(10)
+            other = await its.submit(chance)
+            await until_state(other, "suspended")
+            await other.cancel()
+        assert seen[0] == seen[1]
+        assert not set(seen[0]) & set(seen[2])
+
+    run(test())
+
+
+def test_a_child_is_spawned_once_and_its_failure_is_the_parents_to_catch(server: Server) -> None:
+    ran: Counter[str] = Counter()
+
+    @ff.task("leaf", retries=0)
+    async def leaf(ctx: ff.Context, name: str) -> str:
+        ran[name] += 1
+        if name == "bad":
+            raise ff.TaskError("no fruit here")
+        return name.upper()
+
+    @ff.task("tree", retries=0)
+    async def tree(ctx: ff.Context) -> list[str]:
+        good = await ctx.child("good", leaf, "good")
+        try:
+            await ctx.child("bad", leaf, "bad")
+        except ff.ChildFailed as failed:
+            return [good, failed.category, failed.reason]
+        return []
+
+    async def test() -> None:
+        async with bench(server, leaf, tree) as its:
+            kinds = {"lane": its.lane}
+            leaf.options.update(kinds)  # type: ignore[typeddict-item]
+            assert await (await its.submit(tree)).result(20) == ["GOOD", "failed", "no fruit here"]
+        assert ran == {"good": 1, "bad": 1}
+
+    run(test())
+
+
+def test_a_map_spawns_its_children_in_batches_and_keeps_their_order(server: Server) -> None:
+    @ff.task("square", retries=0)
+    async def square(ctx: ff.Context, number: int) -> int:
+        return number * number
+
+    @ff.task("squares", retries=0)
+    async def squares(ctx: ff.Context, lane: str) -> int:
+        return sum(await ctx.map("square", square, range(100), lane=lane))
+
+    async def test() -> None:
+        async with bench(server, square, squares, concurrency=50) as its:
+            assert await (await its.submit(squares, its.lane)).result(50) == sum(n * n for n in range(100))
+
+    run(test())
+
+
+def test_a_journal_too_large_for_a_claim_is_read_in_pages(server: Server) -> None:
+    ran: list[int] = []
+
+    def large(number: int) -> str:
+        ran.append(number)
+        return str(number) * 20_000
+
+    @ff.task("large", retries=0)
+    async def many(ctx: ff.Context) -> int:
+        total = 0
+        for number in range(30):
+            total += len(await ctx.step("large", large, number))
+        await ctx.wait_signal("again")
+        return total
+
+    async def test() -> None:
+        async with bench(server, many) as its:
+            execution = await its.submit(many)
+            await until_state(execution, "suspended")
+            await execution.signal("again")
+            assert await execution.result(20) == 20_000 * (10 + 2 * 20)
+        assert ran == list(range(30))
+
+    run(test())
