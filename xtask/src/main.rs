@@ -7,6 +7,7 @@ mod compare;
 mod growth;
 mod recovery;
 mod schemathesis;
+mod sdks;
 mod setup;
 
 use std::process::{Command, ExitCode};
@@ -25,10 +26,12 @@ fn main() -> ExitCode {
         ["sim", rest @ ..] => sim(rest),
         ["recovery", rest @ ..] => recovery::recovery(rest),
         ["schemathesis", rest @ ..] => schemathesis::run(rest),
+        ["sdks", names @ ..] => sdks::check(names),
         _ => {
             eprintln!("usage: cargo xtask test [FILTER] | tidy | sim [--seeds N | --seed S] [--steps N] [--planted]");
             eprintln!("       cargo xtask recovery [--store valkey,postgres] [--minutes N]");
             eprintln!("       cargo xtask schemathesis [-n CASES] [--seed S]");
+            eprintln!("       cargo xtask sdks [NAME]");
             eprintln!("       cargo xtask bench SCENARIO [--store sqlite|valkey|postgres|URL] [--json]");
             eprintln!("       cargo xtask bench allocations [--store STORE]");
             eprintln!("       cargo xtask bench all [--store STORE,STORE]");
@@ -39,7 +42,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Everything the gate checks: format, lints, then every test.
+/// Everything the gate checks: format, lints, every test, and the SDKs in other languages. A filter is for our own tests.
 fn test(filters: &[&str]) -> ExitCode {
     if let Err(why) = setup::install_missing() {
         eprintln!("cannot set up the tests: {why}");
@@ -49,7 +52,9 @@ fn test(filters: &[&str]) -> ExitCode {
     if tidied != ExitCode::SUCCESS {
         return tidied;
     }
-    run("cargo", &[&["test", "--workspace", "--no-fail-fast"], filters].concat())
+    let tested = run("cargo", &[&["test", "--workspace", "--no-fail-fast"], filters].concat());
+    let checked = if filters.is_empty() { sdks::check(&[]) } else { ExitCode::SUCCESS };
+    if tested == ExitCode::SUCCESS { checked } else { tested }
 }
 
 /// One of our scenarios, with the usual allocator or with one that counts.

@@ -1,0 +1,160 @@
+"""The blocking client, and what both clients do when the server is away."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+import flowfabric as ff
+from flowfabric.testing import Server
+
+from .support import bench, run
+
+
+@ff.task("double", retries=0)
+async def double(ctx: ff.Context, number: int) -> int:
+    await ctx.emit("number", number)
+    return number * 2
+
+
+@ff.task("total", retries=0)
+async def total(ctx: ff.Context) -> int:
+    upstreams = await ctx.upstreams()
+    assert all(one.result for one in upstreams)
+    return len(upstreams)
+
+
+@pytest.fixture
+def lane(server: Server) -> Iterator[str]:
+    """A lane with a worker in a thread."""
+    name = f"lane-{uuid4().hex[:12]}"
+    worker = ff.Worker([double, total], server.url, lanes=[name], drain=1.0, claim_wait=1.0)
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    yield name
+    worker.stop()
+    thread.join(30)
+
+
+def test_a_blocking_program_submits_waits_and_reads(server: Server, lane: str) -> None:
+    with server.client() as client:
+        execution = client.submit(double, 21, lane=lane, tags={"team": lane}, priority=10)
+        assert execution.result(20) == 42
+        assert execution.get().priority == 10
+        assert [event.json() for event in execution.tail() if event.frame] == [21]
+        assert [one.execution_id for one in client.list(tag=f"team={lane}")] == [execution.id]
+        assert client.execution(execution.id, int).result() == 42
+        replayed = execution.replay()
+        assert replayed.public_state
+        assert execution.result(20) == 42
+        kinds = {event.event.event_type for event, _ in zip(client.events(kinds="completion"), range(1), strict=False)}
+        assert kinds
+
+
+def test_a_batch_answers_for_each_of_its_submissions(server: Server, lane: str) -> None:
+    with server.client() as client:
+        made = [ff.submission(double, number, lane=lane) for number in range(5)]
+        made.insert(2, ff.submission("double", 1, lane="not a lane"))
+        answers = client.submit_all(made)
+        refused = answers.pop(2)
+        assert isinstance(refused, ff.Refused)
+        assert refused.code == "invalid"
+        assert [one.result(20) for one in answers if isinstance(one, ff.Execution)] == [0, 2, 4, 6, 8]
+
+
+def test_the_same_key_means_the_same_execution(server: Server, lane: str) -> None:
+    with server.client() as client:
+        first = client.submit(double, 1, lane=lane, idempotency_key=lane)
+        assert client.submit(double, 1, lane=lane, idempotency_key=lane).id == first.id
+        with pytest.raises(ff.Conflict) as raised:
+            client.submit(double, 2, lane=lane, idempotency_key=lane)
+        assert raised.value.code == "idempotency_conflict"
+
+
+def test_a_flow_is_created_in_one_call(server: Server, lane: str) -> None:
+    with server.client() as client:
+        flow = ff.Flow("report", tags={"team": "a"})
+        flow.node("left", double, 1, lane=lane).node("right", double, 2, lane=lane).node("sum", total, lane=lane)
+        nodes = client.create_flow(flow.edge("left", "sum").edge("right", "sum"))
+        assert nodes["sum"].result(20) == 2
+        assert nodes["left"].result(20) == 2
+
+
+def test_an_end_without_success_and_a_wait_that_is_up_are_errors_of_their_own(server: Server) -> None:
+    with server.client() as client:
+        nobody = client.submit("nobody-serves-this", 1, lane=f"lane-{uuid4().hex[:12]}")
+        with pytest.raises(TimeoutError, match="waiting"):
+            nobody.result(0.05)
+        assert nobody.explain().reasons
+        nobody.cancel("not needed")
+        with pytest.raises(ff.NotCompleted) as raised:
+            nobody.result(5)
+        assert raised.value.public_state == "cancelled"
+        with pytest.raises(ff.NotFound) as missing:
+            client.execution("0000-01890a5d-ac96-774b-bcce-b302099a8057").get()
+        assert missing.value.code == "execution_not_found"
+
+
+def test_a_call_is_repeated_while_the_server_is_away_and_takes_effect_once(tmp_path: Path) -> None:
+    server = Server(f"sqlite://{tmp_path}/flowfabric.db", options=["--log-level", "error"])
+    with server.client() as client:
+        with pytest.raises(ff.Unreachable):
+            server.client(retry=ff.RetryPolicy(max_elapsed=0.1)).submit("k")
+        starting = threading.Timer(0.3, server.start)
+        starting.start()
+        execution = client.submit("k", "once")
+        starting.join()
+        try:
+            assert [one.execution_id for one in client.list(kind="k")] == [execution.id]
+        finally:
+            server.stop()
+
+
+def test_a_tail_goes_on_after_its_last_frame_when_the_server_was_restarted(tmp_path: Path) -> None:
+    gate = asyncio.Event()
+
+    @ff.task("talker", retries=0)
+    async def talker(ctx: ff.Context) -> None:
+        for number in range(5):
+            await ctx.emit("n", number)
+        await gate.wait()
+        for number in range(5, 10):
+            await ctx.emit("n", number)
+
+    async def test() -> None:
+        server = Server(f"sqlite://{tmp_path}/flowfabric.db", options=["--log-level", "error"])
+        server.start()
+        try:
+            async with bench(server, talker) as its:
+                execution = await its.submit(talker)
+                seen = []
+                async for event in execution.tail():
+                    if event.frame:
+                        seen.append(event.json())
+                    if len(seen) == 5 and not gate.is_set():
+                        await asyncio.to_thread(server.kill)
+                        await asyncio.to_thread(server.start)
+                        gate.set()
+                assert seen == list(range(10))
+        finally:
+            server.stop()
+
+    run(test())
+
+
+def test_waiting_for_a_result_does_not_block_the_loop(server: Server) -> None:
+    async def test() -> None:
+        async with server.async_client() as client:
+            execution = await client.submit("nobody", lane=f"lane-{uuid4().hex[:12]}")
+            began = time.monotonic()
+            waits = await asyncio.gather(*(execution.wait(0.3) for _ in range(20)), return_exceptions=True)
+            assert all(isinstance(one, TimeoutError) for one in waits)
+            assert time.monotonic() - began < 5
+
+    run(test())

@@ -1,0 +1,55 @@
+//! The checks of one SDK: commands whose last line is shown, and the rest only if they fail.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Where an SDK is checked, and with which server.
+pub(super) struct Checks {
+    name: &'static str,
+    /// The SDK's sources.
+    pub(super) folder: PathBuf,
+    /// A place that was empty when the check began.
+    pub(super) place: PathBuf,
+    program: PathBuf,
+}
+
+impl Checks {
+    pub(super) fn new(name: &'static str, root: PathBuf, program: PathBuf) -> Result<Self, String> {
+        let place = root.join("target").join("sdks").join(name);
+        let fresh = match std::fs::remove_dir_all(&place) {
+            Err(why) if why.kind() != std::io::ErrorKind::NotFound => Err(why),
+            _ => std::fs::create_dir_all(&place),
+        };
+        fresh.map_err(|why| format!("{} cannot be made anew: {why}", place.display()))?;
+        Ok(Self { name, folder: root.join("sdks").join(name), place, program })
+    }
+
+    /// A command in the SDK's folder that finds our `ff`. What the caller's own shell says about servers stays outside.
+    pub(super) fn command(&self, program: impl AsRef<Path>) -> Command {
+        let mut command = Command::new(program.as_ref());
+        for (name, _) in std::env::vars_os() {
+            if name.to_str().is_some_and(|name| name.starts_with("FF_")) {
+                command.env_remove(name);
+            }
+        }
+        command.current_dir(&self.folder).env("FF_PROGRAM", &self.program);
+        command
+    }
+
+    /// Runs a command and shows its summary; all it said, if it fails.
+    pub(super) fn run(&self, what: &str, command: &mut Command) -> Result<(), String> {
+        let output =
+            command.output().map_err(|why| format!("{what}: cannot run {:?}: {why}", command.get_program()))?;
+        let said = String::from_utf8_lossy(&output.stdout);
+        if output.status.success() {
+            let summary = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("done");
+            println!("sdks/{}: {what}: {summary}", self.name);
+            return Ok(());
+        }
+        let mut terminal = std::io::stderr().lock();
+        // Somebody who closed our standard error does not want to read it.
+        let _ = terminal.write_all(&output.stdout).and_then(|()| terminal.write_all(&output.stderr));
+        Err(format!("{what} failed with {}", output.status))
+    }
+}
