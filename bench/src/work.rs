@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use ff_core::op::create_executions::CreateResult;
+use ff_core::op::CreateResult;
 use ff_core::op::{self, Claim, Complete, CreateExecution};
 use flowfabric::Client;
 use tokio::task::JoinSet;

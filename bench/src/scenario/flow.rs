@@ -3,8 +3,9 @@
 use std::time::{Duration, Instant};
 
 use ff_core::join::{JoinPolicy, OnSatisfied, Quorum};
-use ff_core::op::create_flow::{GraphEdge, NodeRequest, Outcome};
+use ff_core::op::create_flow::Outcome;
 use ff_core::op::{self, Claim, CreateFlow, GetFlow};
+use ff_core::op::{GraphEdge, NodeRequest};
 use ff_core::{ExecutionId, FlowId, PublicState, index, limits};
 use flowfabric::Client;
 use tokio::sync::broadcast;

@@ -13,7 +13,8 @@ use std::collections::BTreeMap;
 
 use ff_core::JsonText;
 use flowfabric::op::create_execution;
-use flowfabric::op::create_flow::{Args, GraphEdge, NodeRequest};
+use flowfabric::op::create_flow::Args;
+use flowfabric::op::{GraphEdge, NodeRequest};
 use flowfabric::{CapabilitySet, JoinPolicy, Policy};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;

@@ -7,16 +7,17 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use bytes::Bytes;
-use ff_core::execution::Execution;
-use ff_core::journal::{Journal, NewEntries, NewRecord, StepEntry, StepRecord, StepView};
+use ff_core::execution::{Execution, Wait};
+use ff_core::journal::{Journal, NewEntries, NewRecord, StepEntry, StepRecord, StepState, StepView};
 use ff_core::lease::{ClaimKind, LeaseFence};
 use ff_core::op::parts::Content;
-use ff_core::{Code, Document, Error, ExecutionId, Key, LeaseId, Result, limits};
+use ff_core::state::TerminalOutcome;
+use ff_core::{Blob, Code, Document, Error, ExecutionId, Key, LeaseId, Result, SignalId, limits};
 use ff_store::{Answer, Append, LogPage, LogStart, Query};
 
 use crate::engine::Engine;
+use crate::execution_data::Removal;
 use crate::logs;
-use crate::op::Removal;
 use crate::transaction::Tx;
 
 /// Journals whose size is remembered; past it all are forgotten, and the next entry of each costs one read.
@@ -311,4 +312,22 @@ impl Engine {
 fn external_size(record: &StepRecord) -> usize {
     let external = record.result.as_ref().filter(|payload| payload.external);
     external.map_or(0, |payload| usize::try_from(payload.size).unwrap_or(usize::MAX))
+}
+
+/// The entry of a wait that a signal ends: its result is the signal's payload.
+pub(crate) fn signal_entry(wait: &Wait, id: SignalId, payload: Option<Blob>, content_type: &str) -> StepEntry {
+    StepEntry {
+        content_type: payload.as_ref().map(|_| content_type.to_owned()).filter(|name| !name.is_empty()),
+        result_base64: payload,
+        signal: Some(id),
+        ..wait.ended(StepState::Completed)
+    }
+}
+
+/// The entry of a wait for a child that has just ended.
+pub(crate) fn child_entry(wait: &Wait, child: &Execution) -> StepEntry {
+    let reason = child.failure.as_ref().map(|failure| failure.reason.as_str()).unwrap_or_default();
+    let outcome = child.state.terminal_outcome;
+    debug_assert!(outcome != TerminalOutcome::None, "only an ended child wakes its parent");
+    wait.child_ended(outcome, reason)
 }

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::sync::Mutex;
 
-use ff_core::op::get_deployment::UndecodableEntry;
+use ff_core::op::UndecodableEntry;
 use ff_core::{Code, Document, Error, Key};
 use ff_store::StoredDocument;
 use serde::de::DeserializeOwned;

@@ -13,8 +13,8 @@ use ff_store::{Conflict, ConflictReason, Fence, StoredDocument};
 
 use crate::engine::{Caller, Engine};
 use crate::env;
-use crate::op::{check_visible, not_found};
 use crate::transaction::{Command, Tx};
+use crate::visibility::{check_visible, not_found};
 
 /// A partition that takes longer has its leases answered as failed, so that it does not hold up those of the others until
 /// their worker gives up on all of them.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ff_core::budget::Limits;
-use ff_core::op::create_executions::CreateResult;
+use ff_core::op::CreateResult;
 use ff_core::op::view::{ExecutionSummary, FlowView, GraphView};
 use ff_core::op::{
     CancelFlow, ConfigureLane, CreateBudget, CreateExecutions, CreateFlow, CreateQuota, CreateToken, GetBudget,

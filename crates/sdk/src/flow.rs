@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use ff_core::op::CreateFlow;
-use ff_core::op::create_flow::{Args, GraphEdge, NodeRequest, Outcome};
+use ff_core::op::create_flow::{Args, Outcome};
+use ff_core::op::{GraphEdge, NodeRequest};
 use ff_core::{ExecutionId, FlowId, JoinPolicy};
 
 use crate::client::Client;

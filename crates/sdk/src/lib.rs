@@ -55,7 +55,8 @@ pub use ff_core::event::{Event, EventKind, EventType};
 pub use ff_core::execution::FailOutcome;
 pub use ff_core::lease::{ClaimGrant, ClaimKind, LeaseFence};
 pub use ff_core::op;
-pub use ff_core::op::append_frames::{FrameRequest, Outcome as AppendFrameOutcome};
+pub use ff_core::op::FrameRequest;
+pub use ff_core::op::append_frames::Outcome as AppendFrameOutcome;
 pub use ff_core::op::get_deployment::Outcome as Deployment;
 pub use ff_core::op::parts::{Content, LeaseLoss, Secret};
 pub use ff_core::op::view::{

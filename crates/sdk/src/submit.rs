@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use ff_core::op::CreateExecution;
-use ff_core::op::create_execution::{Args, Dependency, ParentLink};
+use ff_core::op::create_execution::Args;
+use ff_core::op::{Dependency, ParentLink};
 use ff_core::policy::Policy;
 use ff_core::{Blob, CapabilitySet, ExecutionId, FlowId, JoinPolicy, JsonText};
 use serde::Serialize;

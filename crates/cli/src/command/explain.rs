@@ -1,7 +1,7 @@
 //! `ff explain`: why an execution is not running.
 
 use flowfabric::ExecutionId;
-use flowfabric::op::explain_execution::Explanation;
+use flowfabric::op::Explanation;
 
 use crate::failure::Result;
 use crate::output::{Colour, Style, public_state};

@@ -1,7 +1,7 @@
 //! `ff submit`: hands in work.
 
+use flowfabric::op::CreateResult;
 use flowfabric::op::create_execution::Args;
-use flowfabric::op::create_executions::CreateResult;
 use flowfabric::op::{CreateExecution, create_execution};
 use flowfabric::{Client, JsonText, SdkError, limits};
 

@@ -31,7 +31,7 @@ use crate::id::{ExecutionId, FlowId, LeaseEpoch, SignalId, SlotId};
 use crate::index::{self, kind};
 use crate::join::{ChildWait, Join};
 use crate::key::Key;
-use crate::lease::{Attempt, Grant, Lease, LeaseEnding};
+use crate::lease::{Attempt, Grant, Lease, LeaseEnding, LeaseFence};
 use crate::payload::Payload;
 use crate::planted::{Bug, planted};
 use crate::policy::Policy;
@@ -350,6 +350,13 @@ impl Execution {
     /// Whether it has ended.
     pub fn is_terminal(&self) -> bool {
         self.state.lifecycle_phase == LifecyclePhase::Terminal
+    }
+
+    /// The lease that the execution is under now, as its claimer got it.
+    pub fn held_lease(&self) -> Option<ClaimedAttempt> {
+        let lease = self.lease.as_ref().filter(|lease| lease.ended_at == 0)?;
+        let fence = LeaseFence { attempt: lease.attempt, lease_id: lease.id, epoch: lease.epoch };
+        Some(ClaimedAttempt { kind: lease.kind, fence })
     }
 
     /// The key of an execution by its id.

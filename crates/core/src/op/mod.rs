@@ -1,5 +1,5 @@
-//! The public operations as values. Each has a file of its own with its arguments, its answer, its method and its
-//! path; the one list at the end of this file is what the server, the client and the metrics are generated from.
+//! The public operations as values. Each stands in the file of its noun with its arguments, its answer, its method and
+//! its path; the one list at the end of this file is what the server, the client and the metrics are generated from.
 //!
 //! An operation's path parameters are fields of its arguments. Whoever speaks HTTP merges path, query and body into
 //! one JSON object; it must merge texts, because a JSON value passes through as the very text it came in.
@@ -16,84 +16,35 @@ pub mod parts;
 pub mod view;
 pub mod wire;
 
-pub mod add_execution_to_flow;
-pub mod append_frames;
-pub mod apply_dependency_to_child;
-pub mod cancel_execution;
-pub mod cancel_flow;
-pub mod change_priority;
-pub mod claim;
-pub mod claim_from_grant;
-pub mod claim_from_reclaim_grant;
-pub mod close_waitpoint;
-pub mod complete;
-pub mod configure_lane;
-pub mod create_budget;
-pub mod create_execution;
-pub mod create_executions;
-pub mod create_flow;
-pub mod create_pending_waitpoint;
-pub mod create_quota;
-pub mod create_token;
-pub mod delay;
-pub mod deliver_signal;
-pub mod deregister_worker;
-pub mod disable_lane;
-pub mod drain_lane;
-pub mod explain_execution;
-pub mod fail;
-pub mod get_budget;
-pub mod get_deployment;
-pub mod get_execution;
-pub mod get_flow;
-pub mod get_flow_graph;
-pub mod get_quota;
-pub mod get_result;
-pub mod get_state;
-pub mod get_waitpoint_token;
-pub mod heartbeat_worker;
-pub mod hold_execution;
-pub mod list_attempts;
-pub mod list_audit;
-pub mod list_budgets;
-pub mod list_events;
-pub mod list_execution_events;
-pub mod list_executions;
-pub mod list_flows;
-pub mod list_lanes;
-pub mod list_pending_waitpoints;
-pub mod list_quotas;
-pub mod list_resume_signals;
-pub mod list_steps;
-pub mod list_tokens;
-pub mod list_upstreams;
-pub mod list_workers;
-pub mod park;
-pub mod pause_lane;
-pub mod progress;
-pub mod read_stream;
-pub mod read_summary;
-pub mod record_steps;
-pub mod register_worker;
-pub mod release_execution;
-pub mod renew_leases;
-pub mod replay_execution;
-pub mod report_budget_usage;
-pub mod report_usage;
-pub mod reset_budget;
-pub mod resume_execution;
-pub mod resume_lane;
-pub mod return_grant;
-pub mod revoke_lease;
-pub mod revoke_token;
-pub mod rotate_waitpoint_secret;
-pub mod set_budget_limits;
-pub mod set_tags;
-pub mod stage_dependency_edge;
-pub mod suspend;
-pub mod tail_stream;
-pub mod wait_children;
-pub mod wait_execution;
+mod budget;
+mod deployment;
+mod ending;
+mod event;
+mod execution;
+mod flow;
+mod journal;
+mod lane;
+mod lease;
+mod quota;
+mod stream;
+mod token;
+mod waitpoint;
+mod worker;
+
+pub use budget::*;
+pub use deployment::*;
+pub use ending::*;
+pub use event::*;
+pub use execution::*;
+pub use flow::*;
+pub use journal::*;
+pub use lane::*;
+pub use lease::*;
+pub use quota::*;
+pub use stream::*;
+pub use token::*;
+pub use waitpoint::*;
+pub use worker::*;
 
 /// A public operation.
 pub trait Operation: Send + Sync + 'static {
@@ -206,11 +157,11 @@ impl OperationInfo {
     }
 }
 
-/// Declares an operation beside its `Args` and `Outcome`: `Type "verb" Method "path" Role`, then what is special:
-/// `administrative`, `filtered` (unreadable arguments are `invalid_filter`), `validated` (there is `Args::validate`),
-/// `with_roles` (there is `Args::role`), `body(bytes)`.
+/// Declares an operation beside its arguments and its answer: `Type(Args) -> Outcome, "verb" Method "path" Role`, then
+/// what is special: `administrative`, `filtered` (unreadable arguments are `invalid_filter`), `validated` (the arguments
+/// have a method `validate`), `with_roles` (they have a method `role`), `body(bytes)`.
 macro_rules! operation {
-    ($(#[doc = $doc:literal])* $name:ident $verb:literal $method:ident $path:literal $role:ident $($special:ident $(($value:expr))?)*) => {
+    ($(#[doc = $doc:literal])* $name:ident($args:ident) -> $outcome:ident, $verb:literal $method:ident $path:literal $role:ident $($special:ident $(($value:expr))?)*) => {
         $(#[doc = $doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub struct $name;
@@ -222,15 +173,15 @@ macro_rules! operation {
             const PATH: &'static str = $path;
             const ROLE: $crate::api_token::Role = $crate::api_token::Role::$role;
             $( $crate::op::operation!(@ $special $(($value))?); )*
-            type Args = Args;
-            type Outcome = Outcome;
+            type Args = $args;
+            type Outcome = $outcome;
 
             // Here and not as defaults of the trait, so that they are compiled once and not by every caller.
-            fn write(args: &Args) -> $crate::error::Result<$crate::op::wire::WireRequest> {
+            fn write(args: &$args) -> $crate::error::Result<$crate::op::wire::WireRequest> {
                 $crate::op::wire::write(&$crate::op::OperationInfo::of::<Self>(), args)
             }
 
-            fn read(answer: &[u8]) -> ::serde_json::Result<Outcome> {
+            fn read(answer: &[u8]) -> ::serde_json::Result<$outcome> {
                 ::serde_json::from_slice(answer)
             }
         }
@@ -238,12 +189,12 @@ macro_rules! operation {
     (@ administrative) => { const ADMINISTRATIVE: bool = true; };
     (@ filtered) => { const UNREADABLE: $crate::error::Code = $crate::error::Code::InvalidFilter; };
     (@ validated) => {
-        fn validate(args: &Args) -> $crate::error::Result<()> {
+        fn validate(args: &Self::Args) -> $crate::error::Result<()> {
             args.validate()
         }
     };
     (@ with_roles) => {
-        fn role(args: &Args) -> $crate::api_token::Role {
+        fn role(args: &Self::Args) -> $crate::api_token::Role {
             args.role()
         }
     };
@@ -251,7 +202,7 @@ macro_rules! operation {
 }
 pub(crate) use operation;
 
-/// Hands the whole list of operations to a macro as `module Type;` lines. What comes before the comma is passed on in
+/// Hands the whole list of operations to a macro as `verb Type;` lines. What comes before the comma is passed on in
 /// front of the list, so that one callback can serve several places.
 #[macro_export]
 macro_rules! operations {
@@ -342,7 +293,15 @@ macro_rules! operations {
 
 macro_rules! table {
     ($($module:ident $name:ident;)*) => {
-        $( pub use $module::$name; )*
+        $(
+            /// The arguments and the answer of one operation.
+            pub mod $module {
+                /// What the call says.
+                pub type Args = <super::$name as super::Operation>::Args;
+                /// What the call answers.
+                pub type Outcome = <super::$name as super::Operation>::Outcome;
+            }
+        )*
 
         /// Every operation, in the order of the list.
         pub const OPERATIONS: &[OperationInfo] = &[ $( OperationInfo::of::<$name>(), )* ];

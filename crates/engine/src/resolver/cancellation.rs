@@ -8,7 +8,7 @@ use ff_store::{Answer, Query, Scan};
 
 use super::flows::FlowStep;
 use crate::engine::Engine;
-use crate::op::flow::{cancel_member, end_if_complete, save_flow};
+use crate::flow::{cancel_member, end_if_complete, save_flow};
 use crate::transaction::{Command, Tx};
 
 /// Where members that have not ended may be.

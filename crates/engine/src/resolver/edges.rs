@@ -10,12 +10,12 @@ use ff_core::{Edge, EdgeState, Key, Result, SlotId, index, limits};
 use ff_store::{Answer, Query, Scan, ScanPage, StoredDocument};
 
 use super::queue::Progress;
-use crate::groups::Name;
-use crate::journal;
-use crate::op::flow::{
+use crate::flow::{
     cancel_member, end_if_complete, open_upstreams, resolve_edge, save_flow, sibling_reason, wants_siblings_cancelled,
 };
-use crate::op::park::child_entry;
+use crate::groups::Name;
+use crate::journal;
+use crate::journal::child_entry;
 use crate::transaction::{Command, Tx};
 
 /// How far the edges of an upstream have been gone through, in the life it ended then: a replay begins another one.

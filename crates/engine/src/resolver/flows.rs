@@ -8,8 +8,8 @@ use super::cancellation::{Look, tell_members};
 use super::queue::Progress;
 use super::removal::remove_some;
 use crate::engine::Engine;
+use crate::flow::save_flow;
 use crate::hint::Item;
-use crate::op::flow::save_flow;
 use crate::transaction::{Command, Tx};
 
 /// What one commit did for a flow.

@@ -8,9 +8,9 @@ use ff_core::{Edge, Indexed, PublicState, Result, index};
 use ff_store::{Answer, Query, Scan};
 
 use super::flows::FlowStep;
+use crate::execution_data::{Removal, remove_execution_data};
+use crate::flow::cancel_member;
 use crate::hint::Item;
-use crate::op::flow::cancel_member;
-use crate::op::{Removal, remove_execution};
 use crate::transaction::Tx;
 
 /// Members read at once.
@@ -47,7 +47,7 @@ pub(super) async fn remove_some(tx: &mut Tx<'_>, flow: &Flow, chunk: usize) -> R
             continue;
         }
         if remove_edges(tx, &member, &mut removal).await? {
-            remove_execution(tx, &member, &mut removal).await?;
+            remove_execution_data(tx, &member, &mut removal).await?;
         }
     }
     if empty {

@@ -8,7 +8,6 @@ use ff_core::{Partition, Result, limits};
 use ff_store::Scan;
 
 use crate::engine::Engine;
-use crate::op::held_lease;
 use crate::scheduler::{Ask, Taken};
 
 /// Entries read at once.
@@ -48,7 +47,7 @@ impl Engine {
             scan = scan.after(last.score, last.member.clone());
             for stored in page.entries.into_iter().filter_map(|entry| entry.document) {
                 let Some(execution) = self.readable::<Execution>(&stored) else { continue };
-                let Some(claimed) = held_lease(&execution) else { continue };
+                let Some(claimed) = execution.held_lease() else { continue };
                 if ask.lease_ids.contains(&claimed.fence.lease_id) && stored.lease_until > self.now_in(partition) {
                     let (execution, lease_until) = (Arc::new(execution), stored.lease_until);
                     held.push(Taken::Lease { execution, claimed, lease_until });

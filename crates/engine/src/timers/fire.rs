@@ -12,8 +12,8 @@ use ff_core::{ApiToken, Code, Error, Indexed, Key, Partition, Result, limits};
 use super::RETRY_MS;
 use super::registry::ExpireRegistration;
 use crate::engine::Engine;
+use crate::execution_data;
 use crate::journal;
-use crate::op;
 use crate::transaction::{Command, Tx};
 
 impl Engine {
@@ -106,13 +106,13 @@ impl Command for FireExecution {
                 if parked && execution.waits.is_empty() && !execution.is_terminal() {
                     end_due_waits(tx, &execution, &due).await?;
                 } else if let Some(suspension) = suspension.filter(|_| execution.suspension.is_none()) {
-                    op::close_waitpoints(tx, &suspension, &execution).await?;
+                    execution_data::close_waitpoints(tx, &suspension, &execution).await?;
                 }
                 tx.save_execution(&execution, effects);
             }
             Fired::Remove => {
-                let mut removal = op::Removal::of(limits::RESOLVE_CHUNK);
-                if !op::remove_execution(tx, &execution, &mut removal).await? {
+                let mut removal = execution_data::Removal::of(limits::RESOLVE_CHUNK);
+                if !execution_data::remove_execution_data(tx, &execution, &mut removal).await? {
                     // The rest goes in its next turn, after what else is due.
                     tx.engine.timers().note(tx.partition, tx.now);
                 }

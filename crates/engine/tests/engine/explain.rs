@@ -1,15 +1,15 @@
 //! Why an execution is not running: the first reason is the right one, and without it the next one shows or it runs.
 
 use crate::support::{Harness, START};
+use ff_core::op::ReasonCode::{BudgetExhausted, LaneNotActive, NoWorker, QuotaFull};
 use ff_core::op::create_flow::Outcome as Created;
-use ff_core::op::explain_execution::ReasonCode::{BudgetExhausted, LaneNotActive, NoWorker, QuotaFull};
-use ff_core::op::explain_execution::{Explanation, Reason, ReasonCode};
 use ff_core::op::suspend::Outcome as Suspended;
 use ff_core::op::{
     CancelExecution, CancelFlow, Complete, CreateBudget, CreateExecution, CreateFlow, CreateQuota, Delay,
     DeliverSignal, DrainLane, ExplainExecution, Fail, HoldExecution, PauseLane, RegisterWorker, ReleaseExecution,
     ReportBudgetUsage, ResetBudget, ResumeLane, Suspend, WaitChildren,
 };
+use ff_core::op::{Explanation, Reason, ReasonCode};
 use ff_core::{ExecutionId, PublicState};
 use serde_json::{Value, json};
 

@@ -2,7 +2,7 @@
 
 use crate::support::Harness;
 use ff_core::lease::ClaimKind;
-use ff_core::op::create_executions::CreateResult;
+use ff_core::op::CreateResult;
 use ff_core::op::{
     CancelExecution, ChangePriority, Complete, CreateExecutions, Delay, GetExecution, HoldExecution, Progress,
     ReleaseExecution, RevokeLease, SetTags, cancel_execution, revoke_lease,

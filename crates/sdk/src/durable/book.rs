@@ -6,7 +6,8 @@ use std::task::Waker;
 
 use ff_core::Code;
 use ff_core::journal::{StepEntry, StepIdentity, StepState, StepView};
-use ff_core::op::park::{ChildWait, Outcome, SignalWait, SleepWait};
+use ff_core::op::park::Outcome;
+use ff_core::op::{ChildWait, SignalWait, SleepWait};
 use ff_core::op::{ListSteps, RecordSteps, list_steps, park, record_steps};
 use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::TryRecvError;

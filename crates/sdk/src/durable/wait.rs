@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use ff_core::journal::{StepEntry, StepIdentity, StepKind, StepState, StepView};
-use ff_core::op::create_execution::ParentLink;
+use ff_core::op::ParentLink;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 

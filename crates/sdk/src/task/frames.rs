@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use ff_core::op::AppendFrames;
-use ff_core::op::append_frames::{Args, FrameRequest, Outcome};
+use ff_core::op::FrameRequest;
+use ff_core::op::append_frames::{Args, Outcome};
 use ff_core::{Blob, Code, FrameMode, JsonText, limits};
 use serde::Serialize;
 use tokio::sync::mpsc;

@@ -13,7 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use ff_core::journal::StepEntry;
 use ff_core::lease::{ClaimKind, LeaseFence};
-use ff_core::op::create_execution::ParentLink;
+use ff_core::op::ParentLink;
 use ff_core::op::parts::{Content, LeaseLoss, RenewalOutcome};
 use ff_core::op::view::{Task, UpstreamView};
 use ff_core::op::{

@@ -2,7 +2,7 @@
 
 use ff_core::lease::ClaimGrant;
 use ff_core::limits;
-use ff_core::op::claim::ClaimMode;
+use ff_core::op::ClaimMode;
 use ff_core::op::view::Task;
 use ff_core::op::{Claim, ClaimFromGrant, ClaimFromReclaimGrant, ReturnGrant, claim, claim_from_grant, return_grant};
 use tokio::sync::OwnedSemaphorePermit;

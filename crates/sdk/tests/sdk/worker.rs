@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use flowfabric::op::{Claim, ReturnGrant, claim, return_grant};
+use flowfabric::op::{Claim, ClaimMode, ReturnGrant, claim, return_grant};
 use flowfabric::{
     ClaimGrant, ClaimKind, Client, Code, FlowFabricWorker, Frame, LeaseLoss, PublicState, SdkError, SuspendOutcome,
     SuspendReason, SuspendRequest, WorkerConfig,
@@ -27,7 +27,7 @@ async fn grant(worker: &FlowFabricWorker) -> ClaimGrant {
         capabilities: Default::default(),
         max_tasks: None,
         wait_ms: Some(10_000),
-        mode: Some(claim::ClaimMode::Grant),
+        mode: Some(ClaimMode::Grant),
         lease_ids: Vec::new(),
         retry: false,
         lease_ttl_ms: None,

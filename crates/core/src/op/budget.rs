@@ -1,0 +1,285 @@
+//! Budgets, and the usage that is reported against them.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::api_token::Role;
+use crate::budget::{BudgetDefinition, BudgetStatus, Enforcement, HardAction, Limits, SoftAction};
+use crate::error::{Error, Result};
+use crate::id::{CommandId, ExecutionId};
+use crate::lease::LeaseFence;
+use crate::op::operation;
+use crate::op::parts::{self, NamespacePage};
+use crate::text;
+use crate::usage::ReportUsageResult;
+
+operation! {
+    /// Creates a budget. The same definition again is the same budget, another one a conflict.
+    CreateBudget(CreateBudgetArgs) -> CreateBudgetOutcome,
+    "create_budget" Post "/v1/budgets" Operator administrative validated
+}
+
+/// What the call says.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CreateBudgetArgs {
+    /// Its name, unique in its namespace.
+    pub name: String,
+    /// Where it belongs; the caller's default when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// What kind of thing it is for: `team`, `user`, `flow`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope_type: Option<String>,
+    /// Which one of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope_id: Option<String>,
+    /// The dimensions that usage is reported in, with their limits.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub dimensions: BTreeMap<String, Limits>,
+    /// Whether limits bind; `enforce` when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enforcement: Option<Enforcement>,
+    /// What happens at a hard limit; `block` when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_hard: Option<HardAction>,
+    /// What happens past a soft limit; `warn` when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_soft: Option<SoftAction>,
+    /// Usage returns to nothing this often; never when absent or 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reset_interval_ms: Option<i64>,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub enum CreateBudgetOutcome {
+    /// It is there.
+    Created,
+    /// It was there before, with the same definition.
+    AlreadyExists,
+}
+
+impl CreateBudgetArgs {
+    /// What the budget will be.
+    pub fn definition(&self) -> BudgetDefinition {
+        let default = BudgetDefinition::default();
+        BudgetDefinition {
+            scope_type: self.scope_type.clone().unwrap_or_default(),
+            scope_id: self.scope_id.clone().unwrap_or_default(),
+            dimensions: self.dimensions.clone(),
+            enforcement: self.enforcement.unwrap_or(default.enforcement),
+            on_hard: self.on_hard.unwrap_or(default.on_hard),
+            on_soft: self.on_soft.unwrap_or(default.on_soft),
+            reset_interval_ms: self.reset_interval_ms.unwrap_or(default.reset_interval_ms),
+            ..default
+        }
+    }
+
+    /// Refuses bad names and definitions.
+    pub fn validate(&self) -> Result<()> {
+        text::name("name", &self.name)?;
+        parts::optional(self.namespace.as_deref(), "namespace", text::name)?;
+        self.definition().validate()
+    }
+}
+
+operation! {
+    /// Shows a budget: usage, limits, breaches.
+    GetBudget(GetBudgetArgs) -> BudgetStatus,
+    "get_budget" Get "/v1/budgets/{name}" Reader validated
+}
+
+/// What the call says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GetBudgetArgs {
+    /// The budget.
+    pub name: String,
+    /// Where it belongs; the caller's default when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+}
+
+impl GetBudgetArgs {
+    /// Refuses bad names.
+    pub fn validate(&self) -> Result<()> {
+        text::name("name", &self.name)?;
+        parts::optional(self.namespace.as_deref(), "namespace", text::name)
+    }
+}
+
+operation! {
+    /// Lists budgets by name.
+    ListBudgets(NamespacePage) -> ListBudgetsOutcome,
+    "list_budgets" Get "/v1/budgets" Reader validated filtered
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ListBudgetsOutcome {
+    /// The budgets.
+    pub items: Vec<BudgetStatus>,
+    /// Where the next page begins, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<String>,
+}
+
+operation! {
+    /// Replaces the limits of a budget; a raised limit releases what was blocked.
+    SetBudgetLimits(SetBudgetLimitsArgs) -> BudgetStatus,
+    "set_budget_limits" Put "/v1/budgets/{name}/limits" Operator administrative validated
+}
+
+/// What the call says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SetBudgetLimitsArgs {
+    /// The budget.
+    pub name: String,
+    /// Where it belongs; the caller's default when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// The limits of the dimensions named; others stay.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub dimensions: BTreeMap<String, Limits>,
+}
+
+impl SetBudgetLimitsArgs {
+    /// Refuses bad names.
+    pub fn validate(&self) -> Result<()> {
+        text::name("name", &self.name)?;
+        parts::optional(self.namespace.as_deref(), "namespace", text::name)
+    }
+}
+
+operation! {
+    /// Charges usage to a budget.
+    ReportBudgetUsage(ReportBudgetUsageArgs) -> ReportUsageResult,
+    "report_budget_usage" Post "/v1/budgets/{name}/usage" Operator validated with_roles
+}
+
+/// What the call says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReportBudgetUsageArgs {
+    /// The budget.
+    pub name: String,
+    /// Where it belongs; the caller's default when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// What was spent, by dimension.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub usage: BTreeMap<String, i64>,
+    /// The same key counts once; an empty key is none. With a fence it belongs to the execution, without to the
+    /// budget.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dedup_key: Option<String>,
+    /// What it was spent on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub execution_id: Option<ExecutionId>,
+    /// A lease of that execution the caller holds or held; an operator needs none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fence: Option<LeaseFence>,
+}
+
+impl ReportBudgetUsageArgs {
+    /// Whoever has or had a lease may report; everybody else must be an operator.
+    pub fn role(&self) -> Role {
+        if self.fence.is_some() { Role::Worker } else { Role::Operator }
+    }
+
+    /// Refuses bad names, empty reports and amounts that are out of range.
+    pub fn validate(&self) -> Result<()> {
+        text::name("name", &self.name)?;
+        parts::optional(self.namespace.as_deref(), "namespace", text::name)?;
+        parts::optional(self.dedup_key.as_deref(), "dedup_key", text::optional_label)?;
+        if self.fence.is_some() && self.execution_id.is_none() {
+            return Err(Error::invalid("execution_id", "must be given with a fence"));
+        }
+        parts::usage(&self.usage)
+    }
+}
+
+// Usage is accounting: it counts once for each dedup key, also when the lease is lost.
+operation! {
+    /// Charges what an attempt has spent to every budget of its execution that counts the dimension.
+    ReportUsage(ReportUsageArgs) -> ReportUsageOutcome,
+    "report_usage" Post "/v1/executions/{execution_id}/usage" Worker validated
+}
+
+/// What the call says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReportUsageArgs {
+    /// The execution.
+    pub execution_id: ExecutionId,
+    /// A lease the caller holds or held.
+    pub fence: LeaseFence,
+    /// What was spent, by dimension.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub usage: BTreeMap<String, i64>,
+    /// Only this one of its budgets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<String>,
+    /// The same key counts once; an empty key is none. It belongs to the execution.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dedup_key: Option<String>,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ReportUsageOutcome {
+    /// What each budget answered, by name.
+    pub budgets: BTreeMap<String, ReportUsageResult>,
+}
+
+impl ReportUsageArgs {
+    /// Refuses empty reports and amounts that are out of range.
+    pub fn validate(&self) -> Result<()> {
+        parts::optional(self.budget.as_deref(), "budget", text::name)?;
+        parts::optional(self.dedup_key.as_deref(), "dedup_key", text::optional_label)?;
+        parts::usage(&self.usage)
+    }
+}
+
+operation! {
+    /// Sets the usage of a budget back to nothing and releases what was blocked.
+    ResetBudget(ResetBudgetArgs) -> ResetBudgetOutcome,
+    "reset_budget" Post "/v1/budgets/{name}/reset" Operator administrative validated
+}
+
+/// What the call says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ResetBudgetArgs {
+    /// The budget.
+    pub name: String,
+    /// Where it belongs; the caller's default when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// The same id means the same reset.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command_id: Option<CommandId>,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ResetBudgetOutcome {
+    /// When it was reset.
+    pub reset_at: i64,
+    /// When it resets by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_reset_at: Option<i64>,
+}
+
+impl ResetBudgetArgs {
+    /// Refuses bad names.
+    pub fn validate(&self) -> Result<()> {
+        text::name("name", &self.name)?;
+        parts::optional(self.namespace.as_deref(), "namespace", text::name)
+    }
+}

@@ -1,0 +1,114 @@
+//! The deployment itself, and the record of what was done to it.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::audit::AuditView;
+use crate::error::{Code, Error, Result};
+use crate::op::{operation, parts};
+use crate::partition::PartitionConfig;
+use crate::text;
+
+operation! {
+    /// Shows what a deployment is: how it is partitioned, and what it runs on.
+    GetDeployment(GetDeploymentArgs) -> GetDeploymentOutcome,
+    "get_deployment" Get "/v1/deployment" Reader
+}
+
+/// What the call says.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GetDeploymentArgs {}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct GetDeploymentOutcome {
+    /// How many partitions there are; whoever mints ids needs to know.
+    pub partitions: PartitionConfig,
+    /// What keeps the documents.
+    pub store: String,
+    /// Its version.
+    pub store_version: String,
+    /// What an acknowledged change survives, in words.
+    pub durability: String,
+    /// The store's time, as the engine knows it.
+    pub now: i64,
+    /// The version of the engine that answers.
+    pub version: String,
+    /// How often that engine met a stored entry that it could not decode, since its start. Lists leave such entries
+    /// out.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub undecodable: u64,
+    /// The last of these entries, the one seen last at the end.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub undecodable_entries: Vec<UndecodableEntry>,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+/// A stored entry that could not be decoded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct UndecodableEntry {
+    /// Where it is stored.
+    pub key: String,
+    /// What is wrong with it.
+    pub error: String,
+    /// When the engine last met it.
+    pub seen_at: i64,
+}
+
+operation! {
+    /// Lists administrative acts, newest first.
+    ListAudit(ListAuditArgs) -> ListAuditOutcome,
+    "list_audit" Get "/v1/admin/audit" Admin validated filtered
+}
+
+/// What the call says.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ListAuditArgs {
+    /// Only in this namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Only by this caller.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub who: Option<String>,
+    /// Only this operation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub what: Option<String>,
+    /// Where the last page ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
+    /// How many; 100 when absent, at most 1,000.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<usize>,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ListAuditOutcome {
+    /// The acts.
+    pub items: Vec<AuditView>,
+    /// Where the next page begins, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<String>,
+}
+
+impl ListAuditArgs {
+    /// Refuses operations that do not exist and pages that are too large.
+    pub fn validate(&self) -> Result<()> {
+        parts::optional(self.namespace.as_deref(), "namespace", text::name)?;
+        parts::optional(self.who.as_deref(), "who", text::label)?;
+        if let Some(operation) = &self.what {
+            let administrative = crate::op::OPERATIONS.iter().filter(|known| known.administrative);
+            let valid: Vec<&str> = administrative.map(|known| known.name).collect();
+            if !valid.contains(&operation.as_str()) {
+                let detail = format!("{operation:?} is no administrative operation");
+                return Err(Error::new(Code::InvalidFilter, detail).with("field", "what").with("valid", valid));
+            }
+        }
+        parts::page(self.limit)
+    }
+}

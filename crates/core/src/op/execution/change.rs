@@ -1,0 +1,284 @@
+//! What operators and owners change about an execution from outside.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::api_token::Role;
+use crate::error::Result;
+use crate::id::{AttemptIndex, CommandId, ExecutionId, LeaseEpoch, LeaseId, SuspensionId};
+use crate::lease::LeaseFence;
+use crate::op::{operation, parts};
+use crate::state::PublicState;
+use crate::text::{self, Tags};
+
+operation! {
+    /// Changes the priority of an execution that has not ended.
+    ChangePriority(ChangePriorityArgs) -> ChangePriorityOutcome,
+    "change_priority" Put "/v1/executions/{execution_id}/priority" Operator administrative
+}
+
+/// What the call says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ChangePriorityArgs {
+    /// The execution.
+    pub execution_id: ExecutionId,
+    /// Higher goes first; clamped to 0..=9000.
+    pub priority: i64,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ChangePriorityOutcome {
+    /// The priority it has now.
+    pub priority: i64,
+}
+
+operation! {
+    /// Replaces the tags of an execution.
+    SetTags(SetTagsArgs) -> SetTagsOutcome,
+    "set_tags" Put "/v1/executions/{execution_id}/tags" Submitter validated
+}
+
+/// What the call says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SetTagsArgs {
+    /// The execution.
+    pub execution_id: ExecutionId,
+    /// The tags it has from now on.
+    #[serde(default, skip_serializing_if = "Tags::is_empty")]
+    pub tags: Tags,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SetTagsOutcome {
+    /// The tags it has now.
+    pub tags: Tags,
+}
+
+impl SetTagsArgs {
+    /// Refuses bad tags.
+    pub fn validate(&self) -> Result<()> {
+        text::tags("tags", &self.tags)
+    }
+}
+
+operation! {
+    /// Keeps an execution from being claimed until it is released.
+    HoldExecution(HoldExecutionArgs) -> HoldExecutionOutcome,
+    "hold_execution" Post "/v1/executions/{execution_id}/hold" Operator administrative validated
+}
+
+/// What the call says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HoldExecutionArgs {
+    /// The execution.
+    pub execution_id: ExecutionId,
+    /// Why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct HoldExecutionOutcome {
+    /// It was not held before.
+    pub changed: bool,
+    /// Its state now.
+    pub public_state: PublicState,
+}
+
+impl HoldExecutionArgs {
+    /// Refuses reasons that are too long.
+    pub fn validate(&self) -> Result<()> {
+        parts::optional(self.reason.as_deref(), "reason", text::text)
+    }
+}
+
+operation! {
+    /// Ends an operator's hold.
+    ReleaseExecution(ReleaseExecutionArgs) -> ReleaseExecutionOutcome,
+    "release_execution" Post "/v1/executions/{execution_id}/release" Operator administrative
+}
+
+/// What the call says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReleaseExecutionArgs {
+    /// The execution.
+    pub execution_id: ExecutionId,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ReleaseExecutionOutcome {
+    /// It was held before.
+    pub changed: bool,
+    /// Its state now.
+    pub public_state: PublicState,
+}
+
+operation! {
+    /// Cancels an execution. One that has ended keeps its outcome.
+    CancelExecution(CancelExecutionArgs) -> CancelExecutionOutcome,
+    "cancel_execution" Post "/v1/executions/{execution_id}/cancel" Operator administrative validated with_roles
+}
+
+/// What the call says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CancelExecutionArgs {
+    /// The execution.
+    pub execution_id: ExecutionId,
+    /// Why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The lease, when its holder cancels; an operator sends none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fence: Option<LeaseFence>,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub enum CancelExecutionOutcome {
+    /// It is cancelled.
+    Cancelled {
+        /// Since when.
+        cancelled_at: i64,
+    },
+    /// It had ended before, and nothing changed.
+    AlreadyTerminal {
+        /// How.
+        public_state: PublicState,
+    },
+}
+
+impl CancelExecutionArgs {
+    /// A lease holder may cancel what it holds; everything else takes an operator.
+    pub fn role(&self) -> Role {
+        if self.fence.is_some() { Role::Worker } else { Role::Operator }
+    }
+
+    /// Refuses reasons that are too long.
+    pub fn validate(&self) -> Result<()> {
+        parts::optional(self.reason.as_deref(), "reason", text::text)
+    }
+}
+
+operation! {
+    /// Runs an execution that has ended once more.
+    ReplayExecution(ReplayExecutionArgs) -> ReplayExecutionOutcome,
+    "replay_execution" Post "/v1/executions/{execution_id}/replay" Operator administrative
+}
+
+/// What the call says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReplayExecutionArgs {
+    /// The execution.
+    pub execution_id: ExecutionId,
+    /// The same id means the same replay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command_id: Option<CommandId>,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ReplayExecutionOutcome {
+    /// The number its new attempt will have.
+    pub attempt: AttemptIndex,
+    /// How often it was replayed.
+    pub replay_count: u32,
+    /// Its state now.
+    pub public_state: PublicState,
+}
+
+operation! {
+    /// Takes the lease away from its holder; the execution is eligible again at once.
+    RevokeLease(RevokeLeaseArgs) -> RevokeLeaseOutcome,
+    "revoke_lease" Post "/v1/executions/{execution_id}/revoke-lease" Operator administrative validated
+}
+
+/// What the call says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RevokeLeaseArgs {
+    /// The execution.
+    pub execution_id: ExecutionId,
+    /// Only if this is the lease.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected_lease_id: Option<LeaseId>,
+    /// Why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The same id means the same revocation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command_id: Option<CommandId>,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub enum RevokeLeaseOutcome {
+    /// The lease is gone.
+    Revoked {
+        /// Which.
+        lease_id: LeaseId,
+        /// Its epoch.
+        epoch: LeaseEpoch,
+    },
+    /// It was gone before.
+    AlreadyRevoked {
+        /// How it ended.
+        reason: String,
+    },
+    /// Nobody holds the execution, or not by the lease named.
+    NoActiveLease,
+}
+
+impl RevokeLeaseArgs {
+    /// Refuses reasons that are too long.
+    pub fn validate(&self) -> Result<()> {
+        parts::optional(self.reason.as_deref(), "reason", text::text)
+    }
+}
+
+operation! {
+    /// Resumes a suspended execution by an operator's decision.
+    ResumeExecution(ResumeExecutionArgs) -> ResumeExecutionOutcome,
+    "resume_execution" Post "/v1/executions/{execution_id}/resume" Operator administrative validated
+}
+
+/// What the call says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ResumeExecutionArgs {
+    /// The execution.
+    pub execution_id: ExecutionId,
+    /// Why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The same id means the same decision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command_id: Option<CommandId>,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ResumeExecutionOutcome {
+    /// The suspension that ended.
+    pub suspension_id: SuspensionId,
+    /// Its state now.
+    pub public_state: PublicState,
+}
+
+impl ResumeExecutionArgs {
+    /// Refuses reasons that are too long.
+    pub fn validate(&self) -> Result<()> {
+        parts::optional(self.reason.as_deref(), "reason", text::text)
+    }
+}

@@ -1,0 +1,299 @@
+//! Submitting executions.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::api_token::Role;
+use crate::capability::CapabilitySet;
+use crate::encoding::{Blob, JsonText};
+use crate::error::{Code, Error, Result};
+use crate::id::{AttemptIndex, ExecutionId, FlowId, LeaseEpoch, LeaseId};
+use crate::join::JoinPolicy;
+use crate::lease::LeaseFence;
+use crate::limits;
+use crate::op::parts::{self, Content};
+use crate::op::{create_execution, operation};
+use crate::policy::Policy;
+use crate::state::PublicState;
+use crate::text::{self, Tags};
+
+// Repeating it with the same id or idempotency key and the same content answers with the first one.
+operation! {
+    /// Submits an execution.
+    CreateExecution(CreateExecutionArgs) -> CreateExecutionOutcome,
+    "create_execution" Post "/v1/executions" Submitter validated with_roles body(crate::op::parts::body_for(limits::INPUT_MAX_BYTES))
+}
+
+/// What the call says.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CreateExecutionArgs {
+    /// An id the caller minted; its partition must be that of its flow or parent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub execution_id: Option<ExecutionId>,
+    /// Where it belongs; the caller's default namespace when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// The lane it queues in; `default` when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lane: Option<String>,
+    /// What kind of work it is; workers choose their handler by it.
+    pub kind: String,
+    /// What the worker gets. As any JSON value.
+    #[serde(default, deserialize_with = "crate::encoding::present_json", skip_serializing_if = "Option::is_none")]
+    pub input: Option<JsonText>,
+    /// The same as bytes; not both.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input_base64: Option<Blob>,
+    /// What the bytes are; `application/octet-stream` when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content_type: Option<String>,
+    /// Higher goes first; clamped to 0..=9000, 0 when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<i64>,
+    /// Who submits it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub creator: Option<String>,
+    /// Retries, timeouts and the rest; the namespace's default when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<Policy>,
+    /// For filters.
+    #[serde(default, skip_serializing_if = "Tags::is_empty")]
+    pub tags: Tags,
+    /// Not before this instant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delay_until: Option<i64>,
+    /// It expires at this instant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_at: Option<i64>,
+    /// The same key means the same execution.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<String>,
+    /// How long the key is remembered; 24 hours when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dedup_window_ms: Option<i64>,
+    /// What a worker must be able to do, beside what the policy requires.
+    #[serde(default, skip_serializing_if = "CapabilitySet::is_empty")]
+    pub required_capabilities: CapabilitySet,
+    /// Budgets it is charged to, beside the policy's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub budget_ids: Vec<String>,
+    /// The quota it runs under, instead of the policy's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota_policy_id: Option<String>,
+    /// The flow it joins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flow_id: Option<FlowId>,
+    /// Its name in the flow's graph.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// What it waits for, in the same flow.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dependencies: Vec<Dependency>,
+    /// When its dependencies let it run; all of them when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub join: Option<JoinPolicy>,
+    /// The running execution that spawns it and may wait for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<ParentLink>,
+    /// Handed to the worker.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace_context: Option<String>,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CreateExecutionOutcome {
+    /// The execution.
+    pub execution_id: ExecutionId,
+    /// It was there already.
+    pub duplicate: bool,
+    /// The flow it is in; a parent without one got its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flow_id: Option<FlowId>,
+    /// Its state now.
+    pub public_state: PublicState,
+}
+
+/// Something an execution waits for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Dependency {
+    /// What must end first.
+    pub upstream: ExecutionId,
+    /// What the submitter calls this edge.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// Under which name the worker reads the upstream's result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_ref: Option<String>,
+}
+
+/// The lease holder that spawns a child; the parent gets an edge from the child.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ParentLink {
+    /// The running execution.
+    pub execution_id: ExecutionId,
+    /// Its lease.
+    pub fence: LeaseFence,
+    /// The same key means the same child, whichever lease of the parent spawns it, until the parent is replayed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// What it calls the edge.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// Under which name it reads the child's result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_ref: Option<String>,
+}
+
+impl ParentLink {
+    /// What two requests for one child have in common: a later lease of the parent spawns the same child.
+    fn without_identity(&self) -> Self {
+        let fence = LeaseFence { attempt: AttemptIndex(0), lease_id: LeaseId::default(), epoch: LeaseEpoch(0) };
+        Self { fence, key: None, ..self.clone() }
+    }
+}
+
+impl CreateExecutionArgs {
+    /// The bytes of the input, if any.
+    pub fn input(&self) -> Result<Option<Content>> {
+        parts::Sent {
+            field: "input",
+            json: self.input.as_ref(),
+            base64: self.input_base64.as_ref(),
+            content_type: self.content_type.as_deref(),
+            max_bytes: limits::INPUT_MAX_BYTES,
+        }
+        .content()
+    }
+
+    /// A worker may spawn children of what it holds; everything else takes a submitter.
+    pub fn role(&self) -> Role {
+        if self.parent.is_some() { Role::Worker } else { Role::Submitter }
+    }
+
+    /// Refuses what no deployment could accept.
+    pub fn validate(&self) -> Result<()> {
+        self.input()?;
+        text::kind("kind", &self.kind)?;
+        parts::optional(self.namespace.as_deref(), "namespace", text::name)?;
+        parts::optional(self.lane.as_deref(), "lane", text::name)?;
+        parts::optional(self.creator.as_deref(), "creator", text::label)?;
+        parts::optional(self.idempotency_key.as_deref(), "idempotency_key", text::label)?;
+        parts::optional(self.quota_policy_id.as_deref(), "quota_policy_id", text::name)?;
+        parts::optional(self.node.as_deref(), "node", text::label)?;
+        parts::optional(self.trace_context.as_deref(), "trace_context", text::trace_context)?;
+        parts::optional_number(self.delay_until, "delay_until", text::instant)?;
+        parts::optional_number(self.deadline_at, "deadline_at", text::instant)?;
+        parts::optional_number(self.dedup_window_ms, "dedup_window_ms", text::duration_ms)?;
+        text::tags("tags", &self.tags)?;
+        self.required_capabilities.check()?;
+        self.policy.as_ref().map_or(Ok(()), Policy::validate)?;
+        parts::at_most("budget_ids", self.budget_ids.len(), limits::BUDGETS_PER_EXECUTION_MAX)?;
+        self.budget_ids.iter().try_for_each(|budget| text::name("budget_ids", budget))?;
+        self.validate_graph()
+    }
+
+    fn validate_graph(&self) -> Result<()> {
+        self.join.as_ref().map_or(Ok(()), JoinPolicy::validate)?;
+        parts::at_most("dependencies", self.dependencies.len(), limits::GRAPH_EDGES_MAX)?;
+        for dependency in &self.dependencies {
+            parts::optional(dependency.kind.as_deref(), "dependencies.kind", text::label)?;
+            parts::optional(dependency.data_ref.as_deref(), "dependencies.data_ref", text::label)?;
+            if self.execution_id == Some(dependency.upstream) {
+                return Err(Error::of(Code::SelfReferencingEdge));
+            }
+        }
+        if let Some(parent) = &self.parent {
+            parts::optional(parent.key.as_deref(), "parent.key", text::label)?;
+            if parent.key.is_some() && (self.execution_id.is_some() || self.idempotency_key.is_some()) {
+                let detail = "must not be given with execution_id or idempotency_key: each names the child by itself";
+                return Err(Error::invalid("parent.key", detail));
+            }
+            parts::optional(parent.kind.as_deref(), "parent.kind", text::label)?;
+            parts::optional(parent.data_ref.as_deref(), "parent.data_ref", text::label)?;
+        }
+        let in_flow = self.flow_id.is_some() || self.parent.is_some();
+        if !in_flow && !self.dependencies.is_empty() {
+            return Err(Error::invalid("dependencies", "need a flow_id or a parent"));
+        }
+        if !in_flow && self.node.is_some() {
+            return Err(Error::invalid("node", "needs a flow_id or a parent"));
+        }
+        Ok(())
+    }
+
+    /// What two submissions under one key or id must have in common: everything but the identity itself, how long
+    /// it is remembered, the lease of the parent, the trace, and what says no more than the defaults. Nor do instants
+    /// count for a child that its parent names by a key: whoever spawns it again reads the clock at another time.
+    pub fn content_digest(&self) -> [u8; 32] {
+        use sha2::Digest as _;
+        let drop_default = |value: &Option<String>, default: &str| value.clone().filter(|value| value != default);
+        let named_by_parent = self.parent.as_ref().is_some_and(|parent| parent.key.is_some());
+        let instant = |at: Option<i64>| at.filter(|_| !named_by_parent);
+        let content = Self {
+            execution_id: None,
+            idempotency_key: None,
+            dedup_window_ms: None,
+            trace_context: None,
+            parent: self.parent.as_ref().map(ParentLink::without_identity),
+            delay_until: instant(self.delay_until),
+            deadline_at: instant(self.deadline_at),
+            namespace: drop_default(&self.namespace, parts::DEFAULT_NAMESPACE),
+            lane: drop_default(&self.lane, parts::DEFAULT_LANE),
+            priority: self.priority.map(|priority| priority.clamp(0, limits::PRIORITY_MAX)).filter(|&p| p != 0),
+            policy: self.policy.clone().filter(|policy| *policy != Policy::default()),
+            ..self.clone()
+        };
+        // Maps by name: fields that are absent leave no trace, so new optional fields do not change old digests.
+        let mut digest = sha2::Sha256::new();
+        content
+            .serialize(&mut rmp_serde::Serializer::new(&mut digest).with_struct_map())
+            .expect("arguments hold only types that msgpack can express");
+        digest.finalize().into()
+    }
+}
+
+operation! {
+    /// Submits up to 1,000 executions; each is accepted or refused on its own.
+    CreateExecutions(CreateExecutionsArgs) -> CreateExecutionsOutcome,
+    "create_executions" Post "/v1/executions/batch" Submitter validated body(limits::BATCH_BODY_MAX_BYTES)
+}
+
+/// What the call says.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CreateExecutionsArgs {
+    /// The submissions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub executions: Vec<create_execution::Args>,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CreateExecutionsOutcome {
+    /// What became of each, in the same order.
+    pub results: Vec<CreateResult>,
+}
+
+/// What became of one submission.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub enum CreateResult {
+    /// It was accepted, now or before.
+    Created(create_execution::Outcome),
+    /// It was refused.
+    Refused {
+        /// Why.
+        error: Error,
+    },
+}
+
+impl CreateExecutionsArgs {
+    /// Refuses too many at once. Each submission is checked on its own, because each has its own answer.
+    pub fn validate(&self) -> Result<()> {
+        parts::some_at_most("executions", self.executions.len(), limits::BATCH_CREATE_MAX)
+    }
+}

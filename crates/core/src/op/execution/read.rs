@@ -1,0 +1,275 @@
+//! Reading executions: one, many, what became of them, and why they are where they are.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::error::Result;
+use crate::id::{ExecutionId, FlowId};
+use crate::op::operation;
+use crate::op::parts::{self, Content};
+use crate::op::view::{AttemptView, ExecutionSummary, ExecutionView};
+use crate::state::{PublicState, StateVector};
+use crate::{limits, text, vocabulary};
+
+operation! {
+    /// Shows an execution.
+    GetExecution(GetExecutionArgs) -> ExecutionView,
+    "get_execution" Get "/v1/executions/{execution_id}" Reader
+}
+
+/// What the call says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GetExecutionArgs {
+    /// The execution.
+    pub execution_id: ExecutionId,
+}
+
+operation! {
+    /// Shows the state of an execution.
+    GetState(GetStateArgs) -> GetStateOutcome,
+    "get_state" Get "/v1/executions/{execution_id}/state" Reader
+}
+
+/// What the call says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GetStateArgs {
+    /// The execution.
+    pub execution_id: ExecutionId,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct GetStateOutcome {
+    /// The execution.
+    pub execution_id: ExecutionId,
+    /// The one word people see.
+    pub public_state: PublicState,
+    /// The six dimensions behind it.
+    pub state: StateVector,
+}
+
+operation! {
+    /// Fetches the result of an execution: its bytes and their content type.
+    GetResult(GetResultArgs) -> Content,
+    "get_result" Get "/v1/executions/{execution_id}/result" Reader
+}
+
+/// What the call says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GetResultArgs {
+    /// The execution.
+    pub execution_id: ExecutionId,
+}
+
+operation! {
+    /// Lists executions, newest first.
+    ListExecutions(ListExecutionsArgs) -> ListExecutionsOutcome,
+    "list_executions" Get "/v1/executions" Reader validated filtered
+}
+
+/// What the call says.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ListExecutionsArgs {
+    /// Their namespace; the caller's default when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Only in this lane.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lane: Option<String>,
+    /// Only of this kind.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// Only in this state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<PublicState>,
+    /// Only in this flow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flow_id: Option<FlowId>,
+    /// Only with this tag, as `key=value`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tag: Option<String>,
+    /// Only created at this instant or later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created_from: Option<i64>,
+    /// Only created before this instant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created_to: Option<i64>,
+    /// Where the last page ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
+    /// How many; 100 when absent, at most 1,000.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<usize>,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ListExecutionsOutcome {
+    /// The executions.
+    pub items: Vec<ExecutionSummary>,
+    /// Where the next page begins, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<String>,
+}
+
+impl ListExecutionsArgs {
+    /// The tag as its key and value.
+    pub fn tag(&self) -> Result<Option<(&str, &str)>> {
+        parts::tag_filter(self.tag.as_deref())
+    }
+
+    /// Refuses filters that can match nothing.
+    pub fn validate(&self) -> Result<()> {
+        self.tag()?;
+        parts::optional(self.namespace.as_deref(), "namespace", text::name)?;
+        parts::optional(self.lane.as_deref(), "lane", text::name)?;
+        parts::optional(self.kind.as_deref(), "kind", text::kind)?;
+        parts::optional_number(self.created_from, "created_from", text::instant)?;
+        parts::optional_number(self.created_to, "created_to", text::instant)?;
+        parts::page(self.limit)
+    }
+}
+
+operation! {
+    /// Waits until an execution has ended, or the time is up.
+    WaitExecution(WaitExecutionArgs) -> WaitExecutionOutcome,
+    "wait_execution" Get "/v1/executions/{execution_id}/wait" Reader validated
+}
+
+/// What the call says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WaitExecutionArgs {
+    /// The execution.
+    pub execution_id: ExecutionId,
+    /// How long; 30 seconds at the most and when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_ms: Option<i64>,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct WaitExecutionOutcome {
+    /// It has ended; otherwise the time was up.
+    pub terminal: bool,
+    /// The execution.
+    pub execution: ExecutionView,
+}
+
+impl WaitExecutionArgs {
+    /// Refuses waits that are too long.
+    pub fn validate(&self) -> Result<()> {
+        self.wait_ms.map_or(Ok(()), |wait_ms| text::within("wait_ms", wait_ms, 0..=limits::WAIT_MAX_MS))
+    }
+}
+
+operation! {
+    /// Says why an execution is not running.
+    ExplainExecution(ExplainExecutionArgs) -> Explanation,
+    "explain_execution" Get "/v1/executions/{execution_id}/explain" Reader
+}
+
+/// What the call says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ExplainExecutionArgs {
+    /// The execution.
+    pub execution_id: ExecutionId,
+}
+
+/// Why an execution is not running, the nearest reason first.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Explanation {
+    /// The execution.
+    pub execution_id: ExecutionId,
+    /// Its state.
+    pub public_state: PublicState,
+    /// What holds it back; one that says it runs or has ended, otherwise.
+    pub reasons: Vec<Reason>,
+    /// When something changes by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_change_at: Option<i64>,
+}
+
+/// One reason.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Reason {
+    /// Which.
+    pub code: ReasonCode,
+    /// The same for people, with names and numbers.
+    pub message: String,
+    /// When it ends by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<i64>,
+    /// The names and numbers for programs.
+    pub details: serde_json::Map<String, serde_json::Value>,
+}
+
+vocabulary! {
+    /// Why an execution is not running.
+    pub enum ReasonCode {
+        /// It has ended.
+        Terminal "terminal",
+        /// It is running.
+        Running "running",
+        /// It waits for signals.
+        Suspended "suspended",
+        /// An operator holds it.
+        HeldByOperator "held_by_operator",
+        /// Its flow is being cancelled.
+        FlowCancelled "flow_cancelled",
+        /// An upstream has not ended.
+        WaitingForUpstream "waiting_for_upstream",
+        /// A child it spawned has not ended.
+        WaitingForChild "waiting_for_child",
+        /// Its delay has not passed.
+        Delay "delay",
+        /// The backoff before its retry has not passed.
+        RetryBackoff "retry_backoff",
+        /// The delay its resuming signal asked for has not passed.
+        ResumeDelay "resume_delay",
+        /// A budget is exhausted.
+        BudgetExhausted "budget_exhausted",
+        /// A budget does not exist.
+        BudgetNotFound "budget_not_found",
+        /// A quota is full.
+        QuotaFull "quota_full",
+        /// A quota does not exist.
+        QuotaNotFound "quota_not_found",
+        /// Its lane gives out no work.
+        LaneNotActive "lane_not_active",
+        /// No live worker serves its lane.
+        NoWorker "no_worker",
+        /// No live worker can do what it requires.
+        NoCapableWorker "no_capable_worker",
+        /// It is granted to a worker.
+        Granted "granted",
+        /// Nothing holds it back; it waits for its turn.
+        Queued "queued",
+    }
+}
+
+operation! {
+    /// Lists the attempts of an execution with their leases, oldest first.
+    ListAttempts(ListAttemptsArgs) -> ListAttemptsOutcome,
+    "list_attempts" Get "/v1/executions/{execution_id}/attempts" Reader
+}
+
+/// What the call says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ListAttemptsArgs {
+    /// The execution.
+    pub execution_id: ExecutionId,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ListAttemptsOutcome {
+    /// The attempts.
+    pub items: Vec<AttemptView>,
+}

@@ -1,0 +1,462 @@
+//! Flows, their members, and the edges between these.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Code, Error, Result};
+use crate::flow::{CancelFlowPolicy, CancelFlowResult, FlowState};
+use crate::id::{EdgeId, ExecutionId, FlowId};
+use crate::join::JoinPolicy;
+use crate::limits;
+use crate::op::view::{FlowView, GraphView, UpstreamView};
+use crate::op::{create_execution, operation, parts};
+use crate::text::{self, Tags};
+
+operation! {
+    /// Creates a flow, empty or with its whole graph in one atomic call.
+    CreateFlow(CreateFlowArgs) -> CreateFlowOutcome,
+    "create_flow" Post "/v1/flows" Submitter validated body(limits::BATCH_BODY_MAX_BYTES)
+}
+
+/// What the call says.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CreateFlowArgs {
+    /// An id the caller minted; the same id with the same content means the same flow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flow_id: Option<FlowId>,
+    /// Where it belongs; the caller's default namespace when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// What kind of flow it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// For filters.
+    #[serde(default, skip_serializing_if = "Tags::is_empty")]
+    pub tags: Tags,
+    /// Its members, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<NodeRequest>,
+    /// What waits for what, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub edges: Vec<GraphEdge>,
+    /// The same key means the same flow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<String>,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub enum CreateFlowOutcome {
+    /// It is there, with all its members.
+    Created {
+        /// The flow.
+        flow_id: FlowId,
+        /// The revision of its graph.
+        graph_revision: u64,
+        /// Its members by node name.
+        executions: BTreeMap<String, ExecutionId>,
+    },
+    /// It was there before.
+    AlreadyExists {
+        /// The flow.
+        flow_id: FlowId,
+        /// The revision of its graph.
+        graph_revision: u64,
+        /// The members of this request by node name.
+        executions: BTreeMap<String, ExecutionId>,
+    },
+}
+
+/// A member of a new flow.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NodeRequest {
+    /// Its name in the graph, unique in the flow.
+    pub name: String,
+    /// What is to be done; the flow decides namespace, flow, node and dependencies.
+    pub request: create_execution::Args,
+    /// When its dependencies let it run; all of them when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub join: Option<JoinPolicy>,
+}
+
+/// A dependency between two nodes.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GraphEdge {
+    /// What must end first.
+    pub from: String,
+    /// What waits for it.
+    pub to: String,
+    /// What the submitter calls it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// Under which name the worker reads the upstream's result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_ref: Option<String>,
+}
+
+impl CreateFlowArgs {
+    /// Checks the graph as a whole; its edges as positions in the list of nodes.
+    pub fn graph(&self) -> Result<Vec<(usize, usize)>> {
+        let names: Vec<&str> = self.nodes.iter().map(|node| node.name.as_str()).collect();
+        let pairs: Vec<(&str, &str)> = self.edges.iter().map(|edge| (edge.from.as_str(), edge.to.as_str())).collect();
+        crate::graph::validate_graph(&names, &pairs)
+    }
+
+    /// Refuses graphs that are too large or do not fit together. Cycles are found by whoever builds the graph.
+    pub fn validate(&self) -> Result<()> {
+        parts::optional(self.kind.as_deref(), "kind", text::kind)?;
+        parts::optional(self.namespace.as_deref(), "namespace", text::name)?;
+        parts::optional(self.idempotency_key.as_deref(), "idempotency_key", text::label)?;
+        text::tags("tags", &self.tags)?;
+        parts::at_most("nodes", self.nodes.len(), limits::GRAPH_NODES_MAX)?;
+        parts::at_most("edges", self.edges.len(), limits::GRAPH_EDGES_MAX)?;
+        let mut names = std::collections::BTreeSet::new();
+        for node in &self.nodes {
+            text::label("nodes.name", &node.name)?;
+            if !names.insert(node.name.as_str()) {
+                return Err(Error::invalid("nodes.name", format!("{:?} stands twice", node.name)));
+            }
+            node.validate()?;
+        }
+        let mut pairs = std::collections::BTreeSet::new();
+        for edge in &self.edges {
+            for (field, end) in [("edges.from", &edge.from), ("edges.to", &edge.to)] {
+                if !names.contains(end.as_str()) {
+                    return Err(Error::invalid(field, format!("names {end:?}, which is no node")));
+                }
+            }
+            if edge.from == edge.to {
+                return Err(Error::of(Code::SelfReferencingEdge).with("node", &edge.from));
+            }
+            if !pairs.insert((edge.from.as_str(), edge.to.as_str())) {
+                let detail = format!("has the edge from {:?} to {:?} twice", edge.from, edge.to);
+                return Err(Error::invalid("edges", detail));
+            }
+            parts::optional(edge.kind.as_deref(), "edges.kind", text::label)?;
+            parts::optional(edge.data_ref.as_deref(), "edges.data_ref", text::label)?;
+        }
+        Ok(())
+    }
+}
+
+impl NodeRequest {
+    fn validate(&self) -> Result<()> {
+        let request = &self.request;
+        let decided = request.namespace.is_some()
+            || request.flow_id.is_some()
+            || request.node.is_some()
+            || request.parent.is_some()
+            || request.join.is_some()
+            || request.idempotency_key.is_some()
+            || !request.dependencies.is_empty();
+        if decided {
+            let detail = "must not have namespace, flow_id, node, parent, join, idempotency_key or dependencies: \
+                          the flow decides them";
+            return Err(Error::invalid("nodes.request", detail).with("node", &self.name));
+        }
+        self.join.as_ref().map_or(Ok(()), JoinPolicy::validate)?;
+        request.validate().map_err(|error| error.with("node", &self.name))
+    }
+}
+
+operation! {
+    /// Shows a flow.
+    GetFlow(GetFlowArgs) -> FlowView,
+    "get_flow" Get "/v1/flows/{flow_id}" Reader
+}
+
+/// What the call says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GetFlowArgs {
+    /// The flow.
+    pub flow_id: FlowId,
+}
+
+operation! {
+    /// Lists flows, newest first.
+    ListFlows(ListFlowsArgs) -> ListFlowsOutcome,
+    "list_flows" Get "/v1/flows" Reader validated filtered
+}
+
+/// What the call says.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ListFlowsArgs {
+    /// Their namespace; the caller's default when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Only of this kind.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// Only in this state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<FlowState>,
+    /// Only with this tag, as `key=value`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tag: Option<String>,
+    /// Where the last page ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
+    /// How many; 100 when absent, at most 1,000.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<usize>,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ListFlowsOutcome {
+    /// The flows.
+    pub items: Vec<FlowView>,
+    /// Where the next page begins, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<String>,
+}
+
+impl ListFlowsArgs {
+    /// Refuses bad names and pages that are too large.
+    pub fn validate(&self) -> Result<()> {
+        parts::tag_filter(self.tag.as_deref())?;
+        parts::optional(self.namespace.as_deref(), "namespace", text::name)?;
+        parts::optional(self.kind.as_deref(), "kind", text::kind)?;
+        parts::page(self.limit)
+    }
+}
+
+operation! {
+    /// Shows the nodes and edges of a flow with their states.
+    GetFlowGraph(GetFlowGraphArgs) -> GraphView,
+    "get_flow_graph" Get "/v1/flows/{flow_id}/graph" Reader
+}
+
+/// What the call says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GetFlowGraphArgs {
+    /// The flow.
+    pub flow_id: FlowId,
+}
+
+operation! {
+    /// Adds an execution that lives in the flow's partition.
+    AddExecutionToFlow(AddExecutionToFlowArgs) -> AddExecutionToFlowOutcome,
+    "add_execution_to_flow" Post "/v1/flows/{flow_id}/members" Submitter validated
+}
+
+/// What the call says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AddExecutionToFlowArgs {
+    /// The flow.
+    pub flow_id: FlowId,
+    /// The execution.
+    pub execution_id: ExecutionId,
+    /// Its name in the flow's graph.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub enum AddExecutionToFlowOutcome {
+    /// It is a member.
+    Added {
+        /// How many members the flow has.
+        node_count: u32,
+    },
+    /// It was one before.
+    AlreadyMember {
+        /// How many members the flow has.
+        node_count: u32,
+    },
+}
+
+impl AddExecutionToFlowArgs {
+    /// Refuses names that are too long, and an execution that cannot be in this flow.
+    pub fn validate(&self) -> Result<()> {
+        if self.execution_id.partition != self.flow_id.partition {
+            return Err(Error::of(Code::PartitionMismatch).with("field", "execution_id"));
+        }
+        parts::optional(self.node.as_deref(), "node", text::label)
+    }
+}
+
+operation! {
+    /// Puts an edge into the graph; it takes effect when it is applied to the child.
+    StageDependencyEdge(StageDependencyEdgeArgs) -> StageDependencyEdgeOutcome,
+    "stage_dependency_edge" Post "/v1/flows/{flow_id}/edges" Submitter validated
+}
+
+/// What the call says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StageDependencyEdgeArgs {
+    /// The flow.
+    pub flow_id: FlowId,
+    /// What must end first.
+    pub upstream: ExecutionId,
+    /// What waits for it.
+    pub downstream: ExecutionId,
+    /// What the caller calls it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// Under which name the worker reads the upstream's result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_ref: Option<String>,
+    /// Only if the graph still has this revision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected_graph_revision: Option<u64>,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub enum StageDependencyEdgeOutcome {
+    /// The edge is in the graph.
+    Staged {
+        /// The edge.
+        edge_id: EdgeId,
+        /// The graph's revision with it.
+        graph_revision: u64,
+    },
+}
+
+impl StageDependencyEdgeArgs {
+    /// Refuses an edge from an execution to itself, and names that are too long.
+    pub fn validate(&self) -> Result<()> {
+        if self.upstream == self.downstream {
+            return Err(Error::of(Code::SelfReferencingEdge));
+        }
+        parts::optional(self.kind.as_deref(), "kind", text::label)?;
+        parts::optional(self.data_ref.as_deref(), "data_ref", text::label)
+    }
+}
+
+operation! {
+    /// Makes a child wait for a staged edge.
+    ApplyDependencyToChild(ApplyDependencyToChildArgs) -> ApplyDependencyToChildOutcome,
+    "apply_dependency_to_child" Post "/v1/flows/{flow_id}/edges/apply" Submitter validated
+}
+
+/// What the call says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ApplyDependencyToChildArgs {
+    /// The flow.
+    pub flow_id: FlowId,
+    /// The edge.
+    pub edge_id: EdgeId,
+    /// Only if the graph still has this revision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected_graph_revision: Option<u64>,
+    /// The child's join policy; fixed by its first edge.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub join: Option<JoinPolicy>,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub enum ApplyDependencyToChildOutcome {
+    /// The child waits for it, unless its upstream has ended.
+    Applied {
+        /// How many upstreams the child waits for.
+        unsatisfied_count: u32,
+    },
+    /// It did before.
+    AlreadyApplied {
+        /// How many upstreams the child waits for.
+        unsatisfied_count: u32,
+    },
+}
+
+impl ApplyDependencyToChildArgs {
+    /// Refuses join policies that no child could have.
+    pub fn validate(&self) -> Result<()> {
+        self.join.as_ref().map_or(Ok(()), JoinPolicy::validate)
+    }
+}
+
+operation! {
+    /// Lists what an execution depends on, with outcomes and, if asked for, results.
+    ListUpstreams(ListUpstreamsArgs) -> ListUpstreamsOutcome,
+    "list_upstreams" Get "/v1/executions/{execution_id}/upstreams" Reader validated
+}
+
+/// What the call says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ListUpstreamsArgs {
+    /// The execution.
+    pub execution_id: ExecutionId,
+    /// Only the upstream with this node name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// Only the upstream of this edge.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub edge_id: Option<EdgeId>,
+    /// With results.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub results: bool,
+    /// Where the last page ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
+    /// How many; 100 when absent, at most 1,000.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<usize>,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ListUpstreamsOutcome {
+    /// The upstreams.
+    pub items: Vec<UpstreamView>,
+    /// Where the next page begins, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<String>,
+}
+
+impl ListUpstreamsArgs {
+    /// Refuses pages that are too large.
+    pub fn validate(&self) -> Result<()> {
+        parts::optional(self.node.as_deref(), "node", text::label)?;
+        parts::page(self.limit)
+    }
+}
+
+operation! {
+    /// Cancels a flow; none of its members starts after the answer.
+    CancelFlow(CancelFlowArgs) -> CancelFlowResult,
+    "cancel_flow" Post "/v1/flows/{flow_id}/cancel" Operator administrative validated
+}
+
+/// What the call says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CancelFlowArgs {
+    /// The flow.
+    pub flow_id: FlowId,
+    /// Which members it concerns; `cancel_all` when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<CancelFlowPolicy>,
+    /// Why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Answer when the members are cancelled, not when that is certain.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub wait: bool,
+}
+
+impl CancelFlowArgs {
+    /// Refuses reasons that are too long.
+    pub fn validate(&self) -> Result<()> {
+        parts::optional(self.reason.as_deref(), "reason", text::text)
+    }
+}

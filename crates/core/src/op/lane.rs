@@ -1,0 +1,82 @@
+//! Lanes, and whether they admit work.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::error::Result;
+use crate::lane::{LaneState, LaneView};
+use crate::op::operation;
+use crate::op::parts::{self, LaneChange, NamespacePage};
+use crate::text;
+
+operation! {
+    /// Lists lanes by name.
+    ListLanes(NamespacePage) -> ListLanesOutcome,
+    "list_lanes" Get "/v1/lanes" Reader validated filtered
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ListLanesOutcome {
+    /// The lanes.
+    pub items: Vec<LaneView>,
+    /// Where the next page begins, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<String>,
+}
+
+operation! {
+    /// Creates a lane or sets its state.
+    ConfigureLane(ConfigureLaneArgs) -> LaneView,
+    "configure_lane" Put "/v1/lanes/{lane}" Operator administrative validated
+}
+
+/// What the call says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ConfigureLaneArgs {
+    /// The lane.
+    pub lane: String,
+    /// Where it belongs; the caller's default when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Its state from now on; as it is, or active, when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<LaneState>,
+    /// Why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+impl ConfigureLaneArgs {
+    /// Refuses bad names and reasons that are too long.
+    pub fn validate(&self) -> Result<()> {
+        text::name("lane", &self.lane)?;
+        parts::optional(self.namespace.as_deref(), "namespace", text::name)?;
+        parts::optional(self.reason.as_deref(), "reason", text::text)
+    }
+}
+
+operation! {
+    /// Pauses a lane: running work goes on, nothing new is claimed.
+    PauseLane(LaneChange) -> LaneView,
+    "pause_lane" Post "/v1/lanes/{lane}/pause" Operator administrative validated
+}
+
+operation! {
+    /// Makes a lane active again.
+    ResumeLane(LaneChange) -> LaneView,
+    "resume_lane" Post "/v1/lanes/{lane}/resume" Operator administrative validated
+}
+
+operation! {
+    /// Drains a lane: what is there is worked off, nothing new is taken.
+    DrainLane(LaneChange) -> LaneView,
+    "drain_lane" Post "/v1/lanes/{lane}/drain" Operator administrative validated
+}
+
+operation! {
+    /// Disables a lane: nothing is claimed, submissions are refused.
+    DisableLane(LaneChange) -> LaneView,
+    "disable_lane" Post "/v1/lanes/{lane}/disable" Operator administrative validated
+}

@@ -1,0 +1,192 @@
+//! The output of an execution while it runs.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::encoding::{Blob, JsonText};
+use crate::error::Result;
+use crate::id::{AttemptIndex, ExecutionId};
+use crate::lease::LeaseFence;
+use crate::op::operation;
+use crate::op::parts::{self, Content};
+use crate::stream::{self, FrameBound, FrameId, FrameMode, StreamFrames};
+use crate::{limits, text};
+
+operation! {
+    /// Appends frames to the attempt's stream. A repeat with the same numbers is the same frames.
+    AppendFrames(AppendFramesArgs) -> AppendFramesOutcome,
+    "append_frames" Post "/v1/executions/{execution_id}/frames" Worker validated body(limits::BATCH_BODY_MAX_BYTES)
+}
+
+/// What the call says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AppendFramesArgs {
+    /// The execution.
+    pub execution_id: ExecutionId,
+    /// The lease.
+    pub fence: LeaseFence,
+    /// The number of the first frame; the others follow.
+    pub first_sequence: u64,
+    /// The frames.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub frames: Vec<FrameRequest>,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct AppendFramesOutcome {
+    /// The number of the last frame.
+    pub last_sequence: u64,
+    /// How many frames the stream has.
+    pub count: u64,
+}
+
+/// A frame to append.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FrameRequest {
+    /// What kind of frame it is.
+    #[serde(rename = "type")]
+    pub frame_type: String,
+    /// Its content; a merge patch in `summary` mode. As any JSON value.
+    #[serde(default, deserialize_with = "crate::encoding::present_json", skip_serializing_if = "Option::is_none")]
+    pub payload: Option<JsonText>,
+    /// The same as bytes; not both.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payload_base64: Option<Blob>,
+    /// What the bytes are; `application/octet-stream` when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content_type: Option<String>,
+    /// What it belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub correlation_id: Option<String>,
+    /// How it is kept; `durable` when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<FrameMode>,
+}
+
+impl FrameRequest {
+    /// The bytes of the frame, if any.
+    pub fn payload(&self) -> Result<Option<Content>> {
+        parts::Sent {
+            field: "payload",
+            json: self.payload.as_ref(),
+            base64: self.payload_base64.as_ref(),
+            content_type: self.content_type.as_deref(),
+            max_bytes: limits::FRAME_MAX_BYTES,
+        }
+        .content()
+    }
+}
+
+impl AppendFramesArgs {
+    /// Refuses no frames, too many, and frames that are too large.
+    pub fn validate(&self) -> Result<()> {
+        parts::some_at_most("frames", self.frames.len(), limits::FRAMES_PER_APPEND_MAX)?;
+        text::within("first_sequence", self.first_sequence, 1..=limits::SCORE_MAX.unsigned_abs())?;
+        for frame in &self.frames {
+            text::label("type", &frame.frame_type)?;
+            parts::optional(frame.correlation_id.as_deref(), "correlation_id", text::label)?;
+            frame.payload()?;
+        }
+        Ok(())
+    }
+}
+
+operation! {
+    /// Reads the frames of an attempt's stream.
+    ReadStream(ReadStreamArgs) -> StreamFrames,
+    "read_stream" Get "/v1/executions/{execution_id}/attempts/{attempt}/stream" Reader validated
+}
+
+/// What the call says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReadStreamArgs {
+    /// The execution.
+    pub execution_id: ExecutionId,
+    /// The attempt.
+    pub attempt: AttemptIndex,
+    /// The first frame, inclusive; `-`, the start, when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// The last frame, inclusive; `+`, the end, when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
+    /// How many, 1 to 10,000; 100 when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count: Option<usize>,
+}
+
+impl ReadStreamArgs {
+    /// Both ends of the range.
+    pub fn bounds(&self) -> Result<(FrameBound, FrameBound)> {
+        let from = FrameBound::parse("from", self.from.as_deref().unwrap_or("-"))?;
+        Ok((from, FrameBound::parse("to", self.to.as_deref().unwrap_or("+"))?))
+    }
+
+    /// Refuses ends that are no frames, and counts out of range.
+    pub fn validate(&self) -> Result<()> {
+        self.bounds()?;
+        self.count.map_or(Ok(()), stream::check_read_count)
+    }
+}
+
+operation! {
+    /// Reads the frames after a certain one, waiting for the first of them.
+    TailStream(TailStreamArgs) -> StreamFrames,
+    "tail_stream" Get "/v1/executions/{execution_id}/attempts/{attempt}/stream/tail" Reader validated
+}
+
+/// What the call says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TailStreamArgs {
+    /// The execution.
+    pub execution_id: ExecutionId,
+    /// The attempt.
+    pub attempt: AttemptIndex,
+    /// The last frame that is known, exclusive; `0-0`, the start, when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<FrameId>,
+    /// How long to wait; 0, looking once, when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block_ms: Option<i64>,
+    /// How many at the most; 100 when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count: Option<usize>,
+}
+
+impl TailStreamArgs {
+    /// Refuses counts and waits out of range.
+    pub fn validate(&self) -> Result<()> {
+        self.block_ms.map_or(Ok(()), stream::check_tail_wait)?;
+        self.count.map_or(Ok(()), stream::check_read_count)
+    }
+}
+
+operation! {
+    /// Reads the document that the `summary` frames of an attempt add up to.
+    ReadSummary(ReadSummaryArgs) -> ReadSummaryOutcome,
+    "read_summary" Get "/v1/executions/{execution_id}/attempts/{attempt}/summary" Reader
+}
+
+/// What the call says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReadSummaryArgs {
+    /// The execution.
+    pub execution_id: ExecutionId,
+    /// The attempt.
+    pub attempt: AttemptIndex,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ReadSummaryOutcome {
+    /// The merged document; an empty object when nothing was written.
+    pub document: JsonText,
+    /// The last frame that went into it; 0 for none.
+    pub last_sequence: u64,
+}

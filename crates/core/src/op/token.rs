@@ -1,0 +1,114 @@
+//! API tokens.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::api_token::{ApiTokenInfo, Role};
+use crate::error::Result;
+use crate::op::operation;
+use crate::op::parts::{self, Secret};
+use crate::{limits, text};
+
+operation! {
+    /// Creates an API token. Its secret is shown once.
+    CreateToken(CreateTokenArgs) -> CreateTokenOutcome,
+    "create_token" Post "/v1/admin/tokens" Admin administrative validated
+}
+
+/// What the call says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CreateTokenArgs {
+    /// Its name; audit records carry it.
+    pub name: String,
+    /// What it may do.
+    pub role: Role,
+    /// Where; `*` is everywhere, the caller's default when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// How long it works; until it is revoked when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_in_ms: Option<i64>,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CreateTokenOutcome {
+    /// What is kept of it.
+    pub token: ApiTokenInfo,
+    /// To be sent as `Authorization: Bearer`.
+    pub secret: Secret,
+}
+
+impl CreateTokenArgs {
+    /// Refuses bad names and lives out of range.
+    pub fn validate(&self) -> Result<()> {
+        text::name("name", &self.name)?;
+        parts::optional(self.namespace.as_deref(), "namespace", text::name)?;
+        let life = |life_ms| text::within("expires_in_ms", life_ms, 1..=limits::DURATION_MAX_MS);
+        self.expires_in_ms.map_or(Ok(()), life)
+    }
+}
+
+operation! {
+    /// Lists API tokens by name, without their secrets.
+    ListTokens(ListTokensArgs) -> ListTokensOutcome,
+    "list_tokens" Get "/v1/admin/tokens" Admin validated
+}
+
+/// What the call says.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ListTokensArgs {
+    /// Where the last page ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
+    /// How many; 100 when absent, at most 1,000.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<usize>,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ListTokensOutcome {
+    /// The tokens.
+    pub items: Vec<ApiTokenInfo>,
+    /// Where the next page begins, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<String>,
+}
+
+impl ListTokensArgs {
+    /// Refuses pages that are too large.
+    pub fn validate(&self) -> Result<()> {
+        parts::page(self.limit)
+    }
+}
+
+operation! {
+    /// Revokes an API token, everywhere within a second.
+    RevokeToken(RevokeTokenArgs) -> RevokeTokenOutcome,
+    "revoke_token" Delete "/v1/admin/tokens/{name}" Admin administrative validated
+}
+
+/// What the call says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RevokeTokenArgs {
+    /// Its name.
+    pub name: String,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RevokeTokenOutcome {
+    /// It was good before.
+    pub changed: bool,
+}
+
+impl RevokeTokenArgs {
+    /// Refuses bad names.
+    pub fn validate(&self) -> Result<()> {
+        text::name("name", &self.name)
+    }
+}

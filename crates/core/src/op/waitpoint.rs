@@ -1,0 +1,268 @@
+//! Waitpoints, their tokens, and the signals that arrive at them.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::api_token::Role;
+use crate::encoding::{Blob, JsonText};
+use crate::error::{Error, Result};
+use crate::id::{ExecutionId, SignalId, WaitpointId};
+use crate::lease::LeaseFence;
+use crate::op::operation;
+use crate::op::parts::{self, Content, Secret};
+use crate::signal::SignalOutcome;
+use crate::suspension::ResumeSignal;
+use crate::token::RotateWaitpointSecretResult;
+use crate::waitpoint::PendingWaitpointInfo;
+use crate::{limits, text};
+
+operation! {
+    /// Opens a waitpoint before suspending; signals sent meanwhile are buffered.
+    CreatePendingWaitpoint(CreatePendingWaitpointArgs) -> CreatePendingWaitpointOutcome,
+    "create_pending_waitpoint" Post "/v1/executions/{execution_id}/waitpoints" Worker validated
+}
+
+/// What the call says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CreatePendingWaitpointArgs {
+    /// The execution.
+    pub execution_id: ExecutionId,
+    /// The lease.
+    pub fence: LeaseFence,
+    /// An id the caller minted; the same id means the same waitpoint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waitpoint_id: Option<WaitpointId>,
+    /// Its name; `wpk:<id>` when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waitpoint_key: Option<String>,
+    /// How long it lasts unused; 24 hours when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_in_ms: Option<i64>,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CreatePendingWaitpointOutcome {
+    /// The waitpoint.
+    pub waitpoint_id: WaitpointId,
+    /// The same by name.
+    pub waitpoint_key: String,
+    /// Who has it may signal.
+    pub token: Secret,
+    /// When it closes unused.
+    pub expires_at: i64,
+}
+
+impl CreatePendingWaitpointArgs {
+    /// Refuses keys and lives that are out of range.
+    pub fn validate(&self) -> Result<()> {
+        parts::optional(self.waitpoint_key.as_deref(), "waitpoint_key", text::label)?;
+        let life = |life_ms| text::within("expires_in_ms", life_ms, 1..=limits::DURATION_MAX_MS);
+        self.expires_in_ms.map_or(Ok(()), life)
+    }
+}
+
+operation! {
+    /// Delivers a signal to a waitpoint. Its token is all the authority it takes; an operator needs none.
+    DeliverSignal(DeliverSignalArgs) -> SignalOutcome,
+    "deliver_signal" Post "/v1/executions/{execution_id}/signal" Operator validated with_roles body(crate::op::parts::body_for(limits::SIGNAL_PAYLOAD_MAX_BYTES))
+}
+
+/// What the call says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DeliverSignalArgs {
+    /// The execution.
+    pub execution_id: ExecutionId,
+    /// The waitpoint; an operator may leave it out where there is only one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waitpoint_id: Option<WaitpointId>,
+    /// The waitpoint's token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<Secret>,
+    /// What the signal is called; conditions match it.
+    pub name: String,
+    /// What kind of signal it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub category: Option<String>,
+    /// What kind of sender it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source_type: Option<String>,
+    /// Who sends it; conditions may count distinct senders.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source_identity: Option<String>,
+    /// What it carries. As any JSON value.
+    #[serde(default, deserialize_with = "crate::encoding::present_json", skip_serializing_if = "Option::is_none")]
+    pub payload: Option<JsonText>,
+    /// The same as bytes; not both.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payload_base64: Option<Blob>,
+    /// What the bytes are; `application/octet-stream` when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content_type: Option<String>,
+    /// The same key means the same signal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<String>,
+    /// An id the caller minted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal_id: Option<SignalId>,
+    /// What it belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub correlation_id: Option<String>,
+    /// When its sender made it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created_at: Option<i64>,
+    /// How long the resumed execution waits before it is eligible.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resume_delay_ms: Option<i64>,
+}
+
+impl DeliverSignalArgs {
+    /// The bytes of the payload, if any.
+    pub fn payload(&self) -> Result<Option<Content>> {
+        parts::Sent {
+            field: "payload",
+            json: self.payload.as_ref(),
+            base64: self.payload_base64.as_ref(),
+            content_type: self.content_type.as_deref(),
+            max_bytes: limits::SIGNAL_PAYLOAD_MAX_BYTES,
+        }
+        .content()
+    }
+
+    /// With a token anybody may signal; without one, an operator.
+    pub fn role(&self) -> Role {
+        if self.token.is_some() { Role::Reader } else { Role::Operator }
+    }
+
+    /// Refuses what no waitpoint could keep.
+    pub fn validate(&self) -> Result<()> {
+        self.payload()?;
+        text::label("name", &self.name)?;
+        parts::optional(self.category.as_deref(), "category", text::optional_label)?;
+        parts::optional(self.source_type.as_deref(), "source_type", text::optional_label)?;
+        parts::optional(self.source_identity.as_deref(), "source_identity", text::optional_label)?;
+        parts::optional(self.idempotency_key.as_deref(), "idempotency_key", text::optional_label)?;
+        parts::optional(self.correlation_id.as_deref(), "correlation_id", text::optional_label)?;
+        parts::optional_number(self.created_at, "created_at", text::instant)?;
+        if self.token.is_some() && self.waitpoint_id.is_none() {
+            return Err(Error::invalid("waitpoint_id", "must be given with a token"));
+        }
+        let delay = |delay_ms| text::within("resume_delay_ms", delay_ms, 0..=limits::RESUME_DELAY_MAX_MS);
+        self.resume_delay_ms.map_or(Ok(()), delay)
+    }
+}
+
+operation! {
+    /// Lists the waitpoints of an execution that take signals, without their tokens.
+    ListPendingWaitpoints(ListPendingWaitpointsArgs) -> ListPendingWaitpointsOutcome,
+    "list_pending_waitpoints" Get "/v1/executions/{execution_id}/pending-waitpoints" Reader
+}
+
+/// What the call says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ListPendingWaitpointsArgs {
+    /// The execution.
+    pub execution_id: ExecutionId,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ListPendingWaitpointsOutcome {
+    /// The waitpoints.
+    pub items: Vec<PendingWaitpointInfo>,
+}
+
+operation! {
+    /// Signs a waitpoint's token with the current secret. The answer must not be stored on its way.
+    GetWaitpointToken(GetWaitpointTokenArgs) -> GetWaitpointTokenOutcome,
+    "get_waitpoint_token" Get "/v1/executions/{execution_id}/waitpoints/{waitpoint_id}/token" Operator
+}
+
+/// What the call says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GetWaitpointTokenArgs {
+    /// The execution.
+    pub execution_id: ExecutionId,
+    /// The waitpoint.
+    pub waitpoint_id: WaitpointId,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct GetWaitpointTokenOutcome {
+    /// The waitpoint.
+    pub waitpoint_id: WaitpointId,
+    /// The same by name.
+    pub waitpoint_key: String,
+    /// Who has it may signal.
+    pub token: Secret,
+    /// The secret that signed it.
+    pub kid: String,
+}
+
+operation! {
+    /// Closes a pending waitpoint; it takes no more signals.
+    CloseWaitpoint(CloseWaitpointArgs) -> CloseWaitpointOutcome,
+    "close_waitpoint" Post "/v1/executions/{execution_id}/waitpoints/{waitpoint_id}/close" Operator administrative
+}
+
+/// What the call says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CloseWaitpointArgs {
+    /// The execution.
+    pub execution_id: ExecutionId,
+    /// The waitpoint.
+    pub waitpoint_id: WaitpointId,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CloseWaitpointOutcome {
+    /// It was open before.
+    pub changed: bool,
+}
+
+operation! {
+    /// Lists the signals that resumed the current attempt.
+    ListResumeSignals(ListResumeSignalsArgs) -> ListResumeSignalsOutcome,
+    "list_resume_signals" Get "/v1/executions/{execution_id}/resume-signals" Reader
+}
+
+/// What the call says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ListResumeSignalsArgs {
+    /// The execution.
+    pub execution_id: ExecutionId,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ListResumeSignalsOutcome {
+    /// The signals.
+    pub items: Vec<ResumeSignal>,
+}
+
+operation! {
+    /// Signs new waitpoint tokens with a new secret; the old one verifies for the grace.
+    RotateWaitpointSecret(RotateWaitpointSecretArgs) -> RotateWaitpointSecretResult,
+    "rotate_waitpoint_secret" Post "/v1/admin/rotate-waitpoint-secret" Admin administrative
+}
+
+/// What the call says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RotateWaitpointSecretArgs {
+    /// The name of the new secret.
+    pub new_kid: String,
+    /// The new secret, in hex.
+    pub new_secret_hex: Secret,
+    /// How long the old one verifies; 24 hours when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grace_ms: Option<i64>,
+}

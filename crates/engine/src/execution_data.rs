@@ -1,0 +1,108 @@
+//! What an execution has beside its document: waitpoints, signals, logs and blobs, and how they go with it.
+
+use ff_core::execution::{Execution, ResumedBy};
+use ff_core::index;
+use ff_core::suspension::Suspension;
+use ff_core::waitpoint::{CloseReason, Waitpoint};
+use ff_core::{AttemptIndex, Indexed, Result};
+use ff_store::Scan;
+
+use crate::journal;
+use crate::logs;
+use crate::payload;
+use crate::transaction::Tx;
+
+/// Closes the waitpoints of a suspension that has ended.
+pub(crate) async fn close_waitpoints(tx: &mut Tx<'_>, suspension: &Suspension, execution: &Execution) -> Result<()> {
+    let reason = match (execution.is_terminal(), execution.resumed_by) {
+        (true, _) => CloseReason::ExecutionEnded,
+        (false, ResumedBy::Timeout) => CloseReason::TimedOut,
+        (false, ResumedBy::Operator) => CloseReason::Resumed,
+        (false, ResumedBy::Signals | ResumedBy::Child | ResumedBy::Time | ResumedBy::Nothing) => CloseReason::Satisfied,
+    };
+    let keys = suspension.waitpoints.iter().map(Waitpoint::key_of).collect();
+    for loaded in tx.load_readable::<Waitpoint>(keys).await?.into_iter().flatten() {
+        let mut waitpoint = loaded.document;
+        if waitpoint.close(reason, tx.now) {
+            tx.save(&waitpoint);
+        }
+    }
+    Ok(())
+}
+
+/// How much a commit that removes something still takes. Everything that goes costs a part of it.
+pub(crate) struct Removal {
+    size: usize,
+    left: usize,
+}
+
+impl Removal {
+    /// A commit that removes so many documents and logs.
+    pub(crate) fn of(size: usize) -> Self {
+        let size = size.max(2);
+        Self { size, left: size }
+    }
+
+    /// How many more.
+    pub(crate) fn left(&self) -> usize {
+        self.left
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.left == 0
+    }
+
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.left == self.size
+    }
+
+    /// So many go.
+    pub(crate) fn take(&mut self, count: usize) {
+        self.left = self.left.saturating_sub(count);
+    }
+}
+
+/// Removes an execution with everything it has; says whether it is gone. What does not fit one commit is removed by the
+/// next ones: the document itself goes last and says how far its removal is, so that nobody can bring it back in between.
+pub(crate) async fn remove_execution_data(
+    tx: &mut Tx<'_>,
+    execution: &Execution,
+    removal: &mut Removal,
+) -> Result<bool> {
+    tx.relief();
+    let id = &execution.id;
+    let mut progress = execution.removal.clone().unwrap_or_default();
+    let limit = removal.left();
+    let page = match limit {
+        0 => Default::default(),
+        _ => tx.scan(Scan::first(index::belongings(id.uuid), limit).with_documents()).await?,
+    };
+    let mut done = page.entries.len() < limit;
+    removal.take(page.entries.len());
+    for entry in page.entries {
+        tx.delete_belonging(id, entry.member, entry.document)?;
+    }
+    let attempts = execution.attempt.as_ref().map_or(0, |attempt| attempt.index.0.saturating_add(1));
+    while done && progress.attempts < attempts {
+        if removal.is_full() {
+            done = false;
+            break;
+        }
+        removal.take(1);
+        tx.trim(logs::frames(id, AttemptIndex(progress.attempts)), u64::MAX);
+        tx.delete_unindexed(logs::summary(id, AttemptIndex(progress.attempts)));
+        progress.attempts += 1;
+    }
+    done = done && !removal.is_full() && journal::remove(tx, execution, removal).await?;
+    if !done {
+        tx.save(&Execution { removal: Some(progress), ..execution.clone() });
+        return Ok(false);
+    }
+    removal.take(1);
+    tx.trim(logs::history(id), u64::MAX);
+    for key in payload::all_keys(id) {
+        tx.blob(key, None);
+    }
+    tx.delete(&execution.key());
+    Ok(true)
+}

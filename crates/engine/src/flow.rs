@@ -1,0 +1,327 @@
+//! What the operations on flows share: finding a flow and its members, edges to upstreams that may have ended, and
+//! flows as answers show them.
+
+use ff_core::event::Effects;
+use ff_core::execution::{CancelSource, Execution};
+use ff_core::flow::{Flow, MemberCounts};
+use ff_core::join::{JoinDecision, JoinState};
+use ff_core::op::view::{EdgeView, FlowCancellationView, FlowView};
+use ff_core::{
+    Code, Document, Edge, EdgeRole, EdgeState, Error, ExecutionId, FlowId, Indexed, Key, NewEdge, PublicState, Result,
+    index, limits,
+};
+use ff_store::{Answer, Query, Scan};
+
+use crate::engine::{Caller, Engine};
+use crate::env;
+use crate::execution_data::close_waitpoints;
+use crate::hint::Item;
+use crate::transaction::Tx;
+use crate::view::{some_instant, some_text};
+
+/// Whoever looks at a flow whose members have all ended waits so long for its end to be decided.
+const END_PATIENCE_MS: i64 = 1_000;
+/// Why upstreams that are no longer needed are cancelled.
+const QUORUM_SATISFIED: &str = "sibling_quorum_satisfied";
+const QUORUM_IMPOSSIBLE: &str = "sibling_quorum_impossible";
+
+pub(crate) fn flow_not_found(id: &FlowId) -> Error {
+    Error::of(Code::FlowNotFound).with("flow_id", id)
+}
+
+/// Loads a flow for a caller that may see it.
+pub(crate) async fn load_flow(tx: &mut Tx<'_>, caller: &Caller, id: &FlowId) -> Result<Flow> {
+    let loaded = tx.load::<Flow>(Flow::key_of(id)).await?;
+    match loaded.map(|loaded| loaded.document) {
+        Some(flow) if caller.sees(&flow.namespace) => Ok(flow),
+        _ => Err(flow_not_found(id)),
+    }
+}
+
+/// Saves a flow. Claims of its members are guarded by its version, so every engine forgets the old one.
+pub(crate) fn save_flow(tx: &mut Tx<'_>, flow: &Flow) {
+    tx.save(flow);
+    tx.hint(Item::Changed(flow.key()));
+}
+
+/// The questions whose answers [`counts`] puts together.
+pub(crate) fn count_queries(flow: &FlowId) -> Vec<Query> {
+    let count =
+        |state: &PublicState| Query::Count { index: index::member(flow.uuid, *state), min: i64::MIN, max: i64::MAX };
+    PublicState::ALL.iter().map(count).collect()
+}
+
+/// Members by state, from the answers to [`count_queries`].
+pub(crate) fn counts(answers: impl IntoIterator<Item = Answer>) -> MemberCounts {
+    let counted = answers.into_iter().map(|answer| answer.into_count().unwrap_or(0));
+    PublicState::ALL.iter().copied().zip(counted).collect()
+}
+
+/// Ends a flow whose members have all ended; says whether it did. The flow is saved by the caller.
+pub(crate) async fn end_if_complete(tx: &mut Tx<'_>, flow: &mut Flow) -> Result<bool> {
+    let answers = tx.read(count_queries(&flow.id)).await?;
+    let retention_ms = tx.engine.options().retention_ms;
+    Ok(flow.end(&counts(answers), Some(retention_ms), tx.now))
+}
+
+/// A flow as answers show it.
+pub(crate) fn view(flow: &Flow, counts: MemberCounts) -> FlowView {
+    FlowView {
+        flow_id: flow.id,
+        namespace: flow.namespace.clone(),
+        kind: some_text(&flow.kind),
+        tags: flow.tags.clone(),
+        state: flow.state(&counts),
+        member_count: flow.node_count,
+        counts,
+        graph_revision: flow.graph_revision,
+        created_at: flow.created_at,
+        ended_at: flow.ended.as_ref().and_then(|end| some_instant(end.at)),
+        cancellation: flow.cancellation.as_ref().map(|cancellation| FlowCancellationView {
+            policy: cancellation.policy,
+            reason: some_text(&cancellation.reason),
+            cancelled_at: cancellation.at,
+        }),
+    }
+}
+
+/// An edge as answers show it.
+pub(crate) fn edge_view(edge: &Edge) -> EdgeView {
+    EdgeView {
+        edge_id: edge.id,
+        upstream: edge.upstream,
+        downstream: edge.downstream,
+        role: edge.role,
+        kind: some_text(&edge.kind),
+        data_ref: edge.data_ref.clone(),
+        state: edge.state,
+    }
+}
+
+/// The member of a flow under an id, or the refusal.
+pub(crate) async fn load_member(tx: &mut Tx<'_>, flow: &Flow, id: &ExecutionId) -> Result<Execution> {
+    if id.partition != flow.id.partition {
+        return Err(Error::of(Code::PartitionMismatch).with("execution_id", id).with("flow_id", flow.id));
+    }
+    let member = tx.execution(id).await?;
+    check_member(flow, &member)?;
+    Ok(member)
+}
+
+pub(crate) fn check_member(flow: &Flow, execution: &Execution) -> Result<()> {
+    if execution.namespace != flow.namespace {
+        return Err(crate::visibility::not_found(&execution.id));
+    }
+    if execution.flow != Some(flow.id) {
+        let error = Error::of(Code::ExecutionNotInFlow);
+        return Err(error.with("execution_id", execution.id).with("flow_id", flow.id));
+    }
+    Ok(())
+}
+
+/// What one edge did to its child.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Applied {
+    /// The child's upstreams that still live are to be cancelled.
+    pub(crate) cancel_siblings: bool,
+}
+
+/// Brings an ended upstream to bear on an applied edge and its child, both of which the caller saves. Counters change
+/// if and only if the edge does. Says nothing when the edge was not waiting.
+pub(crate) fn resolve_edge(
+    edge: &mut Edge,
+    upstream: &Execution,
+    child: &mut Execution,
+    now: i64,
+    effects: &mut Effects,
+) -> Result<Option<Applied>> {
+    let mut resolved = edge.clone();
+    let Some(success) = resolved.resolve(upstream.state.terminal_outcome, now) else { return Ok(None) };
+    let decision = match edge.role {
+        EdgeRole::Child => {
+            child.child_ended(now)?;
+            JoinDecision::StillWaiting
+        }
+        EdgeRole::Dependency => child.upstream_ended(success, now)?,
+    };
+    *edge = resolved;
+    if matches!(decision, JoinDecision::Impossible { .. }) && waits_for_its_first_start(child) {
+        let name = if upstream.node.is_empty() { upstream.id.to_string() } else { upstream.node.clone() };
+        child.skip(&format!("its upstream {name} ended {}", upstream.public_state().as_str()), now, effects)?;
+    }
+    Ok(Some(Applied { cancel_siblings: wants_siblings_cancelled(child) }))
+}
+
+fn waits_for_its_first_start(execution: &Execution) -> bool {
+    execution.state.lifecycle_phase == ff_core::LifecyclePhase::Runnable && !execution.has_started()
+}
+
+/// Whether a child's join is decided and its upstreams that still live are to be cancelled.
+pub(crate) fn wants_siblings_cancelled(child: &Execution) -> bool {
+    child.join.as_ref().is_some_and(|join| {
+        join.policy.cancels_remaining() && join.unsatisfied() > 0 && join.state() != JoinState::Waiting
+    })
+}
+
+/// The reason its upstreams are cancelled with.
+pub(crate) fn sibling_reason(child: &Execution) -> &'static str {
+    match child.join.as_ref().map(ff_core::Join::state) {
+        Some(JoinState::Impossible) => QUORUM_IMPOSSIBLE,
+        _ => QUORUM_SATISFIED,
+    }
+}
+
+/// Upstreams of a child that it no longer needs and that may still live, at most so many, by their open edges.
+pub(crate) async fn open_upstreams(tx: &mut Tx<'_>, child: &Execution, limit: usize) -> Result<Vec<ExecutionId>> {
+    let mut found = Vec::new();
+    let mut after: Option<(i64, Key)> = None;
+    loop {
+        let mut scan = Scan::first(index::edges_to(child.id.uuid), limits::RESOLVE_CHUNK).with_documents();
+        scan.after = after.take();
+        let page = tx.scan(scan).await?;
+        let full = page.entries.len() == limits::RESOLVE_CHUNK;
+        after = page.entries.last().map(|entry| (entry.score, entry.member.clone()));
+        for stored in page.entries.into_iter().filter_map(|entry| entry.document) {
+            let Some(edge) = tx.engine.readable::<Edge>(&stored) else { continue };
+            if edge.state == EdgeState::Pending && edge.role == EdgeRole::Dependency {
+                found.push(edge.upstream);
+            }
+        }
+        if !full || found.len() >= limit {
+            found.truncate(limit);
+            return Ok(found);
+        }
+    }
+}
+
+/// Cancels an execution on behalf of its flow; says whether it was alive. The caller saves it.
+pub(crate) async fn cancel_member(
+    tx: &mut Tx<'_>,
+    execution: &mut Execution,
+    reason: &str,
+    effects: &mut Effects,
+) -> Result<bool> {
+    let suspension = execution.suspension.clone();
+    if execution.cancel(CancelSource::Flow, reason, tx.now, effects)? == ff_core::execution::Cancelled::AlreadyEnded {
+        return Ok(false);
+    }
+    if let Some(suspension) = suspension {
+        close_waitpoints(tx, &suspension, execution).await?;
+    }
+    Ok(true)
+}
+
+/// Adds an applied edge from an upstream to a child that is being made or changed; an upstream that has ended takes
+/// effect at once. The upstream is guarded, so that its end cannot slip in between. The caller saves the child.
+pub(crate) fn connect(
+    tx: &mut Tx<'_>,
+    mut edge: Edge,
+    upstream: &Execution,
+    child: &mut Execution,
+    effects: &mut Effects,
+) -> Result<Edge> {
+    edge.apply(tx.now);
+    tx.pin(&upstream.key());
+    if upstream.is_terminal() {
+        resolve_edge(&mut edge, upstream, child, tx.now, effects)?;
+    }
+    Ok(edge)
+}
+
+/// Cancels what a child's decided join no longer needs, as much as one commit may hold. What is left over goes when
+/// the next of them ends. `fresh` are upstreams whose edges this very commit makes.
+pub(crate) async fn cancel_siblings(tx: &mut Tx<'_>, child: &Execution, fresh: &[ExecutionId]) -> Result<()> {
+    if !wants_siblings_cancelled(child) {
+        return Ok(());
+    }
+    let reason = sibling_reason(child);
+    let mut siblings = open_upstreams(tx, child, limits::RESOLVE_CHUNK).await?;
+    siblings.extend_from_slice(fresh);
+    for id in siblings.into_iter().take(limits::RESOLVE_CHUNK) {
+        let Some(mut sibling) = tx.find_execution(&id).await? else { continue };
+        let mut effects = Effects::default();
+        if cancel_member(tx, &mut sibling, reason, &mut effects).await? {
+            tx.save_execution(&sibling, effects);
+        }
+    }
+    Ok(())
+}
+
+/// A dependency as a request describes it.
+pub(crate) fn new_edge(flow: &FlowId, upstream: ExecutionId, downstream: ExecutionId) -> NewEdge {
+    NewEdge { flow: *flow, upstream, downstream, ..Default::default() }
+}
+
+/// Where a page ended, as an opaque text.
+pub(crate) fn cursor_of((score, member): &(i64, Key)) -> String {
+    let hex: String = member.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{score}.{hex}")
+}
+
+/// The place behind which the next page begins.
+pub(crate) fn parse_cursor(cursor: Option<&str>) -> Result<Option<(i64, Key)>> {
+    let Some(cursor) = cursor else { return Ok(None) };
+    let parse = || {
+        let (score, hex) = cursor.split_once('.')?;
+        let pairs = (hex.is_ascii() && hex.len() % 2 == 0 && !hex.is_empty()).then_some(hex.len() / 2)?;
+        let byte = |pair: usize| u8::from_str_radix(hex.get(2 * pair..2 * pair + 2)?, 16).ok();
+        let bytes = (0..pairs).map(byte).collect::<Option<Vec<u8>>>()?;
+        Some((score.parse().ok()?, Key::from_bytes(bytes)))
+    };
+    match parse() {
+        Some(position) => Ok(Some(position)),
+        None => Err(Error::invalid("cursor", "is not one that a list returned")),
+    }
+}
+
+impl Engine {
+    /// Refuses a flow id whose partition this deployment does not have: nothing can live there.
+    pub(crate) fn check_flow_id(&self, id: &FlowId) -> Result<()> {
+        id.check(self.partitions()).map_err(|_| flow_not_found(id))
+    }
+
+    /// A flow that the caller may see, with its members counted, in one read.
+    pub(crate) async fn visible_flow(&self, caller: &Caller, id: &FlowId) -> Result<(Flow, MemberCounts)> {
+        self.check_flow_id(id)?;
+        let mut queries = count_queries(id);
+        queries.push(Query::Documents(vec![Flow::key_of(id)]));
+        let mut answers = self.read(id.partition(), queries).await?.answers;
+        let found = answers.pop().and_then(Answer::into_documents).and_then(|mut found| found.pop()).flatten();
+        let flow = Flow::decode(&found.ok_or_else(|| flow_not_found(id))?.body)?;
+        if !caller.sees(&flow.namespace) {
+            return Err(flow_not_found(id));
+        }
+        Ok((flow, counts(answers)))
+    }
+
+    /// The same for an answer that shows the flow. A caller that has seen the last member end expects the flow to have
+    /// ended, too, so the moment in which that is yet to be decided is waited for.
+    pub(crate) async fn settled_flow(&self, caller: &Caller, id: &FlowId) -> Result<(Flow, MemberCounts)> {
+        let found = self.visible_flow(caller, id).await?;
+        if !found.0.is_about_to_end(&found.1) {
+            return Ok(found);
+        }
+        let deadline = self.env().now_ms() + END_PATIENCE_MS;
+        let mut listener = self.listen_to(id.partition(), Flow::key_of(id));
+        loop {
+            let (flow, counts) = self.visible_flow(caller, id).await?;
+            let left = deadline - self.env().now_ms();
+            if left <= 0 || !flow.is_about_to_end(&counts) || self.refuse_if_closing().is_err() {
+                return Ok((flow, counts));
+            }
+            env::within(self.env_handle(), left, listener.changed()).await;
+        }
+    }
+
+    /// The first members of a flow by creation, whatever their state.
+    pub(crate) async fn first_members(&self, id: &FlowId, limit: usize) -> Result<Vec<ExecutionId>> {
+        let scan = |state: &PublicState| Query::Scan(Scan::first(index::member(id.uuid, *state), limit));
+        let answers = self.read(id.partition(), PublicState::ALL.iter().map(scan).collect()).await?.answers;
+        let pages = answers.into_iter().filter_map(Answer::into_scan).flat_map(|page| page.entries);
+        let mut members: Vec<(i64, Key)> = pages.map(|entry| (entry.score, entry.member)).collect();
+        members.sort();
+        members.truncate(limit);
+        let id_of = |(_, key): (i64, Key)| key.uuid().map(|uuid| ExecutionId { partition: id.partition, uuid });
+        Ok(members.into_iter().filter_map(id_of).collect())
+    }
+}

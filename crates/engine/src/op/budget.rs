@@ -1,0 +1,256 @@
+//! Budgets, and the usage that is reported against them.
+
+use std::collections::BTreeMap;
+
+use ff_core::budget::{Budget, BudgetStatus};
+use ff_core::execution::Execution;
+use ff_core::gate::Defined;
+use ff_core::lease::{HistoryRecord, LeaseFence};
+use ff_core::op::parts::NamespacePage;
+use ff_core::op::{
+    CreateBudget, CreateBudgetArgs, CreateBudgetOutcome, GetBudget, GetBudgetArgs, ListBudgets, ListBudgetsOutcome,
+    ReportBudgetUsage, ReportBudgetUsageArgs, ReportUsage, ReportUsageArgs, ReportUsageOutcome, ResetBudget,
+    ResetBudgetArgs, ResetBudgetOutcome, SetBudgetLimits, SetBudgetLimitsArgs,
+};
+use ff_core::usage::ReportUsageResult;
+use ff_core::{Code, Error, Family, Result, Role, index, limits};
+use ff_store::LogStart;
+
+use crate::engine::{Caller, Engine, Handle};
+use crate::hint::Item;
+use crate::named_documents::{no_such, page};
+use crate::scheduler::parking::Opened;
+use crate::transaction::{Command, Tx};
+use crate::usage::Report;
+use crate::{cursor, logs};
+
+/// Creates a budget. What was parked because there was no such budget is looked at again.
+///
+/// What `on_hard` means for work that would start while the budget is used up: `block` parks it until a reset or a
+/// raised limit; `fail` ends it as failed, category `budget_exhausted`; `suspend` holds it like an operator would, so
+/// that a person decides: a reset does not let it go, `release` does.
+impl Handle<CreateBudget> for Engine {
+    async fn handle(&self, caller: &Caller, args: CreateBudgetArgs) -> Result<CreateBudgetOutcome> {
+        let namespace = caller.namespace(args.namespace.as_deref())?;
+        let partition = self.partitions().budget_partition(&namespace, &args.name);
+        let verb = DefineBudget { namespace: &namespace, args: &args };
+        let identity = self.callers_identity::<CreateBudget>(caller, &args, None);
+        let created = self.transact_once(partition, identity, &verb).await?;
+        let Some(count) = created else { return Ok(CreateBudgetOutcome::AlreadyExists) };
+        let gate = format!("b:{}", args.name);
+        self.release_parked(&namespace, &gate, self.everywhere(count)).await;
+        Ok(CreateBudgetOutcome::Created)
+    }
+}
+
+impl Engine {
+    /// A gate that did not exist cannot remember where work is parked for it: it may be anywhere.
+    pub(crate) fn everywhere(&self, count: u64) -> Opened {
+        let places = self.partitions().all().filter(|partition| partition.family == Family::Flow).collect();
+        Opened { places, count, given_back: 0 }
+    }
+}
+
+struct DefineBudget<'a> {
+    namespace: &'a str,
+    args: &'a CreateBudgetArgs,
+}
+
+impl Command for DefineBudget<'_> {
+    type Outcome = Option<u64>;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<Option<u64>> {
+        let name = (self.namespace, self.args.name.as_str());
+        let existing = tx.load::<Budget>(Budget::key_of(name.0, name.1)).await?.map(|loaded| loaded.document);
+        match Budget::define(existing.as_ref(), name, self.args.definition(), tx.now)? {
+            Defined::AlreadyExists => Ok(None),
+            Defined::Created(budget) => {
+                tx.hint(Item::Gate(index::blocked(name.0, &format!("b:{}", name.1))));
+                tx.save(&budget);
+                Ok(Some(budget.release_count()))
+            }
+        }
+    }
+}
+
+impl Handle<GetBudget> for Engine {
+    async fn handle(&self, caller: &Caller, args: GetBudgetArgs) -> Result<BudgetStatus> {
+        let namespace = caller.namespace(args.namespace.as_deref())?;
+        let partition = self.partitions().budget_partition(&namespace, &args.name);
+        let budget = self.find::<Budget>(partition, Budget::key_of(&namespace, &args.name)).await?;
+        budget.map(|budget| budget.status()).ok_or_else(|| no_such(Code::BudgetNotFound, &args.name))
+    }
+}
+
+impl Handle<ListBudgets> for Engine {
+    async fn handle(&self, caller: &Caller, args: NamespacePage) -> Result<ListBudgetsOutcome> {
+        let namespace = caller.namespace(args.namespace.as_deref())?;
+        let partitions = self.partitions().all().filter(|partition| partition.family == Family::Budget).collect();
+        let limit = self.limits().page(args.limit)?;
+        let cursor = cursor::decode::<String>(args.cursor.as_deref())?;
+        let cursor = cursor.as_deref();
+        let all = self.named_after::<Budget>(partitions, &namespace, cursor, |budget| &budget.name).await?;
+        let (budgets, next_cursor) = page(all, limit, |budget| &budget.name);
+        Ok(ListBudgetsOutcome { items: budgets.iter().map(Budget::status).collect(), next_cursor })
+    }
+}
+
+impl Handle<SetBudgetLimits> for Engine {
+    async fn handle(&self, caller: &Caller, args: SetBudgetLimitsArgs) -> Result<BudgetStatus> {
+        let namespace = caller.namespace(args.namespace.as_deref())?;
+        let partition = self.partitions().budget_partition(&namespace, &args.name);
+        let turn = self.locks().take(partition, Budget::key_of(&namespace, &args.name)).await;
+        let verb = SetLimits { namespace: &namespace, args: &args };
+        let (status, opened) = self.transact(partition, self.fresh_command(), &verb).await?;
+        drop(turn);
+        self.release_parked(&namespace, &format!("b:{}", args.name), opened).await;
+        Ok(status)
+    }
+}
+
+struct SetLimits<'a> {
+    namespace: &'a str,
+    args: &'a SetBudgetLimitsArgs,
+}
+
+impl Command for SetLimits<'_> {
+    type Outcome = (BudgetStatus, Opened);
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<Self::Outcome> {
+        let (namespace, name) = (self.namespace, &self.args.name);
+        let loaded = tx.load::<Budget>(Budget::key_of(namespace, name)).await?;
+        let mut budget = loaded.ok_or_else(|| no_such(Code::BudgetNotFound, name))?.document;
+        let before = budget.clone();
+        budget.set_limits(&self.args.dimensions, tx.now)?;
+        let mut opened = Opened::default();
+        if budget.opened_since(&before) {
+            let count = budget.release_count();
+            opened = Opened::take(&mut budget, count, tx.engine.partitions());
+            tx.hint(Item::Gate(index::blocked(namespace, &format!("b:{name}"))));
+        }
+        if budget != before {
+            tx.save(&budget);
+        }
+        Ok((budget.status(), opened))
+    }
+}
+
+impl Handle<ReportBudgetUsage> for Engine {
+    async fn handle(&self, caller: &Caller, args: ReportBudgetUsageArgs) -> Result<ReportUsageResult> {
+        let namespace = caller.namespace(args.namespace.as_deref())?;
+        match (&args.execution_id, &args.fence) {
+            (Some(id), Some(fence)) => {
+                let (execution, _) = self.visible_execution(caller, id).await?;
+                self.check_reporter(caller, &execution, fence).await?;
+                let charged = execution.namespace == namespace && execution.budgets.contains(&args.name);
+                if !charged && !caller.role.allows(Role::Operator) {
+                    return Err(Error::new(Code::Forbidden, "the execution is not charged to this budget"));
+                }
+            }
+            _ if caller.role.allows(Role::Operator) => {}
+            _ => return Err(Error::of(Code::Forbidden)),
+        }
+        let dedup_key = args.dedup_key.clone().unwrap_or_default();
+        let execution = args.execution_id.filter(|_| args.fence.is_some());
+        let report = Report { usage: args.usage.clone(), dedup_key, execution, only_known: false };
+        let answer = self.charge(&namespace, &args.name, report).await?;
+        Ok(answer.unwrap_or(ReportUsageResult::Ok))
+    }
+}
+
+/// Charges what an attempt has spent to the budgets of its execution. The lease need not hold any more: what was spent
+/// was spent.
+impl Handle<ReportUsage> for Engine {
+    async fn handle(&self, caller: &Caller, args: ReportUsageArgs) -> Result<ReportUsageOutcome> {
+        let (execution, _) = self.visible_execution(caller, &args.execution_id).await?;
+        self.check_reporter(caller, &execution, &args.fence).await?;
+        if let Some(budget) = args.budget.as_ref().filter(|budget| !execution.budgets.contains(budget)) {
+            return Err(no_such(Code::BudgetNotFound, budget));
+        }
+        let named = |name: &&String| args.budget.as_ref().is_none_or(|only| only == *name);
+        let reports = execution.budgets.iter().filter(named).map(|name| {
+            let report = Report {
+                usage: args.usage.clone(),
+                dedup_key: args.dedup_key.clone().unwrap_or_default(),
+                execution: Some(execution.id),
+                only_known: args.budget.is_none(),
+            };
+            let namespace = &execution.namespace;
+            async move { (name, self.charge(namespace, name, report).await) }
+        });
+        let mut budgets = BTreeMap::new();
+        for (name, answer) in futures_util::future::join_all(reports).await {
+            match answer {
+                Ok(Some(answer)) => drop(budgets.insert(name.clone(), answer)),
+                Ok(None) => {}
+                // A budget that nobody has made counts nothing.
+                Err(error) if error.code == Code::BudgetNotFound && args.budget.is_none() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(ReportUsageOutcome { budgets })
+    }
+}
+
+impl Engine {
+    /// Whoever holds or held a lease of the execution may report, and an operator.
+    pub(crate) async fn check_reporter(
+        &self,
+        caller: &Caller,
+        execution: &Execution,
+        fence: &LeaseFence,
+    ) -> Result<()> {
+        if execution.knows_fence(fence) {
+            return Ok(());
+        }
+        let log = logs::history(&execution.id);
+        let kept = usize::try_from(limits::HISTORY_MAX).unwrap_or(usize::MAX);
+        let page = self.store().log(execution.id.partition(), log, LogStart::Before(u64::MAX), kept).await?;
+        let held =
+            page.records.iter().filter_map(|record| logs::decode::<HistoryRecord>(&record.record)).any(|record| {
+                record.lease.is_some_and(|lease| {
+                    lease.id == fence.lease_id && lease.epoch == fence.epoch && lease.attempt == fence.attempt
+                })
+            });
+        if held || caller.role.allows(Role::Operator) {
+            return Ok(());
+        }
+        Err(Error::of(Code::StaleLease).with("epoch", execution.epoch))
+    }
+}
+
+impl Handle<ResetBudget> for Engine {
+    async fn handle(&self, caller: &Caller, args: ResetBudgetArgs) -> Result<ResetBudgetOutcome> {
+        let namespace = caller.namespace(args.namespace.as_deref())?;
+        let partition = self.partitions().budget_partition(&namespace, &args.name);
+        let turn = self.locks().take(partition, Budget::key_of(&namespace, &args.name)).await;
+        let verb = Reset { namespace: &namespace, args: &args };
+        let identity = self.identity::<ResetBudget>(caller, &args, args.command_id);
+        let (outcome, opened) = self.transact_once(partition, identity, &verb).await?;
+        drop(turn);
+        self.release_parked(&namespace, &format!("b:{}", args.name), opened).await;
+        Ok(outcome)
+    }
+}
+
+struct Reset<'a> {
+    namespace: &'a str,
+    args: &'a ResetBudgetArgs,
+}
+
+impl Command for Reset<'_> {
+    type Outcome = (ResetBudgetOutcome, Opened);
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<Self::Outcome> {
+        let (namespace, name) = (self.namespace, &self.args.name);
+        let loaded = tx.load::<Budget>(Budget::key_of(namespace, name)).await?;
+        let mut budget = loaded.ok_or_else(|| no_such(Code::BudgetNotFound, name))?.document;
+        let next_reset_at = budget.reset(tx.now);
+        let reset_at = budget.updated_at;
+        let count = budget.release_count();
+        let opened = Opened::take(&mut budget, count, tx.engine.partitions());
+        tx.hint(Item::Gate(index::blocked(namespace, &format!("b:{name}"))));
+        tx.save(&budget);
+        Ok((ResetBudgetOutcome { reset_at, next_reset_at }, opened))
+    }
+}

@@ -1,0 +1,325 @@
+//! How a lease holder ends its turn: for good, until an instant, until children end, or until a signal.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use ff_core::condition::SignalFact;
+use ff_core::event::Effects;
+use ff_core::execution::{Execution, FailOutcome, NewFailure, SuspendRequest, Suspended};
+use ff_core::idempotency::{CommandRecord, Identity};
+use ff_core::op::{
+    Complete, CompleteArgs, CompleteOutcome, Delay, DelayArgs, DelayOutcome, Fail, FailArgs, Suspend, SuspendArgs,
+    SuspendOutcome, WaitChildren, WaitChildrenArgs, WaitChildrenOutcome,
+};
+use ff_core::payload::Payload;
+use ff_core::planted::{Bug, planted};
+use ff_core::suspension::NewSuspension;
+use ff_core::waitpoint::{CloseReason, NewWaitpoint, Waitpoint};
+use ff_core::{Code, Error, Indexed, Key, Result, SignalId, SuspensionId, WaitpointId, limits};
+use serde::{Deserialize, Serialize};
+
+use crate::engine::{Caller, Engine, Handle};
+use crate::limits::bytes;
+use crate::op::Request;
+use crate::transaction::{Command, Tx};
+use crate::view::some_instant;
+use crate::visibility::load_visible;
+use crate::{env, journal, logs, payload};
+
+impl Handle<Complete> for Engine {
+    async fn handle(&self, caller: &Caller, args: CompleteArgs) -> Result<CompleteOutcome> {
+        self.check_id(&args.execution_id)?;
+        let size = args.result()?.map_or(0, |result| result.bytes.len());
+        bytes("result", size, self.limits().result_max_bytes)?;
+        let partition = args.execution_id.partition();
+        self.transact(partition, self.fresh_command(), &Request::<Complete> { caller, args: &args }).await
+    }
+}
+
+impl Command for Request<'_, Complete> {
+    type Outcome = CompleteOutcome;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<CompleteOutcome> {
+        let mut execution = load_visible(tx, self.caller, &self.args.execution_id).await?;
+        let was_terminal = execution.is_terminal();
+        let (before, continuation) = (execution.result.clone(), execution.continuation.clone());
+        let (result, blob) = payload::divide(self.args.result()?);
+        let mut effects = Effects::default();
+        execution.complete(&self.args.fence, result, tx.now, &mut effects)?;
+        let outcome = CompleteOutcome { public_state: execution.public_state(), completed_at: execution.ended_at };
+        if !was_terminal {
+            tx.require_holder(&execution.key(), &self.args.fence);
+            journal::append(tx, &execution, &self.args.fence, &self.args.new_entries()?).await?;
+            payload::write(tx, payload::Which::Result, &execution.id, blob, before.as_ref());
+            payload::write(tx, payload::Which::Continuation, &execution.id, None, continuation.as_ref());
+            tx.relief();
+            tx.save_shared(Arc::new(execution), effects);
+        }
+        Ok(outcome)
+    }
+}
+
+impl Handle<Fail> for Engine {
+    async fn handle(&self, caller: &Caller, args: FailArgs) -> Result<FailOutcome> {
+        let holder = (&args.fence, args.new_entries()?);
+        self.change_and_record(caller, &args.execution_id, holder, |execution, context| {
+            let failure = NewFailure {
+                reason: &args.reason,
+                category: args.category.as_deref().unwrap_or_default(),
+                retry_after_ms: args.retry_after_ms,
+                random: context.random,
+            };
+            let outcome = execution.fail(&args.fence, failure, context.now, context.effects)?;
+            // The entry that ended the attempt runs again with the retry; every other one stands.
+            if let (FailOutcome::RetryScheduled { at }, Some(cause)) = (&outcome, &args.cause) {
+                context.entries.push(cause.retried_at(*at, &args.reason));
+            }
+            Ok(outcome)
+        })
+        .await
+    }
+}
+
+impl Handle<Delay> for Engine {
+    async fn handle(&self, caller: &Caller, args: DelayArgs) -> Result<DelayOutcome> {
+        let holder = (&args.fence, args.new_entries()?);
+        self.change_and_record(caller, &args.execution_id, holder, |execution, context| {
+            let until = args.until.unwrap_or_else(|| context.now + args.delay_ms.unwrap_or(0));
+            let at = execution.delay(&args.fence, until, context.now, context.effects)?;
+            Ok(DelayOutcome { at })
+        })
+        .await
+    }
+}
+
+impl Handle<WaitChildren> for Engine {
+    async fn handle(&self, caller: &Caller, args: WaitChildrenArgs) -> Result<WaitChildrenOutcome> {
+        let fence = args.fence;
+        self.change(caller, &args.execution_id, Some(&fence), move |execution, context| {
+            execution.wait_children(&fence, context.now, context.effects)?;
+            Ok(WaitChildrenOutcome { open_children: execution.child_wait.open, public_state: execution.public_state() })
+        })
+        .await
+    }
+}
+
+impl Handle<Suspend> for Engine {
+    async fn handle(&self, caller: &Caller, args: SuspendArgs) -> Result<SuspendOutcome> {
+        self.check_id(&args.execution_id)?;
+        let partition = args.execution_id.partition();
+        let mint = || env::mint(self.env(), self.now());
+        let (continuation, blob) = match args.continuation()? {
+            Some(content) => {
+                let (payload, blob) = payload::divide(Some(content));
+                (Some(payload), blob)
+            }
+            None => (None, None),
+        };
+        let verb = SuspendExecution {
+            caller,
+            args: &args,
+            suspension_id: if planted(Bug::SuspensionReused) {
+                SuspensionId(args.execution_id.uuid)
+            } else {
+                SuspensionId::mint(&mint())
+            },
+            fresh: WaitpointId::in_partition(partition, &mint()),
+            continuation,
+            blob,
+        };
+        let answer = self.transact(partition, self.fresh_command(), &verb).await?;
+        self.suspend_outcome(answer).await
+    }
+}
+
+impl Engine {
+    async fn suspend_outcome(&self, answer: SuspendAnswer) -> Result<SuspendOutcome> {
+        let token = self.sign(&answer.waitpoint).await?;
+        let SuspendAnswer { kept, waitpoint, .. } = answer;
+        let (waitpoint_id, waitpoint_key) = (waitpoint.id, waitpoint.waitpoint_key);
+        Ok(match kept.signals {
+            None => {
+                let timeout_at = some_instant(answer.timeout_at);
+                SuspendOutcome::Suspended {
+                    suspension_id: kept.suspension,
+                    waitpoint_id,
+                    waitpoint_key,
+                    token,
+                    timeout_at,
+                }
+            }
+            Some(signals) => SuspendOutcome::AlreadySatisfied {
+                suspension_id: kept.suspension,
+                waitpoint_id,
+                waitpoint_key,
+                token,
+                resume_signals: self.read_signals(&answer.execution, &signals).await?,
+            },
+        })
+    }
+}
+
+/// What a commit decided.
+struct SuspendAnswer {
+    execution: Execution,
+    waitpoint: Waitpoint,
+    timeout_at: i64,
+    kept: KeptSuspension,
+}
+
+/// What is kept of an answer that left the lease as it was: no ending of a lease tells of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct KeptSuspension {
+    suspension: SuspensionId,
+    waitpoint: WaitpointId,
+    /// The signals that satisfied the condition; `None` when the execution waits.
+    signals: Option<Vec<SignalId>>,
+}
+
+struct SuspendExecution<'a> {
+    caller: &'a Caller,
+    args: &'a SuspendArgs,
+    suspension_id: SuspensionId,
+    fresh: WaitpointId,
+    continuation: Option<Payload>,
+    blob: Option<Bytes>,
+}
+
+impl Command for SuspendExecution<'_> {
+    type Outcome = SuspendAnswer;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<SuspendAnswer> {
+        let mut execution = load_visible(tx, self.caller, &self.args.execution_id).await?;
+        let fence = &self.args.fence;
+        if let Some(ending) = execution.check_suspend(fence)? {
+            let kept =
+                KeptSuspension { suspension: ending.suspension_id, waitpoint: ending.waitpoint_id, signals: None };
+            let timeout_at = ending.next_at;
+            return repeated_answer(tx, execution, kept, timeout_at).await;
+        }
+        if let Some(kept) = self.kept_answer(tx).await? {
+            return repeated_answer(tx, execution, kept, 0).await;
+        }
+        let request = self.request(&execution);
+        request.validate()?;
+        let (mut waitpoints, buffered) = self.take_waitpoints(tx, &execution).await?;
+        let before = execution.continuation.clone();
+        let suspension = request.id;
+        let request = SuspendRequest {
+            suspension: request,
+            buffered,
+            continuation: self.continuation.clone(),
+            detail: self.args.detail.clone().unwrap_or_default(),
+        };
+        let mut effects = Effects::default();
+        let suspended = execution.suspend(fence, request, tx.now, &mut effects)?;
+        tx.require_holder(&execution.key(), fence);
+        payload::write(tx, payload::Which::Continuation, &execution.id, self.blob.clone(), before.as_ref());
+        let signals = match suspended {
+            Suspended::AlreadySatisfied(signals) => {
+                for waitpoint in &mut waitpoints {
+                    waitpoint.close(CloseReason::Satisfied, tx.now);
+                }
+                Some(signals)
+            }
+            Suspended::Waiting | Suspended::Repeated(_) => None,
+        };
+        for waitpoint in &waitpoints {
+            tx.save(waitpoint);
+        }
+        let waitpoint = waitpoints.swap_remove(0);
+        let kept = KeptSuspension { suspension, waitpoint: waitpoint.id, signals };
+        if kept.signals.is_some() {
+            let identity = self.identity();
+            tx.create_until(&identity.record(logs::encode(&kept)), tx.now + identity.kept_ms);
+        }
+        let timeout_at = execution.suspension.as_ref().and_then(|suspension| suspension.timeout_at).unwrap_or(0);
+        tx.save_execution(&execution, effects);
+        Ok(SuspendAnswer { execution, waitpoint, timeout_at, kept })
+    }
+}
+
+const SUSPEND: &str = "suspend";
+
+impl SuspendExecution<'_> {
+    /// A key names a suspension of its lease; another lease may use it again. Without one this call is known to the
+    /// engine by the id of its suspension.
+    fn identity(&self) -> Identity {
+        let lease = [self.args.execution_id.uuid.as_bytes().as_slice(), self.args.fence.lease_id.as_bytes()];
+        let (name, kept_ms) = match &self.args.idempotency_key {
+            Some(key) => (key.as_bytes(), limits::DEDUP_WINDOW_MS),
+            None => (self.suspension_id.as_bytes().as_slice(), limits::OWN_EVIDENCE_MS),
+        };
+        Identity::new(SUSPEND, &[lease[0], lease[1], name], kept_ms)
+    }
+
+    /// The first answer to this call, where the lease was kept.
+    async fn kept_answer(&self, tx: &mut Tx<'_>) -> Result<Option<KeptSuspension>> {
+        if self.args.idempotency_key.is_none() && !tx.is_repeat() {
+            return Ok(None);
+        }
+        let record = tx.load::<CommandRecord>(self.identity().key()).await?;
+        Ok(record.and_then(|record| logs::decode(&record.document.answer)))
+    }
+
+    fn request(&self, execution: &Execution) -> NewSuspension {
+        let args = self.args;
+        let policy = &execution.policy.suspension;
+        let waitpoints = if args.waitpoint_ids.is_empty() { vec![self.fresh] } else { args.waitpoint_ids.clone() };
+        NewSuspension {
+            id: self.suspension_id,
+            waitpoints,
+            condition: args.condition.clone(),
+            timeout_ms: args.timeout_ms.or(policy.default_timeout_ms),
+            behavior: args.timeout_behavior.or(policy.timeout_behavior).unwrap_or_default(),
+            reason: args.reason,
+            requested_by: args.requested_by.clone().unwrap_or_default(),
+            allow_operator_resume: args.allow_operator_resume.unwrap_or(true),
+            idempotency_key: args.idempotency_key.clone().unwrap_or_default(),
+        }
+    }
+
+    /// The waitpoints as the suspension has them, and what they buffered.
+    async fn take_waitpoints(
+        &self,
+        tx: &mut Tx<'_>,
+        execution: &Execution,
+    ) -> Result<(Vec<Waitpoint>, Vec<SignalFact>)> {
+        if self.args.waitpoint_ids.is_empty() {
+            let new = NewWaitpoint {
+                id: self.fresh,
+                execution: execution.id,
+                namespace: execution.namespace.clone(),
+                waitpoint_key: self.args.waitpoint_key.clone().unwrap_or_default(),
+            };
+            let waitpoint = Waitpoint::active(new, tx.now)?;
+            tx.create(&waitpoint);
+            return Ok((vec![waitpoint], Vec::new()));
+        }
+        let ids = &self.args.waitpoint_ids;
+        let keys: Vec<Key> = ids.iter().map(Waitpoint::key_of).collect();
+        let (mut waitpoints, mut buffered) = (Vec::new(), Vec::new());
+        for (id, loaded) in ids.iter().zip(tx.load_many::<Waitpoint>(keys).await?) {
+            let own = loaded.map(|loaded| loaded.document).filter(|found| found.id == *id);
+            let mut waitpoint = own
+                .filter(|found| found.execution == execution.id)
+                .ok_or_else(|| Error::of(Code::WaitpointNotFound).with("waitpoint_id", id))?;
+            buffered.extend(waitpoint.activate(tx.now)?);
+            waitpoints.push(waitpoint);
+        }
+        Ok((waitpoints, buffered))
+    }
+}
+
+/// The answer to a repeated call, from what was kept of the first.
+async fn repeated_answer(
+    tx: &mut Tx<'_>,
+    execution: Execution,
+    kept: KeptSuspension,
+    timeout_at: i64,
+) -> Result<SuspendAnswer> {
+    let loaded = tx.load::<Waitpoint>(Waitpoint::key_of(&kept.waitpoint)).await?;
+    let missing = || Error::of(Code::WaitpointNotFound).with("waitpoint_id", kept.waitpoint);
+    let waitpoint = loaded.ok_or_else(missing)?.document;
+    Ok(SuspendAnswer { execution, waitpoint, timeout_at, kept })
+}

@@ -1,0 +1,235 @@
+//! The feed of events, of everything and of one execution.
+
+use std::collections::BTreeMap;
+
+use ff_core::event::Event;
+use ff_core::op::view::EventView;
+use ff_core::op::{
+    ListEvents, ListEventsArgs, ListEventsOutcome, ListExecutionEvents, ListExecutionEventsArgs,
+    ListExecutionEventsOutcome,
+};
+use ff_core::{Partition, Result};
+use ff_store::{LogPage, LogRecord, LogStart};
+use serde::{Deserialize, Serialize};
+
+use crate::engine::{Caller, Engine, Handle};
+use crate::{cursor, env, logs};
+
+/// How far an estimate of the difference between two clocks may be wrong.
+const SKEW_MS: i64 = 10_000;
+/// Rounds of reading in one call; a filter that matches little answers with nothing and a cursor.
+const ROUNDS_MAX: usize = 100;
+
+/// How far a subscriber has read.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+struct Watermark {
+    /// The latest instant of an event that was read.
+    at: i64,
+    /// The last number and instant in each partition that had events shortly before that.
+    near: BTreeMap<u16, (u64, i64)>,
+}
+
+impl Watermark {
+    /// Where to read on in a partition whose clock is ahead by so much.
+    fn start(&self, partition: Partition, ahead_ms: i64) -> LogStart {
+        match self.near.get(&partition.number) {
+            Some((sequence, _)) => LogStart::After(*sequence),
+            None if self.at == 0 => LogStart::After(0),
+            None => LogStart::Since(self.at - SKEW_MS + ahead_ms),
+        }
+    }
+
+    /// Whether the log has lost records that a subscriber at this mark has not read. One that only begins is promised
+    /// nothing of what was before.
+    fn gap(&self, partition: Partition, page: &LogPage, begins: bool) -> bool {
+        match self.near.get(&partition.number) {
+            // A store that forgot gives out numbers again that the subscriber believes to have read.
+            Some((sequence, _)) => page.removed_up_to > *sequence || page.next <= *sequence,
+            // There was nothing in any log when the mark was made.
+            None if self.at == 0 => !begins && page.removed_up_to > 0,
+            // The oldest record left is younger than where reading begins, and it was not the first ever.
+            None => {
+                let oldest = page.records.first().is_some_and(|record| record.sequence == page.first);
+                oldest && page.removed_up_to > 0
+            }
+        }
+    }
+
+    /// Remembers where a log ends that had records once and has none now: nothing of it was missed.
+    fn begin(&mut self, partition: Partition, page: &LogPage, now: i64) {
+        if page.removed_up_to > 0 && page.records.is_empty() {
+            self.near.entry(partition.number).or_insert((page.next.saturating_sub(1), now));
+        }
+    }
+
+    /// Goes back with a log whose store forgot its end.
+    fn retreat(&mut self, partition: Partition, page: &LogPage) {
+        if let Some((sequence, _)) = self.near.get_mut(&partition.number) {
+            *sequence = (*sequence).min(page.next.saturating_sub(1));
+        }
+    }
+
+    fn advance(&mut self, partition: Partition, sequence: u64, at: i64) {
+        self.at = self.at.max(at);
+        self.near.insert(partition.number, (sequence, at));
+    }
+
+    /// Forgets partitions whose last event lies so far back that reading from before the mark cannot repeat it.
+    fn settle(&mut self) {
+        let from = self.at - SKEW_MS;
+        self.near.retain(|_, (_, at)| *at >= from);
+    }
+}
+
+/// Lists events after a cursor, waiting for the first of them. At least once: a repeat has the same id.
+///
+/// The cursor is one watermark over all partitions, on the clock of the system partition: instants of a partition whose
+/// clock differs are put by as much before they are compared. That difference is an estimate, so a partition is read
+/// from a little before the watermark; where it had events in that stretch, the cursor says up to which.
+impl Handle<ListEvents> for Engine {
+    async fn handle(&self, caller: &Caller, args: ListEventsArgs) -> Result<ListEventsOutcome> {
+        let namespace = match (&args.namespace, &caller.namespace) {
+            (None, None) => None,
+            (asked, _) => Some(caller.namespace(asked.as_deref())?),
+        };
+        let limit = self.limits().page(args.limit)?;
+        let deadline = self.env().now_ms() + self.limits().tail_wait("wait_ms", args.wait_ms.unwrap_or(0))?;
+        let mut mark = cursor::decode::<Watermark>(args.cursor.as_deref())?.unwrap_or_default();
+        let mut begins = args.cursor.is_none();
+        futures_util::future::try_join_all(self.flow_partitions().map(|partition| self.learn_clock(partition))).await?;
+        let mut listeners: Vec<_> =
+            self.flow_partitions().map(|partition| self.listen_to(partition, logs::events())).collect();
+        let mut gap = false;
+        for _ in 0..ROUNDS_MAX {
+            self.refuse_if_closing()?;
+            let wanted = |event: &Event| matches(namespace.as_deref(), &args, event);
+            let round = self.round(&mut mark, begins, limit, wanted).await?;
+            begins = false;
+            gap |= round.gap;
+            let left = deadline - self.env().now_ms();
+            if !round.items.is_empty() || gap || (left <= 0 && !round.more) {
+                mark.settle();
+                return Ok(ListEventsOutcome { items: round.items, gap, next_cursor: cursor::encode(&mark) });
+            }
+            if !round.more {
+                let changes = listeners.iter_mut().map(|listener| Box::pin(listener.changed()));
+                env::within(self.env_handle(), left, futures_util::future::select_all(changes)).await;
+            }
+        }
+        mark.settle();
+        Ok(ListEventsOutcome { items: Vec::new(), gap, next_cursor: cursor::encode(&mark) })
+    }
+}
+
+struct Round {
+    items: Vec<EventView>,
+    gap: bool,
+    /// Something was left unread.
+    more: bool,
+}
+
+impl Engine {
+    /// Reads every partition from the mark on and moves the mark over what it hands out or passes over, in order.
+    async fn round(
+        &self,
+        mark: &mut Watermark,
+        begins: bool,
+        limit: usize,
+        wanted: impl Fn(&Event) -> bool,
+    ) -> Result<Round> {
+        let reads = self.flow_partitions().map(|partition| {
+            let ahead_ms = self.now_in(partition) - self.now();
+            let start = mark.start(partition, ahead_ms);
+            async move { (partition, ahead_ms, self.store().log(partition, logs::events(), start, limit).await) }
+        });
+        let mut round = Round { items: Vec::new(), gap: false, more: false };
+        let mut records = Vec::new();
+        // What lies behind the end of a page that was full must not be overtaken by younger events elsewhere.
+        let mut horizon = i64::MAX;
+        for (partition, ahead_ms, page) in futures_util::future::join_all(reads).await {
+            let page = page?;
+            round.gap |= mark.gap(partition, &page, begins);
+            mark.retreat(partition, &page);
+            if begins {
+                mark.begin(partition, &page, self.now());
+            }
+            if let Some(last) = page.records.last().filter(|_| page.records.len() == limit) {
+                horizon = horizon.min(last.at - ahead_ms);
+            }
+            records.extend(page.records.into_iter().map(|record| (record.at - ahead_ms, partition, record)));
+        }
+        records.sort_by_key(|(at, partition, record)| (*at, *partition, record.sequence));
+        for (at, partition, record) in records {
+            if at > horizon || round.items.len() == limit {
+                round.more = true;
+                break;
+            }
+            mark.advance(partition, record.sequence, at);
+            let event = self.readable_record::<Event>(&logs::events(), &record.record);
+            round.items.extend(event.filter(&wanted).map(|event| event_view(partition, &record, event)));
+        }
+        round.more |= horizon != i64::MAX;
+        Ok(round)
+    }
+}
+
+fn matches(namespace: Option<&str>, args: &ListEventsArgs, event: &Event) -> bool {
+    let tag = args.tag.as_deref().and_then(|tag| tag.split_once('='));
+    namespace.is_none_or(|namespace| namespace == event.namespace)
+        && (args.kinds.is_empty() || args.kinds.contains(&event.event_type.kind()))
+        && args.flow_id.is_none_or(|flow| event.flow_id == Some(flow))
+        && tag.is_none_or(|(key, value)| event.tags.get(key).is_some_and(|found| found == value))
+}
+
+/// An event as subscribers see it. Its id grows within the partition.
+pub(crate) fn event_view(partition: Partition, record: &LogRecord, event: Event) -> EventView {
+    let event_id = format!("{}-{:04x}-{}", record.at, partition.number, record.sequence);
+    EventView { event_id, happened_at: record.at, event }
+}
+
+/// Records read at once.
+const EXECUTION_EVENTS_PAGE: usize = 1_000;
+/// Pages one call looks through; the rest is behind the cursor.
+const EXECUTION_EVENTS_PAGES_MAX: usize = 100;
+/// An execution is dated by an estimate of the store's time, its events by the store itself: reading begins a little
+/// before the execution did.
+const DATED_AHEAD_MAX_MS: i64 = 1_000;
+
+impl Handle<ListExecutionEvents> for Engine {
+    async fn handle(&self, caller: &Caller, args: ListExecutionEventsArgs) -> Result<ListExecutionEventsOutcome> {
+        let (execution, _) = self.visible_execution(caller, &args.execution_id).await?;
+        let partition = execution.id.partition();
+        let limit = self.limits().page(args.limit)?;
+        let mut start = match cursor::decode::<u64>(args.cursor.as_deref())? {
+            Some(after) => LogStart::After(after),
+            None => LogStart::Since(execution.created_at - DATED_AHEAD_MAX_MS),
+        };
+        let mut items = Vec::new();
+        for _ in 0..EXECUTION_EVENTS_PAGES_MAX {
+            let page = self.store().log(partition, logs::events(), start, EXECUTION_EVENTS_PAGE).await?;
+            let full = page.records.len() == EXECUTION_EVENTS_PAGE;
+            for record in page.records {
+                start = LogStart::After(record.sequence);
+                let Some(event) = self.readable_record::<Event>(&logs::events(), &record.record) else { continue };
+                if event.execution_id != execution.id {
+                    continue;
+                }
+                items.push(event_view(partition, &record, event));
+                if items.len() == limit {
+                    return Ok(ListExecutionEventsOutcome {
+                        items,
+                        next_cursor: Some(cursor::encode(&record.sequence)),
+                    });
+                }
+            }
+            if !full {
+                return Ok(ListExecutionEventsOutcome { items, next_cursor: None });
+            }
+        }
+        let next_cursor = match start {
+            LogStart::After(after) => Some(cursor::encode(&after)),
+            _ => None,
+        };
+        Ok(ListExecutionEventsOutcome { items, next_cursor })
+    }
+}

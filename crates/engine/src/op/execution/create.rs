@@ -1,0 +1,432 @@
+//! Submitting executions.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use ff_core::execution::{DEFAULT_LANE, Execution, NewExecution};
+use ff_core::idempotency::IdempotencyRecord;
+use ff_core::op::{
+    CreateExecution, CreateExecutionArgs, CreateExecutionOutcome, CreateExecutions, CreateExecutionsArgs,
+    CreateExecutionsOutcome, CreateResult, create_execution,
+};
+use ff_core::partition::digest16;
+use ff_core::planted::{Bug, planted};
+use ff_core::{Blob, Code, Error, ExecutionId, Indexed, Partition, Result, limits};
+use uuid::Uuid;
+
+use crate::engine::{Caller, Engine, Handle};
+use crate::limits::bytes;
+use crate::transaction::{Command, Prepared, Tx};
+use crate::{env, payload};
+
+impl Handle<CreateExecution> for Engine {
+    async fn handle(&self, caller: &Caller, args: CreateExecutionArgs) -> Result<CreateExecutionOutcome> {
+        let submission = self.submission(caller, &args).await?;
+        if submission.joins_a_flow(&args) {
+            // Boxed, because it would make the future of every other submission three times as large.
+            return Box::pin(self.create_member(caller, &args, submission)).await;
+        }
+        self.create_solo(submission).await
+    }
+}
+
+/// A submission with everything decided before its commit, so that a repeated try is the same request.
+#[derive(Debug, Clone)]
+pub(crate) struct Submission {
+    pub(crate) request: NewExecution,
+    pub(crate) blob: Option<Bytes>,
+    /// The idempotency key and how long it is remembered.
+    pub(crate) key: Option<(String, i64)>,
+    /// The caller brought the id.
+    pub(crate) own_id: bool,
+}
+
+impl Submission {
+    /// Whether it is more than an execution of its own.
+    pub(crate) fn joins_a_flow(&self, args: &CreateExecutionArgs) -> bool {
+        args.flow_id.is_some() || args.parent.is_some() || !args.dependencies.is_empty()
+    }
+
+    /// What the store remembers of the idempotency key.
+    pub(crate) fn record(&self) -> Option<(IdempotencyRecord, i64)> {
+        let (key, window_ms) = self.key.as_ref().filter(|_| !planted(Bug::DedupNotWritten))?;
+        let record = IdempotencyRecord {
+            namespace: self.request.namespace.clone(),
+            idempotency_key: key.clone(),
+            execution_id: self.request.id,
+            request_hash: self.request.request_hash.clone(),
+            ..Default::default()
+        };
+        Some((record, *window_ms))
+    }
+
+    /// Its key stands for this execution, which a repeat creates if nobody has yet.
+    fn take_recorded(&mut self, id: ExecutionId) {
+        self.request.id = id;
+        self.key = None;
+        self.own_id = true;
+    }
+
+    /// The answer when the execution is there already: the same request, or a conflict.
+    pub(crate) fn duplicate_of(&self, existing: &Execution) -> Result<CreateExecutionOutcome> {
+        if existing.request_hash != self.request.request_hash || existing.namespace != self.request.namespace {
+            return Err(Error::of(Code::IdempotencyConflict).with("execution_id", existing.id));
+        }
+        Ok(CreateExecutionOutcome {
+            execution_id: existing.id,
+            duplicate: true,
+            flow_id: existing.flow,
+            public_state: existing.public_state(),
+        })
+    }
+}
+
+impl Engine {
+    /// Decides everything about a submission that does not depend on what is stored.
+    pub(crate) async fn submission(&self, caller: &Caller, args: &CreateExecutionArgs) -> Result<Submission> {
+        let namespace = caller.namespace(args.namespace.as_deref())?;
+        let lane = args.lane.clone().unwrap_or_else(|| DEFAULT_LANE.to_owned());
+        self.check_submission(&namespace, &lane).await?;
+        let input = args.input()?;
+        let size = input.as_ref().map_or(0, |input| input.bytes.len());
+        bytes("input", size, self.limits().input_max_bytes)?;
+        self.limits().capabilities(&args.required_capabilities)?;
+        let (input, blob) = payload::divide(input);
+        let id = self.submission_id(&namespace, args)?;
+        let policy = args.policy.as_ref().or_else(|| self.options().policies.get(&namespace));
+        let mut policy = policy.cloned().unwrap_or_default();
+        let kept_ms = self.options().retention_ms;
+        if policy.retention_ms.is_none() && kept_ms != limits::RETENTION_DEFAULT_MS {
+            policy.retention_ms = Some(kept_ms);
+        }
+        let request = NewExecution {
+            id,
+            namespace,
+            lane,
+            kind: args.kind.clone(),
+            priority: args.priority.unwrap_or(0),
+            creator: args.creator.clone().unwrap_or_default(),
+            tags: args.tags.clone(),
+            policy,
+            capabilities: args.required_capabilities.clone(),
+            budgets: args.budget_ids.clone(),
+            quota: args.quota_policy_id.clone(),
+            input,
+            delay_until: args.delay_until,
+            deadline_at: args.deadline_at,
+            flow: args.flow_id,
+            node: args.node.clone().unwrap_or_default(),
+            request_hash: Blob::from(args.content_digest()[..16].to_vec()),
+            trace_context: args.trace_context.clone().unwrap_or_default(),
+        };
+        request.validate()?;
+        let window_ms = args.dedup_window_ms.unwrap_or(self.options().dedup_window_ms);
+        let key = args.idempotency_key.clone().map(|key| (key, window_ms));
+        Ok(Submission { request, blob, key, own_id: args.execution_id.is_some() })
+    }
+
+    /// Creates an execution of its own.
+    pub(crate) async fn create_solo(&self, mut submission: Submission) -> Result<CreateExecutionOutcome> {
+        if self.key_is_elsewhere(&submission) {
+            let partition = submission.request.id.partition();
+            let refusal = self.rehearse(partition, &FindOwn { submission: &submission }).await.err();
+            self.record_key(&mut submission, refusal).await?;
+        }
+        let partition = submission.request.id.partition();
+        let verb = CreateSolo { submission: &submission };
+        match self.transact(partition, self.fresh_command(), &verb).await? {
+            Solo::Here(outcome) => Ok(outcome),
+            Solo::Elsewhere(id) => {
+                submission.take_recorded(id);
+                let verb = CreateSolo { submission: &submission };
+                match self.transact(id.partition(), self.fresh_command(), &verb).await? {
+                    Solo::Here(outcome) => Ok(outcome),
+                    Solo::Elsewhere(_) => Err(Error::new(Code::Internal, "a submission without a key has no record")),
+                }
+            }
+        }
+    }
+
+    /// A key is known in its own partition. Where the execution lives in another one, its id is recorded there first.
+    pub(crate) fn key_is_elsewhere(&self, submission: &Submission) -> bool {
+        let Submission { request, key, .. } = submission;
+        let home = key.as_ref().map(|(key, _)| self.partitions().key_partition(&request.namespace, key));
+        home.is_some_and(|home| home != request.id.partition())
+    }
+
+    /// Records in the partition of its key which execution a submission makes, before there is one: a repeat takes the
+    /// recorded id and finishes what was begun. A submission that would be refused does not use up its key, but may be
+    /// the repeat of one that was not.
+    pub(crate) async fn record_key(&self, submission: &mut Submission, refusal: Option<Error>) -> Result<()> {
+        let Some((record, window_ms)) = submission.record() else { return refusal.map_or(Ok(()), Err) };
+        let partition = self.partitions().key_partition(&record.namespace, &record.idempotency_key);
+        let verb = Record { record, window_ms, refusal };
+        let id = self.transact(partition, self.fresh_command(), &verb).await?;
+        submission.take_recorded(id);
+        Ok(())
+    }
+
+    /// Where it will live: where its caller says, beside its flow or parent, with its key, or anywhere.
+    fn submission_id(&self, namespace: &str, args: &CreateExecutionArgs) -> Result<ExecutionId> {
+        let mint = self.rising(env::mint(self.env(), self.now()));
+        if let Some(id) = args.execution_id {
+            id.check(self.partitions())?;
+            return Ok(id);
+        }
+        if let Some(flow) = &args.flow_id {
+            flow.check(self.partitions())?;
+            return Ok(ExecutionId::for_flow(flow, &mint));
+        }
+        if let Some(parent) = &args.parent {
+            parent.execution_id.check(self.partitions())?;
+            return Ok(ExecutionId::in_partition(parent.execution_id.partition(), &mint));
+        }
+        Ok(match &args.idempotency_key {
+            Some(key) => ExecutionId::in_partition(self.partitions().key_partition(namespace, key), &mint),
+            None => ExecutionId::solo(self.partitions(), &mint),
+        })
+    }
+}
+
+/// Remembers which execution a key stands for, before there is one.
+struct Record {
+    record: IdempotencyRecord,
+    window_ms: i64,
+    /// Why there will be no such execution, unless the key already stands for one.
+    refusal: Option<Error>,
+}
+
+impl Command for Record {
+    type Outcome = ExecutionId;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<ExecutionId> {
+        if let Some(known) = tx.load::<IdempotencyRecord>(self.record.key()).await? {
+            known.document.check_same(&self.record.request_hash)?;
+            return Ok(known.document.execution_id);
+        }
+        if let Some(refusal) = &self.refusal {
+            return Err(refusal.clone());
+        }
+        tx.create_until(&self.record, tx.now + self.window_ms);
+        Ok(self.record.execution_id)
+    }
+}
+
+/// An execution of its own. The first try needs no read; a conflict says that something is there, and what.
+pub(crate) struct CreateSolo<'a> {
+    pub(crate) submission: &'a Submission,
+}
+
+/// What became of a submission in the partition of its id or key.
+pub(crate) enum Solo {
+    /// The execution is there.
+    Here(CreateExecutionOutcome),
+    /// The key stands for an execution in another partition, which may not have been created yet.
+    Elsewhere(ExecutionId),
+}
+
+impl Command for CreateSolo<'_> {
+    type Outcome = Solo;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<Solo> {
+        let submission = self.submission;
+        if tx.is_repeat()
+            && let Some(found) = find_duplicate(tx, submission).await?
+        {
+            return Ok(found);
+        }
+        let execution = Execution::create(submission.request.clone(), tx.now)?;
+        keep_key(tx, submission);
+        let outcome = CreateExecutionOutcome {
+            execution_id: execution.id,
+            duplicate: false,
+            flow_id: execution.flow,
+            public_state: execution.public_state(),
+        };
+        write_new(tx, execution, submission.blob.clone());
+        Ok(Solo::Here(outcome))
+    }
+}
+
+/// Refuses a submission whose id is somebody else's.
+struct FindOwn<'a> {
+    submission: &'a Submission,
+}
+
+impl Command for FindOwn<'_> {
+    type Outcome = ();
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<()> {
+        match tx.find_execution(&self.submission.request.id).await? {
+            Some(existing) => self.submission.duplicate_of(&existing).map(drop),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What an earlier request with the same id or key made, if it is the same request. A key ends with its execution: where
+/// both were written in one commit and the execution is gone, it was removed.
+pub(crate) async fn find_duplicate(tx: &mut Tx<'_>, submission: &Submission) -> Result<Option<Solo>> {
+    if let Some((record, _)) = submission.record()
+        && !tx.engine.key_is_elsewhere(submission)
+        && let Some(known) = tx.load::<IdempotencyRecord>(record.key()).await?
+    {
+        let known = known.document;
+        if known.execution_id.partition() != tx.partition {
+            known.check_same(&submission.request.request_hash)?;
+            return Ok(Some(Solo::Elsewhere(known.execution_id)));
+        }
+        if let Some(existing) = tx.find_execution(&known.execution_id).await? {
+            known.check_same(&submission.request.request_hash)?;
+            return submission.duplicate_of(&existing).map(|outcome| Some(Solo::Here(outcome)));
+        }
+    }
+    match tx.find_execution(&submission.request.id).await? {
+        Some(existing) => submission.duplicate_of(&existing).map(|outcome| Some(Solo::Here(outcome))),
+        None => Ok(None),
+    }
+}
+
+/// Writes down which execution a key stands for, in the commit that creates it.
+pub(crate) fn keep_key(tx: &mut Tx<'_>, submission: &Submission) {
+    if let Some((record, window_ms)) = submission.record() {
+        tx.create_until(&record, tx.now + window_ms);
+    }
+}
+
+/// Writes a new execution with its input.
+pub(crate) fn write_new(tx: &mut Tx<'_>, execution: Execution, blob: Option<Bytes>) {
+    payload::write(tx, payload::Which::Input, &execution.id, blob, None);
+    tx.create_execution(Arc::new(execution));
+}
+
+/// Members of flows, and executions that live apart from their keys, that are created at the same time.
+const APART_AT_ONCE: usize = 16;
+
+impl Handle<CreateExecutions> for Engine {
+    async fn handle(&self, caller: &Caller, mut args: CreateExecutionsArgs) -> Result<CreateExecutionsOutcome> {
+        if let Some(key) = &caller.idempotency_key {
+            name_items(&mut args.executions, &caller.name, key);
+        }
+        let mut results: Vec<Option<Result<create_execution::Outcome>>> = Vec::new();
+        results.resize_with(args.executions.len(), || None);
+        let mut solo: BTreeMap<Partition, Vec<(usize, Submission)>> = BTreeMap::new();
+        let mut apart = Vec::new();
+        for (place, one) in args.executions.iter().enumerate() {
+            let checked = match one.validate() {
+                Ok(()) => self.submission(caller, one).await,
+                Err(error) => Err(error),
+            };
+            match checked {
+                Ok(submission) if submission.joins_a_flow(one) || self.key_is_elsewhere(&submission) => {
+                    apart.push((place, one, submission));
+                }
+                Ok(submission) => solo.entry(submission.request.id.partition()).or_default().push((place, submission)),
+                Err(error) => results[place] = Some(Err(error)),
+            }
+        }
+        let groups = solo.into_iter().map(|(partition, group)| self.create_group(partition, group));
+        for (place, result) in futures_util::future::join_all(groups).await.into_iter().flatten() {
+            results[place] = Some(result);
+        }
+        while !apart.is_empty() {
+            let rest = apart.split_off(apart.len().min(APART_AT_ONCE));
+            let creating = std::mem::replace(&mut apart, rest).into_iter();
+            let creating = creating.map(|(place, one, submission)| async move {
+                if submission.joins_a_flow(one) {
+                    return (place, self.create_member(caller, one, submission).await);
+                }
+                (place, self.create_solo(submission).await)
+            });
+            for (place, result) in futures_util::future::join_all(creating).await {
+                results[place] = Some(result);
+            }
+        }
+        let results = results.into_iter().flatten().map(|result| match result {
+            Ok(created) => CreateResult::Created(created),
+            Err(error) => CreateResult::Refused { error },
+        });
+        Ok(CreateExecutionsOutcome { results: results.collect() })
+    }
+}
+
+/// The items of a batch with a key are known by the key and their place in it, unless they bring an identity.
+fn name_items(items: &mut [create_execution::Args], caller: &str, key: &str) {
+    for (place, item) in items.iter_mut().enumerate() {
+        if item.idempotency_key.is_none() && item.execution_id.is_none() {
+            let digest = digest16(&[b"create_executions", caller.as_bytes(), key.as_bytes(), &place.to_be_bytes()]);
+            item.idempotency_key = Some(Uuid::from_bytes(digest).simple().to_string());
+        }
+    }
+}
+
+type Placed = (usize, Result<create_execution::Outcome>);
+
+impl Engine {
+    /// Submissions to one partition, in as few commit calls as the store's limits allow.
+    async fn create_group(&self, partition: Partition, group: Vec<(usize, Submission)>) -> Vec<Placed> {
+        let mut results = Vec::with_capacity(group.len());
+        let mut call = Call::default();
+        for (place, submission) in group {
+            match self.prepare(partition, self.fresh_command(), &CreateSolo { submission: &submission }).await {
+                // The first try looks at nothing, so that it finds nothing elsewhere.
+                Ok((Solo::Elsewhere(_), _)) => results.push((place, Err(Error::of(Code::Internal)))),
+                Ok((Solo::Here(outcome), prepared)) => {
+                    if !call.has_room_for(&prepared) {
+                        self.send_group(partition, std::mem::take(&mut call), &mut results).await;
+                    }
+                    call.add(place, submission, outcome, prepared);
+                }
+                Err(error) => results.push((place, Err(error))),
+            }
+        }
+        self.send_group(partition, call, &mut results).await;
+        results
+    }
+
+    async fn send_group(&self, partition: Partition, call: Call, results: &mut Vec<Placed>) {
+        if call.waiting.is_empty() {
+            return;
+        }
+        match self.send_all(partition, call.prepared).await {
+            Ok(conflicts) => {
+                for ((place, submission, outcome), conflict) in call.waiting.into_iter().zip(conflicts) {
+                    let result = match conflict {
+                        None => Ok(outcome),
+                        // Something is there under its id or key; the single way finds out what.
+                        Some(_) => self.create_solo(submission).await,
+                    };
+                    results.push((place, result));
+                }
+            }
+            Err(error) => {
+                results.extend(call.waiting.into_iter().map(|(place, ..)| (place, Err(error.clone()))));
+            }
+        }
+    }
+}
+
+/// One commit call in the making.
+#[derive(Default)]
+struct Call {
+    waiting: Vec<(usize, Submission, create_execution::Outcome)>,
+    prepared: Vec<Prepared>,
+    operations: usize,
+    bytes: usize,
+}
+
+impl Call {
+    fn has_room_for(&self, prepared: &Prepared) -> bool {
+        let (operations, bytes) = prepared.size();
+        self.operations + operations <= limits::COMMIT_OPERATIONS_MAX && self.bytes + bytes <= limits::COMMIT_MAX_BYTES
+    }
+
+    fn add(&mut self, place: usize, submission: Submission, outcome: create_execution::Outcome, prepared: Prepared) {
+        let (operations, bytes) = prepared.size();
+        self.operations += operations;
+        self.bytes += bytes;
+        self.waiting.push((place, submission, outcome));
+        self.prepared.push(prepared);
+    }
+}

@@ -1,0 +1,277 @@
+//! Says why an execution is not running: what holds it in the order in which the holds count, then what would keep it
+//! from being claimed. The first reason is the one to deal with first.
+
+use ff_core::budget::Budget;
+use ff_core::edge::{Edge, EdgeRole, EdgeState};
+use ff_core::execution::{Execution, Hold};
+use ff_core::lane::Lane;
+use ff_core::op::{ExplainExecution, ExplainExecutionArgs, Explanation, Reason, ReasonCode};
+use ff_core::quota::QuotaPolicy;
+use ff_core::worker::Worker;
+use ff_core::{BlockingReason, Document, LifecyclePhase, Partition, Result, index, limits};
+use ff_store::{Answer, Query, Scan};
+use serde::Serialize;
+
+use crate::engine::{Caller, Engine, Handle};
+
+impl Handle<ExplainExecution> for Engine {
+    async fn handle(&self, caller: &Caller, args: ExplainExecutionArgs) -> Result<Explanation> {
+        let (execution, lease_until) = self.visible_execution(caller, &args.execution_id).await?;
+        let reasons = match execution.state.lifecycle_phase {
+            LifecyclePhase::Terminal => vec![ended(&execution)],
+            LifecyclePhase::Active => vec![running(&execution, lease_until)],
+            LifecyclePhase::Suspended => vec![suspended(&execution)],
+            LifecyclePhase::Runnable => self.reasons_to_wait(&execution).await?,
+        };
+        let timer = execution.next_timer().filter(|_| !execution.is_terminal());
+        let next_change_at = reasons.iter().filter_map(|reason| reason.until).chain(timer).min();
+        Ok(Explanation { execution_id: execution.id, public_state: execution.public_state(), reasons, next_change_at })
+    }
+}
+
+impl Engine {
+    async fn reasons_to_wait(&self, execution: &Execution) -> Result<Vec<Reason>> {
+        let mut reasons = Vec::new();
+        if execution.holds.has(Hold::Operator) {
+            reasons.push(held(execution));
+        }
+        if execution.holds.has(Hold::Dependencies) {
+            reasons.extend(self.open_upstreams(execution).await?);
+        }
+        if execution.holds.has(Hold::Time) {
+            reasons.push(waiting_for_time(execution));
+        }
+        if let Some(grant) = &execution.grant {
+            let message = format!("granted to {} until {}", grant.worker_id, grant.expires_at);
+            reasons
+                .push(reason(ReasonCode::Granted, message).until(grant.expires_at).with("worker_id", &grant.worker_id));
+        }
+        if let Some(lane) = self.closed_lane(execution).await? {
+            reasons.push(lane_closed(&lane));
+        }
+        // What is granted was admitted, and the slot that fills its quota may be its own.
+        if execution.grant.is_none() {
+            for name in &execution.budgets {
+                reasons.extend(self.budget_in_the_way(execution, name).await?);
+            }
+            if let Some(name) = &execution.quota {
+                reasons.extend(self.quota_in_the_way(execution, name).await?);
+            }
+            reasons.extend(self.worker_missing(execution).await?);
+        }
+        if reasons.is_empty() {
+            let message = format!("waits for its turn in lane {}", execution.lane);
+            reasons.push(reason(ReasonCode::Queued, message).with("lane", &execution.lane));
+        }
+        Ok(reasons)
+    }
+
+    /// The lane, if it gives out no work.
+    pub(crate) async fn closed_lane(&self, execution: &Execution) -> Result<Option<Lane>> {
+        let lane = self.lane(&execution.namespace, &execution.lane).await?;
+        Ok(lane.filter(|lane| !lane.admits_claims()))
+    }
+
+    async fn open_upstreams(&self, execution: &Execution) -> Result<Vec<Reason>> {
+        let scan = Scan::first(index::edges_to(execution.id.uuid), limits::PAGE_DEFAULT).with_documents();
+        let page = self.read(execution.id.partition(), vec![Query::Scan(scan)]).await?;
+        let page = page.into_only(Answer::into_scan).map_err(ff_core::Error::from)?;
+        let edges = page.entries.into_iter().filter_map(|entry| self.readable::<Edge>(&entry.document?));
+        let mut reasons: Vec<Reason> = edges
+            .filter(|edge| edge.state == EdgeState::Pending)
+            .map(|edge| {
+                let code = match edge.role {
+                    EdgeRole::Dependency => ReasonCode::WaitingForUpstream,
+                    EdgeRole::Child => ReasonCode::WaitingForChild,
+                };
+                reason(code, format!("{} has not ended", edge.upstream)).with("execution_id", edge.upstream)
+            })
+            .collect();
+        if reasons.is_empty() {
+            let code =
+                if execution.has_started() { ReasonCode::WaitingForChild } else { ReasonCode::WaitingForUpstream };
+            reasons.push(reason(code, "waits for its dependencies".into()));
+        }
+        Ok(reasons)
+    }
+
+    async fn budget_in_the_way(&self, execution: &Execution, name: &str) -> Result<Option<Reason>> {
+        let partition = self.partitions().budget_partition(&execution.namespace, name);
+        let budget = self.find::<Budget>(partition, Budget::key_of(&execution.namespace, name)).await?;
+        let Some(budget) = budget else {
+            let message = format!("the budget {name} does not exist");
+            return Ok(Some(reason(ReasonCode::BudgetNotFound, message).with("budget", name)));
+        };
+        let Err(refusal) = budget.admit() else { return Ok(None) };
+        let (dimension, current, limit) = (&refusal.dimension, refusal.current, refusal.limit);
+        let resets = refusal.next_reset_at.map_or(String::new(), |at| format!(", resets at {at}"));
+        let message = format!("budget {name}: {dimension} {current}/{limit}{resets}");
+        let mut reason = reason(ReasonCode::BudgetExhausted, message)
+            .with("budget", name)
+            .with("dimension", dimension)
+            .with("current", current)
+            .with("limit", limit);
+        reason.until = refusal.next_reset_at;
+        Ok(Some(reason))
+    }
+
+    async fn quota_in_the_way(&self, execution: &Execution, name: &str) -> Result<Option<Reason>> {
+        let partition = self.partitions().quota_partition(&execution.namespace, name);
+        let quota = self.find::<QuotaPolicy>(partition, QuotaPolicy::key_of(&execution.namespace, name)).await?;
+        let Some(quota) = quota else {
+            let message = format!("the quota {name} does not exist");
+            return Ok(Some(reason(ReasonCode::QuotaNotFound, message).with("quota", name)));
+        };
+        let now = self.now_in(partition);
+        if quota.release_count(now) > 0 {
+            return Ok(None);
+        }
+        let status = quota.status(now);
+        let full = reason(ReasonCode::QuotaFull, String::new())
+            .with("quota", name)
+            .with("in_use", status.in_use)
+            .with("max_concurrent", status.definition.max_concurrent)
+            .with("started_in_window", status.started_in_window)
+            .with("max_requests", status.definition.max_requests);
+        let message = match status.opens_at {
+            Some(at) => format!("quota {name} is full until {at}"),
+            None => format!("quota {name}: {}/{} running", status.in_use, status.definition.max_concurrent),
+        };
+        Ok(Some(Reason { message, until: status.opens_at, ..full }))
+    }
+
+    /// That nobody who lives serves its lane, or that nobody who does can do what it requires.
+    pub(crate) async fn worker_missing(&self, execution: &Execution) -> Result<Option<Reason>> {
+        if self.scheduler().ready().is_awaited(execution) {
+            return Ok(None);
+        }
+        let scan = Scan::first(index::listing(Worker::KIND, &execution.namespace), limits::PAGE_MAX).with_documents();
+        let answers = self.read(Partition::SYSTEM, vec![Query::Scan(scan)]).await?;
+        let now = answers.at;
+        let page = answers.into_only(Answer::into_scan).map_err(ff_core::Error::from)?;
+        let workers: Vec<Worker> = page
+            .entries
+            .into_iter()
+            .filter_map(|entry| entry.document)
+            .filter(|stored| stored.lease_until > now)
+            .filter_map(|stored| self.readable::<Worker>(&stored))
+            .filter(|worker| worker.lanes.contains(&execution.lane))
+            .collect();
+        let required = &execution.capabilities;
+        if workers.iter().any(|worker| worker.capabilities.contains_all(required)) {
+            return Ok(None);
+        }
+        let nearest = workers
+            .iter()
+            .map(|worker| (required.missing(&worker.capabilities), worker))
+            .min_by_key(|(missing, _)| missing.len());
+        Ok(Some(match nearest {
+            Some((missing, worker)) => {
+                let lacks: Vec<&str> = missing.tokens().collect();
+                let message = format!(
+                    "no live worker has {}; the nearest, {}, lacks {}",
+                    required.route(),
+                    worker.instance_id,
+                    lacks.join(",")
+                );
+                reason(ReasonCode::NoCapableWorker, message)
+                    .with("required", required)
+                    .with("nearest", &worker.instance_id)
+                    .with("missing", &missing)
+            }
+            None if required.is_empty() => {
+                let message = format!("no live worker serves lane {}", execution.lane);
+                reason(ReasonCode::NoWorker, message).with("lane", &execution.lane)
+            }
+            None => {
+                let message = format!("no live worker in lane {} has {}", execution.lane, required.route());
+                reason(ReasonCode::NoCapableWorker, message).with("required", required).with("lane", &execution.lane)
+            }
+        }))
+    }
+}
+
+fn ended(execution: &Execution) -> Reason {
+    let state = execution.public_state();
+    let why = match (&execution.cancellation, &execution.failure) {
+        (Some(cancellation), _) if !cancellation.reason.is_empty() => format!(": {}", cancellation.reason),
+        (None, Some(failure)) => format!(": {}", failure.reason),
+        _ => String::new(),
+    };
+    reason(ReasonCode::Terminal, format!("{state} at {}{why}", execution.ended_at)).with("public_state", state)
+}
+
+fn running(execution: &Execution, lease_until: i64) -> Reason {
+    let (worker, instance) =
+        execution.lease.as_ref().map_or(("", ""), |lease| (lease.worker_id.as_str(), lease.instance_id.as_str()));
+    let message = format!("running under a lease of {instance} until {lease_until}");
+    reason(ReasonCode::Running, message).until(lease_until).with("worker_id", worker).with("instance_id", instance)
+}
+
+fn suspended(execution: &Execution) -> Reason {
+    let Some(suspension) = &execution.suspension else {
+        return reason(ReasonCode::Suspended, "suspended".into());
+    };
+    let waits = execution.state.blocking_reason;
+    let mut reason = reason(ReasonCode::Suspended, format!("suspended: {waits}"))
+        .with("blocking_reason", waits)
+        .with("condition", &suspension.condition)
+        .with("waitpoint_ids", &suspension.waitpoints)
+        .with("signals_counted", suspension.facts.len());
+    reason.until = suspension.next_timer();
+    reason
+}
+
+fn held(execution: &Execution) -> Reason {
+    let (code, what) = match execution.state.blocking_reason {
+        BlockingReason::PausedByFlowCancel => (ReasonCode::FlowCancelled, "its flow is cancelled"),
+        _ => (ReasonCode::HeldByOperator, "held by an operator"),
+    };
+    let why = match execution.blocking_detail.as_str() {
+        "" => String::new(),
+        detail => format!(": {detail}"),
+    };
+    reason(code, format!("{what}{why}"))
+}
+
+fn waiting_for_time(execution: &Execution) -> Reason {
+    let (code, what) = match execution.time_reason {
+        BlockingReason::WaitingForRetryBackoff => (ReasonCode::RetryBackoff, "backoff"),
+        BlockingReason::WaitingForResumeDelay => (ReasonCode::ResumeDelay, "resume delay"),
+        _ => (ReasonCode::Delay, "delay"),
+    };
+    reason(code, format!("{what} until {}", execution.not_before)).until(execution.not_before)
+}
+
+fn lane_closed(lane: &Lane) -> Reason {
+    let who = if lane.changed_by.is_empty() { String::new() } else { format!(" by {}", lane.changed_by) };
+    let why = if lane.reason.is_empty() { String::new() } else { format!(": {}", lane.reason) };
+    reason(ReasonCode::LaneNotActive, format!("lane {} is {}{who}{why}", lane.name, lane.state))
+        .with("lane", &lane.name)
+        .with("state", lane.state)
+        .with("changed_by", &lane.changed_by)
+}
+
+fn reason(code: ReasonCode, message: String) -> Reason {
+    Reason { code, message, until: None, details: serde_json::Map::new() }
+}
+
+trait Detailed {
+    fn with(self, name: &str, value: impl Serialize) -> Self;
+    fn until(self, at: i64) -> Self;
+}
+
+impl Detailed for Reason {
+    fn with(mut self, name: &str, value: impl Serialize) -> Self {
+        // Names and numbers can always be written as JSON; a detail that cannot is left out.
+        if let Ok(value) = serde_json::to_value(value) {
+            self.details.insert(name.to_owned(), value);
+        }
+        self
+    }
+
+    fn until(mut self, at: i64) -> Self {
+        self.until = Some(at);
+        self
+    }
+}

@@ -1,0 +1,268 @@
+//! The journal of a function: recording steps, reading them, and waiting for several things at once.
+
+use ff_core::event::Effects;
+use ff_core::execution::{Execution, Wait};
+use ff_core::journal::{NewEntries, StepEntry, StepIdentity, StepKind, StepState, StepView};
+use ff_core::lease::LeaseEnd;
+use ff_core::op::{
+    ListSteps, ListStepsArgs, ListStepsOutcome, Park, ParkArgs, ParkOutcome, ParkedWaitpoint, RecordSteps,
+    RecordStepsArgs, RecordStepsOutcome,
+};
+use ff_core::waitpoint::{Waitpoint, WaitpointState};
+use ff_core::{Code, Document, Edge, EdgeId, EdgeState, Error, Indexed, Key, Result, Signal, SuspensionId, limits};
+use ff_store::Query;
+
+use crate::engine::{Caller, Engine, Handle};
+use crate::op::Request;
+use crate::transaction::{Command, Tx};
+use crate::visibility::load_visible;
+use crate::{env, journal};
+
+impl Handle<RecordSteps> for Engine {
+    async fn handle(&self, caller: &Caller, args: RecordStepsArgs) -> Result<RecordStepsOutcome> {
+        self.check_id(&args.execution_id)?;
+        let partition = args.execution_id.partition();
+        self.transact(partition, self.fresh_command(), &Request::<RecordSteps> { caller, args: &args }).await
+    }
+}
+
+impl Command for Request<'_, RecordSteps> {
+    type Outcome = RecordStepsOutcome;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<RecordStepsOutcome> {
+        let RecordStepsArgs { execution_id, fence, first_number, entries } = self.args;
+        let execution = load_visible(tx, self.caller, execution_id).await?;
+        execution.check_fence(fence)?;
+        let new = NewEntries::of(Some(*first_number), entries)?;
+        let next_number = journal::append(tx, &execution, fence, &new).await?;
+        if tx.appends_something() {
+            tx.require_holder(&execution.key(), fence);
+        }
+        Ok(RecordStepsOutcome { last_number: next_number - 1, next_number })
+    }
+}
+
+impl Handle<ListSteps> for Engine {
+    async fn handle(&self, caller: &Caller, args: ListStepsArgs) -> Result<ListStepsOutcome> {
+        let (execution, _) = self.visible_execution(caller, &args.execution_id).await?;
+        let generation = args.generation.unwrap_or(execution.generation);
+        let limit = args.limit.unwrap_or(limits::PAGE_DEFAULT);
+        let after = args.after.unwrap_or(0);
+        let max_bytes = limits::JOURNAL_PER_ANSWER_MAX_BYTES;
+        let page = self.read_journal(&execution.id, generation, after, limit, max_bytes).await?;
+        let next_after = page.entries.last().map(|entry| entry.number).filter(|_| page.more);
+        Ok(ListStepsOutcome { generation, items: page.entries, next_number: page.next_number, next_after })
+    }
+}
+
+impl Handle<Park> for Engine {
+    async fn handle(&self, caller: &Caller, args: ParkArgs) -> Result<ParkOutcome> {
+        self.check_id(&args.execution_id)?;
+        let partition = args.execution_id.partition();
+        let suspension = SuspensionId::mint(&env::mint(self.env(), self.now()));
+        let verb = ParkExecution { caller, args: &args, suspension };
+        match self.transact(partition, self.fresh_command(), &verb).await? {
+            Parked::Satisfied { entries, next_number } => Ok(ParkOutcome::AlreadySatisfied { entries, next_number }),
+            Parked::Waiting { execution, waitpoints } => {
+                let mut shown = Vec::with_capacity(waitpoints.len());
+                for waitpoint in waitpoints {
+                    let step = step_of(&waitpoint);
+                    let token = self.sign(&waitpoint).await?;
+                    shown.push(ParkedWaitpoint { waitpoint_id: waitpoint.id, step, token });
+                }
+                let wake_at = execution.waits.iter().map(|wait| wait.until).filter(|until| *until != 0).min();
+                Ok(ParkOutcome::Parked { public_state: execution.public_state(), wake_at, waitpoints: shown })
+            }
+        }
+    }
+}
+
+/// What a commit decided.
+enum Parked {
+    Waiting { execution: Box<Execution>, waitpoints: Vec<Waitpoint> },
+    Satisfied { entries: Vec<StepView>, next_number: u64 },
+}
+
+struct ParkExecution<'a> {
+    caller: &'a Caller,
+    args: &'a ParkArgs,
+    suspension: SuspensionId,
+}
+
+impl Command for ParkExecution<'_> {
+    type Outcome = Parked;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<Parked> {
+        let mut execution = load_visible(tx, self.caller, &self.args.execution_id).await?;
+        let fence = &self.args.fence;
+        if execution.ending_of(fence).is_some_and(|ending| ending.end == LeaseEnd::Parked) {
+            let waitpoints = self.waitpoints(tx, &execution).await?;
+            return Ok(Parked::Waiting { execution: Box::new(execution), waitpoints });
+        }
+        execution.check_fence(fence)?;
+        let (waits, begun) = self.waits(&execution, tx.now);
+        let mut waitpoints = self.waitpoints(tx, &execution).await?;
+        // A waitpoint is closed by the signal that ended its entry; an earlier call that found it had its answer lost.
+        let closed = waitpoints.iter().any(|waitpoint| waitpoint.state != WaitpointState::Pending);
+        if (closed || tx.is_repeat())
+            && let Some(before) = self.decided_before(tx, &execution, &waits).await?
+        {
+            return Ok(before);
+        }
+        let ended = self.ended(tx, &execution, &waits, &mut waitpoints).await?;
+        let decided: Vec<StepEntry> = begun.into_iter().chain(ended.iter().cloned()).collect();
+        let entries: Vec<StepEntry> = self.args.entries.iter().chain(&decided).cloned().collect();
+        let new = NewEntries { first_number: self.args.first_number, entries: &entries };
+        tx.require_holder(&execution.key(), fence);
+        let next_number = journal::append(tx, &execution, fence, &new).await?;
+        for waitpoint in &waitpoints {
+            tx.save(waitpoint);
+        }
+        if !ended.is_empty() {
+            let first = next_number - decided.len() as u64;
+            let shown = |(number, entry): (u64, &StepEntry)| {
+                let (record, _) = entry.record(fence)?;
+                Ok(record.view(number, tx.now, entry.content()?))
+            };
+            let entries = (first..).zip(&decided).map(shown).collect::<Result<Vec<_>>>()?;
+            tx.pin(&execution.key());
+            return Ok(Parked::Satisfied { entries, next_number });
+        }
+        let mut effects = Effects::default();
+        execution.await_first(fence, self.suspension, waits, tx.now, &mut effects)?;
+        tx.save_execution(&execution, effects);
+        Ok(Parked::Waiting { execution: Box::new(execution), waitpoints })
+    }
+}
+
+impl ParkExecution<'_> {
+    /// What is waited for, and the entries that fix the instants which this call names for the first time.
+    fn waits(&self, execution: &Execution, now: i64) -> (Vec<Wait>, Vec<StepEntry>) {
+        let (mut waits, mut begun) = (Vec::new(), Vec::new());
+        let now = now.max(execution.updated_at);
+        for sleep in &self.args.sleeps {
+            let until = sleep.until.unwrap_or_else(|| now.saturating_add(sleep.sleep_ms.unwrap_or(0)));
+            let wait = Wait { until, ..wait(&sleep.step, StepKind::Sleep) };
+            if sleep.until.is_none() {
+                begun.push(StepEntry { next_at: Some(until), ..wait.ended(StepState::Begun) });
+            }
+            waits.push(wait);
+        }
+        for signal in &self.args.waitpoints {
+            let until = signal.timeout_at.or(signal.timeout_ms.map(|ms| now.saturating_add(ms)));
+            let id = signal.step.waitpoint_id(&execution.id, execution.generation);
+            let wait = Wait { until: until.unwrap_or(0), waitpoint: Some(id), ..wait(&signal.step, StepKind::Signal) };
+            if signal.timeout_ms.is_some() {
+                begun.push(StepEntry { next_at: until, ..wait.ended(StepState::Begun) });
+            }
+            waits.push(wait);
+        }
+        for child in &self.args.children {
+            waits.push(Wait { child: Some(child.execution_id), ..wait(&child.step, StepKind::Child) });
+        }
+        (waits, begun)
+    }
+
+    /// What an earlier call with these numbers decided while it left the lease with its holder.
+    async fn decided_before(&self, tx: &mut Tx<'_>, execution: &Execution, waits: &[Wait]) -> Result<Option<Parked>> {
+        let ParkArgs { fence, entries, first_number, .. } = self.args;
+        let new = NewEntries { first_number: *first_number, entries };
+        if !journal::is_recorded(tx, execution, fence, &new).await? {
+            return Ok(None);
+        }
+        let first = first_number + entries.len() as u64;
+        // Each wait has at most an entry that fixes its instant and one that ends it.
+        let entries = journal::recorded_since(tx, execution, first, 2 * waits.len()).await?;
+        let ours = |view: &StepView| {
+            view.lease_id == fence.lease_id && waits.iter().any(|wait| wait.identity() == view.identity())
+        };
+        let ended = entries.iter().any(|view| view.state.is_ended());
+        if !ended || !entries.iter().all(ours) {
+            return Ok(None);
+        }
+        let next_number = first + entries.len() as u64;
+        Ok(Some(Parked::Satisfied { entries, next_number }))
+    }
+
+    /// The waitpoints of the signals, made where they are new.
+    async fn waitpoints(&self, tx: &mut Tx<'_>, execution: &Execution) -> Result<Vec<Waitpoint>> {
+        let steps = self.args.waitpoints.iter().map(|wait| &wait.step);
+        let fresh: Vec<Waitpoint> = steps
+            .map(|step| Waitpoint::of_step(execution.id, execution.generation, &execution.namespace, step, tx.now))
+            .collect();
+        let known = tx.load_many::<Waitpoint>(fresh.iter().map(Indexed::key).collect()).await?;
+        Ok(fresh.into_iter().zip(known).map(|(fresh, known)| known.map_or(fresh, |known| known.document)).collect())
+    }
+
+    /// The entries of waits that are over already, which leaves the lease with its holder.
+    async fn ended(
+        &self,
+        tx: &mut Tx<'_>,
+        execution: &Execution,
+        waits: &[Wait],
+        waitpoints: &mut [Waitpoint],
+    ) -> Result<Vec<StepEntry>> {
+        let mut ended = Vec::new();
+        for waitpoint in waitpoints.iter_mut() {
+            if waitpoint.state != WaitpointState::Pending {
+                return Err(Error::of(Code::WaitpointClosed).with("waitpoint_id", waitpoint.id));
+            }
+            let wait = waits.iter().find(|wait| wait.waitpoint == Some(waitpoint.id));
+            if let (Some(fact), Some(wait)) = (waitpoint.consume(tx.now), wait) {
+                ended.push(signalled(tx, wait, &fact.id).await?);
+            }
+        }
+        let children: Vec<&Wait> = waits.iter().filter(|wait| wait.child.is_some()).collect();
+        let edge = |wait: &&Wait| wait.child.map(|child| Edge::key_of(&EdgeId::between(&child, &execution.id)));
+        let keys: Vec<Key> = children.iter().filter_map(edge).collect();
+        for (wait, loaded) in children.into_iter().zip(tx.load_many::<Edge>(keys.clone()).await?) {
+            let Some(edge) = loaded.map(|loaded| loaded.document) else {
+                return Err(Error::of(Code::ExecutionNotInFlow).with("execution_id", wait.child));
+            };
+            // A child that ends while this is committed must find its parent parked, or park must find it ended.
+            tx.pin(&edge.key());
+            if matches!(edge.state, EdgeState::Satisfied | EdgeState::Impossible) {
+                ended.push(wait.child_ended(edge.outcome, ""));
+            }
+        }
+        let taken: Vec<StepIdentity> = ended.iter().map(identity).collect();
+        let due = waits.iter().filter(|wait| wait.until != 0 && wait.until <= tx.now.max(execution.updated_at));
+        ended.extend(due.filter(|wait| !taken.contains(&wait.identity())).map(Wait::timed_out));
+        Ok(ended)
+    }
+}
+
+fn wait(step: &StepIdentity, kind: StepKind) -> Wait {
+    Wait {
+        name: step.name.clone(),
+        key: step.key.clone(),
+        occurrence: step.occurrence.unwrap_or(0),
+        kind,
+        ..Default::default()
+    }
+}
+
+fn identity(entry: &StepEntry) -> StepIdentity {
+    StepIdentity { name: entry.name.clone(), key: entry.key.clone(), occurrence: entry.occurrence }
+}
+
+fn step_of(waitpoint: &Waitpoint) -> StepIdentity {
+    StepIdentity {
+        name: waitpoint.step_name.clone(),
+        key: waitpoint.step_key.clone(),
+        occurrence: waitpoint.step_key.is_none().then_some(waitpoint.step_occurrence),
+    }
+}
+
+/// The entry of a wait that a stored signal ends.
+async fn signalled(tx: &mut Tx<'_>, wait: &Wait, id: &ff_core::SignalId) -> Result<StepEntry> {
+    let key = Signal::key_of(id);
+    let mut answers = tx.read(vec![Query::Documents(vec![key.clone()]), Query::Blobs(vec![key])]).await?.into_iter();
+    let document =
+        answers.next().and_then(ff_store::Answer::into_documents).and_then(|mut found| found.pop()).flatten();
+    let blob = answers.next().and_then(ff_store::Answer::into_blobs).and_then(|mut found| found.pop()).flatten();
+    let signal = document.map(|stored| Signal::decode(&stored.body)).transpose()?.unwrap_or_default();
+    let content_type = signal.content_type.clone();
+    let payload = signal.payload.clone().or(blob.map(ff_core::Blob));
+    Ok(journal::signal_entry(wait, *id, payload, &content_type))
+}

@@ -1,0 +1,135 @@
+//! Lanes, and whether they admit work.
+
+use std::collections::BTreeMap;
+
+use ff_core::idempotency::Identity;
+use ff_core::lane::{Lane, LaneState, LaneView};
+use ff_core::op::parts::{LaneChange, NamespacePage};
+use ff_core::op::{
+    ConfigureLane, ConfigureLaneArgs, DisableLane, DrainLane, ListLanes, ListLanesOutcome, PauseLane, ResumeLane,
+};
+use ff_core::{Partition, Result, text};
+
+use crate::cursor;
+use crate::engine::{Caller, Engine, Handle};
+use crate::named_documents::page;
+use crate::transaction::{Command, Tx};
+
+/// Lists lanes by name: those with a document, those of a closed list, and those in which this engine knows of work.
+/// A lane that was only used has no document; it is active.
+impl Handle<ListLanes> for Engine {
+    async fn handle(&self, caller: &Caller, args: NamespacePage) -> Result<ListLanesOutcome> {
+        let namespace = caller.namespace(args.namespace.as_deref())?;
+        let limit = self.limits().page(args.limit)?;
+        let cursor = cursor::decode::<String>(args.cursor.as_deref())?;
+        let cursor = cursor.as_deref();
+        let named = self.named_after::<Lane>(vec![Partition::SYSTEM], &namespace, cursor, |lane| &lane.name).await?;
+        let mut lanes: BTreeMap<String, LaneView> =
+            named.into_iter().map(|lane| (lane.name.clone(), lane.view())).collect();
+        let in_use = self.scheduler().ready().lanes(&namespace);
+        for name in in_use.into_iter().chain(self.options().lanes.iter().flatten().cloned()) {
+            if cursor.is_none_or(|cursor| name.as_str() > cursor) && !lanes.contains_key(&name) {
+                lanes.insert(name.clone(), Lane::open(&namespace, &name, 0)?.view());
+            }
+        }
+        let (items, next_cursor) = page(lanes.into_values().collect(), limit, |lane| &lane.name);
+        Ok(ListLanesOutcome { items, next_cursor })
+    }
+}
+
+impl Handle<ConfigureLane> for Engine {
+    async fn handle(&self, caller: &Caller, args: ConfigureLaneArgs) -> Result<LaneView> {
+        let set = SetLane { lane: &args.lane, state: args.state, reason: args.reason.as_deref().unwrap_or_default() };
+        let identity = self.identity::<ConfigureLane>(caller, &args, None);
+        self.set_lane(caller, args.namespace.as_deref(), set, identity).await
+    }
+}
+
+impl Engine {
+    /// Sets what a lane lets through; `None` leaves it, and makes the lane if nobody has used it.
+    pub(crate) async fn set_lane(
+        &self,
+        caller: &Caller,
+        namespace: Option<&str>,
+        set: SetLane<'_>,
+        identity: Option<Identity>,
+    ) -> Result<LaneView> {
+        let namespace = caller.namespace(namespace)?;
+        self.check_lane(set.lane)?;
+        // Names of callers come from outside and may be longer than a label.
+        let who = if text::optional_label("who", &caller.name).is_ok() { caller.name.as_str() } else { "" };
+        let verb = ChangeLane { namespace: &namespace, set, who };
+        self.transact_once(Partition::SYSTEM, identity, &verb).await
+    }
+}
+
+/// What is to become of a lane.
+pub(crate) struct SetLane<'a> {
+    pub(crate) lane: &'a str,
+    pub(crate) state: Option<LaneState>,
+    pub(crate) reason: &'a str,
+}
+
+struct ChangeLane<'a> {
+    namespace: &'a str,
+    set: SetLane<'a>,
+    who: &'a str,
+}
+
+impl Command for ChangeLane<'_> {
+    type Outcome = LaneView;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<LaneView> {
+        let existing = tx.load::<Lane>(Lane::key_of(self.namespace, self.set.lane)).await?;
+        let existing = existing.map(|loaded| loaded.document);
+        let fresh = existing.is_none();
+        let mut lane = match existing {
+            Some(lane) => lane,
+            None => Lane::open(self.namespace, self.set.lane, tx.now)?,
+        };
+        let changed = match self.set.state {
+            Some(state) => lane.set_state(state, self.who, self.set.reason, tx.now)?,
+            None => false,
+        };
+        if fresh || changed {
+            tx.save(&lane);
+        }
+        Ok(lane.view())
+    }
+}
+
+impl Handle<PauseLane> for Engine {
+    async fn handle(&self, caller: &Caller, args: LaneChange) -> Result<LaneView> {
+        let state = Some(LaneState::Paused);
+        let set = SetLane { lane: &args.lane, state, reason: args.reason.as_deref().unwrap_or_default() };
+        let identity = self.identity::<PauseLane>(caller, &args, None);
+        self.set_lane(caller, args.namespace.as_deref(), set, identity).await
+    }
+}
+
+impl Handle<ResumeLane> for Engine {
+    async fn handle(&self, caller: &Caller, args: LaneChange) -> Result<LaneView> {
+        let state = Some(LaneState::Active);
+        let set = SetLane { lane: &args.lane, state, reason: args.reason.as_deref().unwrap_or_default() };
+        let identity = self.identity::<ResumeLane>(caller, &args, None);
+        self.set_lane(caller, args.namespace.as_deref(), set, identity).await
+    }
+}
+
+impl Handle<DrainLane> for Engine {
+    async fn handle(&self, caller: &Caller, args: LaneChange) -> Result<LaneView> {
+        let state = Some(LaneState::Draining);
+        let set = SetLane { lane: &args.lane, state, reason: args.reason.as_deref().unwrap_or_default() };
+        let identity = self.identity::<DrainLane>(caller, &args, None);
+        self.set_lane(caller, args.namespace.as_deref(), set, identity).await
+    }
+}
+
+impl Handle<DisableLane> for Engine {
+    async fn handle(&self, caller: &Caller, args: LaneChange) -> Result<LaneView> {
+        let state = Some(LaneState::Disabled);
+        let set = SetLane { lane: &args.lane, state, reason: args.reason.as_deref().unwrap_or_default() };
+        let identity = self.identity::<DisableLane>(caller, &args, None);
+        self.set_lane(caller, args.namespace.as_deref(), set, identity).await
+    }
+}

@@ -1,0 +1,371 @@
+//! Getting and keeping the right to run an execution.
+
+use std::sync::{Arc, OnceLock};
+
+use ff_core::execution::{ClaimedAttempt, Execution, ResumedBy};
+use ff_core::idempotency::Identity;
+use ff_core::op::parts::Done;
+use ff_core::op::view::Task;
+use ff_core::op::{
+    Claim, ClaimArgs, ClaimMode, ClaimOutcome, Progress, ProgressArgs, RenewLeases, RenewLeasesArgs, RenewLeasesOutcome,
+};
+use ff_core::partition::digest16;
+use ff_core::{Code, CommandId, Error, LeaseId, Partition, Result, ResumeSignal, SignalId};
+use futures_util::future::{Either, join_all, select};
+use tokio::sync::oneshot;
+use uuid::Uuid;
+
+use crate::engine::{Caller, Engine, Handle};
+use crate::env;
+use crate::payload::Which;
+use crate::scheduler::ready::Criteria;
+use crate::scheduler::{Ask, Taken};
+use crate::transaction::{Command, Tx};
+use crate::view::{some_instant, some_text};
+
+/// Input and signals of a task that was taken must be read within this time; otherwise the task is given back.
+const TASK_PATIENCE_MS: i64 = 5_000;
+
+impl Handle<Claim> for Engine {
+    async fn handle(&self, caller: &Caller, args: ClaimArgs) -> Result<ClaimOutcome> {
+        let namespace = caller.namespace(args.namespace.as_deref())?;
+        if args.lease_ids.is_empty()
+            && let Some(key) = &caller.idempotency_key
+        {
+            // Boxed, as few come to it.
+            return Box::pin(self.claim_once(caller, namespace, args, key)).await;
+        }
+        let ask = self.ask(namespace, &args)?;
+        if args.retry {
+            let mut held = self.find_leases(&ask).await?;
+            // A commit that did not answer may have taken something beside what took its place.
+            let surplus = held.split_off(held.len().min(ask.lease_ids.len()));
+            if !surplus.is_empty() {
+                self.give_back(surplus).await;
+            }
+            if !held.is_empty() {
+                let (tasks, unread) = self.tasks(held).await;
+                return unread.into_iter().next().map_or(Ok(tasks), |(_, error)| Err(error));
+            }
+        }
+        self.deliver(ask, None).await
+    }
+}
+
+impl Engine {
+    /// A claim whose caller gave it a key. Its lease ids derive from the key, and once it has taken something it takes
+    /// nothing else: a repeat gets what is still held of it. A claim that found nothing may be repeated until it does.
+    async fn claim_once(
+        &self,
+        caller: &Caller,
+        namespace: String,
+        mut args: ClaimArgs,
+        key: &str,
+    ) -> Result<ClaimOutcome> {
+        let partition = self.partitions().key_partition(&namespace, key);
+        // How long a claim waits, and that it is a repeat, is no part of what it asks for.
+        let asked = ClaimArgs { wait_ms: None, retry: false, ..args.clone() };
+        let Some(identity) = self.callers_identity::<Claim>(caller, &asked, None) else {
+            return Err(Error::of(Code::Internal));
+        };
+        args.lease_ids = (0..args.max_tasks()).map(|place| derived_lease(&identity, place)).collect();
+        let ask = self.ask(namespace, &args)?;
+        let once = ClaimOnce { partition, identity, own: self.fresh_command() };
+        let taken = self.rehearse(partition, &FindClaim { once: &once }).await?;
+        let held = self.find_leases(&ask).await?;
+        if taken || !held.is_empty() {
+            let (tasks, unread) = self.tasks(held).await;
+            return unread.into_iter().next().map_or(Ok(tasks), |(_, error)| Err(error));
+        }
+        self.deliver(ask, Some(once)).await
+    }
+
+    /// Leaves evidence of a claim before its answer. Of two calls with one key that both found work, the first keeps it;
+    /// the other gives back what it took and gets the first one's.
+    async fn keep_claim(&self, ask: &Ask, once: &ClaimOnce, taken: Vec<Taken>) -> Result<KeptClaim> {
+        match self.transact(once.partition, self.fresh_command(), &KeepClaim { once }).await {
+            Ok(true) => Ok(KeptClaim::Ours(taken)),
+            Ok(false) => {
+                self.give_back(taken).await;
+                self.find_leases(ask).await.map(KeptClaim::Earlier)
+            }
+            Err(error) => {
+                self.give_back(taken).await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn forget_claim(&self, once: &ClaimOnce) {
+        if let Err(error) = self.transact(once.partition, self.fresh_command(), &ForgetClaim { once }).await {
+            tracing::warn!(%error, "the key of a claim that nobody received stays used");
+        }
+    }
+
+    fn ask(&self, namespace: String, args: &ClaimArgs) -> Result<Ask> {
+        let limits = self.limits();
+        limits.capabilities(&args.capabilities)?;
+        args.lanes.iter().try_for_each(|lane| self.check_lane(lane))?;
+        let mut lease_ids = args.lease_ids.clone();
+        lease_ids.resize_with(args.max_tasks(), || LeaseId::mint(&env::mint(self.env(), self.now())));
+        let grant_ttl_ms = match args.mode {
+            Some(ClaimMode::Grant) => Some(args.grant_ttl_ms.unwrap_or(limits.grant_ttl_default_ms)),
+            _ => None,
+        };
+        Ok(Ask {
+            criteria: Arc::new(Criteria {
+                namespace,
+                lanes: args.lanes.iter().cloned().collect(),
+                capabilities: args.capabilities.clone(),
+            }),
+            worker_id: OnceLock::new(),
+            instance_id: args.instance_id.clone(),
+            lease_ids,
+            chosen_ids: args.lease_ids.len(),
+            ttl_ms: limits.lease_ttl(args.lease_ttl_ms)?,
+            wait_ms: limits.claim_wait(args.wait_ms)?,
+            grant_ttl_ms,
+            gone: Default::default(),
+        })
+    }
+
+    /// Claims in a task of its own: if the caller is gone when the work has been taken, it is given back at once
+    /// instead of waiting for its lease to run out.
+    async fn deliver(&self, ask: Ask, once: Option<ClaimOnce>) -> Result<ClaimOutcome> {
+        let (mut reply, answer) = oneshot::channel();
+        let engine = self.clone();
+        let ask = Arc::new(ask);
+        self.spawn_short(async move {
+            let taken = match select(Box::pin(engine.take_work(&ask)), Box::pin(reply.closed())).await {
+                Either::Left((taken, _)) => taken,
+                Either::Right(((), work)) => {
+                    // What it has taken by now must be given back.
+                    ask.gone.say();
+                    work.await
+                }
+            };
+            let taken = match (taken, &once) {
+                (Ok(taken), Some(once)) if !taken.is_empty() && !reply.is_closed() => {
+                    match Box::pin(engine.keep_claim(&ask, once, taken)).await {
+                        Ok(KeptClaim::Ours(taken)) => Ok(taken),
+                        Ok(KeptClaim::Earlier(held)) => {
+                            // They are the other call's to give back.
+                            let (outcome, unread) = engine.tasks(held).await;
+                            let outcome = unread.into_iter().next().map_or(Ok(outcome), |(_, error)| Err(error));
+                            return drop(reply.send(outcome));
+                        }
+                        Err(error) => Err(error),
+                    }
+                }
+                (taken, _) => taken,
+            };
+            let taken = match taken {
+                Ok(taken) => taken,
+                Err(error) => return drop(reply.send(Err(error))),
+            };
+            let (outcome, unread) = engine.tasks(taken.clone()).await;
+            let (unread, error): (Vec<Taken>, Option<Error>) =
+                unread.into_iter().fold((Vec::new(), None), |(mut all, _), (one, error)| {
+                    all.push(one);
+                    (all, Some(error))
+                });
+            let empty = outcome.tasks.is_empty() && outcome.grants.is_empty();
+            let outcome = error.filter(|_| empty).map_or(Ok(outcome), Err);
+            let delivered = reply.send(outcome).is_ok();
+            let unread = if delivered { unread } else { taken };
+            if !unread.is_empty() {
+                // Boxed, as few come to it: the future would be three times as large.
+                Box::pin(engine.give_back(unread)).await;
+                if let Some(once) = once.as_ref().filter(|_| empty || !delivered) {
+                    Box::pin(engine.forget_claim(once)).await;
+                }
+            }
+        });
+        answer.await.map_err(|_| Error::of(Code::ShuttingDown))?
+    }
+
+    /// Hands back what nobody received: the same attempt, nothing counted.
+    pub(crate) async fn give_back(&self, taken: Vec<Taken>) {
+        let caller = Caller::system();
+        for one in taken {
+            let returned = match &one {
+                Taken::Lease { execution, claimed, .. } => {
+                    let fence = claimed.fence;
+                    self.change(&caller, &execution.id, Some(&fence), |execution, context| {
+                        execution.return_lease(&fence, context.now, context.effects)
+                    })
+                    .await
+                }
+                Taken::Grant(grant) => {
+                    self.change(&caller, &grant.execution_id, None, |execution, context| {
+                        execution.drop_grant(grant.grant_id, context.now)
+                    })
+                    .await
+                }
+            };
+            if let Err(error) = returned
+                && let Some(suppressed) = self.may_log("undelivered work could not be given back")
+            {
+                tracing::warn!(%error, suppressed, "undelivered work could not be given back; its lease will run out");
+            }
+        }
+    }
+
+    /// Leases and grants as their taker receives them, and those whose input or signals cannot be read in time.
+    pub(crate) async fn tasks(&self, taken: Vec<Taken>) -> (ClaimOutcome, Vec<(Taken, Error)>) {
+        let mut outcome = ClaimOutcome { tasks: Vec::new(), grants: Vec::new() };
+        let mut unread = Vec::new();
+        let reading = taken.into_iter().map(|one| async move {
+            let Taken::Lease { execution, claimed, lease_until } = &one else { return (one, None) };
+            let task = self.task(execution, claimed, *lease_until);
+            let task = env::within(self.env_handle(), TASK_PATIENCE_MS, task).await;
+            let late = || Err(Error::new(Code::Unavailable, "the task cannot be read").retry_after(1_000));
+            let task = task.unwrap_or_else(late);
+            (one, Some(task))
+        });
+        for (one, task) in join_all(reading).await {
+            match (one, task) {
+                (Taken::Grant(grant), _) => outcome.grants.push(grant),
+                (_, Some(Ok(task))) => outcome.tasks.push(task),
+                (one, Some(Err(error))) => unread.push((one, error)),
+                (Taken::Lease { .. }, None) => {}
+            }
+        }
+        (outcome, unread)
+    }
+
+    /// One claimed task with everything its worker needs. Small bytes came with the document; large ones are read.
+    pub(crate) async fn task(&self, execution: &Execution, claimed: &ClaimedAttempt, lease_until: i64) -> Result<Task> {
+        let input = self.optional_content(Which::Input, &execution.id, &execution.input).await?;
+        let continuation = match &execution.continuation {
+            Some(continuation) => self.optional_content(Which::Continuation, &execution.id, continuation).await?,
+            None => None,
+        };
+        let lease = execution.lease.as_ref();
+        Ok(Task {
+            execution_id: execution.id,
+            namespace: execution.namespace.clone(),
+            lane: execution.lane.clone(),
+            kind: execution.kind.clone(),
+            priority: execution.priority,
+            tags: execution.tags.clone(),
+            input,
+            claim_kind: claimed.kind,
+            fence: claimed.fence,
+            lease_expires_at: lease_until,
+            lease_ttl_ms: lease.map_or(0, |lease| lease.ttl_ms),
+            attempt_timeout_left_ms: execution
+                .attempt_times_out_at()
+                .zip(lease)
+                .map(|(at, lease)| (at - lease.acquired_at).max(0)),
+            deadline_at: some_instant(execution.deadline_at),
+            retry_count: execution.retries,
+            resume_signals: self.resume_signals(execution).await?,
+            continuation,
+            next_frame_sequence: self.next_frame_sequence(execution).await?,
+            generation: execution.generation,
+            journal: self.claimed_journal(execution).await?,
+            fallback_tier: execution.policy.fallback_tier(execution.retries).cloned(),
+            flow_id: execution.flow,
+            node: some_text(&execution.node),
+            trace_context: some_text(&execution.trace_context),
+        })
+    }
+
+    /// The signals that resumed the present attempt; exactly one of its own after a timeout.
+    pub(crate) async fn resume_signals(&self, execution: &Execution) -> Result<Vec<ResumeSignal>> {
+        match execution.resumed_by {
+            ResumedBy::Signals => self.read_signals(execution, &execution.resume_signals).await,
+            ResumedBy::Timeout => Ok(vec![ResumeSignal::timeout(SignalId::default(), execution.updated_at)]),
+            ResumedBy::Nothing | ResumedBy::Operator | ResumedBy::Child | ResumedBy::Time => Ok(Vec::new()),
+        }
+    }
+}
+
+/// The identity of a claim, and the partition of its key: what it takes may be in any other.
+struct ClaimOnce {
+    partition: Partition,
+    identity: Identity,
+    /// What this very call is known by.
+    own: CommandId,
+}
+
+/// Whose work a claim with a key may answer with.
+enum KeptClaim {
+    Ours(Vec<Taken>),
+    /// What an earlier call with the same key holds.
+    Earlier(Vec<Taken>),
+}
+
+fn derived_lease(identity: &Identity, place: usize) -> LeaseId {
+    LeaseId(Uuid::from_bytes(digest16(&[b"lease", identity.digest(), &place.to_be_bytes()])))
+}
+
+/// Whether a claim with this identity has taken something.
+struct FindClaim<'a> {
+    once: &'a ClaimOnce,
+}
+
+impl Command for FindClaim<'_> {
+    type Outcome = bool;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<bool> {
+        Ok(tx.kept_answer::<CommandId>(&self.once.identity).await?.is_some())
+    }
+}
+
+/// Says whether this is the first call with its identity that took something.
+struct KeepClaim<'a> {
+    once: &'a ClaimOnce,
+}
+
+impl Command for KeepClaim<'_> {
+    type Outcome = bool;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<bool> {
+        if let Some(first) = tx.kept_answer::<CommandId>(&self.once.identity).await? {
+            return Ok(first == self.once.own);
+        }
+        tx.keep_answer(&self.once.identity, &self.once.own);
+        Ok(true)
+    }
+}
+
+/// Frees the key of a claim whose tasks were given back.
+struct ForgetClaim<'a> {
+    once: &'a ClaimOnce,
+}
+
+impl Command for ForgetClaim<'_> {
+    type Outcome = ();
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<()> {
+        if tx.kept_answer::<CommandId>(&self.once.identity).await? == Some(self.once.own) {
+            tx.delete(&self.once.identity.key());
+        }
+        Ok(())
+    }
+}
+
+impl Handle<RenewLeases> for Engine {
+    async fn handle(&self, caller: &Caller, args: RenewLeasesArgs) -> Result<RenewLeasesOutcome> {
+        self.limits().renewals(&args.leases)?;
+        Ok(RenewLeasesOutcome { results: self.renew_all(caller, &args.leases).await })
+    }
+}
+
+impl Handle<Progress> for Engine {
+    async fn handle(&self, caller: &Caller, args: ProgressArgs) -> Result<Done> {
+        let identity = self.callers_identity::<Progress>(caller, &args, None);
+        self.change_once(identity, caller, &args.execution_id, Some(&args.fence), |execution, context| {
+            let (pct, message) = match &execution.progress {
+                Some(before) => (before.pct, before.message.clone()),
+                None => (0, String::new()),
+            };
+            let message = args.message.clone().unwrap_or(message);
+            execution.report_progress(&args.fence, args.pct.unwrap_or(pct), &message, context.now)?;
+            Ok(Done {})
+        })
+        .await
+    }
+}

@@ -1,0 +1,75 @@
+//! Quotas.
+
+use ff_core::gate::Defined;
+use ff_core::op::parts::NamespacePage;
+use ff_core::op::{
+    CreateQuota, CreateQuotaArgs, CreateQuotaOutcome, GetQuota, GetQuotaArgs, ListQuotas, ListQuotasOutcome,
+};
+use ff_core::quota::{QuotaPolicy, QuotaStatus};
+use ff_core::{Code, Family, Result, index};
+
+use crate::cursor;
+use crate::engine::{Caller, Engine, Handle};
+use crate::hint::Item;
+use crate::named_documents::{no_such, page};
+use crate::transaction::{Command, Tx};
+
+impl Handle<CreateQuota> for Engine {
+    async fn handle(&self, caller: &Caller, args: CreateQuotaArgs) -> Result<CreateQuotaOutcome> {
+        let namespace = caller.namespace(args.namespace.as_deref())?;
+        let partition = self.partitions().quota_partition(&namespace, &args.name);
+        let verb = DefineQuota { namespace: &namespace, args: &args };
+        let identity = self.callers_identity::<CreateQuota>(caller, &args, None);
+        let created = self.transact_once(partition, identity, &verb).await?;
+        let Some(count) = created else { return Ok(CreateQuotaOutcome::AlreadyExists) };
+        let gate = format!("q:{}", args.name);
+        self.release_parked(&namespace, &gate, self.everywhere(count)).await;
+        Ok(CreateQuotaOutcome::Created)
+    }
+}
+
+struct DefineQuota<'a> {
+    namespace: &'a str,
+    args: &'a CreateQuotaArgs,
+}
+
+impl Command for DefineQuota<'_> {
+    type Outcome = Option<u64>;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<Option<u64>> {
+        let name = (self.namespace, self.args.name.as_str());
+        let existing = tx.load::<QuotaPolicy>(QuotaPolicy::key_of(name.0, name.1)).await?;
+        let existing = existing.map(|loaded| loaded.document);
+        match QuotaPolicy::define(existing.as_ref(), name, self.args.definition(), tx.now)? {
+            Defined::AlreadyExists => Ok(None),
+            Defined::Created(quota) => {
+                tx.hint(Item::Gate(index::blocked(name.0, &format!("q:{}", name.1))));
+                tx.save(&quota);
+                Ok(Some(quota.release_count(tx.now)))
+            }
+        }
+    }
+}
+
+impl Handle<GetQuota> for Engine {
+    async fn handle(&self, caller: &Caller, args: GetQuotaArgs) -> Result<QuotaStatus> {
+        let namespace = caller.namespace(args.namespace.as_deref())?;
+        let partition = self.partitions().quota_partition(&namespace, &args.name);
+        let quota = self.find::<QuotaPolicy>(partition, QuotaPolicy::key_of(&namespace, &args.name)).await?;
+        quota.map(|quota| quota.status(self.now_in(partition))).ok_or_else(|| no_such(Code::QuotaNotFound, &args.name))
+    }
+}
+
+impl Handle<ListQuotas> for Engine {
+    async fn handle(&self, caller: &Caller, args: NamespacePage) -> Result<ListQuotasOutcome> {
+        let namespace = caller.namespace(args.namespace.as_deref())?;
+        let partitions = self.partitions().all().filter(|partition| partition.family == Family::Quota).collect();
+        let limit = self.limits().page(args.limit)?;
+        let cursor = cursor::decode::<String>(args.cursor.as_deref())?;
+        let cursor = cursor.as_deref();
+        let all = self.named_after::<QuotaPolicy>(partitions, &namespace, cursor, |quota| &quota.name).await?;
+        let (quotas, next_cursor) = page(all, limit, |quota| &quota.name);
+        let now = self.now();
+        Ok(ListQuotasOutcome { items: quotas.iter().map(|quota| quota.status(now)).collect(), next_cursor })
+    }
+}

@@ -1,0 +1,301 @@
+//! Delivers a signal to a waitpoint. Its token is all the authority it takes; nothing is revealed before it verified.
+//! An operator needs none.
+
+use ff_core::event::Effects;
+use ff_core::execution::{Execution, ResumedBy};
+use ff_core::journal::StepIdentity;
+use ff_core::op::{DeliverSignal, DeliverSignalArgs};
+use ff_core::planted::{Bug, planted};
+use ff_core::signal::SignalOutcome;
+use ff_core::waitpoint::{Waitpoint, WaitpointState};
+use ff_core::{
+    Blob, Code, Document, Error, Indexed, Key, NewSignal, Result, Signal, SignalEffect, SignalId, SignalRecord,
+    TokenSubject, WaitpointId, WaitpointSecrets, index, limits,
+};
+use ff_store::{Query, Scan, StoredDocument};
+
+use crate::engine::{Caller, Engine, Handle};
+use crate::execution_data::close_waitpoints;
+use crate::journal::signal_entry;
+use crate::limits::bytes;
+use crate::transaction::{Command, Tx};
+use crate::visibility::{check_visible, not_found};
+use crate::{env, journal};
+
+impl Handle<DeliverSignal> for Engine {
+    async fn handle(&self, caller: &Caller, args: DeliverSignalArgs) -> Result<SignalOutcome> {
+        let signal = self.new_signal(&args)?;
+        signal.validate()?;
+        let size = signal.payload.as_ref().map_or(0, |payload| payload.len());
+        bytes("payload", size, self.limits().signal_payload_max_bytes)?;
+        let authority = match &args.token {
+            Some(token) => Authority::Token(&token.0, self.secrets_for(&token.0).await?),
+            None => Authority::Operator,
+        };
+        let partition = args.execution_id.partition();
+        if let Err(absent) = self.check_id(&args.execution_id) {
+            authority.check(None, self.now())?;
+            return Err(absent);
+        }
+        let verb = SendSignal { caller, args: &args, signal, authority };
+        self.transact(partition, self.fresh_command(), &verb).await
+    }
+}
+
+impl Engine {
+    fn new_signal(&self, args: &DeliverSignalArgs) -> Result<NewSignal> {
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        let payload = args.payload()?;
+        Ok(NewSignal {
+            id: args.signal_id.unwrap_or_else(|| SignalId::mint(&env::mint(self.env(), self.now()))),
+            execution: args.execution_id,
+            waitpoint: args.waitpoint_id.unwrap_or_default(),
+            name: args.name.clone(),
+            category: text(&args.category),
+            source_type: text(&args.source_type),
+            source_identity: text(&args.source_identity),
+            correlation_id: text(&args.correlation_id),
+            content_type: payload.as_ref().map(|payload| payload.content_type.clone()).unwrap_or_default(),
+            payload: payload.map(|payload| Blob(payload.bytes)),
+            created_at: args.created_at,
+        })
+    }
+}
+
+/// Signals of one name that a function may be sent before it waits for them, past and present.
+const MAILBOXES_MAX: u32 = 1_000;
+
+/// By what right a signal comes.
+enum Authority<'a> {
+    /// The waitpoint's token, and the secrets to verify it with.
+    Token(&'a str, WaitpointSecrets),
+    /// The caller's role, which was checked before.
+    Operator,
+}
+
+impl Authority<'_> {
+    /// Verifies a token, at the same cost whether or not the waitpoint exists.
+    fn check(&self, waitpoint: Option<&Waitpoint>, now: i64) -> Result<()> {
+        match self {
+            Authority::Token(..) if planted(Bug::TokenNotChecked) => Ok(()),
+            Authority::Token(token, secrets) => {
+                let subject = waitpoint.map(TokenSubject::from);
+                secrets.verify(token, subject.as_ref(), now)
+            }
+            Authority::Operator => Ok(()),
+        }
+    }
+}
+
+struct SendSignal<'a> {
+    caller: &'a Caller,
+    args: &'a DeliverSignalArgs,
+    signal: NewSignal,
+    authority: Authority<'a>,
+}
+
+impl Command for SendSignal<'_> {
+    type Outcome = SignalOutcome;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<SignalOutcome> {
+        let (id, fresh) = match self.args.waitpoint_id {
+            Some(id) => (id, None),
+            // A repeat goes where the signal went first, wherever its name leads by now.
+            None => match tx.load::<Signal>(Signal::key_of(&self.signal.id)).await?.map(|loaded| loaded.document) {
+                Some(existing) if existing.execution == self.args.execution_id => (existing.waitpoint, None),
+                _ => self.meant_waitpoint(tx).await?,
+            },
+        };
+        let mut found = self.read(tx, id).await?;
+        found.waitpoint = found.waitpoint.or(fresh);
+        // A waitpoint of somebody else is no waitpoint.
+        let waitpoint = found.waitpoint.filter(|waitpoint| {
+            waitpoint.id == id
+                && waitpoint.execution == self.args.execution_id
+                && self.caller.sees(&waitpoint.namespace)
+        });
+        self.authority.check(waitpoint.as_ref(), tx.now)?;
+        let execution = found.execution.ok_or_else(|| not_found(&self.args.execution_id))?;
+        check_visible(self.caller, &execution)?;
+        let waitpoint = waitpoint.ok_or_else(|| Error::of(Code::WaitpointNotFound).with("waitpoint_id", id))?;
+        if let Some(record) = found.record.filter(|_| !planted(Bug::SignalCountedTwice)) {
+            return Ok(record.repeated());
+        }
+        if let Some(existing) = found.signal {
+            return duplicate_of(&existing, id);
+        }
+        self.accept(tx, execution, waitpoint).await
+    }
+}
+
+/// What a signal has to do with, read in one round trip.
+struct Found {
+    waitpoint: Option<Waitpoint>,
+    execution: Option<Execution>,
+    record: Option<SignalRecord>,
+    signal: Option<Signal>,
+}
+
+impl SendSignal<'_> {
+    fn record_key(&self, waitpoint: &WaitpointId) -> Option<Key> {
+        let key = self.args.idempotency_key.as_deref().filter(|key| !key.is_empty())?;
+        Some(SignalRecord::key_of(waitpoint, key))
+    }
+
+    async fn read(&self, tx: &mut Tx<'_>, id: WaitpointId) -> Result<Found> {
+        let execution = Execution::key_of(&self.args.execution_id);
+        let mut keys = vec![Waitpoint::key_of(&id), execution, Signal::key_of(&self.signal.id)];
+        keys.extend(self.record_key(&id));
+        let answers = tx.read(vec![Query::Documents(keys.clone())]).await?;
+        let documents = answers.into_iter().next().and_then(ff_store::Answer::into_documents).unwrap_or_default();
+        let mut found = keys.into_iter().zip(documents);
+        let mut next = || found.next();
+        Ok(Found {
+            waitpoint: adopt(tx, next())?,
+            execution: adopt(tx, next())?,
+            signal: adopt(tx, next())?,
+            record: adopt(tx, next())?,
+        })
+    }
+
+    /// The waitpoint that a caller means who names none: the only one of the suspension, the one that waits for a signal
+    /// of this name, the only pending one, or else a new one that keeps the signal until a function waits for its name.
+    async fn meant_waitpoint(&self, tx: &mut Tx<'_>) -> Result<(WaitpointId, Option<Waitpoint>)> {
+        let execution = crate::visibility::load_visible(tx, self.caller, &self.args.execution_id).await?;
+        let named = execution.waits.iter().find(|wait| wait.waitpoint.is_some() && wait.name == self.args.name);
+        if let Some(id) = named.and_then(|wait| wait.waitpoint) {
+            return Ok((id, None));
+        }
+        if let Some(suspension) = execution.suspension.as_ref().filter(|_| execution.waits.is_empty()) {
+            return match suspension.waitpoints[..] {
+                [only] => Ok((only, None)),
+                _ => Err(Error::invalid("waitpoint_id", "must be given where there are several waitpoints")),
+            };
+        }
+        if execution.is_terminal() {
+            return Err(Error::of(Code::TargetNotSignalable).with("public_state", execution.public_state()));
+        }
+        let scan = Scan::first(index::pending_waitpoints(execution.id.uuid), limits::PAGE_MAX).with_documents();
+        let mut plain = Vec::new();
+        for entry in tx.scan(scan).await?.entries {
+            let Some(waitpoint) = entry.document.and_then(|stored| Waitpoint::decode(&stored.body).ok()) else {
+                continue;
+            };
+            match waitpoint.generation {
+                None => plain.push(waitpoint.id),
+                // One that holds a signal already will end with that one: the next signal is for the next wait.
+                Some(generation)
+                    if generation == execution.generation
+                        && waitpoint.step_name == self.args.name
+                        && waitpoint.buffered.is_empty() =>
+                {
+                    return Ok((waitpoint.id, None));
+                }
+                Some(_) => {}
+            }
+        }
+        match plain[..] {
+            [only] => Ok((only, None)),
+            [] => self.mailbox(tx, &execution).await,
+            _ => Err(Error::invalid("waitpoint_id", "must be given where there are several waitpoints")),
+        }
+    }
+
+    /// Where a signal waits for a function that will wait for its name: the first such entry that has not ended.
+    async fn mailbox(&self, tx: &mut Tx<'_>, execution: &Execution) -> Result<(WaitpointId, Option<Waitpoint>)> {
+        for occurrence in 0..MAILBOXES_MAX {
+            let step = StepIdentity { name: self.args.name.clone(), key: None, occurrence: Some(occurrence) };
+            step.validate()?;
+            let (id, generation) = (step.waitpoint_id(&execution.id, execution.generation), execution.generation);
+            if tx.load::<Waitpoint>(Waitpoint::key_of(&id)).await?.is_none() {
+                let fresh = Waitpoint::of_step(execution.id, generation, &execution.namespace, &step, tx.now);
+                return Ok((id, Some(fresh)));
+            }
+        }
+        let detail = format!("at most {MAILBOXES_MAX} signals of one name wait for their execution");
+        Err(Error::new(Code::SignalLimitExceeded, detail).with("max", MAILBOXES_MAX))
+    }
+
+    /// A signal of the journal ends its entry and wakes the execution if that is parked on it; otherwise it waits.
+    async fn wake_parked(
+        &self,
+        tx: &mut Tx<'_>,
+        execution: &mut Execution,
+        waitpoint: &mut Waitpoint,
+        signal: &NewSignal,
+    ) -> Result<SignalEffect> {
+        let Some(wait) = execution.waits_at(&waitpoint.id) else { return Ok(SignalEffect::Buffered) };
+        waitpoint.consume(tx.now);
+        let entry = signal_entry(&wait, signal.id, signal.payload.clone(), &signal.content_type);
+        journal::append_decided(tx, execution, &[entry]).await?;
+        execution.wake(ResumedBy::Signals, tx.now);
+        Ok(SignalEffect::ResumeConditionSatisfied)
+    }
+
+    /// Takes the signal: it counts for the suspension, or waits in the buffer for one.
+    async fn accept(
+        &self,
+        tx: &mut Tx<'_>,
+        mut execution: Execution,
+        mut waitpoint: Waitpoint,
+    ) -> Result<SignalOutcome> {
+        waitpoint.check_open(tx.now)?;
+        if waitpoint.generation.is_some_and(|generation| generation != execution.generation) {
+            return Err(Error::of(Code::WaitpointClosed).with("waitpoint_id", waitpoint.id));
+        }
+        if execution.is_terminal() {
+            return Err(Error::of(Code::TargetNotSignalable).with("public_state", execution.public_state()));
+        }
+        execution.count_signal(tx.now)?;
+        let mut new = self.signal.clone();
+        new.waitpoint = waitpoint.id;
+        let fact = new.fact(tx.now);
+        let suspension = execution.suspension.clone();
+        let effect = match waitpoint.state {
+            WaitpointState::Pending => {
+                waitpoint.buffer(fact, new.size(), tx.now)?;
+                let effect = self.wake_parked(tx, &mut execution, &mut waitpoint, &new).await?;
+                tx.save(&waitpoint);
+                effect
+            }
+            WaitpointState::Active | WaitpointState::Closed => {
+                let delay_ms = self.args.resume_delay_ms.unwrap_or(0);
+                // The waitpoint must still be open when this is committed.
+                tx.pin(&waitpoint.key());
+                execution.deliver_signal(fact, delay_ms, tx.now)?.delivery.effect()
+            }
+        };
+        let (signal, blob) = Signal::accept(new, effect, tx.now)?;
+        if let Some(blob) = blob {
+            tx.blob(signal.key(), Some(blob.0));
+        }
+        tx.create(&signal);
+        if let Some(key) = self.args.idempotency_key.as_deref().filter(|key| !key.is_empty()) {
+            let record = SignalRecord::new(&waitpoint.id, key, &signal)?;
+            tx.create_until(&record, record.expires_at());
+        }
+        let mut effects = Effects::default();
+        execution.signal_event(signal.id, &signal.name, &mut effects);
+        // Waitpoints of the journal outlive the wake of another.
+        if let Some(suspension) =
+            suspension.filter(|_| execution.suspension.is_none() && waitpoint.generation.is_none())
+        {
+            close_waitpoints(tx, &suspension, &execution).await?;
+        }
+        tx.save_execution(&execution, effects);
+        Ok(SignalOutcome::of(signal.id, effect))
+    }
+}
+
+fn adopt<D: Indexed>(tx: &mut Tx<'_>, found: Option<(Key, Option<StoredDocument>)>) -> Result<Option<D>> {
+    let Some((key, stored)) = found else { return Ok(None) };
+    Ok(tx.adopt::<D>(key, stored)?.map(|loaded| loaded.document))
+}
+
+/// A signal id that was used before means the same signal, if it came to the same waitpoint.
+fn duplicate_of(existing: &Signal, waitpoint: WaitpointId) -> Result<SignalOutcome> {
+    if existing.waitpoint == waitpoint {
+        return Ok(SignalOutcome::Duplicate { existing_signal_id: existing.id });
+    }
+    Err(Error::of(Code::IdempotencyConflict).with("signal_id", existing.id))
+}

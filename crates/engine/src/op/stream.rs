@@ -1,0 +1,283 @@
+//! The output of an execution while it runs.
+
+use bytes::Bytes;
+use ff_core::execution::Execution;
+use ff_core::lease::Attempt;
+use ff_core::op::{
+    AppendFrames, AppendFramesArgs, AppendFramesOutcome, FrameRequest, ReadStream, ReadStreamArgs, ReadSummary,
+    ReadSummaryArgs, ReadSummaryOutcome, TailStream, TailStreamArgs,
+};
+use ff_core::planted::{Bug, planted};
+use ff_core::stream::{Frame, FrameId, FrameMode, StreamFrames};
+use ff_core::{AttemptIndex, Code, Document, Error, Indexed, Result, Summary};
+use ff_store::{Answer, Append, LogStart, Query};
+
+use crate::engine::{Caller, Engine, Handle};
+use crate::limits::bytes;
+use crate::op::Request;
+use crate::transaction::{Command, Tx};
+use crate::visibility::load_visible;
+use crate::{env, logs};
+
+impl Handle<AppendFrames> for Engine {
+    async fn handle(&self, caller: &Caller, args: AppendFramesArgs) -> Result<AppendFramesOutcome> {
+        self.check_id(&args.execution_id)?;
+        let partition = args.execution_id.partition();
+        self.transact(partition, self.fresh_command(), &Request::<AppendFrames> { caller, args: &args }).await
+    }
+}
+
+impl Command for Request<'_, AppendFrames> {
+    type Outcome = AppendFramesOutcome;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<AppendFramesOutcome> {
+        let args = self.args;
+        let execution = load_visible(tx, self.caller, &args.execution_id).await?;
+        if !planted(Bug::FrameAfterClose) {
+            execution.check_fence(&args.fence).map_err(closed)?;
+        }
+        let source = execution.lease.as_ref().map(|lease| lease.instance_id.as_str()).unwrap_or_default();
+        let max = tx.engine.limits().frame_max_bytes;
+        let frames = args.frames.iter().map(|frame| read_frame(frame, source, max)).collect::<Result<Vec<_>>>()?;
+        let mut written = Written { count: 0, next: args.first_sequence };
+        // The first try trusts the numbers; a conflict says that the log is elsewhere.
+        if tx.is_repeat() {
+            written = self.written(tx, &frames).await?;
+        }
+        let last_sequence = args.first_sequence + u64::try_from(frames.len()).unwrap_or(u64::MAX) - 1;
+        let count = last_sequence.max(written.next - 1);
+        let fresh = frames.get(written.count..).unwrap_or_default();
+        if !fresh.is_empty() {
+            if planted(Bug::FrameAfterClose) {
+                tx.pin(&execution.key());
+            } else {
+                tx.require_holder(&execution.key(), &args.fence);
+            }
+            self.merge_summary(tx, &execution, fresh, written.next).await?;
+            self.trim_old(tx, &execution).await?;
+            tx.append(Append {
+                log: logs::frames(&execution.id, args.fence.attempt),
+                records: fresh.iter().map(|frame| Bytes::from(frame.encode())).collect(),
+                expected: Some(written.next),
+                cap: execution.policy.stream.retention_maxlen,
+            });
+        }
+        Ok(AppendFramesOutcome { last_sequence, count })
+    }
+}
+
+/// How many of the frames are in the log already, and the number the next one gets.
+struct Written {
+    count: usize,
+    next: u64,
+}
+
+impl Request<'_, AppendFrames> {
+    async fn written(&self, tx: &mut Tx<'_>, frames: &[Frame]) -> Result<Written> {
+        let first = self.args.first_sequence;
+        let log = logs::frames(&self.args.execution_id, self.args.fence.attempt);
+        let query = Query::Log { log, start: LogStart::After(first - 1), limit: frames.len() };
+        let page = tx.read(vec![query]).await?.pop().and_then(Answer::into_log).unwrap_or_default();
+        let next = page.next.max(1);
+        let wrong = |detail: String| Err(Error::invalid("first_sequence", detail).with("next_sequence", next));
+        if first > next {
+            return wrong(format!("is {first}, but the stream's next frame has number {next}"));
+        }
+        for record in &page.records {
+            let place = usize::try_from(record.sequence - first).unwrap_or(usize::MAX);
+            if frames.get(place).is_some_and(|frame| frame.encode() != record.record) {
+                return wrong(format!("names frame {}, which is there with other content", record.sequence));
+            }
+        }
+        let count = usize::try_from(next - first).unwrap_or(usize::MAX).min(frames.len());
+        Ok(Written { count, next })
+    }
+
+    /// Removes the frames that are older than the policy keeps them. Nobody is shown them in the meantime.
+    async fn trim_old(&self, tx: &mut Tx<'_>, execution: &Execution) -> Result<()> {
+        let Some(kept_ms) = execution.policy.stream.retention_ttl_ms else { return Ok(()) };
+        let log = logs::frames(&execution.id, self.args.fence.attempt);
+        let query = Query::Log { log: log.clone(), start: LogStart::Since(tx.now - kept_ms + 1), limit: 1 };
+        let page = tx.read(vec![query]).await?.pop().and_then(Answer::into_log).unwrap_or_default();
+        let kept_from = page.records.first().map_or(page.next, |record| record.sequence);
+        if kept_from > page.first {
+            tx.trim(log, kept_from);
+        }
+        Ok(())
+    }
+
+    /// Merges the patches among the frames into the attempt's summary.
+    async fn merge_summary(&self, tx: &mut Tx<'_>, execution: &Execution, frames: &[Frame], first: u64) -> Result<()> {
+        if frames.iter().all(|frame| frame.mode != FrameMode::Summary) {
+            return Ok(());
+        }
+        let attempt = self.args.fence.attempt;
+        let known = tx.load::<Summary>(Summary::key_of(&execution.id, attempt)).await?;
+        let mut summary = known.map_or_else(|| Summary::empty(execution.id, attempt), |known| known.document);
+        for (sequence, frame) in (first..).zip(frames) {
+            if frame.mode == FrameMode::Summary {
+                summary.apply(sequence, &frame.payload, tx.now)?;
+            }
+        }
+        tx.save(&summary);
+        Ok(())
+    }
+}
+
+/// To somebody who streams, an execution that is not active is a stream that has ended.
+fn closed(error: Error) -> Error {
+    if error.code != Code::ExecutionNotActive {
+        return error;
+    }
+    Error { details: error.details, ..Error::of(Code::StreamClosed) }
+}
+
+fn read_frame(request: &FrameRequest, source: &str, max: usize) -> Result<Frame> {
+    let content = request.payload()?;
+    let (payload, content_type) = content.map(|content| (content.bytes, content.content_type)).unwrap_or_default();
+    bytes("payload", payload.len(), max)?;
+    let frame = Frame {
+        frame_type: request.frame_type.clone(),
+        payload: ff_core::Blob(payload),
+        content_type,
+        correlation_id: request.correlation_id.clone().unwrap_or_default(),
+        source: source.to_owned(),
+        mode: request.mode.unwrap_or(FrameMode::Durable),
+        ..Default::default()
+    };
+    frame.validate()?;
+    Ok(frame)
+}
+
+/// Frames of mode `best_effort` are for who watches now: readers see them this long.
+const BEST_EFFORT_MS: i64 = 60_000;
+
+impl Handle<ReadStream> for Engine {
+    async fn handle(&self, caller: &Caller, args: ReadStreamArgs) -> Result<StreamFrames> {
+        let (execution, _) = self.visible_execution(caller, &args.execution_id).await?;
+        let (from, to) = args.bounds()?;
+        let range = from.to(to, args.attempt);
+        let count = self.limits().frames(args.count)?;
+        let mut answer = self.read_frames(&execution, args.attempt, range.start() - 1, count).await?;
+        answer.frames.retain(|frame| range.contains(&frame.id.sequence));
+        Ok(answer)
+    }
+}
+
+impl Engine {
+    /// Frames of an attempt after a number, and whether the stream has ended.
+    pub(crate) async fn read_frames(
+        &self,
+        execution: &Execution,
+        attempt: AttemptIndex,
+        after: u64,
+        count: usize,
+    ) -> Result<StreamFrames> {
+        check_attempt(execution, attempt)?;
+        let partition = execution.id.partition();
+        let (mut after, mut frames) = (after, Vec::new());
+        // Frames that are for nobody any more may fill a page; what is behind them is not to be missed.
+        while frames.is_empty() {
+            let log = logs::frames(&execution.id, attempt);
+            let answers = self
+                .read(partition, vec![Query::Log { log: log.clone(), start: LogStart::After(after), limit: count }]);
+            let answers = answers.await?;
+            let now = answers.at;
+            let page = answers.into_only(ff_store::Answer::into_log)?;
+            let full = page.records.len() == count;
+            for record in page.records {
+                after = record.sequence;
+                let frame = match Frame::decode(&record.record) {
+                    Ok(frame) => frame,
+                    Err(error) => {
+                        self.pass_over(&log, &error);
+                        continue;
+                    }
+                };
+                let kept_ms = execution.policy.stream.retention_ttl_ms.unwrap_or(i64::MAX);
+                let kept_ms = if frame.mode == FrameMode::BestEffort { kept_ms.min(BEST_EFFORT_MS) } else { kept_ms };
+                if now - record.at < kept_ms {
+                    frames.push(frame.view(FrameId { attempt, sequence: record.sequence }, record.at));
+                }
+            }
+            if !full {
+                break;
+            }
+        }
+        let ended = self.ended_attempt(execution, attempt).await?;
+        Ok(StreamFrames {
+            frames,
+            closed_at: ended.as_ref().map(|attempt| attempt.ended_at),
+            closed_reason: ended.map(|attempt| attempt.outcome.as_str().to_owned()),
+        })
+    }
+
+    /// The record of an attempt that has ended.
+    async fn ended_attempt(&self, execution: &Execution, index: AttemptIndex) -> Result<Option<Attempt>> {
+        let Some(current) = &execution.attempt else { return Ok(None) };
+        if index >= current.index {
+            return Ok(Some(current.clone()).filter(|current| current.index == index && current.ended_at != 0));
+        }
+        let past = self.history(execution).await?.into_iter().filter_map(|record| record.attempt);
+        let found = past.into_iter().find(|attempt| attempt.index == index);
+        // Its record may be gone, but what has a successor has ended.
+        Ok(Some(found.unwrap_or(Attempt { index, ended_at: current.started_at, ..Default::default() })))
+    }
+
+    /// The number of the next frame of the attempt that was just claimed.
+    pub(crate) async fn next_frame_sequence(&self, execution: &Execution) -> Result<u64> {
+        // Only an attempt that continues can have written before.
+        let resumed = execution.lease.as_ref().filter(|lease| lease.kind == ff_core::lease::ClaimKind::Resumed);
+        let Some(lease) = resumed else { return Ok(1) };
+        let log = logs::frames(&execution.id, lease.attempt);
+        let page = self.store().log(execution.id.partition(), log, LogStart::Before(u64::MAX), 1).await?;
+        Ok(page.next.max(1))
+    }
+}
+
+/// Refuses an attempt that neither is nor comes next.
+fn check_attempt(execution: &Execution, attempt: AttemptIndex) -> Result<()> {
+    let last = match &execution.attempt {
+        Some(current) if execution.is_terminal() => current.index,
+        Some(current) => current.index.next(),
+        None => AttemptIndex(0),
+    };
+    if attempt <= last { Ok(()) } else { Err(Error::of(Code::AttemptNotFound).with("attempt", attempt)) }
+}
+
+/// Reads the frames after a certain one, waiting for the first of them. While nothing is written this costs the store
+/// nothing; the end of the stream wakes every tail.
+impl Handle<TailStream> for Engine {
+    async fn handle(&self, caller: &Caller, args: TailStreamArgs) -> Result<StreamFrames> {
+        let id = &args.execution_id;
+        self.check_id(id)?;
+        let after = args.after.unwrap_or(FrameId::START).after_in(args.attempt);
+        let count = self.limits().frames(args.count)?;
+        let deadline = self.env().now_ms() + self.limits().tail_wait("block_ms", args.block_ms.unwrap_or(0))?;
+        let mut listener = self.listen_to(id.partition(), logs::frames(id, args.attempt));
+        loop {
+            self.refuse_if_closing()?;
+            // The execution first: what was written before its end is in the log by then.
+            let (execution, _) = self.visible_execution(caller, id).await?;
+            let answer = self.read_frames(&execution, args.attempt, after, count).await?;
+            let left = deadline - self.env().now_ms();
+            if !answer.frames.is_empty() || answer.closed_at.is_some() || left <= 0 {
+                return Ok(answer);
+            }
+            env::within(self.env_handle(), left, listener.changed()).await;
+        }
+    }
+}
+
+impl Handle<ReadSummary> for Engine {
+    async fn handle(&self, caller: &Caller, args: ReadSummaryArgs) -> Result<ReadSummaryOutcome> {
+        let (execution, _) = self.visible_execution(caller, &args.execution_id).await?;
+        let key = Summary::key_of(&execution.id, args.attempt);
+        let found = self.store().documents(execution.id.partition(), vec![key]).await?;
+        let summary = match found.into_iter().next().flatten() {
+            Some(stored) => Summary::decode(&stored.body)?,
+            None => Summary::empty(execution.id, args.attempt),
+        };
+        Ok(ReadSummaryOutcome { document: summary.value, last_sequence: summary.sequence })
+    }
+}

@@ -1,0 +1,116 @@
+//! The shape most verbs have: one execution, one transition, one commit.
+
+use ff_core::event::Effects;
+use ff_core::execution::Execution;
+use ff_core::idempotency::Identity;
+use ff_core::journal::{NewEntries, StepEntry};
+use ff_core::lease::LeaseFence;
+use ff_core::{ExecutionId, Indexed, Result};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::engine::{Caller, Engine};
+use crate::execution_data::close_waitpoints;
+use crate::journal;
+use crate::payload;
+use crate::transaction::{Command, Tx};
+use crate::visibility::load_visible;
+
+/// What a transition needs from outside its document.
+pub(crate) struct TransitionContext<'t> {
+    /// The store's time.
+    pub(crate) now: i64,
+    /// Random bits.
+    pub(crate) random: u32,
+    /// Where it says what else is to be done.
+    pub(crate) effects: &'t mut Effects,
+    /// Journal entries that follow from the transition, behind those the caller brought.
+    pub(crate) entries: &'t mut Vec<StepEntry>,
+}
+
+impl Engine {
+    /// Applies a transition to an execution that the caller may see. A holder's change counts only while its lease
+    /// does. A transition that changes nothing (a repeated call) commits nothing.
+    pub(crate) async fn change<T: Send>(
+        &self,
+        caller: &Caller,
+        id: &ExecutionId,
+        holder: Option<&LeaseFence>,
+        act: impl Fn(&mut Execution, &mut TransitionContext<'_>) -> Result<T> + Send + Sync,
+    ) -> Result<T> {
+        self.check_id(id)?;
+        let entries = NewEntries::NONE;
+        self.transact(id.partition(), self.fresh_command(), &Change { caller, id, holder, entries, act }).await
+    }
+
+    /// The same by a lease holder that records journal entries in the same commit.
+    pub(crate) async fn change_and_record<T: Send>(
+        &self,
+        caller: &Caller,
+        id: &ExecutionId,
+        (fence, entries): (&LeaseFence, NewEntries<'_>),
+        act: impl Fn(&mut Execution, &mut TransitionContext<'_>) -> Result<T> + Send + Sync,
+    ) -> Result<T> {
+        self.check_id(id)?;
+        let change = Change { caller, id, holder: Some(fence), entries, act };
+        self.transact(id.partition(), self.fresh_command(), &change).await
+    }
+
+    /// The same for a change that is not the same change by nature when it is repeated; see [`Engine::transact_once`].
+    pub(crate) async fn change_once<T: Serialize + DeserializeOwned + Send + Sync>(
+        &self,
+        identity: Option<Identity>,
+        caller: &Caller,
+        id: &ExecutionId,
+        holder: Option<&LeaseFence>,
+        act: impl Fn(&mut Execution, &mut TransitionContext<'_>) -> Result<T> + Send + Sync,
+    ) -> Result<T> {
+        self.check_id(id)?;
+        let entries = NewEntries::NONE;
+        self.transact_once(id.partition(), identity, &Change { caller, id, holder, entries, act }).await
+    }
+}
+
+struct Change<'a, F> {
+    caller: &'a Caller,
+    id: &'a ExecutionId,
+    holder: Option<&'a LeaseFence>,
+    entries: NewEntries<'a>,
+    act: F,
+}
+
+impl<T: Send, F: Fn(&mut Execution, &mut TransitionContext<'_>) -> Result<T> + Send + Sync> Command for Change<'_, F> {
+    type Outcome = T;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<T> {
+        let mut execution = load_visible(tx, self.caller, self.id).await?;
+        let before = execution.clone();
+        let mut effects = Effects::default();
+        let mut following = Vec::new();
+        let mut context =
+            TransitionContext { now: tx.now, random: tx.random(), effects: &mut effects, entries: &mut following };
+        let outcome = (self.act)(&mut execution, &mut context)?;
+        if execution == before {
+            return Ok(outcome);
+        }
+        if let Some(fence) = self.holder {
+            tx.require_holder(&execution.key(), fence);
+            let entries: Vec<StepEntry> = self.entries.entries.iter().cloned().chain(following).collect();
+            let new = NewEntries { first_number: self.entries.first_number, entries: &entries };
+            journal::append(tx, &before, fence, &new).await?;
+        }
+        if execution.suspension.is_none()
+            && let Some(suspension) = &before.suspension
+        {
+            close_waitpoints(tx, suspension, &execution).await?;
+        }
+        if execution.continuation != before.continuation {
+            payload::write(tx, payload::Which::Continuation, self.id, None, before.continuation.as_ref());
+        }
+        if execution.is_terminal() {
+            tx.relief();
+        }
+        tx.save_execution(&execution, effects);
+        Ok(outcome)
+    }
+}

@@ -1,0 +1,31 @@
+//! Whether an execution exists for a caller.
+
+use ff_core::execution::Execution;
+use ff_core::{Code, Error, ExecutionId, Result};
+
+use crate::engine::{Caller, Engine};
+use crate::transaction::Tx;
+
+impl Engine {
+    /// Refuses an id whose partition this deployment does not have: nothing can live there.
+    pub(crate) fn check_id(&self, id: &ExecutionId) -> Result<()> {
+        id.check(self.partitions()).map_err(|_| not_found(id))
+    }
+}
+
+/// An execution of somebody else's namespace reads as absent.
+pub(crate) fn check_visible(caller: &Caller, execution: &Execution) -> Result<()> {
+    if caller.sees(&execution.namespace) { Ok(()) } else { Err(not_found(&execution.id)) }
+}
+
+/// The refusal of an id that names nothing the caller may see.
+pub(crate) fn not_found(id: &ExecutionId) -> Error {
+    Error::of(Code::ExecutionNotFound).with("execution_id", id)
+}
+
+/// Loads an execution for a caller that may see it.
+pub(crate) async fn load_visible(tx: &mut Tx<'_>, caller: &Caller, id: &ExecutionId) -> Result<Execution> {
+    let execution = tx.execution(id).await?;
+    check_visible(caller, &execution)?;
+    Ok(execution)
+}
