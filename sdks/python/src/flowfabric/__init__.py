@@ -16,7 +16,7 @@ from ._calls import RetryPolicy
 from ._step import OnDoubt, Retry
 from ._tail import StreamEvent
 from .client import AsyncClient, AsyncExecution, Client, Execution
-from .context import Child, Context, SyncContext
+from .context import Child, Context, SyncContext, current
 from .errors import (
     ChildFailed,
     Conflict,
@@ -38,49 +38,15 @@ from .errors import (
     Unavailable,
     Unreachable,
     Unreadable,
-)
+)  # fmt: skip
 from .flow import Flow
 from .task import Options, Submission, Task, submission, task
 from .worker import Worker
 
 __all__ = [
-    "AsyncClient",
-    "AsyncExecution",
-    "Child",
-    "ChildFailed",
-    "Client",
-    "Conflict",
-    "Context",
-    "Execution",
-    "Flow",
-    "FlowFabricError",
-    "Forbidden",
-    "InternalError",
-    "Invalid",
-    "LimitReached",
-    "NotCompleted",
-    "NotDone",
-    "NotFound",
-    "OnDoubt",
-    "Options",
-    "Parked",
-    "Refused",
-    "Retry",
-    "RetryPolicy",
-    "SignalTimeout",
-    "Stale",
-    "StepFailed",
-    "StreamEvent",
-    "Submission",
-    "SyncContext",
-    "Task",
-    "TaskError",
-    "Unauthenticated",
-    "Unavailable",
-    "Unreachable",
-    "Unreadable",
-    "Worker",
-    "submission",
-    "task",
-    "wire",
-]
+    "AsyncClient", "AsyncExecution", "Child", "ChildFailed", "Client", "Conflict", "Context", "Execution", "Flow",
+    "FlowFabricError", "Forbidden", "InternalError", "Invalid", "LimitReached", "NotCompleted", "NotDone",
+    "NotFound", "OnDoubt", "Options", "Parked", "Refused", "Retry", "RetryPolicy", "SignalTimeout", "Stale",
+    "StepFailed", "StreamEvent", "Submission", "SyncContext", "Task", "TaskError", "Unauthenticated",
+    "Unavailable", "Unreachable", "Unreadable", "Worker", "current", "submission", "task", "wire",
+]  # fmt: skip

@@ -18,10 +18,12 @@ from ._ids import mint, mint_beside, mint_spread
 from .errors import FlowFabricError, Refused, Unreachable, Unreadable, refusal
 
 propagate: Any
+context: Any
 try:
     propagate = importlib.import_module("opentelemetry.propagate")
+    context = importlib.import_module("opentelemetry.context")
 except ImportError:
-    propagate = None
+    propagate = context = None
 
 T = TypeVar("T")
 
@@ -235,3 +237,9 @@ def trace_headers() -> dict[str, str]:
     if propagate is not None:
         propagate.inject(headers)
     return {name: value for name, value in headers.items() if name == "traceparent"}
+
+
+def enter_trace(traceparent: str | None) -> None:
+    """What this task does from now on belongs to the submitter's trace, where OpenTelemetry is installed."""
+    if propagate is not None and traceparent:
+        context.attach(propagate.extract({"traceparent": traceparent}))

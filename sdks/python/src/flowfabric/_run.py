@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from . import wire
+from ._calls import enter_trace
 from ._frames import Frames
 from ._journal import Journal
 from ._leases import Lease
 from ._step import in_thread, in_words
 from .client import AsyncClient
-from .context import Context, SyncContext
+from .context import CURRENT, Context, SyncContext
 from .errors import FlowFabricError, Refused, StepFailed, TaskError
 from .task import Task
 
@@ -56,6 +57,7 @@ class Run:
         #: Those that are known to be there.
         self.children: set[str] = set()
         self._restart = False
+        self._ending = False
         self.closed = False
 
     # What the journal, the stream and the context need
@@ -85,7 +87,8 @@ class Run:
 
     def lose(self, reason: str) -> None:
         """The lease is lost: the function is cancelled, and what it did meanwhile is not reported."""
-        if not self.closed:
+        # A renewal that crosses the ending says so, too.
+        if not self.closed and not self._ending:
             log.warning("execution %s: the lease is lost: %s", self.task.execution_id, reason)
         self._close(cancel=True)
 
@@ -164,6 +167,7 @@ class Run:
             return self._failure(TaskError(str(failure), category="invalid_result"))
 
     async def _call(self, task: Task[Any, Any]) -> Any:
+        enter_trace(self.task.trace_context)
         arguments: list[Any] = []
         if task.takes_input:
             try:
@@ -173,9 +177,11 @@ class Run:
                     f"the input is not what {task.kind} takes: {error}", category="invalid_input"
                 ) from error
         if task.is_async:
-            return await task.function(Context(self), *arguments)
-        context = SyncContext(self, asyncio.get_running_loop())
-        self._thread = asyncio.create_task(in_thread(lambda: task.function(context, *arguments)))
+            context = Context(self)
+            CURRENT.set(context)
+            return await task.function(context, *arguments)
+        sync_context = SyncContext(self, asyncio.get_running_loop())
+        self._thread = asyncio.create_task(in_thread(lambda: task.function(sync_context, *arguments)))
         return await asyncio.shield(self._thread)
 
     def _failure(self, error: BaseException) -> Ending:
@@ -193,6 +199,7 @@ class Run:
         return Ending(wire.FAIL, args)
 
     async def _report(self, ending: Ending) -> None:
+        self._ending = True
         args = {"execution_id": self.task.execution_id, "fence": self.fence}
         try:
             await self.worker.desk.end(ending.operation, {**args, **ending.args})

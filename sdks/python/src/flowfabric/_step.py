@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from threading import Thread
 from typing import Any, Literal, TypeAlias, TypeVar
 
+from typing_extensions import TypedDict
+
 from . import wire
 from ._journal import IN_STEP, Identity, Journal
-from ._payload import Codec, wire_json
+from ._payload import Codec, codec, returned_type, wire_json
 from .errors import NotDone, StepFailed, TaskError
 from .task import Span, milliseconds
 
@@ -45,19 +47,47 @@ class Retry:
         return min(milliseconds(self.wait) / 1000 * 2.0 ** min(tried - 1, 16), WAIT_MAX_S)
 
 
-@dataclass(frozen=True)
+class StepOptions(TypedDict, total=False):
+    """What can be said about a step."""
+
+    #: Tells calls of one name apart. Parallel calls need one.
+    key: str | None
+    #: The body has an effect that must not happen twice; `True` asks a person when nobody knows whether it did.
+    once: OnDoubt | bool
+    #: Tries in one attempt.
+    retry: Retry | int
+    #: For each try.
+    timeout: Span
+    #: What the body works on. A counted step that finds another one later fails with `journal_mismatch`.
+    input: Any
+    #: The type of the result, instead of the body's return annotation.
+    returns: Any
+
+
 class Step:
     """A step about to run."""
 
-    journal: Journal
-    identity: Identity
-    body: Callable[[], Any]
-    result: Codec[Any]
-    once: OnDoubt | None
-    retry: Retry
-    timeout: Span | None
-    input_hash: str | None
-    kind: str | None = None
+    def __init__(
+        self,
+        journal: Journal,
+        identity: Identity,
+        body: Callable[[], Any],
+        options: StepOptions,
+        kind: str | None = None,
+    ) -> None:
+        self.journal = journal
+        self.identity = identity
+        self.body = body
+        self.kind = kind
+        returns = options.get("returns")
+        self.result = codec(returned_type(getattr(body, "func", body)) if returns is None else returns)
+        once = options.get("once")
+        self.once: OnDoubt | None = "ask" if once is True else once or None
+        retry = options.get("retry", 1)
+        self.retry = Retry(retry) if isinstance(retry, int) else retry
+        self.timeout = options.get("timeout")
+        given = options.get("input")
+        self.input_hash = None if given is None else hashlib.sha256(wire_json(given)).hexdigest()[:32]
 
     async def run(self) -> Any:
         """Runs it, or brings back what it did before."""
@@ -229,11 +259,6 @@ async def in_thread(function: Callable[[], T]) -> T:
     context = copy_context()
     Thread(target=call, daemon=True, name="flowfabric-body").start()
     return await done
-
-
-def hash_of(value: Any) -> str:
-    """A digest of what a step works on."""
-    return hashlib.sha256(wire_json(value)).hexdigest()[:32]
 
 
 def in_words(error: BaseException) -> tuple[str, str, float | None]:

@@ -6,7 +6,6 @@ Every operation of the API is `client.call(wire.PAUSE_LANE, lane="gpu")`; the me
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
@@ -33,14 +32,28 @@ WAIT_MAX_S = 30.0
 BATCH_MAX = 1_000
 
 
-def settings_from(url: str | None, token: str | None, namespace: str | None, retry: RetryPolicy | None) -> Settings:
-    """What was given, then `FF_SERVER`, `FF_API_TOKEN` and `FF_NAMESPACE`, then a server on this machine."""
-    return Settings(
-        url or os.environ.get("FF_SERVER") or "http://127.0.0.1:7171",
-        token or os.environ.get("FF_API_TOKEN") or None,
-        namespace or os.environ.get("FF_NAMESPACE") or None,
-        retry or RetryPolicy(),
-    )
+class _Connection:
+    """Where the server is: what is given, then `FF_SERVER`, `FF_API_TOKEN` and `FF_NAMESPACE`, then this machine."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        token: str | None = None,
+        namespace: str | None = None,
+        retry: RetryPolicy | None = None,
+    ) -> None:
+        self.settings = Settings(
+            url or os.environ.get("FF_SERVER") or "http://127.0.0.1:7171",
+            token or os.environ.get("FF_API_TOKEN") or None,
+            namespace or os.environ.get("FF_NAMESPACE") or None,
+            retry or RetryPolicy(),
+        )
+        self._partitions: int | None = None
+        self._open(self.settings.http_options())
+
+    def _open(self, options: dict[str, Any]) -> None:
+        raise NotImplementedError
 
 
 def _signal_args(execution_id: str, name: str, payload: Any, more: dict[str, Any]) -> dict[str, Any]:
@@ -50,6 +63,10 @@ def _signal_args(execution_id: str, name: str, payload: Any, more: dict[str, Any
 def _budget_args(name: str, hard: Mapping[str, int], soft: Mapping[str, int], more: dict[str, Any]) -> dict[str, Any]:
     dimensions = {one: {"hard": hard.get(one, 0), "soft": soft.get(one, 0)} for one in {**hard, **soft}}
     return {"name": name, "dimensions": dimensions, **more}
+
+
+def _refused(answer: wire.CreateResult) -> Refused | None:
+    return refusal(200, answer.error.model_dump()) if answer.error else None
 
 
 def _not_completed(view: wire.ExecutionView) -> NotCompleted:
@@ -62,20 +79,11 @@ def _chunks(made: list[Submission[R]]) -> Iterator[list[Submission[R]]]:
     return (made[start : start + BATCH_MAX] for start in range(0, len(made), BATCH_MAX))
 
 
-class Client:
+class Client(_Connection):
     """A connection to a server. It may be used by several threads."""
 
-    def __init__(
-        self,
-        url: str | None = None,
-        *,
-        token: str | None = None,
-        namespace: str | None = None,
-        retry: RetryPolicy | None = None,
-    ) -> None:
-        self.settings = settings_from(url, token, namespace, retry)
-        self._http = httpx.Client(**self.settings.http_options())
-        self._partitions: int | None = None
+    def _open(self, options: dict[str, Any]) -> None:
+        self._http = httpx.Client(**options)
 
     def __enter__(self) -> Self:
         return self
@@ -123,11 +131,7 @@ class Client:
         for chunk in _chunks(list(submissions)):
             created = self.call(wire.CREATE_EXECUTIONS, executions=[dict(one.args) for one in chunk])
             for one, answer in zip(chunk, created.results, strict=True):
-                answers.append(
-                    refusal(200, answer.error.model_dump())
-                    if answer.error
-                    else Execution(self, answer.execution_id or "", one.result)
-                )
+                answers.append(_refused(answer) or Execution(self, answer.execution_id or "", one.result))
         return answers
 
     @overload
@@ -249,20 +253,11 @@ class Execution(Generic[R]):
                 time.sleep(repeats.pause(failure))
 
 
-class AsyncClient:
+class AsyncClient(_Connection):
     """The same for a program with an event loop."""
 
-    def __init__(
-        self,
-        url: str | None = None,
-        *,
-        token: str | None = None,
-        namespace: str | None = None,
-        retry: RetryPolicy | None = None,
-    ) -> None:
-        self.settings = settings_from(url, token, namespace, retry)
-        self._http = httpx.AsyncClient(**self.settings.http_options())
-        self._partitions: int | None = None
+    def _open(self, options: dict[str, Any]) -> None:
+        self._http = httpx.AsyncClient(**options)
 
     async def __aenter__(self) -> Self:
         return self
@@ -313,11 +308,7 @@ class AsyncClient:
         for chunk in _chunks(list(submissions)):
             created = await self.call(wire.CREATE_EXECUTIONS, executions=[dict(one.args) for one in chunk])
             for one, answer in zip(chunk, created.results, strict=True):
-                answers.append(
-                    refusal(200, answer.error.model_dump())
-                    if answer.error
-                    else AsyncExecution(self, answer.execution_id or "", one.result)
-                )
+                answers.append(_refused(answer) or AsyncExecution(self, answer.execution_id or "", one.result))
         return answers
 
     @overload
@@ -446,11 +437,3 @@ class AsyncExecution(Generic[R]):
 def async_client_of(settings: Settings) -> AsyncClient:
     """Another client for the same server."""
     return AsyncClient(settings.url, token=settings.token, namespace=settings.namespace, retry=settings.retry)
-
-
-@contextlib.contextmanager
-def client_of(settings: Settings, retry: RetryPolicy) -> Iterator[Client]:
-    """A blocking client for the same server, with repeats of its own."""
-    client = Client(settings.url, token=settings.token, namespace=settings.namespace, retry=retry)
-    with client:
-        yield client

@@ -7,6 +7,7 @@ import logging
 import random
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from contextvars import ContextVar
 from datetime import datetime, timedelta, timezone
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
@@ -17,8 +18,8 @@ from . import wire
 from ._frames import frame
 from ._ids import child_id, derive
 from ._journal import Identity, is_ended
-from ._payload import Codec, codec, returned_type
-from ._step import OnDoubt, Retry, Step, hash_of
+from ._payload import Codec, codec
+from ._step import Step, StepOptions
 from .errors import ChildFailed, SignalTimeout, TaskError
 from .task import Options, Span, Submission, Task, milliseconds, submission
 
@@ -31,6 +32,15 @@ R = TypeVar("R")
 #: Sleeps up to this long are slept under the lease.
 SHORT_SLEEP_S = 5.0
 TERMINAL = frozenset({"completed", "failed", "cancelled", "expired", "skipped"})
+
+
+#: The context of the task that the running code belongs to.
+CURRENT: ContextVar[Context] = ContextVar("flowfabric_context")
+
+
+def current() -> Context | None:
+    """The context of the task in hand, for code that is not given it."""
+    return CURRENT.get(None)
 
 
 class _About:
@@ -90,41 +100,14 @@ class Context(_About):
 
     @overload
     def step(
-        self,
-        name: str,
-        body: Callable[..., Coroutine[Any, Any, R]],
-        *args: Any,
-        key: str | None = ...,
-        once: OnDoubt | bool = ...,
-        retry: Retry | int | None = ...,
-        timeout: Span | None = ...,
-        input: Any = ...,
-        returns: Any = ...,
+        self, name: str, body: Callable[..., Coroutine[Any, Any, R]], *args: Any, **options: Unpack[StepOptions]
     ) -> Coroutine[Any, Any, R]: ...
     @overload
     def step(
-        self,
-        name: str,
-        body: Callable[..., R],
-        *args: Any,
-        key: str | None = ...,
-        once: OnDoubt | bool = ...,
-        retry: Retry | int | None = ...,
-        timeout: Span | None = ...,
-        input: Any = ...,
-        returns: Any = ...,
+        self, name: str, body: Callable[..., R], *args: Any, **options: Unpack[StepOptions]
     ) -> Coroutine[Any, Any, R]: ...
     def step(
-        self,
-        name: str,
-        body: Callable[..., Any],
-        *args: Any,
-        key: str | None = None,
-        once: OnDoubt | bool = False,
-        retry: Retry | int | None = None,
-        timeout: Span | None = None,
-        input: Any = None,
-        returns: Any = None,
+        self, name: str, body: Callable[..., Any], *args: Any, **options: Unpack[StepOptions]
     ) -> Coroutine[Any, Any, Any]:
         """Runs code once: its result is kept, and a function that is called again gets it back unrun.
 
@@ -134,30 +117,13 @@ class Context(_About):
         did (`True` asks a person). `retry` tries in this attempt, `timeout` bounds each try, and a digest of `input`
         notices that the code has changed under a counted step.
         """
-        return Step(
-            journal=self._run.journal,
-            identity=self._run.journal.call(name, key),
-            body=partial(body, *args),
-            result=codec(returned_type(body) if returns is None else returns),
-            once=("ask" if once is True else once) or None,
-            retry=Retry(retry) if isinstance(retry, int) else retry or Retry(1),
-            timeout=timeout,
-            input_hash=None if input is None else hash_of(input),
-        ).run()
+        identity = self._run.journal.call(name, options.get("key"))
+        return Step(self._run.journal, identity, partial(body, *args), options).run()
 
     def now(self, name: str = "now", key: str | None = None) -> Coroutine[Any, Any, datetime]:
         """The time, which is the same in every run of the function."""
-        return Step(
-            journal=self._run.journal,
-            identity=self._run.journal.call(name, key),
-            body=_utc_now,
-            result=codec(datetime),
-            once=None,
-            retry=Retry(1),
-            timeout=None,
-            input_hash=None,
-            kind="now",
-        ).run()
+        identity = self._run.journal.call(name, key)
+        return Step(self._run.journal, identity, _utc_now, {"returns": datetime}, kind="now").run()
 
     def sleep(
         self, name: str, seconds: float = 0, *, minutes: float = 0, hours: float = 0, days: float = 0
@@ -346,7 +312,7 @@ class SyncContext(_About):
 
         return asyncio.run_coroutine_threadsafe(calling(), self._loop).result()
 
-    def step(self, name: str, body: Callable[..., R], *args: Any, **options: Any) -> R:
+    def step(self, name: str, body: Callable[..., R], *args: Any, **options: Unpack[StepOptions]) -> R:
         """Runs code once; see `Context.step`."""
         return self._do(lambda: self._context.step(name, body, *args, **options))
 

@@ -1,0 +1,153 @@
+"""pydantic-ai agents whose model requests and tool calls are steps.
+
+    agent = DurableAgent(Agent("openai:gpt-5", name="researcher"))
+
+    @ff.task("research")
+    async def research(ctx: ff.Context, question: str) -> str:
+        return (await agent.run(question)).output
+
+In a task, an agent that dies in the middle goes on where it was: no model request that was answered is made again, and
+no tool that ran is called again. Outside of a task the agent is an ordinary one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from pydantic_ai import RunContext
+from pydantic_ai.agent import AbstractAgent, AgentRun, WrapperAgent
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.durable_exec import (
+    JSON_CODEC,
+    BaseDurabilityCapability,
+    DurabilityEngineSpec,
+    DurableOperationId,
+    JournalCallableOperationBackend,
+    RoleBasedOperationConfig,
+    conversation_id_from_run_id,
+)
+from pydantic_ai.output import OutputDataT
+from pydantic_ai.tools import AgentDepsT
+
+from ._journal import IN_STEP
+from ._step import StepOptions
+from .context import Context, current
+
+#: How often each thing was asked for in one run of a function.
+_COUNTS: WeakKeyDictionary[Context, dict[str, int]] = WeakKeyDictionary()
+
+
+def _count(ctx: Context, what: str) -> int:
+    counts = _COUNTS.setdefault(ctx, {})
+    counts[what] = counts.get(what, 0) + 1
+    return counts[what] - 1
+
+
+class _Backend(JournalCallableOperationBackend[StepOptions]):
+    """Each operation of an agent is a step of the task in hand."""
+
+    async def execute(
+        self,
+        *,
+        operation_id: DurableOperationId,
+        name: str,
+        body: Callable[[], Awaitable[object]],
+        cache_key: tuple[object, ...],
+        config: StepOptions,
+    ) -> object:
+        ctx = current()
+        assert ctx is not None, "an operation is durable only in a task"
+
+        async def run() -> Any:
+            return await body()
+
+        # Tools run side by side: the id of a call is in the model's answer, which is in the journal. Everything else
+        # of one run comes in order.
+        run_context = next((one for one in cache_key if isinstance(one, RunContext)), None)
+        run_id = run_context.run_id if run_context else None
+        call_id = run_context.tool_call_id if run_context else None
+        place = call_id or str(_count(ctx, f"{name} {run_id}"))
+        key = f"{(run_id or '').rpartition(':')[2]}.{place}"
+        options: StepOptions = {**config, "key": key, "returns": Any}
+        return await ctx.step(name, run, **options)
+
+
+class Durability(BaseDurabilityCapability[AgentDepsT]):
+    """Makes an agent durable in tasks. `model`, `tool` and `event` are options of the steps, such as `retry` or
+    `once`; a tool's own are in its metadata, under `flowfabric`, where `False` says that it is no step."""
+
+    engine_spec = DurabilityEngineSpec(
+        engine_name="FlowFabric",
+        durable_unit_noun="step",
+        durable_container_noun="task",
+        codec=JSON_CODEC,
+        tool_config_key="flowfabric",
+    )
+
+    def __init__(
+        self,
+        *,
+        model: StepOptions | None = None,
+        tool: StepOptions | None = None,
+        event: StepOptions | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        self._model: StepOptions = model or {}
+        self._tool: StepOptions = tool or {}
+        self._event: StepOptions = event or {}
+
+    @property
+    def in_durable_context(self) -> bool:
+        """Whether a task is in hand, outside of its steps."""
+        return current() is not None and not IN_STEP.get()
+
+    def get_default_run_id(self) -> str | None:
+        """The same in every run of the function."""
+        ctx = current()
+        return f"{ctx.execution_id}:{_count(ctx, 'agent run')}" if ctx and self.in_durable_context else None
+
+    def get_default_conversation_id(self, run_id: str) -> str | None:
+        """The same in every run of the function."""
+        return conversation_id_from_run_id(run_id) if self.in_durable_context else None
+
+    async def get_run_start_time(self, run_id: str) -> datetime | None:
+        """When the agent's run first began."""
+        ctx = current()
+        return await ctx.now(f"{self.name}__start", run_id) if ctx and self.in_durable_context else None
+
+    def get_durable_operation_backend(self) -> _Backend:
+        """Steps of the task in hand."""
+
+        def tool_options(operation_id: DurableOperationId, tool: Any, tool_name: str) -> Any:
+            return self._build_resolve_tool_config(self._tool)(tool, tool_name)
+
+        config = RoleBasedOperationConfig[StepOptions](
+            model=self._model, event=self._event, capability={}, tool=self._tool, resolve_tool=tool_options
+        )
+        return _Backend(agent_name=self.name, default_model_id=self._default_model_id, config=config)
+
+
+class DurableAgent(WrapperAgent[AgentDepsT, OutputDataT]):
+    """An agent whose runs are durable in tasks; the options are those of `Durability`."""
+
+    def __init__(self, wrapped: AbstractAgent[AgentDepsT, OutputDataT], **options: Any) -> None:
+        super().__init__(wrapped)
+        self._durability: Durability[AgentDepsT] = Durability(**options)
+
+    @asynccontextmanager
+    async def iter(  # type: ignore[override]
+        self,
+        user_prompt: Any = None,
+        *,
+        capabilities: Sequence[AbstractCapability[AgentDepsT]] | None = None,
+        **options: Any,
+    ) -> AsyncIterator[AgentRun[AgentDepsT, Any]]:
+        """Every way to run an agent comes through here."""
+        durable = [*(capabilities or ()), self._durability]
+        async with super().iter(user_prompt, capabilities=durable, **options) as run:
+            yield run
