@@ -137,8 +137,9 @@ class Run:
                 await self._report(ending)
         except FlowFabricError as error:
             log.warning("execution %s: its end could not be reported: %s", self.task.execution_id, error)
-        if self._thread is not None and not self._thread.done():
-            await asyncio.wait({self._thread})
+        if self._thread is not None:
+            # What a thread says that nobody waited for is of no use; its place is taken until it ends.
+            await asyncio.gather(self._thread, return_exceptions=True)
 
     async def _work(self, task: Task[Any, Any]) -> Ending | None:
         self._function = asyncio.create_task(self._call(task))
