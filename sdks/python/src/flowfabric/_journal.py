@@ -148,6 +148,13 @@ class Journal:
                     await self._read_rest()
         return self._entries.get(identity)
 
+    async def take(self, name: str) -> list[wire.StepView]:
+        """All entries of a name that somebody else than the steps keeps, oldest first."""
+        await self.find(Identity(name, None, 0))
+        taken = [entry for identity, entry in self._entries.items() if identity.name == name]
+        self._visited.update(map(_identity_of, taken))
+        return sorted(taken, key=lambda entry: entry.number)
+
     async def _read_rest(self) -> None:
         task = self._lessee.task
         while not self._complete:
