@@ -23,6 +23,7 @@ pub(crate) fn claim_args(worker: usize, wait_ms: i64) -> op::claim::Args {
         namespace: None,
         lanes: ["default".to_owned()].into(),
         capabilities: Default::default(),
+        kinds: Default::default(),
         max_tasks: None,
         wait_ms: Some(wait_ms),
         mode: None,

@@ -160,3 +160,51 @@ pub(crate) async fn s27_a_lane_is_paused_resumed_and_disabled(w: World) {
     w.until("submissions are refused", refused).await;
     w.must("resume_lane", lane).await;
 }
+
+pub(crate) async fn s49_services_with_different_kinds_share_a_lane(w: World) {
+    let mut ids = Vec::new();
+    for number in 0..12 {
+        // The other service's work is always the more urgent one.
+        let (kind, priority) = if number % 2 == 0 { ("mail", 9) } else { ("image", 0) };
+        ids.push(w.submit(json!({ "kind": kind, "priority": priority })).await);
+    }
+    let serves = |kinds: Value| json!({ "kinds": kinds });
+    for id in ids.iter().skip(1).step_by(2) {
+        let task = w.claim_with(serves(json!(["image", "video"]))).await.expect("an image waits");
+        assert_eq!((task["kind"].as_str(), &task["execution_id"]), (Some("image"), &json!(id)));
+        w.complete(id, &task["fence"], json!(1)).await;
+    }
+    let none = w.claim_with(merged(serves(json!(["image"])), json!({ "wait_ms": 100 }))).await;
+    assert!(none.is_none(), "{none:?}");
+    // One that waits for its kind is not woken by the other, and is by its own.
+    let waiting = async { w.claim_with(serves(json!(["image"]))).await.expect("an image comes") };
+    let submitting = async {
+        w.submit(json!({ "kind": "mail", "priority": 9 })).await;
+        w.submit(json!({ "kind": "image" })).await
+    };
+    let (task, late) = tokio::join!(waiting, submitting);
+    assert_eq!(task["execution_id"], json!(late));
+    w.complete(&late, &task["fence"], json!(1)).await;
+    // Lost and returned work keeps its kind.
+    let task = w.claim_with(serves(json!(["mail"]))).await.expect("mail waits");
+    let id = text(&task["execution_id"]);
+    w.must("revoke_lease", json!({ "execution_id": id })).await;
+    let none = w.claim_with(merged(serves(json!(["image"])), json!({ "wait_ms": 100 }))).await;
+    assert!(none.is_none(), "{none:?}");
+    // A claim that names none takes all.
+    for _ in 0..7 {
+        let task = w.claim().await;
+        assert_eq!(task["kind"], "mail");
+        w.complete(&text(&task["execution_id"]), &task["fence"], json!(1)).await;
+    }
+    w.nothing_to_claim().await;
+    w.must(
+        "register_worker",
+        json!({ "instance_id": "w-1", "worker_id": "w", "lanes": ["default"], "nonce": "n",
+        "kinds": ["mail"] }),
+    )
+    .await;
+    let id = w.submit(json!({ "kind": "image" })).await;
+    let explanation = w.must("explain_execution", json!({ "execution_id": id })).await;
+    assert_eq!(explanation["reasons"][0]["code"], "kind_not_served", "{explanation}");
+}

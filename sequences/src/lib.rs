@@ -87,6 +87,7 @@ sequences! {
     flows::s35_a_child_spawned_again_is_one_child,
     journal::s36_a_sleep_wakes_at_the_instant_that_was_fixed_first,
     journal::s37_a_retry_runs_the_step_that_ended_the_attempt,
+    governance::s49_services_with_different_kinds_share_a_lane,
     flows::s50_an_edge_after_the_decision_lets_the_child_run,
     journal::s51_a_waitpoint_survives_the_wake_of_another,
 }

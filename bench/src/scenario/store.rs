@@ -143,7 +143,7 @@ fn creation() -> Batch {
             expires_at: None,
         }],
         entries: vec![
-            entry(index::queue("default", "default", "", "")),
+            entry(index::queue("default", "default", "bench", "", "")),
             entry(index::state("default", PublicState::Waiting)),
         ],
         appends: vec![Append {

@@ -86,9 +86,17 @@ pub fn difference(mut before: Vec<Entry>, mut after: Vec<Entry>) -> (Vec<Entry>,
     (after, before)
 }
 
-/// What may be claimed: one queue for each namespace, lane, required capability set and set of gates.
-pub fn queue(namespace: &str, lane: &str, route: &str, gate: &str) -> IndexName {
-    IndexName::from_parts(b'q', &[namespace.as_bytes(), lane.as_bytes(), route.as_bytes(), gate.as_bytes()])
+/// What may be claimed: one queue for each namespace, lane, kind, required capability set and set of gates, so that a
+/// claim never looks at work that its worker does not serve.
+pub fn queue(namespace: &str, lane: &str, kind: &str, route: &str, gate: &str) -> IndexName {
+    let parts = [namespace, lane, kind, route, gate].map(str::as_bytes);
+    IndexName::from_parts(QUEUE_PREFIX, &parts)
+}
+
+/// Where an earlier version put what may be claimed, whatever its kind.
+pub fn queue_of_any_kind(namespace: &str, lane: &str, route: &str, gate: &str) -> IndexName {
+    let parts = [namespace, lane, route, gate].map(str::as_bytes);
+    IndexName::from_parts(QUEUE_PREFIX, &parts)
 }
 
 /// How the names of all queues of a lane begin.
@@ -231,7 +239,7 @@ mod tests {
         let unlisted = [due(), marks(), worker("default", "w"), worker("due", "")];
         assert!(unlisted.iter().all(|index| !index.is_listed()));
         assert_eq!(unlisted.iter().collect::<std::collections::BTreeSet<_>>().len(), unlisted.len());
-        assert!(queue("n", "l", "", "").is_listed() && state("n", PublicState::Active).is_listed());
+        assert!(queue("n", "l", "k", "", "").is_listed() && state("n", PublicState::Active).is_listed());
     }
 
     #[test]
@@ -246,8 +254,9 @@ mod tests {
     #[test]
     fn the_queues_of_a_lane_and_no_others_begin_like_it() {
         let prefix = queues_of_lane("n", "l");
-        assert!(queue("n", "l", "gpu", "b:x").as_bytes().starts_with(&prefix));
-        assert!(!queue("n", "l2", "", "").as_bytes().starts_with(&prefix));
+        assert!(queue("n", "l", "k", "gpu", "b:x").as_bytes().starts_with(&prefix));
+        assert!(queue_of_any_kind("n", "l", "gpu", "b:x").as_bytes().starts_with(&prefix));
+        assert!(!queue("n", "l2", "k", "", "").as_bytes().starts_with(&prefix));
     }
 
     #[test]

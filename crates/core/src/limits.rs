@@ -73,6 +73,8 @@ pub const CLAIM_WAIT_MAX_MS: i64 = 30_000;
 pub const CLAIM_TASKS_MAX: usize = 256;
 /// Lanes one worker may serve.
 pub const LANES_MAX: usize = 64;
+/// Kinds one worker or claim may name.
+pub const KINDS_MAX: usize = 256;
 /// Leases one heartbeat or batch renewal may name.
 pub const RENEWALS_MAX: usize = 1_000;
 /// Shortest life of a worker's registration without a heartbeat.

@@ -28,6 +28,8 @@ pub struct Registration {
     pub lanes: BTreeSet<String>,
     /// What it offers.
     pub capabilities: CapabilitySet,
+    /// The kinds it serves; all when empty.
+    pub kinds: BTreeSet<String>,
     /// Tasks it runs at once.
     pub capacity: u32,
     /// The version of its program; may be empty.
@@ -46,6 +48,7 @@ impl Registration {
         text::name("instance_id", &self.instance_id)?;
         check_lanes(&self.lanes)?;
         self.capabilities.check()?;
+        check_kinds(&self.kinds)?;
         text::within("capacity", self.capacity, 1..=limits::WORKER_CAPACITY_MAX)?;
         text::optional_label("version", &self.version)?;
         text::label("nonce", &self.nonce)?;
@@ -62,6 +65,14 @@ pub fn check_lanes(lanes: &BTreeSet<String>) -> Result<()> {
         return Err(text::too_many("lanes", lanes.len(), limits::LANES_MAX));
     }
     lanes.iter().try_for_each(|lane| text::name("lanes", lane))
+}
+
+/// The kinds that a worker or a claim names: not too many, each with a proper name.
+pub fn check_kinds(kinds: &BTreeSet<String>) -> Result<()> {
+    if kinds.len() > limits::KINDS_MAX {
+        return Err(text::too_many("kinds", kinds.len(), limits::KINDS_MAX));
+    }
+    kinds.iter().try_for_each(|kind| text::kind("kinds", kind))
 }
 
 /// How long a registration lives without a heartbeat: two lease TTLs, and not too short.
@@ -94,6 +105,8 @@ document! {
         "r" registered_at: i64,
         /// How long it lives after each heartbeat.
         "t" ttl_ms: i64,
+        /// The kinds it serves; all when empty.
+        "k" kinds: BTreeSet<String>,
     }
 }
 
@@ -135,6 +148,7 @@ impl Worker {
             instance_id: registration.instance_id,
             lanes: registration.lanes,
             capabilities: registration.capabilities,
+            kinds: registration.kinds,
             capacity: registration.capacity,
             version: registration.version,
             nonce: registration.nonce,
@@ -156,6 +170,11 @@ impl Worker {
             }
         }
         Ok(registered)
+    }
+
+    /// Whether it serves a kind of work.
+    pub fn serves(&self, kind: &str) -> bool {
+        self.kinds.is_empty() || self.kinds.contains(kind)
     }
 
     /// Whether this session may keep the registration alive. Renewal itself moves only the instant beside the
@@ -186,6 +205,7 @@ impl Worker {
             instance_id: self.instance_id.clone(),
             lanes: self.lanes.clone(),
             capabilities: self.capabilities.clone(),
+            kinds: self.kinds.clone(),
             capacity: self.capacity,
             version: self.version.clone(),
             registered_at: self.registered_at,
@@ -214,6 +234,9 @@ pub struct WorkerView {
     pub lanes: BTreeSet<String>,
     /// What it offers.
     pub capabilities: CapabilitySet,
+    /// The kinds it serves; all when empty.
+    #[serde(default)]
+    pub kinds: BTreeSet<String>,
     /// Tasks it runs at once.
     pub capacity: u32,
     /// The version of its program.
@@ -300,6 +323,7 @@ mod tests {
             instance_id: "w-1".into(),
             lanes: BTreeSet::from(["default".into()]),
             capabilities: CapabilitySet::new(["gpu"]).unwrap(),
+            kinds: BTreeSet::new(),
             capacity: 4,
             version: "1.0".into(),
             nonce: "first".into(),

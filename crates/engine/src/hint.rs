@@ -76,7 +76,7 @@ mod tests {
         let message = Message {
             origin: CommandId::default(),
             items: vec![
-                Item::Ready(ff_core::index::queue("n", "l", "", ""), -5),
+                Item::Ready(ff_core::index::queue("n", "l", "k", "", ""), -5),
                 Item::Due(9),
                 Item::Log(Key::from_bytes([0, 255])),
             ],

@@ -94,7 +94,7 @@ async fn read_partition(engine: &Engine, partition: Partition) -> Result<Depths>
 
 fn lane_of(queue: &IndexName) -> Option<(String, String)> {
     let parts = queue.parts()?;
-    let [namespace, lane, _route, _gate] = parts.as_slice() else { return None };
+    let [namespace, lane, ..] = parts.as_slice() else { return None };
     let text = |bytes: &[u8]| std::str::from_utf8(bytes).ok().map(str::to_owned);
     Some((text(namespace)?, text(lane)?))
 }

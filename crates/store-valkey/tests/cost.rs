@@ -27,7 +27,7 @@ fn execution(number: u64) -> Key {
 }
 
 fn queue() -> IndexName {
-    index::queue("default", "default", "", "")
+    index::queue("default", "default", "kind", "", "")
 }
 
 fn put(key: &Key, fence: Fence) -> Put {

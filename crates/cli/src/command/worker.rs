@@ -74,12 +74,14 @@ pub(crate) async fn run(session: Session, arguments: Arguments) -> Result<()> {
 }
 
 fn text(workers: &[WorkerView], style: Style) -> String {
-    let mut table = Table::new(["INSTANCE", "WORKER", "LANES", "CAPABILITIES", "LEASES", "VERSION", "HEARTBEAT"]);
+    let mut table =
+        Table::new(["INSTANCE", "WORKER", "LANES", "KINDS", "CAPABILITIES", "LEASES", "VERSION", "HEARTBEAT"]);
     for worker in workers {
         table.row([
             Cell::of(&worker.instance_id),
             Cell::of(&worker.worker_id),
             Cell::list(&worker.lanes),
+            Cell::list(&worker.kinds),
             Cell::list(worker.capabilities.tokens()),
             Cell::of(format!("{}/{}", worker.leases_held, worker.capacity)),
             Cell::maybe(Some(&worker.version)),

@@ -38,7 +38,7 @@ pub(crate) struct Launch {
     /// A lane to take work from; may be repeated [default: default]
     #[arg(long = "lane", value_name = "LANE")]
     lanes: Vec<String>,
-    /// A kind of work the program does; may be repeated. Other kinds go back to the lane [default: all]
+    /// A kind of work the program does; may be repeated. Other kinds are left to other workers [default: all]
     #[arg(long = "kind", value_name = "KIND")]
     kinds: Vec<String>,
     /// How many programs at once
@@ -70,7 +70,6 @@ pub(crate) struct Launch {
 /// What the tasks of a worker share.
 struct Settings {
     program: Vec<OsString>,
-    kinds: Vec<String>,
     content_type: Option<String>,
     grace: Duration,
     /// Where sockets are.
@@ -79,12 +78,6 @@ struct Settings {
     path: Option<OsString>,
     /// The server's address, if there is one.
     server: Option<String>,
-}
-
-impl Settings {
-    fn does(&self, kind: &str) -> bool {
-        self.kinds.is_empty() || self.kinds.iter().any(|known| known == kind)
-    }
 }
 
 /// Runs programs until it is told to stop.
@@ -183,6 +176,7 @@ impl Launch {
         let name = self.name.clone().unwrap_or_else(|| self.program_name());
         let mut config = WorkerConfig::new(name)
             .capabilities(self.capabilities.iter().cloned())
+            .kinds(self.kinds.iter().cloned())
             .max_concurrent_tasks(self.concurrency)
             .lease_ttl(span_of(self.lease_ttl))
             .version(env!("CARGO_PKG_VERSION"));
@@ -202,7 +196,6 @@ impl Launch {
     fn settings(self, session: &Session, folder: &Path) -> Settings {
         Settings {
             program: self.program,
-            kinds: self.kinds,
             content_type: self.content_type,
             grace: span_of(self.grace),
             folder: folder.to_owned(),

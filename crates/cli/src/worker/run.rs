@@ -22,9 +22,6 @@ use super::program::{Printed, Program};
 use super::words::Words;
 use crate::task::{Answer, Call, FrameCall, SuspendCall, content_type as guess};
 
-/// How long work that this worker does not do stays away from it, so that another gets it.
-const HANDED_BACK: Duration = Duration::from_secs(5);
-
 /// What became of a task.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
@@ -49,10 +46,6 @@ pub(super) async fn run(task: ClaimedTask, settings: &Settings) -> Report {
 }
 
 async fn work(task: ClaimedTask, settings: &Settings) -> Outcome {
-    if !settings.does(task.kind()) {
-        let why = "this worker does not do this kind; give each kind of program a lane of its own";
-        return told(task.delay_execution(HANDED_BACK).await.map(|_| ("handed_back", Some(why.to_owned()))));
-    }
     let (desk, calls) = match Desk::open(&settings.folder, &task.lease_id().to_string()) {
         Ok(opened) => opened,
         Err(error) => return fail(task, format!("the worker has no socket: {error}"), "not_runnable", None).await,

@@ -102,16 +102,18 @@ fn a_program_that_cannot_be_started_fails_its_task() {
 }
 
 #[test]
-fn work_of_another_kind_goes_back_to_its_lane() {
+fn work_of_another_kind_is_left_to_its_worker() {
     let deployment = Deployment::start();
-    let id = deployment.run(&["submit", "other"]);
+    let other_id = deployment.run(&["submit", "other"]);
+    let own_id = deployment.run(&["submit", "k"]);
     let worker = deployment.worker("sh", "true");
-    assert_eq!(worker.json()["outcome"], "handed_back");
+    assert_eq!(worker.json()["execution_id"], own_id, "what came before it is of another kind");
+    let explanation = deployment.json(&["explain", &other_id]);
+    assert_eq!(explanation["reasons"][0]["code"], "kind_not_served", "{explanation}");
     let other = deployment.command(&["worker", "--kind", "other", "-o", "json", "--", "true"]);
     let other = Process::start(other, false);
-    drop(worker);
-    assert_eq!(other.json()["outcome"], "completed");
-    assert_eq!(deployment.json(&["get", &id])["attempt"], 0, "the same attempt went on");
+    let report = other.json();
+    assert_eq!((&report["execution_id"], &report["outcome"]), (&other_id.into(), &"completed".into()), "{report}");
 }
 
 #[test]

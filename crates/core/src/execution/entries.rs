@@ -16,8 +16,7 @@ impl Indexed for Execution {
         let state = self.public_state();
         let mut entries = vec![entry(index::state(&self.namespace, state), self.created_at)];
         if self.is_eligible() {
-            let queue = index::queue(&self.namespace, &self.lane, &self.capabilities.route(), &self.gate());
-            entries.push(entry(queue, self.queue_score()));
+            entries.push(entry(self.queue(), self.queue_score()));
         }
         if self.holds.has(Hold::Budget) || self.holds.has(Hold::Quota) {
             entries.push(entry(index::blocked(&self.namespace, &self.parked_on), self.queue_score()));

@@ -30,7 +30,7 @@ use crate::event::{Effects, Event, EventType};
 use crate::id::{ExecutionId, FlowId, LeaseEpoch, SignalId, SlotId};
 use crate::index::{self, kind};
 use crate::join::{ChildWait, Join};
-use crate::key::Key;
+use crate::key::{IndexName, Key};
 use crate::lease::{Attempt, Grant, Lease, LeaseEnding, LeaseFence};
 use crate::payload::Payload;
 use crate::planted::{Bug, planted};
@@ -158,6 +158,9 @@ document! {
         "cx" cancellation: Option<Cancellation>,
         /// How far its removal is, once it has begun; that is not taken back.
         "rm" removal: Option<Removal>,
+        /// Whether the name of its queue says its kind. What an earlier version queued stays in the queue it is in until
+        /// it changes for the first time.
+        "qk" queued_by_kind: bool,
     }
 }
 
@@ -331,6 +334,7 @@ impl Execution {
             flow: request.flow,
             node: request.node,
             trace_context: request.trace_context,
+            queued_by_kind: true,
             ..Default::default()
         };
         if let Some(delay_until) = request.delay_until.filter(|until| *until > now) {
@@ -373,6 +377,7 @@ impl Execution {
 
     /// Moves `updated_at` forward and says what time the transition uses: time never goes back for a document.
     pub(crate) fn touch(&mut self, now: i64) -> i64 {
+        self.queued_by_kind = true;
         self.updated_at = self.updated_at.max(now);
         self.updated_at
     }
@@ -487,6 +492,21 @@ impl Document for Execution {
 }
 
 impl Execution {
+    /// The queue it waits in while it is eligible.
+    pub fn queue(&self) -> IndexName {
+        let (route, gate) = (self.capabilities.route(), self.gate());
+        if self.queued_by_kind {
+            index::queue(&self.namespace, &self.lane, &self.kind, &route, &gate)
+        } else {
+            index::queue_of_any_kind(&self.namespace, &self.lane, &route, &gate)
+        }
+    }
+
+    /// Moves what an earlier version queued to the queue of its kind.
+    pub fn queue_by_kind(&mut self, now: i64) {
+        self.touch(now);
+    }
+
     /// Where it stands among those that wait in its queue.
     pub fn queue_score(&self) -> i64 {
         let priority = if planted(Bug::PriorityIgnored) { 0 } else { self.priority };

@@ -12,7 +12,7 @@ use crate::lease::{ClaimGrant, LeaseFence};
 use crate::op::operation;
 use crate::op::parts::{self, Done, Renewal, RenewalOutcome};
 use crate::op::view::Task;
-use crate::worker::check_lanes;
+use crate::worker::{check_kinds, check_lanes};
 use crate::{limits, text, vocabulary};
 
 operation! {
@@ -22,7 +22,7 @@ operation! {
 }
 
 /// What the call says.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ClaimArgs {
     /// The very process.
@@ -36,6 +36,10 @@ pub struct ClaimArgs {
     /// What the worker can do; this set decides.
     #[serde(default, skip_serializing_if = "CapabilitySet::is_empty")]
     pub capabilities: CapabilitySet,
+    /// The kinds of work to take; all when empty. The kind is part of a queue's name, so a worker is never handed work
+    /// that it does not serve.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub kinds: BTreeSet<String>,
     /// How many at the most; 1 when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_tasks: Option<usize>,
@@ -90,6 +94,7 @@ impl ClaimArgs {
         parts::optional(self.namespace.as_deref(), "namespace", text::name)?;
         check_lanes(&self.lanes)?;
         self.capabilities.check()?;
+        check_kinds(&self.kinds)?;
         text::within("max_tasks", self.max_tasks(), 1..=limits::CLAIM_TASKS_MAX)?;
         self.wait_ms.map_or(Ok(()), |wait_ms| text::within("wait_ms", wait_ms, 0..=limits::CLAIM_WAIT_MAX_MS))?;
         parts::optional_number(self.lease_ttl_ms, "lease_ttl_ms", text::lease_ttl)?;

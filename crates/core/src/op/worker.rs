@@ -10,7 +10,7 @@ use crate::capability::CapabilitySet;
 use crate::error::Result;
 use crate::op::operation;
 use crate::op::parts::{self, Renewal, RenewalOutcome};
-use crate::worker::{WorkerView, check_lanes};
+use crate::worker::{WorkerView, check_kinds, check_lanes};
 use crate::{limits, text};
 
 operation! {
@@ -36,6 +36,9 @@ pub struct RegisterWorkerArgs {
     /// What it can do.
     #[serde(default, skip_serializing_if = "CapabilitySet::is_empty")]
     pub capabilities: CapabilitySet,
+    /// The kinds it serves; all when empty. Claims name theirs themselves; this is what people are shown.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub kinds: BTreeSet<String>,
     /// How many tasks it runs at once; 1 when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity: Option<u32>,
@@ -66,6 +69,7 @@ impl RegisterWorkerArgs {
         parts::optional(self.namespace.as_deref(), "namespace", text::name)?;
         check_lanes(&self.lanes)?;
         self.capabilities.check()?;
+        check_kinds(&self.kinds)?;
         self.capacity.map_or(Ok(()), |n| text::within("capacity", n, 1..=limits::WORKER_CAPACITY_MAX))?;
         parts::optional(self.version.as_deref(), "version", text::label)?;
         text::label("nonce", &self.nonce)?;

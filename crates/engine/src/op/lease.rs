@@ -18,7 +18,7 @@ use uuid::Uuid;
 use crate::engine::{Caller, Engine, Handle};
 use crate::env;
 use crate::payload::Which;
-use crate::scheduler::ready::Criteria;
+use crate::scheduler::ready::{Criteria, Skills};
 use crate::scheduler::{Ask, Taken};
 use crate::transaction::{Command, Tx};
 use crate::view::{some_instant, some_text};
@@ -116,7 +116,7 @@ impl Engine {
             criteria: Arc::new(Criteria {
                 namespace,
                 lanes: args.lanes.iter().cloned().collect(),
-                capabilities: args.capabilities.clone(),
+                skills: Arc::new(Skills { capabilities: args.capabilities.clone(), kinds: args.kinds.clone() }),
             }),
             worker_id: OnceLock::new(),
             instance_id: args.instance_id.clone(),

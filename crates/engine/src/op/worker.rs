@@ -24,6 +24,7 @@ impl Handle<RegisterWorker> for Engine {
             instance_id: args.instance_id,
             lanes: args.lanes,
             capabilities: args.capabilities,
+            kinds: args.kinds,
             capacity: args.capacity.unwrap_or(1),
             version: args.version.unwrap_or_default(),
             nonce: args.nonce,

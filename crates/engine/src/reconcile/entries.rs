@@ -132,7 +132,7 @@ impl Engine {
     }
 
     /// Puts one entry right, as its document says at the moment of the repair. Says how many entries were repaired.
-    async fn repair(&self, partition: Partition, key: &Key, entry: Entry) -> u64 {
+    pub(crate) async fn repair(&self, partition: Partition, key: &Key, entry: Entry) -> u64 {
         match self.transact(partition, self.fresh_command(), &Repair { key, entry: &entry }).await {
             Ok(repaired) => u64::from(repaired),
             Err(error) => {

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
+use ff_core::event::Effects;
 use ff_core::execution::Execution;
-use ff_core::{Document, Error, IndexName, Partition, Result, index};
+use ff_core::{Document, Entry, Error, IndexName, Indexed, Partition, Result, index};
 use ff_store::{Answer, Query, Scan};
 
 use super::candidate::is_outage;
-use super::ready::{Candidate, QueueId, Read};
+use super::ready::{Candidate, QueueId, QueueName, Read};
 use crate::engine::Engine;
+use crate::transaction::{Command, Tx};
 
 /// Candidates read at once from one queue.
 const FETCH_LIMIT: usize = 64;
@@ -73,15 +75,17 @@ impl Engine {
         let complete = page.entries.len() < FETCH_LIMIT;
         let last = page.entries.last().map(|entry| (entry.score, entry.member.clone()));
         let mut head = Vec::with_capacity(page.entries.len());
+        let mut strays = Vec::new();
         for entry in page.entries {
             let Some(stored) = entry.document else { continue };
             match Execution::decode(&stored.body) {
-                Ok(execution) => head.push(Candidate {
+                Ok(execution) if execution.is_eligible() => head.push(Candidate {
                     execution: Arc::new(execution),
                     version: stored.version,
                     fence: stored.fence,
                     queue: id.clone(),
                 }),
+                Ok(_) => strays.push(Entry { index: id.index.clone(), member: entry.member, score: entry.score }),
                 Err(error) => {
                     self.metrics().undecodable();
                     if let Some(suppressed) = self.may_log("a queued execution cannot be read") {
@@ -91,8 +95,50 @@ impl Engine {
                 }
             }
         }
+        if !strays.is_empty() {
+            Box::pin(self.remove_strays(id.partition, strays)).await;
+        }
+        if QueueName::parse(&id.index).is_some_and(|name| name.is_of_any_kind())
+            && let Err(error) = Box::pin(self.queue_by_kind(&id, std::mem::take(&mut head))).await
+        {
+            self.pass_partition_over(id.partition, &error);
+            return self.scheduler().ready().fetch_failed(&id, self.env().now_ms());
+        }
         let now = self.env().now_ms();
         self.scheduler().ready().fetched(&id, head, last, complete, now);
+    }
+
+    /// Moves what an earlier version queued to the queues of its kinds, in one call. Each keeps its place among all that
+    /// waits, since its score stays; what others changed meanwhile has left this queue.
+    async fn queue_by_kind(&self, id: &QueueId, found: Vec<Candidate>) -> Result<()> {
+        let mut moves = Vec::with_capacity(found.len());
+        for candidate in found {
+            let (key, queue) = (candidate.execution.key(), candidate.execution.queue());
+            if queue == id.index {
+                let ((), prepared) =
+                    self.prepare(id.partition, self.fresh_command(), &QueueByKind { candidate: &candidate }).await?;
+                moves.push(prepared);
+                continue;
+            }
+            // A server of the earlier version put it here, although its document names the queue of its kind.
+            let score = candidate.execution.queue_score();
+            for index in [queue.clone(), id.index.clone()] {
+                self.repair(id.partition, &key, Entry { index, member: key.clone(), score }).await;
+            }
+            let queue = QueueId { partition: id.partition, index: queue };
+            self.scheduler().ready().announce(&queue, score, self.env().now_ms());
+        }
+        if !moves.is_empty() {
+            self.send_all(id.partition, moves).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes entries out of a queue that lead to what is not claimable. They would be found there over and over.
+    async fn remove_strays(&self, partition: Partition, strays: Vec<Entry>) {
+        for stray in strays {
+            self.repair(partition, &stray.member.clone(), stray).await;
+        }
     }
 
     fn pass_partition_over(&self, partition: Partition, error: &Error) {
@@ -100,5 +146,22 @@ impl Engine {
         if let Some(suppressed) = self.may_log("a queue cannot be read") {
             tracing::warn!(%partition, %error, suppressed, "a queue cannot be read; passed over");
         }
+    }
+}
+
+/// Gives an execution its place in the queue of its kind.
+struct QueueByKind<'a> {
+    candidate: &'a Candidate,
+}
+
+impl Command for QueueByKind<'_> {
+    type Outcome = ();
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<()> {
+        let mut execution = Execution::clone(&self.candidate.execution);
+        tx.know(&execution, self.candidate.version, self.candidate.fence);
+        execution.queue_by_kind(tx.now);
+        tx.save_execution(&execution, Effects::default());
+        Ok(())
     }
 }

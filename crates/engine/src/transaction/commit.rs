@@ -456,14 +456,12 @@ impl Engine {
     }
 
     fn offer(&self, partition: Partition, execution: &Arc<Execution>, version: Version) {
-        let index =
-            index::queue(&execution.namespace, &execution.lane, &execution.capabilities.route(), &execution.gate());
         let held = execution.held();
         let candidate = Candidate {
             execution: execution.clone(),
             version,
             fence: fence_of(held.epoch, held.lease_id),
-            queue: QueueId { partition, index },
+            queue: QueueId { partition, index: execution.queue() },
         };
         self.scheduler().ready().offer(candidate, self.env().now_ms());
     }

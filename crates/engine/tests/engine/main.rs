@@ -16,6 +16,7 @@ mod gates;
 mod grants;
 mod isolation;
 mod journal;
+mod kinds;
 mod lanes;
 mod leases;
 mod leaving;

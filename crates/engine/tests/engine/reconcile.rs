@@ -30,7 +30,7 @@ async fn missing_surplus_and_moved_entries_are_repaired() {
     let execution = ff_core::execution::Execution::decode(&stored[0].as_ref().unwrap().body).unwrap();
     let queue = execution.index_entries(0).into_iter().find(|entry| entry.index.as_bytes()[0] == b'q').unwrap();
     damage(&h, &key, EntryChange::Remove { index: queue.index.clone(), member: key.clone() }).await;
-    let stray = index::queue("default", "elsewhere", "", "");
+    let stray = index::queue("default", "elsewhere", "kind", "", "");
     damage(&h, &key, EntryChange::Set { index: stray, member: key.clone(), score: 7 }).await;
     let tag = index::tag("default", "team", "a");
     damage(&h, &key, EntryChange::Set { index: tag, member: key.clone(), score: 7 }).await;

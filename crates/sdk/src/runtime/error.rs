@@ -24,8 +24,6 @@ pub mod category {
     pub const REFUSED: &str = "refused";
     /// The stream could not be written.
     pub const STREAM: &str = "stream";
-    /// The worker has no handler for this kind.
-    pub const NO_HANDLER: &str = "no_handler";
 }
 
 /// Why a handler did not end with a result. Any error becomes one by `?`, with the category `error`.

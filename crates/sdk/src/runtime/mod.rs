@@ -25,6 +25,8 @@ type Handler<S> = Arc<dyn Fn(TaskContext<S>) -> BoxFuture<'static, Result<String
 
 /// A worker that calls async functions by the kind of their tasks, with input and output in JSON.
 ///
+/// It claims only the kinds it has functions for, so that services with different kinds may share a lane.
+///
 /// A function's error fails the attempt with the category of the error, a panic with the category `panic`; the
 /// execution's policy decides what is tried again.
 ///
@@ -104,7 +106,9 @@ impl<S: Send + Sync + 'static> WorkerRuntime<S> {
         if self.handlers.is_empty() {
             return Err(SdkError::config("runtime", "handlers", "must not be empty: register a function first"));
         }
-        let worker = FlowFabricWorker::connect(client, self.config).await?;
+        // It claims only what it has a function for: other work waits for a worker that has.
+        let config = self.config.kinds(self.handlers.keys().cloned());
+        let worker = FlowFabricWorker::connect(client, config).await?;
         let working = run::Working { worker: worker.clone(), state: self.state, handlers: Arc::new(self.handlers) };
         let claiming = tokio::spawn(working.run());
         Ok(RunningWorker { worker, claiming: Some(claiming), drain: self.drain })

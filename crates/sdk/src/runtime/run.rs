@@ -48,15 +48,17 @@ impl<S: Send + Sync + 'static> Working<S> {
     }
 
     fn spawn(&self, tasks: &mut JoinSet<()>, task: ClaimedTask) {
-        let handler = self.handlers.get(task.kind()).cloned();
+        let Some(handler) = self.handlers.get(task.kind()).cloned() else {
+            // Only the kinds of handlers are claimed. Dropping the task would leave it until its lease runs out.
+            tracing::error!(execution = %task.execution_id(), kind = task.kind(), "a task of a kind that was not claimed");
+            tasks.spawn(async move { drop(task.end_with_delay(CLAIM_PAUSE).await) });
+            return;
+        };
         let state = self.state.clone();
         tasks.spawn(async move {
             let task = Arc::new(task);
             let context = TaskContext::new(state, task.clone());
-            let ended = match handler {
-                Some(handler) => work(&context, handler).await,
-                None => Err(TaskError::new("this worker does not know the kind").category(category::NO_HANDLER)),
-            };
+            let ended = work(&context, handler).await;
             if let Err(error) = report(&task, context.steps(), ended).await {
                 tracing::warn!(execution = %task.execution_id(), %error, "the end of a task could not be reported");
             }

@@ -109,6 +109,7 @@ impl FlowFabricWorker {
             namespace: None,
             lanes: config.lanes.clone(),
             capabilities: resolved.capabilities.clone(),
+            kinds: config.kinds.clone(),
             max_tasks: Some(max_tasks),
             wait_ms: Some(resolved.claim_wait_ms),
             mode: None,

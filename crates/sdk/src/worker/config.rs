@@ -29,6 +29,8 @@ pub struct WorkerConfig {
     pub lanes: BTreeSet<String>,
     /// What it can do.
     pub capabilities: BTreeSet<String>,
+    /// The kinds of work it serves; all when empty. It is never handed another.
+    pub kinds: BTreeSet<String>,
     /// How long a lease lasts without a renewal. A crash is noticed after this time.
     pub lease_ttl: Duration,
     /// How many tasks it runs at once.
@@ -52,6 +54,7 @@ impl WorkerConfig {
             namespace: None,
             lanes: ["default".to_owned()].into(),
             capabilities: BTreeSet::new(),
+            kinds: BTreeSet::new(),
             lease_ttl: Duration::from_millis(limits::LEASE_TTL_DEFAULT_MS.unsigned_abs()),
             max_concurrent_tasks: 10,
             claim_wait: Duration::from_secs(20),
@@ -84,6 +87,14 @@ impl WorkerConfig {
     #[must_use]
     pub fn capabilities<T: Into<String>>(mut self, capabilities: impl IntoIterator<Item = T>) -> Self {
         self.capabilities = capabilities.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// The kinds of work it serves, instead of all. A [`WorkerRuntime`](crate::WorkerRuntime) serves those of its
+    /// functions.
+    #[must_use]
+    pub fn kinds<T: Into<String>>(mut self, kinds: impl IntoIterator<Item = T>) -> Self {
+        self.kinds = kinds.into_iter().map(Into::into).collect();
         self
     }
 
@@ -126,6 +137,9 @@ impl WorkerConfig {
         if self.lanes.is_empty() {
             return Err(wrong("lanes", "must name at least one lane".into()));
         }
+        if self.kinds.len() > limits::KINDS_MAX {
+            return Err(wrong("kinds", format!("must be at most {}, not {}", limits::KINDS_MAX, self.kinds.len())));
+        }
         let lease_ttl_ms = i64::try_from(self.lease_ttl.as_millis()).unwrap_or(i64::MAX);
         if !(limits::LEASE_TTL_MIN_MS..=limits::LEASE_TTL_MAX_MS).contains(&lease_ttl_ms) {
             let (min, max) = (limits::LEASE_TTL_MIN_MS, limits::LEASE_TTL_MAX_MS);
@@ -167,6 +181,7 @@ mod tests {
         assert!(config().resolve().is_ok());
         assert_eq!(field(config().max_concurrent_tasks(0)), "max_concurrent_tasks");
         assert_eq!(field(config().lanes::<String>([])), "lanes");
+        assert_eq!(field(config().kinds((0..257).map(|number| number.to_string()))), "kinds");
         assert_eq!(field(config().lease_ttl(Duration::from_millis(999))), "lease_ttl");
         assert_eq!(field(config().claim_wait(Duration::from_secs(31))), "claim_wait");
         assert_eq!(field(config().capabilities(["gpu,cpu"])), "capabilities");

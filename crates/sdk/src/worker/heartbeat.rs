@@ -94,6 +94,7 @@ impl Shared {
             namespace: None,
             lanes: self.config.lanes.clone(),
             capabilities: self.resolved.capabilities.clone(),
+            kinds: self.config.kinds.clone(),
             capacity: Some(self.resolved.capacity),
             version: self.config.version.clone(),
             nonce: self.nonce.clone(),

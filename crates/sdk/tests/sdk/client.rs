@@ -19,6 +19,7 @@ fn claim_one() -> claim::Args {
         namespace: None,
         lanes: ["default".to_owned()].into(),
         capabilities: Default::default(),
+        kinds: Default::default(),
         max_tasks: None,
         wait_ms: Some(10_000),
         mode: None,

@@ -74,8 +74,29 @@ async fn errors_and_panics_fail_the_attempt_with_their_category() {
         assert_eq!((category.as_str(), reason.as_str()), (category::PANIC, "panicked: ouch"), "{way}");
         assert_eq!(failure_of(&client, "numbers", "x").await.0, category::INVALID_INPUT, "{way}");
         assert_eq!(failure_of(&client, "parse", "x").await.0, category::ERROR, "{way}");
-        assert_eq!(failure_of(&client, "unknown", "x").await.0, category::NO_HANDLER, "{way}");
         worker.stop().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn services_with_different_kinds_share_a_lane() {
+    async fn named(context: TaskContext, name: String) -> Result<String, TaskError> {
+        Ok(format!("{} {name}", context.kind()))
+    }
+    for (way, client, _server) in both_ways().await {
+        let unknown = client.submit("nobody's").input("x").send().await.unwrap();
+        let mails = WorkerRuntime::new(config()).register("mail", named).start(&client).await.unwrap();
+        let images = WorkerRuntime::new(config()).register("image", named).start(&client).await.unwrap();
+        for number in 0..20 {
+            let kind = if number % 3 == 0 { "image" } else { "mail" };
+            let result: String = within(client.submit(kind).input("x").send()).await.unwrap().result().await.unwrap();
+            assert_eq!(result, format!("{kind} x"), "{way}");
+        }
+        assert_eq!(unknown.state().await.unwrap(), flowfabric::PublicState::Waiting, "{way}: nobody failed it");
+        let reasons = unknown.explain().await.unwrap().reasons;
+        assert_eq!(reasons[0].message, "no live worker in lane default serves kind nobody's", "{way}");
+        mails.stop().await.unwrap();
+        images.stop().await.unwrap();
     }
 }
 

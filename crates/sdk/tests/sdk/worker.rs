@@ -25,6 +25,7 @@ async fn grant(worker: &FlowFabricWorker) -> ClaimGrant {
         namespace: None,
         lanes: worker.config().lanes.clone(),
         capabilities: Default::default(),
+        kinds: Default::default(),
         max_tasks: None,
         wait_ms: Some(10_000),
         mode: Some(ClaimMode::Grant),

@@ -244,6 +244,8 @@ vocabulary! {
         LaneNotActive "lane_not_active",
         /// No live worker serves its lane.
         NoWorker "no_worker",
+        /// Workers live in its lane, and none of them serves its kind.
+        KindNotServed "kind_not_served",
         /// No live worker can do what it requires.
         NoCapableWorker "no_capable_worker",
         /// It is granted to a worker.

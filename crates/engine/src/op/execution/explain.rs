@@ -140,7 +140,7 @@ impl Engine {
         Ok(Some(Reason { message, until: status.opens_at, ..full }))
     }
 
-    /// That nobody who lives serves its lane, or that nobody who does can do what it requires.
+    /// That nobody who lives serves its lane, or its kind there, or that nobody who does can do what it requires.
     pub(crate) async fn worker_missing(&self, execution: &Execution) -> Result<Option<Reason>> {
         if self.scheduler().ready().is_awaited(execution) {
             return Ok(None);
@@ -149,7 +149,7 @@ impl Engine {
         let answers = self.read(Partition::SYSTEM, vec![Query::Scan(scan)]).await?;
         let now = answers.at;
         let page = answers.into_only(Answer::into_scan).map_err(ff_core::Error::from)?;
-        let workers: Vec<Worker> = page
+        let mut workers: Vec<Worker> = page
             .entries
             .into_iter()
             .filter_map(|entry| entry.document)
@@ -157,6 +157,13 @@ impl Engine {
             .filter_map(|stored| self.readable::<Worker>(&stored))
             .filter(|worker| worker.lanes.contains(&execution.lane))
             .collect();
+        let in_lane = workers.len();
+        workers.retain(|worker| worker.serves(&execution.kind));
+        if workers.is_empty() && in_lane > 0 {
+            let (lane, kind) = (&execution.lane, &execution.kind);
+            let message = format!("no live worker in lane {lane} serves kind {kind}");
+            return Ok(Some(reason(ReasonCode::KindNotServed, message).with("kind", kind).with("lane", lane)));
+        }
         let required = &execution.capabilities;
         if workers.iter().any(|worker| worker.capabilities.contains_all(required)) {
             return Ok(None);

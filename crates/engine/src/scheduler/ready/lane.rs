@@ -3,9 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use std::sync::Arc;
+
 use ff_core::{CapabilitySet, Partition};
 
-use super::queue::QueueId;
+use super::queue::{QueueId, QueueName};
 
 /// What is known of a lane.
 #[derive(Debug)]
@@ -56,12 +58,49 @@ pub(super) struct AwaitedLane {
     pub(super) unlearnt: BTreeMap<Partition, Learning>,
     pub(super) queues: BTreeSet<QueueId>,
     /// Its queues with a head that could be picked now, by what they require.
-    pub(super) routes: BTreeMap<CapabilitySet, BTreeSet<(i64, QueueId)>>,
-    /// Those who wait for its work, by what they can do.
-    pub(super) lines: BTreeMap<CapabilitySet, Line>,
+    pub(super) routes: BTreeMap<CapabilitySet, Heads>,
+    /// Heads are listed by kind, too. A lane whose claims name no kinds does without.
+    pub(super) by_kind: bool,
+    /// Those who wait for its work, by what they can take.
+    pub(super) lines: BTreeMap<Arc<Skills>, Line>,
 }
 
-/// Claims with the same capabilities.
+/// What a claimer can take.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Skills {
+    pub(crate) capabilities: CapabilitySet,
+    /// The kinds it serves; all when empty.
+    pub(crate) kinds: BTreeSet<String>,
+}
+
+impl Skills {
+    /// Whether it can take work of this kind that requires this.
+    pub(super) fn suffice(&self, required: &CapabilitySet, kind: &str) -> bool {
+        let serves = self.kinds.is_empty() || kind.is_empty() || self.kinds.contains(kind);
+        serves && self.capabilities.contains_all(required)
+    }
+}
+
+/// Queues that require the same, by their heads' scores.
+#[derive(Debug, Default)]
+pub(super) struct Heads {
+    all: BTreeSet<(i64, QueueId)>,
+    /// Empty unless the lane lists by kind.
+    by_kind: BTreeMap<String, BTreeSet<(i64, QueueId)>>,
+}
+
+impl Heads {
+    fn best<'a>(&'a self, kinds: &'a BTreeSet<String>) -> Option<&'a (i64, QueueId)> {
+        if kinds.is_empty() { self.all.first() } else { self.served(kinds).filter_map(BTreeSet::first).min() }
+    }
+
+    /// The heads of these kinds, and those of queues that hold any kind.
+    fn served<'a>(&'a self, kinds: &'a BTreeSet<String>) -> impl Iterator<Item = &'a BTreeSet<(i64, QueueId)>> {
+        kinds.iter().map(String::as_str).chain([""]).filter_map(|kind| self.by_kind.get(kind))
+    }
+}
+
+/// Claims that can take the same.
 #[derive(Debug, Default)]
 pub(super) struct Line {
     /// All of them.
@@ -71,60 +110,95 @@ pub(super) struct Line {
 }
 
 impl AwaitedLane {
-    pub(super) fn list(&mut self, route: &CapabilitySet, score: i64, id: QueueId) {
-        match self.routes.get_mut(route) {
-            Some(heads) => drop(heads.insert((score, id))),
-            None => drop(self.routes.insert(route.clone(), BTreeSet::from([(score, id)]))),
+    pub(super) fn list(&mut self, name: &QueueName, score: i64, id: QueueId) {
+        if !self.routes.contains_key(&name.route) {
+            self.routes.insert(name.route.clone(), Heads::default());
         }
+        let Some(heads) = self.routes.get_mut(&name.route) else { return };
+        if self.by_kind {
+            match heads.by_kind.get_mut(&name.kind) {
+                Some(of_kind) => drop(of_kind.insert((score, id.clone()))),
+                None => drop(heads.by_kind.insert(name.kind.clone(), BTreeSet::from([(score, id.clone())]))),
+            }
+        }
+        heads.all.insert((score, id));
     }
 
-    pub(super) fn unlist(&mut self, route: &CapabilitySet, score: i64, id: &QueueId) {
-        if let Some(heads) = self.routes.get_mut(route) {
-            heads.remove(&(score, id.clone()));
-            if heads.is_empty() {
-                self.routes.remove(route);
+    pub(super) fn unlist(&mut self, name: &QueueName, score: i64, id: &QueueId) {
+        let Some(heads) = self.routes.get_mut(&name.route) else { return };
+        let head = (score, id.clone());
+        heads.all.remove(&head);
+        if heads.all.is_empty() {
+            self.routes.remove(&name.route);
+            return;
+        }
+        if let Some(of_kind) = heads.by_kind.get_mut(&name.kind) {
+            of_kind.remove(&head);
+            if of_kind.is_empty() {
+                heads.by_kind.remove(&name.kind);
             }
         }
     }
 
-    /// The queue with the best head among those that a claimer can take.
-    pub(super) fn best(&self, capabilities: &CapabilitySet) -> Option<&QueueId> {
-        let routes = self.routes.iter().filter(|(route, _)| capabilities.contains_all(route));
-        routes.filter_map(|(_, heads)| heads.first()).min().map(|(_, id)| id)
+    /// Begins to list by kind; says whether that is news. What was listed before must be listed again.
+    pub(super) fn list_by_kind(&mut self) -> bool {
+        !std::mem::replace(&mut self.by_kind, true)
     }
 
-    /// Whether there is something to take, or to read in order to know.
-    pub(super) fn may_have_work(&self) -> bool {
-        !self.routes.is_empty() || self.has_names_to_read()
+    /// The queue with the best head among those that a claimer can take.
+    pub(super) fn best<'a>(&'a self, skills: &'a Skills) -> Option<&'a QueueId> {
+        let routes = self.routes.iter().filter(|(route, _)| skills.capabilities.contains_all(route));
+        routes.filter_map(|(_, heads)| heads.best(&skills.kinds)).min().map(|(_, id)| id)
+    }
+
+    /// Whether there may be something for a claimer to take, or to read in order to know.
+    pub(super) fn may_have_work(&self, skills: &Skills) -> bool {
+        let heads = if skills.kinds.is_empty() { !self.routes.is_empty() } else { self.best(skills).is_some() };
+        heads || self.has_names_to_read()
     }
 
     pub(super) fn has_names_to_read(&self) -> bool {
         self.unlearnt.values().any(|learning| matches!(learning, Learning::Due { .. }))
     }
 
-    /// The one that has waited longest, of those who can take this and were not told of anything.
-    pub(super) fn longest_idle(&self, required: &CapabilitySet) -> Option<u64> {
-        let lines = self.lines.iter().filter(|(capabilities, _)| capabilities.contains_all(required));
+    /// The one that has waited longest, of those who can take what this queue holds and were not told of anything.
+    pub(super) fn longest_idle(&self, name: &QueueName) -> Option<u64> {
+        let lines = self.lines.iter().filter(|(skills, _)| skills.suffice(&name.route, &name.kind));
         lines.filter_map(|(_, line)| line.idle.first()).min().copied()
     }
 
-    /// Whether somebody waits who can take this.
-    pub(super) fn is_awaited(&self, required: &CapabilitySet) -> bool {
-        self.lines.keys().any(|capabilities| capabilities.contains_all(required))
+    /// Those to tell that the lane has work: of each line as many as there are kinds of work for it. Work that several
+    /// lines can take is told to each of them, since the first may take something else.
+    pub(super) fn to_wake(&self) -> Vec<u64> {
+        let mut numbers = Vec::new();
+        for (skills, line) in self.lines.iter().filter(|(_, line)| !line.idle.is_empty()) {
+            let routes = self.routes.iter().filter(|(route, _)| skills.capabilities.contains_all(route));
+            let kinds = routes.map(|(_, heads)| match (self.by_kind, skills.kinds.is_empty()) {
+                (false, _) => 1,
+                (true, true) => heads.by_kind.len(),
+                (true, false) => heads.served(&skills.kinds).count(),
+            });
+            numbers.extend(line.idle.iter().take(kinds.sum()));
+        }
+        if self.has_names_to_read() {
+            numbers.extend(self.lines.values().filter_map(|line| line.idle.first()).min());
+        }
+        numbers
     }
 
-    pub(super) fn join(&mut self, capabilities: &CapabilitySet, number: u64) {
-        if !self.lines.contains_key(capabilities) {
-            self.lines.insert(capabilities.clone(), Line::default());
-        }
-        if let Some(line) = self.lines.get_mut(capabilities) {
-            line.all.insert(number);
-            line.idle.insert(number);
-        }
+    /// Whether somebody waits who can take work of this kind that requires this.
+    pub(super) fn is_awaited(&self, required: &CapabilitySet, kind: &str) -> bool {
+        self.lines.keys().any(|skills| skills.suffice(required, kind))
     }
 
-    pub(super) fn set_idle(&mut self, capabilities: &CapabilitySet, number: u64, idle: bool) {
-        let Some(line) = self.lines.get_mut(capabilities) else { return };
+    pub(super) fn join(&mut self, skills: &Arc<Skills>, number: u64) {
+        let line = self.lines.entry(Arc::clone(skills)).or_default();
+        line.all.insert(number);
+        line.idle.insert(number);
+    }
+
+    pub(super) fn set_idle(&mut self, skills: &Skills, number: u64, idle: bool) {
+        let Some(line) = self.lines.get_mut(skills) else { return };
         if idle {
             line.idle.insert(number)
         } else {
@@ -132,12 +206,12 @@ impl AwaitedLane {
         };
     }
 
-    pub(super) fn leave(&mut self, capabilities: &CapabilitySet, number: u64) {
-        let Some(line) = self.lines.get_mut(capabilities) else { return };
+    pub(super) fn leave(&mut self, skills: &Skills, number: u64) {
+        let Some(line) = self.lines.get_mut(skills) else { return };
         line.all.remove(&number);
         line.idle.remove(&number);
         if line.all.is_empty() {
-            self.lines.remove(capabilities);
+            self.lines.remove(skills);
         }
     }
 }

@@ -38,8 +38,27 @@ impl Ready {
             let lane = AwaitedLane { claimed_at: now, unlearnt, ..AwaitedLane::default() };
             lanes.insert(name.clone(), Lane::Awaited(Box::new(lane)));
         }
+        if !criteria.skills.kinds.is_empty() {
+            self.list_by_kind(criteria);
+        }
         if now >= self.let_go_at {
             self.let_go(now);
+        }
+    }
+
+    /// The first claim that names kinds has the heads of its lanes listed by kind.
+    fn list_by_kind(&mut self, criteria: &Criteria) {
+        for name in &criteria.lanes {
+            let Some(lane) = lane_mut(&mut self.lanes, &criteria.namespace, name) else { continue };
+            if !lane.list_by_kind() {
+                continue;
+            }
+            for id in lane.queues.clone() {
+                let Some(queue) = self.queues.get(&id) else { continue };
+                if let Some(score) = queue.listed {
+                    lane.list(&queue.name, score, id);
+                }
+            }
         }
     }
 

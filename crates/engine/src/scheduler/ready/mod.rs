@@ -21,7 +21,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use ff_core::execution::Execution;
-use ff_core::{CapabilitySet, IndexName, Key, Partition};
+use ff_core::{IndexName, Key, Partition};
 use tokio::sync::Notify;
 
 use self::gates::{GateName, Gates};
@@ -29,6 +29,7 @@ use self::lane::{AwaitedLane, Lane, Learning};
 use self::queue::Queue;
 use self::waiting::Waiter;
 
+pub(crate) use self::lane::Skills;
 pub(crate) use self::queue::{Candidate, QueueId, QueueName};
 
 /// Candidates kept for each queue; what is beyond stays in the store until these are used up.
@@ -57,7 +58,7 @@ pub(crate) const READ_PATIENCE_MS: i64 = 1_000;
 pub(crate) struct Criteria {
     pub(crate) namespace: String,
     pub(crate) lanes: Vec<String>,
-    pub(crate) capabilities: CapabilitySet,
+    pub(crate) skills: Arc<Skills>,
 }
 
 /// Something to read from the store.
@@ -137,7 +138,8 @@ impl Ready {
         let recovered = queue.blocked_until.take().is_some();
         queue.suspect = false;
         // The buffer is always the very head of the queue: behind something unread, or over its size, it stays out.
-        if queue.is_behind(score) || queue.buffer.len() >= BUFFER_MAX || !room {
+        // What a queue of an earlier version holds is moved before it is handed out.
+        if queue.name.is_of_any_kind() || queue.is_behind(score) || queue.buffer.len() >= BUFFER_MAX || !room {
             queue.note(score);
         } else if queue.buffer.insert((score, Execution::key_of(&candidate.execution.id)), candidate).is_none() {
             self.buffered += 1;
@@ -187,16 +189,16 @@ impl Ready {
         let before = std::mem::replace(&mut queue.listed, score);
         let Some(lane) = lane_mut(&mut self.lanes, &queue.name.namespace, &queue.name.lane) else { return };
         if let Some(before) = before {
-            lane.unlist(&queue.name.route, before, id);
+            lane.unlist(&queue.name, before, id);
         }
         if let Some(score) = score {
-            lane.list(&queue.name.route, score, id.clone());
+            lane.list(&queue.name, score, id.clone());
         }
     }
 
     /// Whether there may be anything in the lanes of a claimer; the answer costs nothing.
     pub(crate) fn may_have_work(&self, criteria: &Criteria) -> bool {
-        self.awaited_lanes(criteria).any(AwaitedLane::may_have_work)
+        self.awaited_lanes(criteria).any(|lane| lane.may_have_work(&criteria.skills))
     }
 
     fn awaited_lanes<'a>(&'a self, criteria: &'a Criteria) -> impl Iterator<Item = &'a AwaitedLane> {
@@ -214,7 +216,7 @@ impl Ready {
             self.learn_names(criteria, lane, &mut pick, now);
             while pick.candidates.len() < count {
                 let Some(lane) = self.lanes.get(&criteria.namespace).and_then(|lanes| lanes.get(lane)) else { break };
-                let Some(id) = lane.awaited().and_then(|lane| lane.best(&criteria.capabilities)).cloned() else {
+                let Some(id) = lane.awaited().and_then(|lane| lane.best(&criteria.skills)).cloned() else {
                     break;
                 };
                 let Some(queue) = self.queues.get_mut(&id) else { break };
@@ -420,7 +422,7 @@ impl Ready {
         let Some(lane) = lane_mut(&mut self.lanes, &name.namespace, &name.lane) else { return };
         lane.queues.remove(id);
         if let Some(listed) = listed {
-            lane.unlist(&name.route, listed, id);
+            lane.unlist(&name, listed, id);
         }
     }
 
@@ -517,7 +519,7 @@ impl Ready {
             if lane.read_at.is_some_and(|at| at > since) {
                 return false;
             }
-            let takes = |queue: &&Queue| criteria.capabilities.contains_all(&queue.name.route);
+            let takes = |queue: &&Queue| criteria.skills.suffice(&queue.name.route, &queue.name.kind);
             let mut queues = lane.queues.iter().filter_map(|id| self.queues.get(id)).filter(takes);
             unreadable |= queues.any(|queue| queue.is_unreadable(now, READ_PATIENCE_MS));
             unreadable |= lane.unlearnt.values().any(|learning| match learning {

@@ -35,6 +35,8 @@ pub(crate) struct QueueId {
 pub(crate) struct QueueName {
     pub(crate) namespace: String,
     pub(crate) lane: String,
+    /// Empty for a queue of an earlier version, which holds work of any kind.
+    pub(crate) kind: String,
     pub(crate) route: CapabilitySet,
     pub(crate) gate: String,
 }
@@ -43,14 +45,24 @@ impl QueueName {
     /// `None` for a name that this version cannot read; such a queue is passed over.
     pub(crate) fn parse(index: &IndexName) -> Option<Self> {
         let parts = index.parts()?;
-        let [namespace, lane, route, gate] = parts.as_slice() else { return None };
+        let (namespace, lane, kind, route, gate) = match parts.as_slice() {
+            [namespace, lane, kind, route, gate] => (namespace, lane, *kind, route, gate),
+            [namespace, lane, route, gate] => (namespace, lane, &[][..], route, gate),
+            _ => return None,
+        };
         let text = |bytes: &[u8]| std::str::from_utf8(bytes).ok().map(str::to_owned);
         Some(Self {
             namespace: text(namespace)?,
             lane: text(lane)?,
+            kind: text(kind)?,
             route: CapabilitySet::from_route(&text(route)?).ok()?,
             gate: text(gate)?,
         })
+    }
+
+    /// Whether it holds work of any kind. Such work is moved to the queue of its kind before it is handed out.
+    pub(crate) fn is_of_any_kind(&self) -> bool {
+        self.kind.is_empty()
     }
 }
 

@@ -10,7 +10,7 @@ use super::*;
 const PLACES: [Partition; 2] = [Partition::flow(0), Partition::flow(1)];
 
 fn queue(lane: &str, partition: Partition) -> QueueId {
-    QueueId { partition, index: index::queue("n", lane, "", "") }
+    QueueId { partition, index: index::queue("n", lane, "k", "", "") }
 }
 
 fn candidate(lane: &str, number: u8) -> Candidate {
@@ -48,7 +48,7 @@ fn new_execution() -> NewExecution {
 }
 
 fn asks(lane: &str) -> Criteria {
-    Criteria { namespace: "n".into(), lanes: vec![lane.into()], capabilities: CapabilitySet::default() }
+    Criteria { namespace: "n".into(), lanes: vec![lane.into()], skills: Arc::default() }
 }
 
 fn begin(ready: &mut Ready, lane: &str, now: i64) -> Criteria {
@@ -148,14 +148,14 @@ fn work_wakes_the_one_who_has_waited_longest_and_can_take_it() {
     let mut ready = Ready::default();
     let gpu = CapabilitySet::new(["gpu"]).expect("a legal set");
     let plain = begin(&mut ready, "lane", 0);
-    let capable = Criteria { capabilities: gpu, ..plain.clone() };
+    let capable = Criteria { skills: Arc::new(Skills { capabilities: gpu, ..Skills::default() }), ..plain.clone() };
     begin(&mut ready, "other", 0);
     let waits = [asks("other"), plain.clone(), capable.clone(), plain, capable].map(|criteria| {
         let (_, wake) = ready.wait(Arc::new(criteria));
         wake
     });
     let woken = || waits.iter().map(|wake| futures_util::FutureExt::now_or_never(wake.notified()).is_some());
-    ready.announce(&QueueId { partition: PLACES[0], index: index::queue("n", "lane", "gpu", "") }, 1, 0);
+    ready.announce(&QueueId { partition: PLACES[0], index: index::queue("n", "lane", "k", "gpu", "") }, 1, 0);
     assert!(woken().eq([false, false, true, false, false]));
     ready.announce(&queue("lane", PLACES[0]), 1, 0);
     assert!(woken().eq([false, true, false, false, false]));
@@ -164,4 +164,79 @@ fn work_wakes_the_one_who_has_waited_longest_and_can_take_it() {
     // Who was woken and leaves passes it on.
     ready.stop_waiting(3, 0);
     assert!(woken().eq([false, false, false, false, true]));
+}
+
+fn of_kind(kind: &str, partition: Partition) -> QueueId {
+    QueueId { partition, index: index::queue("n", "lane", kind, "", "") }
+}
+
+fn serving(kinds: &[&str]) -> Criteria {
+    let kinds = kinds.iter().map(|kind| (*kind).to_owned()).collect();
+    Criteria { skills: Arc::new(Skills { kinds, ..Skills::default() }), ..asks("lane") }
+}
+
+fn heads(pick: &Pick) -> Vec<&QueueId> {
+    let of_head = |read| match read {
+        &Read::Head(ref id) => Some(id),
+        Read::Names { .. } => None,
+    };
+    pick.reads.iter().filter_map(of_head).collect()
+}
+
+#[test]
+fn a_claim_looks_only_at_queues_of_the_kinds_it_names() {
+    let mut ready = Ready::default();
+    begin(&mut ready, "lane", 0);
+    for (kind, score) in [("a", 3), ("b", 1), ("c", 2)] {
+        ready.announce(&of_kind(kind, PLACES[0]), score, 0);
+    }
+    let both = serving(&["a", "c", "unheard"]);
+    ready.begin(&both, Vec::new, 0);
+    let pick = ready.pick(&both, 0, 8, 0);
+    assert_eq!(heads(&pick), [&of_kind("c", PLACES[0]), &of_kind("a", PLACES[0])]);
+    assert!(!ready.may_have_work(&both) && !ready.may_have_work(&serving(&["unheard"])));
+    assert!(ready.may_have_work(&serving(&["b"])));
+    // A claim that names none has them all.
+    assert_eq!(heads(&ready.pick(&asks("lane"), 0, 8, 0)), [&of_kind("b", PLACES[0])]);
+    // What was listed by kind leaves the list when it is gone.
+    for kind in ["a", "b", "c"] {
+        ready.fetched(&of_kind(kind, PLACES[0]), Vec::new(), None, true, 1);
+    }
+    assert!(!ready.may_have_work(&serving(&["b"])) && !ready.may_have_work(&asks("lane")));
+}
+
+#[test]
+fn work_wakes_only_those_who_serve_its_kind() {
+    let mut ready = Ready::default();
+    begin(&mut ready, "lane", 0);
+    let lines = [serving(&["a"]), serving(&["b"]), serving(&["a", "b"]), asks("lane")];
+    let waits = lines.map(|criteria| {
+        ready.begin(&criteria, Vec::new, 0);
+        ready.wait(Arc::new(criteria)).1
+    });
+    let woken = || waits.iter().map(|wake| futures_util::FutureExt::now_or_never(wake.notified()).is_some());
+    ready.announce(&of_kind("b", PLACES[0]), 1, 0);
+    assert!(woken().eq([false, true, false, false]));
+    ready.announce(&of_kind("b", PLACES[1]), 1, 0);
+    assert!(woken().eq([false, false, true, false]));
+    ready.announce(&of_kind("c", PLACES[0]), 1, 0);
+    assert!(woken().eq([false, false, false, true]));
+    // The one who was woken for a `b` leaves without it: nobody else who waits may take one now.
+    ready.stop_waiting(1, 0);
+    assert!(woken().eq([false; 4]));
+    ready.wait_again(2);
+    ready.stop_waiting(3, 0);
+    assert!(woken().eq([false, false, true, false]), "the work of one who leaves goes to the next who serves it");
+}
+
+#[test]
+fn a_queue_of_an_earlier_version_is_read_by_everybody_and_hands_out_nothing_itself() {
+    let mut ready = Ready::default();
+    let criteria = serving(&["k"]);
+    ready.begin(&criteria, Vec::new, 0);
+    let old = QueueId { partition: PLACES[0], index: index::queue_of_any_kind("n", "lane", "", "") };
+    ready.offer(Candidate { queue: old.clone(), ..candidate("lane", 1) }, 0);
+    let pick = ready.pick(&criteria, 0, 1, 0);
+    assert!(pick.candidates.is_empty());
+    assert_eq!(heads(&pick), [&old]);
 }

@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use ff_core::CapabilitySet;
 use ff_core::execution::Execution;
 use tokio::sync::Notify;
 
@@ -24,7 +23,7 @@ impl Ready {
         self.next_waiter += 1;
         for lane in &criteria.lanes {
             if let Some(lane) = lane_mut(&mut self.lanes, &criteria.namespace, lane) {
-                lane.join(&criteria.capabilities, number);
+                lane.join(&criteria.skills, number);
             }
         }
         let wake = Arc::new(Notify::new());
@@ -42,7 +41,7 @@ impl Ready {
         let Some(waiter) = self.waiters.remove(&number) else { return };
         for name in &waiter.criteria.lanes {
             if let Some(lane) = lane_mut(&mut self.lanes, &waiter.criteria.namespace, name) {
-                lane.leave(&waiter.criteria.capabilities, number);
+                lane.leave(&waiter.criteria.skills, number);
                 lane.claimed_at = lane.claimed_at.max(now);
             }
             if waiter.woken {
@@ -54,7 +53,7 @@ impl Ready {
     /// Whether somebody in this process waits for work like this.
     pub(crate) fn is_awaited(&self, execution: &Execution) -> bool {
         let lane = self.lanes.get(&execution.namespace).and_then(|lanes| lanes.get(&execution.lane)?.awaited());
-        lane.is_some_and(|lane| lane.is_awaited(&execution.capabilities))
+        lane.is_some_and(|lane| lane.is_awaited(&execution.capabilities, &execution.kind))
     }
 
     /// Hints may have been lost: every waiter looks for itself.
@@ -69,7 +68,7 @@ impl Ready {
     pub(super) fn wake_for(&mut self, id: &QueueId) {
         let Some(queue) = self.queues.get(id).filter(|queue| queue.listed.is_some()) else { return };
         let Some(lane) = lane_mut(&mut self.lanes, &queue.name.namespace, &queue.name.lane) else { return };
-        if let Some(number) = lane.longest_idle(&queue.name.route) {
+        if let Some(number) = lane.longest_idle(&queue.name) {
             self.wake(number);
         }
     }
@@ -90,18 +89,11 @@ impl Ready {
         }
     }
 
-    /// Wakes one for each kind of work in a lane.
+    /// Wakes those who may take what there is in a lane.
     pub(super) fn wake_lane(&mut self, namespace: &str, name: &str) {
         let Some(lane) = lane_mut(&mut self.lanes, namespace, name) else { return };
-        let mut required: Vec<CapabilitySet> = lane.routes.keys().cloned().collect();
-        if lane.has_names_to_read() {
-            required.push(CapabilitySet::default());
-        }
-        for required in required {
-            let lane = lane_mut(&mut self.lanes, namespace, name);
-            if let Some(number) = lane.and_then(|lane| lane.longest_idle(&required)) {
-                self.wake(number);
-            }
+        for number in lane.to_wake() {
+            self.wake(number);
         }
     }
 
@@ -120,7 +112,7 @@ impl Ready {
         let criteria = Arc::clone(&waiter.criteria);
         for lane in &criteria.lanes {
             if let Some(lane) = lane_mut(&mut self.lanes, &criteria.namespace, lane) {
-                lane.set_idle(&criteria.capabilities, number, !woken);
+                lane.set_idle(&criteria.skills, number, !woken);
             }
         }
     }
