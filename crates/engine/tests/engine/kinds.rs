@@ -1,7 +1,7 @@
 //! Claims that name the kinds they serve, and the queues of an earlier version, whose names say no kind.
 
 use ff_core::execution::Execution;
-use ff_core::op::explain_execution::ReasonCode;
+use ff_core::op::ReasonCode;
 use ff_core::op::{CancelExecution, Claim, Complete, ExplainExecution, GetExecution, RegisterWorker};
 use ff_core::{CommandId, Document, EligibilityState, ExecutionId, Indexed, Partition, PublicState, index};
 use ff_store::{Batch, EntryChange, Guard, Put, Store};
