@@ -108,6 +108,7 @@ error_table! {
     ResultNotReady "result_not_ready" NotFound 404 true "The execution is not finished; wait for it.";
     NoResult "no_result" NotFound 404 false "The execution ended without a result; look at its last failure.";
     ResultTrimmed "result_trimmed" NotFound 404 false "The result was removed; raise the retention if you need results longer.";
+    NoTestClock "no_test_clock" NotFound 404 false "Only a server whose clock a test moves has this: start one with `ff dev --memory --test-clock`.";
     RouteNotFound "route_not_found" NotFound 404 false "See /openapi.json for the routes.";
     // invalid
     Invalid "invalid" Invalid 400 false "Correct the field named in details.field.";

@@ -179,6 +179,9 @@ pub const FRAMES_PER_APPEND_MAX: usize = 1_000;
 /// Longest wait of a tail.
 pub const TAIL_WAIT_MAX_MS: i64 = 30_000;
 
+/// Furthest leap of a clock that a test moves.
+pub const TEST_CLOCK_ADVANCE_MAX_MS: i64 = 10 * 366 * 24 * 3600 * 1000;
+
 /// Name of a journal entry.
 pub const STEP_NAME_MAX_BYTES: usize = 128;
 /// Result of one journal entry.

@@ -29,6 +29,7 @@ use crate::servers::Servers;
 use crate::serves::Serves;
 use crate::service::Services;
 use crate::system::SystemCache;
+use crate::test_clock::TestClock;
 use crate::timers::Timers;
 use crate::transaction::{Command, Tx};
 use crate::usage::Reports;
@@ -60,6 +61,8 @@ pub struct Options {
     pub limits: Limits,
     /// What this process calls itself in the registry of servers.
     pub address: String,
+    /// The clock that the store is on, where only a test moves it.
+    pub test_clock: Option<Arc<TestClock>>,
 }
 
 impl Default for Options {
@@ -77,6 +80,7 @@ impl Default for Options {
             policies: BTreeMap::new(),
             limits: Limits::default(),
             address: String::new(),
+            test_clock: None,
         }
     }
 }
@@ -287,6 +291,9 @@ impl Engine {
         self.0.closing.store(!planted(Bug::StopHangs), Ordering::SeqCst);
         self.scheduler().ready().wake_all();
         self.board().wake_all();
+        if let Some(clock) = &self.options().test_clock {
+            clock.changed();
+        }
     }
 
     /// Stops the services, and waiting operations with `shutting_down`. Whoever has operations under way lets them end
@@ -455,6 +462,9 @@ impl Engine {
     /// The time of a partition, as far as the engine knows it. One that has not answered yet is taken for the system
     /// partition, which is good enough for what is only looked at; a transaction learns its clock first.
     pub(crate) fn now_in(&self, partition: Partition) -> i64 {
+        if let Some(clock) = &self.options().test_clock {
+            return clock.now();
+        }
         let clock = |partition| self.0.clocks.now(self.store().clock_of(partition), self.env());
         clock(partition).or_else(|| clock(Partition::SYSTEM)).unwrap_or_else(|| self.env().now_ms())
     }

@@ -35,6 +35,7 @@ mod servers;
 mod serves;
 mod service;
 mod system;
+mod test_clock;
 mod timers;
 mod transaction;
 mod transition;
@@ -49,3 +50,4 @@ pub use metrics::{BUCKETS_US, Family, FamilyKind, Histogram, Metrics, Sample, Sa
 pub use reconcile::Reconciled;
 pub use serves::Serves;
 pub use service::ServiceHealth;
+pub use test_clock::TestClock;

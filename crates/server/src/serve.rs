@@ -3,11 +3,13 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use ff_core::{Error, Result};
-use ff_engine::Engine;
 use ff_engine::env::{BoxFuture, TokioEnv};
+use ff_engine::{Engine, TestClock};
 use ff_store::Store;
+use ff_store::memory::MemoryStore;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -35,6 +37,14 @@ impl Server {
     pub async fn start(config: Config) -> Result<Self> {
         let store = ff_stores::open(&config.store).await?;
         Self::start_on(config, store).await
+    }
+
+    /// The same in memory, under a clock that shows the present time and stands still until a test moves it.
+    pub async fn start_on_test_clock(mut config: Config) -> Result<Self> {
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let clock = TestClock::starting_at(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX));
+        config.engine.test_clock = Some(clock.clone());
+        Self::start_on(config, Arc::new(MemoryStore::with_clock(clock.source()))).await
     }
 
     /// The same on a store that is open.

@@ -32,7 +32,8 @@ Examples:
   ff dev                                  a server on ./flowfabric-dev
   ff dev --demo                           the same, with a worker and a flow that waits for your approval
   ff dev --demo --memory                  leave nothing behind
-  ff dev --demo --auto-approve --exit-when-done")]
+  ff dev --demo --auto-approve --exit-when-done
+  ff dev --memory --test-clock            for tests: time passes only by POST /v1/test/clock")]
 pub(crate) struct Arguments {
     /// Run a worker and a flow that fans out, streams, asks for an approval and spends a budget
     #[arg(long)]
@@ -43,6 +44,9 @@ pub(crate) struct Arguments {
     /// Keep things in memory only
     #[arg(long, conflicts_with = "store")]
     memory: bool,
+    /// Let time stand still until a test moves it: POST /v1/test/clock {"advance_ms": 60000}
+    #[arg(long, requires = "memory", conflicts_with = "demo")]
+    test_clock: bool,
     /// Address and port [default: 127.0.0.1:7171, or a free port when that one is taken]
     #[arg(long, env = "FF_LISTEN", value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
@@ -81,7 +85,11 @@ async fn serve(arguments: Arguments, out: Output, started: Instant) -> Result<()
     let config = configure(&arguments)?;
     // How it is kept, behind the question mark, is no news here.
     let store = ff_stores::redacted(&config.store).split('?').next().unwrap_or_default().to_owned();
-    let server = Server::start(config).await.map_err(|error| cannot_start(error, &arguments))?;
+    let server = match arguments.test_clock {
+        true => Server::start_on_test_clock(config).await,
+        false => Server::start(config).await,
+    };
+    let server = server.map_err(|error| cannot_start(error, &arguments))?;
     let client = Client::connect_with(server.engine().clone()).await?;
     let narrator = Narrator::new(out.style(), format!("http://{}", server.address()));
     narrator.ready(&store, started.elapsed());

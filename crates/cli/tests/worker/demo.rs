@@ -84,6 +84,27 @@ fn a_second_one_in_the_same_folder_is_told_what_to_do() {
     assert_eq!(first.ended(), Some(0));
 }
 
+#[test]
+fn a_test_clock_stands_still_until_it_is_moved() {
+    let refused = ff(&["dev", "--test-clock"]).output().unwrap();
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("--memory"), "it needs a store that knows the clock");
+    let arguments = ["dev", "--memory", "--test-clock", "--listen", "127.0.0.1:0"];
+    let server = Process::start(ff(&arguments), false);
+    let ready = server.line_with("is ready");
+    let address = ready.rsplit(' ').next().unwrap();
+    let call = |operation: &str, arguments: &str| {
+        let output = ff(&["call", operation, arguments]).env("FF_SERVER", address).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()
+    };
+    let began = call("get_test_clock", "{}")["now"].as_i64().unwrap();
+    assert_eq!(call("get_test_clock", "{}")["now"], began);
+    assert_eq!(call("advance_test_clock", r#"{"advance_ms": 3600000}"#)["now"], began + 3_600_000);
+    assert_eq!(call("wait_until_idle", "{}")["idle"], true);
+    server.terminate();
+    assert_eq!(server.ended(), Some(0));
+}
+
 fn post(host: &str, path: &str, body: &str) -> u16 {
     use std::io::{Read, Write};
     let mut stream = std::net::TcpStream::connect(host).unwrap();

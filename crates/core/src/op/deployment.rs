@@ -35,6 +35,9 @@ pub struct GetDeploymentOutcome {
     pub now: i64,
     /// The version of the engine that answers.
     pub version: String,
+    /// Time stands still here until a test moves it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub test_clock: bool,
     /// How often that engine met a stored entry that it could not decode, since its start. Lists leave such entries
     /// out.
     #[serde(default, skip_serializing_if = "is_zero")]

@@ -27,6 +27,7 @@ mod lane;
 mod lease;
 mod quota;
 mod stream;
+mod test_clock;
 mod token;
 mod waitpoint;
 mod worker;
@@ -42,6 +43,7 @@ pub use lane::*;
 pub use lease::*;
 pub use quota::*;
 pub use stream::*;
+pub use test_clock::*;
 pub use token::*;
 pub use waitpoint::*;
 pub use worker::*;
@@ -287,6 +289,9 @@ macro_rules! operations {
             create_token CreateToken;
             list_tokens ListTokens;
             revoke_token RevokeToken;
+            get_test_clock GetTestClock;
+            advance_test_clock AdvanceTestClock;
+            wait_until_idle WaitUntilIdle;
         }
     };
 }

@@ -19,6 +19,7 @@ impl Handle<GetDeployment> for Engine {
             durability: info.durability,
             now: self.now(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            test_clock: self.options().test_clock.is_some(),
             undecodable: self.metrics().undecodable.load(Ordering::Relaxed),
             undecodable_entries: self.metrics().undecodable_entries.entries(),
         })

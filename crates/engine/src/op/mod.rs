@@ -13,6 +13,7 @@ mod lease;
 mod quota;
 mod signal;
 mod stream;
+mod test_clock;
 mod token;
 mod waitpoint;
 mod worker;

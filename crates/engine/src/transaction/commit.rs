@@ -439,6 +439,9 @@ impl Engine {
         for key in one.marked {
             self.resolve_soon(one.partition, key);
         }
+        if let Some(clock) = &self.options().test_clock {
+            clock.changed();
+        }
     }
 
     /// A commit whose reply was lost may have been applied without showing it: the lease it gave up, for one, no longer

@@ -33,6 +33,7 @@ mod servers;
 mod streams;
 mod support;
 mod suspend;
+mod test_clock;
 mod tokens;
 mod transactions;
 mod turns;

@@ -12,4 +12,5 @@ mod strangers;
 mod stream;
 mod support;
 mod sweep;
+mod test_clock;
 mod traces;

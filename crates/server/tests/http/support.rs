@@ -60,9 +60,18 @@ impl Running {
 
     /// Starts a server on a store.
     pub(crate) async fn start_on(settings: Settings, store: Arc<dyn Store>) -> Self {
-        crate::canary::watch();
         let config = Config::resolve(settings, Settings::default()).unwrap();
-        let server = within(Server::start_on(config, store)).await.unwrap();
+        Self::run(within(Server::start_on(config, store)).await.unwrap())
+    }
+
+    /// Starts a server in memory whose clock the test moves.
+    pub(crate) async fn start_on_test_clock(settings: Settings) -> Self {
+        let config = Config::resolve(settings, Settings::default()).unwrap();
+        Self::run(within(Server::start_on_test_clock(config)).await.unwrap())
+    }
+
+    fn run(server: Server) -> Self {
+        crate::canary::watch();
         let (address, observer) = (server.address(), server.observer());
         let (stop, stopped) = oneshot::channel();
         let ended = tokio::spawn(server.run(async {

@@ -37,6 +37,7 @@ fn body(name: &str, execution: &str) -> Value {
         }
         "report_usage" => json!({ "fence": fence, "usage": { "tokens": 1 } }),
         "suspend" => json!({ "fence": fence, "condition": { "any": [] }, "reason": "signal" }),
+        "advance_test_clock" => json!({ "advance_ms": 1_000 }),
         "change_priority" => json!({ "priority": 1 }),
         "set_tags" => json!({ "tags": { "a": "b" } }),
         "deliver_signal" => json!({ "name": "go" }),

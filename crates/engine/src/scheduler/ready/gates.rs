@@ -113,6 +113,12 @@ impl Gates {
         }
     }
 
+    /// The gates that are closed.
+    pub(super) fn closed(&self) -> Vec<GateName> {
+        let closed = self.states.iter().filter(|(_, state)| matches!(state, State::Closed { .. }));
+        closed.map(|(name, _)| name.clone()).collect()
+    }
+
     /// The gate refused. Says whether that is news.
     pub(super) fn close(&mut self, name: &GateName, until: i64) -> bool {
         self.index(name);

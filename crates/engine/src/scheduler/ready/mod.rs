@@ -473,6 +473,21 @@ impl Ready {
         }
     }
 
+    /// Every closed gate may admit one candidate: time has moved, and nobody knows which of them still refuse.
+    pub(crate) fn open_all_gates(&mut self) {
+        for gate in self.gates.closed() {
+            self.forget_opening(&gate);
+            self.gates.open(&gate, 1);
+            self.relist_gate(&gate);
+            self.wake_for_gate(&gate);
+        }
+    }
+
+    /// Whether nothing behind a gate is tried now.
+    pub(crate) fn is_gate_closed(&self, namespace: &str, gate: &str) -> bool {
+        self.gates.closed_until(&(namespace.to_owned(), gate.to_owned())).is_some()
+    }
+
     fn relist_gate(&mut self, gate: &GateName) {
         for id in self.gates.queues(gate) {
             self.relist(&id);
