@@ -47,11 +47,7 @@ impl Handle<WaitUntilIdle> for Engine {
 
 impl Engine {
     async fn shown(&self, clock: &TestClock) -> Result<TestClockView> {
-        Ok(TestClockView {
-            now: clock.now(),
-            next_due_at: self.next_due().await?,
-            due: self.overdue().await?,
-        })
+        Ok(TestClockView { now: clock.now(), next_due_at: self.next_due().await?, due: self.overdue().await? })
     }
 }
 

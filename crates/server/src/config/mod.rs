@@ -184,6 +184,7 @@ fn engine_options(settings: &Settings) -> Result<ff_engine::Options, ConfigError
             .unwrap_or_default(),
         limits: engine_limits(settings)?,
         address: settings.listen.clone().unwrap_or_default(),
+        test_clock: None,
     })
 }
 
