@@ -4,6 +4,7 @@
 
 mod all;
 mod compare;
+mod dashboard;
 mod growth;
 mod recovery;
 mod schemathesis;
@@ -18,6 +19,9 @@ fn main() -> ExitCode {
     match words.as_slice() {
         ["test", filters @ ..] => test(filters),
         ["tidy"] => tidy(),
+        ["dashboard"] => report(dashboard::build()),
+        ["dashboard", "test", filters @ ..] => report(dashboard::test(filters)),
+        ["screenshots"] => report(dashboard::screenshots()),
         ["bench", "all", rest @ ..] => all::all(rest),
         ["bench", "compare", rest @ ..] => compare::compare(rest),
         ["bench", "growth", rest @ ..] => growth::growth(rest),
@@ -29,6 +33,7 @@ fn main() -> ExitCode {
         ["sdks", names @ ..] => sdks::check(names),
         _ => {
             eprintln!("usage: cargo xtask test [FILTER] | tidy | sim [--seeds N | --seed S] [--steps N] [--planted]");
+            eprintln!("       cargo xtask dashboard [test [FILE]] | screenshots");
             eprintln!("       cargo xtask recovery [--store valkey,postgres] [--minutes N]");
             eprintln!("       cargo xtask schemathesis [-n CASES] [--seed S]");
             eprintln!("       cargo xtask sdks [NAME]");
@@ -42,7 +47,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Everything the gate checks: format, lints, every test, and the SDKs in other languages. A filter is for our own tests.
+/// Everything the gate checks: format, lints, the freshness of built files, every test, the SDKs in other languages, and
+/// the dashboard in a browser. A filter is for our own tests.
 fn test(filters: &[&str]) -> ExitCode {
     if let Err(why) = setup::install_missing() {
         eprintln!("cannot set up the tests: {why}");
@@ -52,9 +58,26 @@ fn test(filters: &[&str]) -> ExitCode {
     if tidied != ExitCode::SUCCESS {
         return tidied;
     }
-    let tested = run("cargo", &[&["test", "--workspace", "--no-fail-fast"], filters].concat());
-    let checked = if filters.is_empty() { sdks::check(&[]) } else { ExitCode::SUCCESS };
-    if tested == ExitCode::SUCCESS { checked } else { tested }
+    if !filters.is_empty() {
+        return run("cargo", &[&["test", "--workspace", "--no-fail-fast"], filters].concat());
+    }
+    if let Err(why) = dashboard::check_fresh() {
+        return report(Err(why));
+    }
+    let tested = run("cargo", &["test", "--workspace", "--no-fail-fast"]);
+    let checked = sdks::check(&[]);
+    let shown = report(dashboard::test(&[]));
+    [tested, checked, shown].into_iter().find(|done| *done != ExitCode::SUCCESS).unwrap_or(ExitCode::SUCCESS)
+}
+
+fn report(done: Result<(), String>) -> ExitCode {
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("the dashboard: {why}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// One of our scenarios, with the usual allocator or with one that counts.

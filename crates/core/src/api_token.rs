@@ -12,6 +12,7 @@ use crate::error::{Code, Error, Result};
 use crate::index::{self, Due, Indexed, kind};
 use crate::key::{Entry, IndexName, Key};
 use crate::partition::digest16;
+use crate::session::Session;
 use crate::text;
 use crate::token::{from_hex, to_hex};
 
@@ -205,6 +206,25 @@ impl ApiToken {
         mac.update(b"ff-api-token-1");
         mac.update(idempotency_key);
         mac.finalize().into_bytes().into()
+    }
+
+    /// A session for the holder of this token, until an instant.
+    pub fn session(&self, expires_at: i64) -> Session {
+        Session::begin(id_of(&self.name), &self.hash, expires_at)
+    }
+
+    /// Where the token of a session lives, in the system partition.
+    pub fn key_of_session(session: &Session) -> Key {
+        Key::new(kind::TOKEN, &[&session.token_id()])
+    }
+
+    /// Refuses a session that this token does not prove, or that ended with the token or before it.
+    pub fn check_session(&self, session: &Session, now: i64) -> Result<()> {
+        session.check(&self.hash, now)?;
+        if self.key() == Self::key_of_session(session) && self.is_live(now) {
+            return Ok(());
+        }
+        Err(Error::of(Code::Unauthenticated))
     }
 
     /// Refuses a namespace or an act that the token is not good for.

@@ -35,6 +35,7 @@ pub mod payload;
 pub mod planted;
 pub mod policy;
 pub mod quota;
+pub mod session;
 pub mod signal;
 pub mod slot;
 pub mod state;

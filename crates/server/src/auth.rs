@@ -3,10 +3,11 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use ff_core::session::{SESSION_TTL_MS, Session};
 use ff_core::{Code, Error, Result, Role};
 use ff_engine::Caller;
 use hyper::header::{self, HeaderMap, HeaderValue};
-use hyper::{Response, Uri};
+use hyper::{Method, Response, Uri};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use tokio::time::Instant;
@@ -14,6 +15,7 @@ use tokio::time::Instant;
 use crate::app::App;
 use crate::config::Config;
 use crate::http::answer::{self, Body};
+use crate::session;
 
 /// A revocation holds everywhere within a second.
 const CONFIRMED_FOR: Duration = Duration::from_millis(500);
@@ -31,6 +33,14 @@ impl TokenDigest {
     fn is(&self, other: &Self) -> bool {
         self.0.ct_eq(&other.0).into()
     }
+
+    /// What sessions call this token. It tells nothing about the token, nor about its digest.
+    fn session_id(&self) -> [u8; 16] {
+        let digest: [u8; 32] = Sha256::digest(self.0).into();
+        let mut id = [0; 16];
+        id.copy_from_slice(&digest[..16]);
+        id
+    }
 }
 
 impl std::fmt::Debug for TokenDigest {
@@ -39,35 +49,105 @@ impl std::fmt::Debug for TokenDigest {
     }
 }
 
-/// The caller behind a request. Without configured tokens (which only a loopback address allows) everybody on this
-/// machine is an administrator; a token that is sent all the same must be a good one.
-pub(crate) async fn authenticate(app: &App, headers: &HeaderMap) -> Result<Caller> {
-    identify(app, bearer(headers)?).await
+/// How a request says who sends it.
+enum Presented {
+    Nothing,
+    Bearer(String),
+    Session(Session),
 }
 
-async fn identify(app: &App, bearer: Option<&str>) -> Result<Caller> {
-    let Some(bearer) = bearer else {
-        return if app.config.open() { Ok(local()) } else { Err(Error::of(Code::Unauthenticated)) };
-    };
-    let digest = TokenDigest::of(bearer);
-    // Every configured token is compared, so that the time says nothing about which one it was.
-    let known = app.config.api_tokens.iter().fold(false, |known, token| known | token.is(&digest));
-    if known {
-        return Ok(Caller { name: "api_token".into(), namespace: None, role: Role::Admin, idempotency_key: None });
+impl Presented {
+    /// What a request carries. An API token is stronger than the session of a browser; where no token is asked for, a
+    /// session that was left over from another time means nothing.
+    fn of(config: &Config, headers: &HeaderMap) -> Result<Self> {
+        if let Some(bearer) = bearer(headers)? {
+            return Ok(Self::Bearer(bearer.to_owned()));
+        }
+        if config.open() {
+            return Ok(Self::Nothing);
+        }
+        session::of(headers).transpose().map(|session| session.map_or(Self::Nothing, Self::Session))
     }
-    app.engine.authenticate(bearer).await
+}
+
+/// The caller behind a request. Without configured tokens (which only a loopback address allows) everybody on this
+/// machine is an administrator; a token that is sent all the same must be a good one.
+pub(crate) async fn authenticate(app: &App, method: &Method, headers: &HeaderMap) -> Result<Caller> {
+    let presented = Presented::of(&app.config, headers)?;
+    // A browser sends its cookies on behalf of any page it shows, so what changes something must come from our own.
+    if matches!(presented, Presented::Session(_)) && !matches!(*method, Method::GET | Method::HEAD) {
+        check_origin(&app.config, headers)?;
+    }
+    identify(app, &presented).await
+}
+
+async fn identify(app: &App, presented: &Presented) -> Result<Caller> {
+    match presented {
+        Presented::Nothing if app.config.open() => Ok(local()),
+        Presented::Nothing => Err(Error::of(Code::Unauthenticated)),
+        Presented::Bearer(bearer) => match configured(app, bearer) {
+            Some(_) => Ok(configured_caller()),
+            None => app.engine.authenticate(bearer).await,
+        },
+        Presented::Session(session) => {
+            let owner = app.config.api_tokens.iter().find(|token| token.session_id() == session.token_id());
+            match owner {
+                Some(token) => session.check(&token.0, app.engine.now()).map(|()| configured_caller()),
+                None => app.engine.authenticate_session(session).await,
+            }
+        }
+    }
+}
+
+/// The configured token that this is. Every one is compared, so that the time says nothing about which it was.
+fn configured<'a>(app: &'a App, bearer: &str) -> Option<&'a TokenDigest> {
+    let digest = TokenDigest::of(bearer);
+    app.config.api_tokens.iter().fold(None, |known, token| if token.is(&digest) { Some(token) } else { known })
+}
+
+fn configured_caller() -> Caller {
+    Caller { name: "api_token".into(), namespace: None, role: Role::Admin, idempotency_key: None }
+}
+
+/// A session for whoever shows this token.
+pub(crate) async fn begin_session(app: &App, bearer: &str) -> Result<(Caller, Session)> {
+    if let Some(token) = configured(app, bearer) {
+        let session = Session::begin(token.session_id(), &token.0, app.engine.now() + SESSION_TTL_MS);
+        return Ok((configured_caller(), session));
+    }
+    let session = app.engine.begin_session(bearer).await?;
+    Ok((app.engine.authenticate_session(&session).await?, session))
+}
+
+/// Refuses a changing call that a page of somebody else made a browser send.
+pub(crate) fn check_origin(config: &Config, headers: &HeaderMap) -> Result<()> {
+    let text = |name: header::HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+    let site = headers.get("sec-fetch-site").and_then(|value| value.to_str().ok());
+    let origin = text(header::ORIGIN);
+    let own = match (site, origin) {
+        (Some("same-origin"), _) => true,
+        // A browser says where a changing call comes from; a program that says nothing has no cookies to misuse.
+        (None, None) => true,
+        (_, Some(origin)) => {
+            let host = origin.split_once("://").map(|(_, host)| host);
+            (site.is_none() && host.is_some() && host == text(header::HOST))
+                || config.cors_origins.iter().any(|one| one == origin)
+        }
+        (Some(_), None) => false,
+    };
+    if own { Ok(()) } else { Err(Error::new(Code::Forbidden, "this call comes from a page of another origin")) }
 }
 
 /// What a long-lived answer was asked with. A token that is revoked meanwhile must not see what comes later.
 pub(crate) struct Credential {
-    bearer: Option<String>,
+    presented: Presented,
     confirmed: Instant,
 }
 
 impl Credential {
     /// The credential of a request that was let in just now.
-    pub(crate) fn of(headers: &HeaderMap) -> Result<Self> {
-        Ok(Self { bearer: bearer(headers)?.map(str::to_owned), confirmed: Instant::now() })
+    pub(crate) fn of(app: &App, headers: &HeaderMap) -> Result<Self> {
+        Ok(Self { presented: Presented::of(&app.config, headers)?, confirmed: Instant::now() })
     }
 
     /// Whether it must be looked at again.
@@ -77,7 +157,7 @@ impl Credential {
 
     /// Refuses it when it is no longer good.
     pub(crate) async fn renew(&mut self, app: &App) -> Result<()> {
-        identify(app, self.bearer.as_deref()).await?;
+        identify(app, &self.presented).await?;
         self.confirmed = Instant::now();
         Ok(())
     }
@@ -159,6 +239,8 @@ fn allowed_origin(config: &Config, origin: Option<&HeaderValue>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use hyper::header::HeaderName;
+
     use super::*;
 
     #[test]
@@ -167,6 +249,23 @@ mod tests {
         assert_eq!(host_of("[::1]:7171"), "::1");
         assert_eq!(host_of("::1"), "::1");
         assert_eq!(host_of("example.com"), "example.com");
+    }
+
+    #[test]
+    fn a_changing_call_comes_from_our_own_page() {
+        let config = Config::resolve(crate::Settings::default(), crate::Settings::default()).unwrap();
+        let judge = |pairs: &[(&'static str, &'static str)]| {
+            let pairs = pairs.iter();
+            let headers = pairs.map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
+            check_origin(&config, &headers.collect()).is_ok()
+        };
+        assert!(judge(&[("host", "ff:1"), ("origin", "http://ff:1")]));
+        assert!(judge(&[("host", "inside:2"), ("origin", "https://ff"), ("sec-fetch-site", "same-origin")]));
+        assert!(judge(&[("host", "ff:1")]));
+        assert!(!judge(&[("host", "ff:1"), ("origin", "http://ff:2")]));
+        assert!(!judge(&[("host", "ff:1"), ("origin", "null")]));
+        assert!(!judge(&[("host", "ff:1"), ("origin", "http://ff:1"), ("sec-fetch-site", "same-site")]));
+        assert!(!judge(&[("host", "ff:1"), ("sec-fetch-site", "cross-site")]));
     }
 
     #[test]

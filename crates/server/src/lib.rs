@@ -2,18 +2,22 @@
 //! the configuration of it all.
 //!
 //! `http` turns a request into the arguments of an operation and its answer into a response; the routes are made from
-//! the list of operations. `sse` shows streams and events while they grow. `auth` says who calls. `serve` owns the
-//! listener, the connections and their limits, and the orderly end.
+//! the list of operations. `sse` shows streams and events while they grow. `auth` says who calls, `session` lets a
+//! browser call without keeping its token, `dashboard` is what it shows. `serve` owns the listener, the connections and
+//! their limits, and the orderly end.
 
 mod app;
 pub mod auth;
 pub mod config;
+#[cfg(feature = "dashboard")]
+mod dashboard;
 mod http;
 pub mod metrics;
 pub mod openapi;
 mod patience;
 mod queues;
 mod serve;
+mod session;
 mod sse;
 mod trace;
 

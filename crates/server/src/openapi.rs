@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 use crate::http::answer::{self, Body, PROBLEM};
 use crate::http::route::Routes;
 use crate::http::shape::Shape;
+use crate::session;
 use crate::sse::EVENT_STREAM;
 
 /// Where schemas stand in the document.
@@ -50,6 +51,9 @@ pub fn document() -> Value {
         insert(&mut paths, info.path, info.method.as_str(), operation);
     }
     insert(&mut paths, "/v1/executions/{execution_id}/stream", "GET", execution_stream());
+    for (method, operation) in session::operations(&mut generator) {
+        insert(&mut paths, session::PATH, method, operation);
+    }
     for (path, summary, content_type) in [
         ("/livez", "Whether the process runs.", "text/plain"),
         ("/healthz", "The same as /livez.", "text/plain"),

@@ -16,6 +16,9 @@ operation! {
     "list_events" Get "/v1/events" Reader validated filtered
 }
 
+/// The cursor of a subscriber that wants what comes, and nothing of what was.
+pub const EVENTS_FROM_NOW: &str = "now";
+
 /// What the call says.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -32,7 +35,7 @@ pub struct ListEventsArgs {
     /// Only with this tag, as `key=value`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tag: Option<String>,
-    /// Where the last answer ended; the oldest events there are when absent.
+    /// Where the last answer ended; the oldest events there are when absent, and about the present when it is `now`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
     /// How many; 100 when absent, at most 1,000.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ff_core::event::Event;
 use ff_core::op::view::EventView;
 use ff_core::op::{
-    ListEvents, ListEventsArgs, ListEventsOutcome, ListExecutionEvents, ListExecutionEventsArgs,
+    EVENTS_FROM_NOW, ListEvents, ListEventsArgs, ListEventsOutcome, ListExecutionEvents, ListExecutionEventsArgs,
     ListExecutionEventsOutcome,
 };
 use ff_core::{Partition, Result};
@@ -50,7 +50,7 @@ impl Watermark {
             // The oldest record left is younger than where reading begins, and it was not the first ever.
             None => {
                 let oldest = page.records.first().is_some_and(|record| record.sequence == page.first);
-                oldest && page.removed_up_to > 0
+                !begins && oldest && page.removed_up_to > 0
             }
         }
     }
@@ -94,8 +94,13 @@ impl Handle<ListEvents> for Engine {
         };
         let limit = self.limits().page(args.limit)?;
         let deadline = self.env().now_ms() + self.limits().tail_wait("wait_ms", args.wait_ms.unwrap_or(0))?;
-        let mut mark = cursor::decode::<Watermark>(args.cursor.as_deref())?.unwrap_or_default();
-        let mut begins = args.cursor.is_none();
+        let from_now = args.cursor.as_deref() == Some(EVENTS_FROM_NOW);
+        let mut begins = args.cursor.is_none() || from_now;
+        let mut mark = if from_now {
+            Watermark { at: self.now(), near: BTreeMap::new() }
+        } else {
+            cursor::decode::<Watermark>(args.cursor.as_deref())?.unwrap_or_default()
+        };
         futures_util::future::try_join_all(self.flow_partitions().map(|partition| self.learn_clock(partition))).await?;
         let mut listeners: Vec<_> =
             self.flow_partitions().map(|partition| self.listen_to(partition, logs::events())).collect();

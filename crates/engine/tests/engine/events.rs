@@ -67,6 +67,21 @@ async fn a_subscriber_waits_for_what_it_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_subscriber_that_begins_now_sees_what_comes_and_little_of_what_was() {
+    let h = many_partitions().await;
+    run_one(&h, json!({ "kind": "early" })).await;
+    // Clocks of partitions may differ by so much; what is younger may be shown.
+    h.pass(11_000).await;
+    let begun = h.must::<ListEvents>(json!({ "cursor": "now" })).await;
+    assert_eq!((begun.items.len(), begun.gap), (0, false));
+    run_one(&h, json!({ "kind": "late" })).await;
+    let page = h.must::<ListEvents>(json!({ "cursor": begun.next_cursor })).await;
+    assert_eq!(page.items.len(), 3, "acquired, released and completed, of one");
+    assert!(page.items.iter().all(|item| item.event.execution_kind == "late"));
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_cursor_older_than_the_log_is_told_of_the_gap() {
     let h = Harness::start().await;
     run_one(&h, json!({})).await;

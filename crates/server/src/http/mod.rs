@@ -19,7 +19,9 @@ use hyper::header::{self, HeaderName};
 use hyper::{HeaderMap, Method, Request, Response};
 
 use crate::app::App;
-use crate::{auth, metrics, openapi, sse};
+#[cfg(feature = "dashboard")]
+use crate::dashboard;
+use crate::{auth, metrics, openapi, session, sse};
 use answer::Body;
 use arguments::Sent;
 use route::{Asked, Found, Routes};
@@ -80,6 +82,14 @@ where
     if PLAIN.contains(&request.uri().path()) {
         return plain(app, request.method(), request.uri().path(), request.headers()).await;
     }
+    if request.uri().path() == session::PATH {
+        unread.store(false, Ordering::Relaxed);
+        return session::respond(app, request).await;
+    }
+    #[cfg(feature = "dashboard")]
+    if let Some(file) = dashboard::file(request.uri().path()) {
+        return dashboard::respond(request.method(), file);
+    }
     if let Some(execution_id) = sse::stream_path(request.uri().path())? {
         if *request.method() != Method::GET {
             return Err(Error::of(Code::MethodNotAllowed).with("allowed", ["GET"]));
@@ -88,12 +98,12 @@ where
             let name = name.split(['=', '&']).next().unwrap_or(name);
             return Err(Error::invalid(name, "is no parameter of a stream; Last-Event-ID says where to begin"));
         }
-        let caller = auth::authenticate(app, request.headers()).await?;
-        let credential = auth::Credential::of(request.headers())?;
+        let caller = auth::authenticate(app, request.method(), request.headers()).await?;
+        let credential = auth::Credential::of(app, request.headers())?;
         return sse::execution(app, caller, credential, &execution_id, request.headers()).await;
     }
     let Found { route, parameters } = Routes::all().find(request.method(), request.uri().path())?;
-    let mut caller = auth::authenticate(app, request.headers()).await?;
+    let mut caller = auth::authenticate(app, request.method(), request.headers()).await?;
     let (mut parts, body) = request.into_parts();
     let max = app.config.body_max(route.info.body_max_bytes);
     let body = read_body(app, &parts.method, &parts.headers, body, max).await?;
@@ -115,7 +125,7 @@ where
     }
     let accepts = |wanted: &str| accepts(&parts.headers, wanted);
     if route.info.name == sse::EVENTS && accepts(sse::EVENT_STREAM) {
-        let credential = auth::Credential::of(&parts.headers)?;
+        let credential = auth::Credential::of(app, &parts.headers)?;
         return sse::events(app, route, caller, credential, &text, &parts.headers).await;
     }
     (route.call)(app.clone(), route, caller, Asked { text, json_only: accepts("application/json"), span }).await
@@ -132,7 +142,7 @@ async fn plain(app: &App, method: &Method, path: &str, headers: &HeaderMap) -> R
         "/readyz" => ready(app).await,
         "/openapi.json" => Ok(openapi::response(app.config.open())),
         "/metrics" => {
-            auth::authenticate(app, headers).await?;
+            auth::authenticate(app, method, headers).await?;
             metrics::response(app).await
         }
         _ => Ok(probe("alive\n")),
@@ -175,7 +185,13 @@ fn fit(services: &[ServiceHealth]) -> Result<Response<Body>> {
 }
 
 /// Reads a body that may be read: of a known type, and no larger than the operation's largest.
-async fn read_body<B>(app: &App, method: &Method, headers: &HeaderMap, mut body: B, max: usize) -> Result<Sent>
+pub(crate) async fn read_body<B>(
+    app: &App,
+    method: &Method,
+    headers: &HeaderMap,
+    mut body: B,
+    max: usize,
+) -> Result<Sent>
 where
     B: hyper::body::Body<Data = Bytes> + Send + Unpin + 'static,
     B::Error: std::error::Error,

@@ -7,6 +7,7 @@ mod metrics;
 mod refusals;
 mod repeats;
 mod sequences;
+mod session;
 mod slice;
 mod strangers;
 mod stream;

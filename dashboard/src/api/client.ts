@@ -1,0 +1,77 @@
+// Calls of the HTTP API. The types come from the server's own OpenAPI document.
+
+import createClient from "openapi-fetch";
+import { signal } from "@preact/signals";
+import type { components, paths } from "./schema";
+
+export type Schemas = components["schemas"];
+
+/** A refusal as the server words it. */
+export class Problem extends Error {
+  constructor(
+    readonly status: number,
+    readonly code: string,
+    detail: string,
+    readonly advice: string,
+  ) {
+    super(detail);
+  }
+}
+
+/** Becomes true when the server asks for a token that the page does not have. */
+export const tokenWanted = signal(false);
+
+const client = createClient<paths>({ baseUrl: window.location.origin, credentials: "same-origin" });
+
+/** What a call said, or the refusal thrown as a `Problem`. */
+export async function answer<T>(call: Promise<{ data?: T; error?: unknown; response: Response }>): Promise<T> {
+  let result;
+  try {
+    result = await call;
+  } catch (error) {
+    if (error instanceof DOMException && error.name === "AbortError") throw error;
+    throw new Problem(0, "unreachable", "The server cannot be reached.", "Is it still running?");
+  }
+  if (result.response.ok) return result.data as T;
+  throw refusal(result.response, result.error);
+}
+
+function refusal(response: Response, body: unknown): Problem {
+  const said = (typeof body === "object" && body !== null ? body : {}) as Record<string, unknown>;
+  const text = (name: string, otherwise: string) => (typeof said[name] === "string" ? (said[name] as string) : otherwise);
+  if (response.status === 401) tokenWanted.value = true;
+  return new Problem(response.status, text("code", `status_${response.status}`), text("detail", response.statusText), text("advice", ""));
+}
+
+/** Whether an error says that something does not exist, or not yet. */
+export function isMissing(error: unknown): boolean {
+  return error instanceof Problem && error.status === 404;
+}
+
+/** A call that the types of this build may not know yet: its answer is looked at with care. */
+export async function call<T>(method: string, url: string, body?: unknown, signal?: AbortSignal): Promise<T> {
+  const init: RequestInit = { method, credentials: "same-origin", headers: { accept: "application/json" } };
+  if (signal) init.signal = signal;
+  if (body !== undefined) {
+    init.body = JSON.stringify(body);
+    init.headers = { accept: "application/json", "content-type": "application/json" };
+  }
+  let response: Response;
+  try {
+    response = await fetch(url, init);
+  } catch (error) {
+    if (error instanceof DOMException && error.name === "AbortError") throw error;
+    throw new Problem(0, "unreachable", "The server cannot be reached.", "Is it still running?");
+  }
+  const text = await response.text();
+  let parsed: unknown;
+  try {
+    parsed = text === "" ? undefined : JSON.parse(text);
+  } catch {
+    parsed = text;
+  }
+  if (!response.ok) throw refusal(response, parsed);
+  return parsed as T;
+}
+
+export const api = client;

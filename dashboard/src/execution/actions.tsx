@@ -1,0 +1,156 @@
+// What an operator can do with an execution. Each act says what it will do, shows the same as a command, and is audited.
+
+import { answer, api, call } from "../api/client";
+import { quote } from "../format";
+import { go, link } from "../router";
+import { may } from "../session";
+import { propose } from "../ui/dialog";
+import type { Act, Field } from "../ui/dialog";
+import type { View } from "../screens/execution";
+import { ENDED } from "../screens/executions";
+
+const REASON: Field = { name: "reason", label: "Reason, for the audit log", optional: true };
+
+function reason(values: Record<string, string>): { reason?: string } {
+  return values["reason"] ? { reason: values["reason"] } : {};
+}
+
+/** An operation as a command that calls it by name. */
+function byName(operation: string, args: unknown): string {
+  return `ff call ${operation} ${quote(JSON.stringify(args))}`;
+}
+
+/** The acts that make sense in the state it is in. */
+export function actsOf(execution: View): Act[] {
+  const id = execution.execution_id;
+  const params = { path: { execution_id: id } };
+  const ended = ENDED.has(execution.public_state);
+  const held = (execution.held_by ?? []).includes("blocked_by_operator");
+  const acts: Act[] = [];
+  if (execution.public_state === "suspended" && execution.suspension?.allow_operator_resume) {
+    acts.push({
+      name: "Resume",
+      effect: "The suspension ends without a signal: the same attempt goes on as soon as a worker takes it, and finds no signals.",
+      command: byName("resume_execution", { execution_id: id }),
+      fields: [REASON],
+      run: async (values) => {
+        const done = await answer(api.POST("/v1/executions/{execution_id}/resume", { params, body: reason(values) }));
+        return `Resumed; it is ${done.public_state} now.`;
+      },
+    });
+  }
+  if (!ended) {
+    acts.push(
+      held
+        ? {
+            name: "Release",
+            effect: "The hold ends, and it can be claimed again if nothing else keeps it.",
+            command: byName("release_execution", { execution_id: id }),
+            run: async () => {
+              await answer(api.POST("/v1/executions/{execution_id}/release", { params, body: {} }));
+              return "Released.";
+            },
+          }
+        : {
+            name: "Hold",
+            effect: "No worker gets it until it is released. A worker that holds it now goes on.",
+            command: byName("hold_execution", { execution_id: id }),
+            fields: [REASON],
+            run: async (values) => {
+              await answer(api.POST("/v1/executions/{execution_id}/hold", { params, body: reason(values) }));
+              return "Held.";
+            },
+          },
+      {
+        name: "Priority",
+        effect: "Work of a higher priority is handed out first. Only its place in the queue changes.",
+        command: byName("change_priority", { execution_id: id, priority: execution.priority }),
+        fields: [{ name: "priority", label: "Priority, 0 to 9000", type: "number", value: String(execution.priority) }],
+        run: async (values) => {
+          const done = await answer(api.PUT("/v1/executions/{execution_id}/priority", { params, body: { priority: Number(values["priority"]) } }));
+          return `Its priority is ${done.priority} now.`;
+        },
+      },
+    );
+  }
+  if (execution.public_state === "active") {
+    acts.push({
+      name: "Revoke lease",
+      effect: `The lease of ${execution.lease?.worker_id ?? "its worker"} ends at once. Another worker takes it as a reclaim; what the present one still writes is refused.`,
+      command: byName("revoke_lease", { execution_id: id }),
+      danger: true,
+      fields: [REASON],
+      run: async (values) => {
+        const done = await answer(api.POST("/v1/executions/{execution_id}/revoke-lease", { params, body: { ...reason(values), expected_lease_id: execution.lease?.lease_id ?? null } }));
+        return done.outcome === "revoked" ? "The lease is revoked." : "There was no such lease any more.";
+      },
+    });
+  }
+  if (ended) {
+    acts.push({
+      name: "Replay",
+      effect: "It runs once more, as a new attempt with the same input. Its result stays until the new one replaces it.",
+      command: `ff replay ${id}`,
+      run: async () => {
+        const done = await answer(api.POST("/v1/executions/{execution_id}/replay", { params, body: {} }));
+        return `Replayed as attempt ${done.attempt}.`;
+      },
+    });
+  }
+  acts.push({
+    name: "Fork",
+    effect: "A new execution begins with what this one has done so far. Name a step to keep only what was done before it. This one stays as it is.",
+    command: byName("fork_execution", { execution_id: id }),
+    fields: [{ name: "step", label: "Before the step named (all steps are kept if empty)", optional: true }],
+    run: async (values) => {
+      const body = values["step"] ? { before_step: { name: values["step"] } } : {};
+      const done = await call<{ execution_id: string }>("POST", `/v1/executions/${encodeURIComponent(id)}/fork`, body);
+      go(link(["executions", done.execution_id]));
+      return "Forked; this is the new one.";
+    },
+  });
+  if (!ended) {
+    acts.push({
+      name: "Cancel",
+      effect: "It ends as cancelled. A worker that holds it loses its lease at once and learns of it at its next call.",
+      command: `ff cancel ${quote(id)}`,
+      danger: true,
+      fields: [REASON],
+      run: async (values) => {
+        const done = await answer(api.POST("/v1/executions/{execution_id}/cancel", { params, body: reason(values) }));
+        return done.outcome === "cancelled" ? "Cancelled." : "It had ended before.";
+      },
+    });
+  }
+  return acts;
+}
+
+export function Actions({ execution, done }: { execution: View; done: () => void }) {
+  if (!may("operator")) return null;
+  const acts = actsOf(execution).filter((act) => act.name !== "Fork" || canFork);
+  return (
+    <div class="row" role="group" aria-label="Actions">
+      {acts.map((act) => (
+        <button
+          type="button"
+          class={`button small ${act.danger ? "danger" : ""}`}
+          onClick={() =>
+            propose({
+              ...act,
+              run: async (values) => {
+                const said = await act.run(values);
+                done();
+                return said;
+              },
+            })
+          }
+        >
+          {act.name}
+        </button>
+      ))}
+    </div>
+  );
+}
+
+/** Whether the server can fork. */
+const canFork = false;

@@ -1,0 +1,94 @@
+// The inbox: what waits for a person. Several in a row by keyboard: j and k move, y and n decide.
+
+import { useEffect } from "preact/hooks";
+import { listAsks } from "../approvals";
+import type { Ask } from "../approvals";
+import { POLL_MS, useAsk, useEvents, useSoon } from "../live";
+import { isForPage, useRows } from "../keys";
+import { link, namespace } from "../router";
+import { approverOnly, may } from "../session";
+import { Card, Command, Countdown, Empty, Loading, Refusal, Tags, When } from "../ui/basics";
+import { Decision } from "../execution/answer";
+import { words } from "../format";
+
+export function Approvals() {
+  const asks = useAsk(`asks ${namespace() ?? ""}`, listAsks, POLL_MS);
+  const again = useSoon(asks.refresh);
+  // Someone who may only decide may not follow events; the clock tells of new questions then.
+  if (!approverOnly.value) useEvents(again);
+  useRows(".ask");
+  useEffect(() => {
+    const pressed = (event: KeyboardEvent) => {
+      const name = event.key === "y" ? "approve" : event.key === "n" ? "reject" : undefined;
+      if (!name || !isForPage(event)) return;
+      const here = document.activeElement?.closest(".ask");
+      const button = here?.querySelector<HTMLButtonElement>(`button[data-answer="${name}"]`);
+      if (!button) return;
+      event.preventDefault();
+      // The focus moves to the answer; Enter sends it. So a slip of one key decides nothing.
+      button.focus();
+    };
+    document.addEventListener("keydown", pressed);
+    return () => document.removeEventListener("keydown", pressed);
+  }, []);
+  const items = asks.data.value;
+  return (
+    <>
+      <div class="title">
+        <h1>Approvals</h1>
+        <span class="small muted">
+          <kbd>j</kbd> <kbd>k</kbd> move, <kbd>y</kbd> <kbd>n</kbd> choose an answer, <kbd>Enter</kbd> sends it
+        </span>
+      </div>
+      {asks.error.value !== undefined && <Refusal error={asks.error.value} />}
+      {items === undefined ? (
+        <Loading lines={5} />
+      ) : items.length === 0 ? (
+        <Card title="Nothing waits for a person">
+          <Empty title="All questions are answered" command="ff dev --demo">
+            A task that suspends with the reason approval asks here, and goes on with the answer. The demo asks one question.
+          </Empty>
+        </Card>
+      ) : (
+        items.map((ask) => <Question key={ask.execution_id} ask={ask} done={again} />)
+      )}
+    </>
+  );
+}
+
+function Question({ ask, done }: { ask: Ask; done: () => void }) {
+  return (
+    <article class="card ask" tabIndex={0} aria-label={ask.question || ask.kind} data-execution={ask.execution_id}>
+      <div class="body stack">
+        <div class="row between">
+          <span class="question">{ask.question || "It waits for a decision"}</span>
+          <span class="small muted">
+            asked <When at={ask.since} />
+            {ask.deadline !== undefined && (
+              <>
+                {" · answer due "}
+                <Countdown to={ask.deadline} />
+              </>
+            )}
+          </span>
+        </div>
+        <div class="row small muted">
+          <span>
+            by <strong>{ask.kind}</strong>
+            {ask.requested_by ? ` for ${ask.requested_by}` : ""}
+          </span>
+          <span>{words(ask.reason)}</span>
+          {ask.assignees.length > 0 && <span>for {ask.assignees.join(", ")}</span>}
+          {ask.signed.length > 0 && <span>signed by {ask.signed.join(", ")}</span>}
+          {Object.keys(ask.tags).length > 0 && <Tags tags={ask.tags} />}
+          {!approverOnly.value && <a href={link(["executions", ask.execution_id])}>the execution</a>}
+          {!approverOnly.value && ask.flow_id && <a href={link(["flows", ask.flow_id])}>its flow</a>}
+        </div>
+        {may("approver") ? <Decision ask={ask} done={done} /> : <p class="small muted">This token may look, and not decide.</p>}
+        <div class="row">
+          <Command line={`ff approve ${ask.execution_id}`} />
+        </div>
+      </div>
+    </article>
+  );
+}

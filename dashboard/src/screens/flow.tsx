@@ -1,0 +1,100 @@
+// One flow: its graph beside its members over time.
+
+import { answer, api, isMissing } from "../api/client";
+import { count, words } from "../format";
+import { POLL_MS, now, useAsk, useEvents, useSoon } from "../live";
+import { link } from "../router";
+import { may } from "../session";
+import { Card, Command, Copy, Empty, Loading, Refusal, State, Tags, When } from "../ui/basics";
+import { propose } from "../ui/dialog";
+import { FlowGraph } from "../flow/graph";
+import { Gantt } from "../flow/gantt";
+import { criticalPath } from "../flow/layout";
+
+const ENDED = new Set(["completed", "failed", "cancelled"]);
+
+export function Flow({ id }: { id: string }) {
+  const graph = useAsk(id, (signal) => answer(api.GET("/v1/flows/{flow_id}/graph", { params: { path: { flow_id: id } }, signal })), POLL_MS);
+  const again = useSoon(graph.refresh, 200, 1_000);
+  useEvents((event) => event.event.flow_id === id && again());
+  if (isMissing(graph.error.value)) {
+    return (
+      <Empty page title="There is no such flow" command="ff flow ls">
+        It never existed, or its retention is over and it was removed.
+      </Empty>
+    );
+  }
+  const found = graph.data.value;
+  if (!found) return graph.error.value === undefined ? <Loading lines={8} /> : <Refusal error={graph.error.value} />;
+  const { flow } = found;
+  const critical = criticalPath(found, now.peek());
+  return (
+    <>
+      <div class="title">
+        <State state={flow.state} big />
+        <h1>{flow.kind || "flow"}</h1>
+        <Copy text={id} what="the id" />
+        {may("operator") && !ENDED.has(flow.state) && (
+          <div class="row">
+            <button
+              type="button"
+              class="button small danger"
+              onClick={() =>
+                propose({
+                  name: "Cancel the flow",
+                  effect: "No member starts after this. cancel_all ends those that run, too; cancel_pending lets them finish; flow_only leaves all members alone.",
+                  command: `ff flow cancel ${id}`,
+                  danger: true,
+                  fields: [
+                    { name: "policy", label: "What becomes of its members", type: "select", options: ["cancel_all", "cancel_pending", "flow_only"], value: "cancel_all" },
+                    { name: "reason", label: "Reason, for the audit log", optional: true },
+                  ],
+                  run: async (values) => {
+                    const body = { wait: false, policy: values["policy"] as "cancel_all", ...(values["reason"] ? { reason: values["reason"] } : {}) };
+                    const done = await answer(api.POST("/v1/flows/{flow_id}/cancel", { params: { path: { flow_id: id } }, body }));
+                    graph.refresh();
+                    return words(done.outcome);
+                  },
+                })
+              }
+            >
+              Cancel
+            </button>
+          </div>
+        )}
+      </div>
+      <section class="notice row" aria-label="About this flow">
+        {Object.entries(flow.counts)
+          .filter(([, n]) => Number(n) > 0)
+          .map(([name, n]) => (
+            <a class={`state s-${name}`} href={link(["executions"], { flow: id, state: name })}>
+              <i aria-hidden="true" />
+              {count(Number(n))} {words(name)}
+            </a>
+          ))}
+        <span class="muted small">
+          created <When at={flow.created_at} />
+          {flow.ended_at && (
+            <>
+              , ended <When at={flow.ended_at} />
+            </>
+          )}
+        </span>
+        {Object.keys(flow.tags ?? {}).length > 0 && <Tags tags={flow.tags} />}
+        {flow.cancellation && (
+          <span class="small">
+            cancelled ({words(flow.cancellation.policy)}){flow.cancellation.reason ? `: ${flow.cancellation.reason}` : ""}
+          </span>
+        )}
+        <span class="grow" />
+        <Command line={`ff flow get ${id}`} />
+      </section>
+      <Card title="Graph" tools={<span class="small muted">thick lines: the chain that decides how long it takes</span>} flush>
+        {found.nodes.length === 0 ? <Empty title="It has no members yet">Members are added with the flow, or one by one.</Empty> : <FlowGraph graph={found} critical={critical} />}
+      </Card>
+      <Card title="Over time">
+        <Gantt graph={found} critical={critical} />
+      </Card>
+    </>
+  );
+}

@@ -1,0 +1,144 @@
+// Dialogs that say what an act will do before it is done, and short notes of what was done.
+
+import type { ComponentChildren } from "preact";
+import { signal, useSignal } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
+import { Command, Refusal } from "./basics";
+
+/** A modal window. Escape and the button close it; the focus goes back to where it was. */
+export function Modal({ title, onClose, children }: { title: string; onClose: () => void; children: ComponentChildren }) {
+  const element = useRef<HTMLDialogElement>(null);
+  useEffect(() => {
+    const before = document.activeElement;
+    element.current?.showModal();
+    return () => {
+      element.current?.close();
+      if (before instanceof HTMLElement) before.focus();
+    };
+  }, []);
+  return (
+    <dialog ref={element} aria-label={title} onCancel={(event) => (event.preventDefault(), onClose())}>
+      {children}
+    </dialog>
+  );
+}
+
+export interface Act {
+  /** The word on the button. */
+  name: string;
+  /** What will happen, in a sentence or two. */
+  effect: string;
+  /** The same as a command. */
+  command?: string;
+  danger?: boolean;
+  /** Fields that the act takes. */
+  fields?: Field[];
+  run: (values: Record<string, string>) => Promise<string>;
+}
+
+export interface Field {
+  name: string;
+  label: string;
+  value?: string;
+  type?: "text" | "number" | "select" | "textarea";
+  options?: string[];
+  optional?: boolean;
+}
+
+const pending = signal<Act | undefined>(undefined);
+
+/** Asks before an act, and carries it out when it is confirmed. */
+export function propose(act: Act): void {
+  pending.value = act;
+}
+
+/** Stands once in the page. */
+export function Proposals() {
+  const act = pending.value;
+  if (!act) return null;
+  return <Confirm key={act.name} act={act} onClose={() => (pending.value = undefined)} />;
+}
+
+function Confirm({ act, onClose }: { act: Act; onClose: () => void }) {
+  const busy = useSignal(false);
+  const error = useSignal<unknown>(undefined);
+  const submit = async (event: SubmitEvent) => {
+    event.preventDefault();
+    const values: Record<string, string> = {};
+    for (const [name, value] of new FormData(event.target as HTMLFormElement)) values[name] = String(value);
+    busy.value = true;
+    error.value = undefined;
+    try {
+      say(await act.run(values));
+      onClose();
+    } catch (caught) {
+      error.value = caught;
+      busy.value = false;
+    }
+  };
+  return (
+    <Modal title={act.name} onClose={onClose}>
+      <form onSubmit={submit}>
+        <h2>{act.name}</h2>
+        <p>{act.effect}</p>
+        {act.fields?.map((field) => <Input field={field} />)}
+        {act.command && (
+          <div class="stack">
+            <span class="small muted">The same from a terminal:</span>
+            <Command line={act.command} />
+          </div>
+        )}
+        {error.value !== undefined && <Refusal error={error.value} />}
+        <div class="row end">
+          <button type="button" class="button" onClick={onClose}>
+            Back
+          </button>
+          <button type="submit" class={`button primary ${act.danger ? "danger" : ""}`} disabled={busy.value}>
+            {act.name}
+          </button>
+        </div>
+      </form>
+    </Modal>
+  );
+}
+
+function Input({ field }: { field: Field }) {
+  const shared = { class: "field", name: field.name, required: !field.optional };
+  return (
+    <label class="labelled">
+      {field.label}
+      {field.type === "select" ? (
+        <select {...shared} value={field.value}>
+          {field.options?.map((option) => <option value={option}>{option}</option>)}
+        </select>
+      ) : field.type === "textarea" ? (
+        <textarea {...shared} rows={4} defaultValue={field.value} />
+      ) : (
+        <input {...shared} type={field.type ?? "text"} defaultValue={field.value} />
+      )}
+    </label>
+  );
+}
+
+const notes = signal<{ id: number; text: string; bad: boolean }[]>([]);
+let nextNote = 0;
+
+/** Says for a few seconds what was done. */
+export function say(text: string, bad = false): void {
+  const id = nextNote++;
+  notes.value = [...notes.value, { id, text, bad }];
+  setTimeout(() => (notes.value = notes.value.filter((note) => note.id !== id)), bad ? 8_000 : 4_000);
+}
+
+/** Stands once in the page. */
+export function Notes() {
+  return (
+    <div class="toast" role="status" aria-live="polite">
+      {notes.value.map((note) => (
+        <div key={note.id} class={note.bad ? "bad" : ""}>
+          {note.text}
+        </div>
+      ))}
+    </div>
+  );
+}

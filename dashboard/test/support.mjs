@@ -1,0 +1,189 @@
+// Real servers on free ports and a real browser. Everything that is started here is ended here.
+
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { existsSync } from "node:fs";
+import { createServer } from "node:net";
+import { fileURLToPath } from "node:url";
+import assert from "node:assert/strict";
+import { chromium } from "playwright-core";
+
+const ROOT = fileURLToPath(new URL("../..", import.meta.url));
+const FF = process.env.FF_BINARY ?? `${ROOT}target/debug/ff`;
+const BROWSERS = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
+/** Longer than anything here takes on a busy machine. */
+export const PATIENCE_MS = 30_000;
+
+/** Text that a page would run if it did not escape it. */
+export const XSS = `<img src=x onerror="window.pwned=1"><script>window.pwned=1</script>"'>`;
+
+export async function freePort() {
+  const server = createServer();
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = server.address();
+  server.close();
+  await once(server, "close");
+  return port;
+}
+
+/** A process that says what it does, line by line. */
+class Process {
+  constructor(args, env = {}) {
+    this.lines = [];
+    this.waiting = [];
+    this.child = spawn(FF, args, { env: { ...process.env, ...env, NO_COLOR: "1" }, stdio: ["ignore", "pipe", "pipe"] });
+    let rest = "";
+    const read = (chunk) => {
+      const parts = (rest + chunk).split("\n");
+      rest = parts.pop() ?? "";
+      this.lines.push(...parts);
+      for (const look of [...this.waiting]) look();
+    };
+    this.child.stdout.setEncoding("utf8").on("data", read);
+    this.child.stderr.setEncoding("utf8").on("data", read);
+    this.ended = once(this.child, "exit");
+  }
+
+  /** The first line with this text, also one that was said already. */
+  async line(text) {
+    return await new Promise((resolve, reject) => {
+      const give = (act, value) => {
+        clearTimeout(timer);
+        this.waiting = this.waiting.filter((one) => one !== look);
+        act(value);
+      };
+      const timer = setTimeout(() => give(reject, new Error(`nobody said ${text}:\n${this.lines.join("\n")}`)), PATIENCE_MS);
+      const look = () => {
+        const found = this.lines.find((line) => line.includes(text));
+        if (found !== undefined) give(resolve, found);
+      };
+      this.waiting.push(look);
+      look();
+    });
+  }
+
+  async stop() {
+    if (this.child.exitCode === null) this.child.kill("SIGTERM");
+    await this.ended;
+  }
+}
+
+/** A server, and calls of its API. */
+export class Deployment {
+  static async start({ demo = false, token, store = "memory://" } = {}) {
+    const port = await freePort();
+    const listen = `127.0.0.1:${port}`;
+    const deployment = new Deployment();
+    deployment.url = `http://${listen}`;
+    deployment.token = token;
+    if (demo) {
+      deployment.process = new Process(["dev", "--demo", "--memory", "--listen", listen]);
+      await deployment.process.line("is ready");
+    } else {
+      const env = token ? { FF_API_TOKEN: token } : {};
+      deployment.process = new Process(["server", "--store", store, "--listen", listen], env);
+      await deployment.process.line("FlowFabric is ready");
+    }
+    return deployment;
+  }
+
+  async call(method, path, body, token = this.token) {
+    const headers = { accept: "application/json" };
+    if (body !== undefined) headers["content-type"] = "application/json";
+    if (token) headers.authorization = `Bearer ${token}`;
+    const response = await fetch(this.url + path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body) });
+    const text = await response.text();
+    assert.ok(response.ok, `${method} ${path}: ${response.status} ${text}`);
+    return text === "" ? undefined : JSON.parse(text);
+  }
+
+  async submit(kind, input, more = {}) {
+    return (await this.call("POST", "/v1/executions", { kind, input, ...more })).execution_id;
+  }
+
+  /** A worker that takes what is there and does with it what a function says. */
+  async work(lanes, act, { count = 1, capabilities = [] } = {}) {
+    const instance = `w-${Math.random().toString(16).slice(2)}`;
+    await this.call("PUT", `/v1/workers/${instance}`, { worker_id: "tester", lanes, capabilities, capacity: 10, version: "1.0", nonce: crypto.randomUUID() });
+    for (let taken = 0; taken < count; ) {
+      const claimed = await this.call("POST", `/v1/workers/${instance}/claim`, { lanes, capabilities, max_tasks: 1, wait_ms: 20_000 });
+      for (const task of claimed?.tasks ?? []) {
+        taken += 1;
+        await act(new Task(this, task), task);
+      }
+    }
+    return instance;
+  }
+
+  async stop() {
+    await this.process.stop();
+  }
+}
+
+/** What a lease holder can say. */
+class Task {
+  constructor(deployment, task) {
+    this.deployment = deployment;
+    this.id = task.execution_id;
+    this.fence = { attempt: task.attempt ?? task.lease.attempt, lease_id: task.lease.lease_id, epoch: task.lease.epoch };
+    this.sequence = 0;
+  }
+
+  say(path, body = {}) {
+    return this.deployment.call("POST", `/v1/executions/${this.id}/${path}`, { fence: this.fence, ...body });
+  }
+
+  frame(type, text) {
+    this.sequence += 1;
+    return this.say("frames", { first: this.sequence, frames: [{ type, payload: text }] });
+  }
+}
+
+let browser;
+
+/** The browser, started once. */
+export async function launch() {
+  if (browser) return browser;
+  const executablePath = process.env.FF_CHROMIUM ?? BROWSERS.find((path) => existsSync(path));
+  assert.ok(executablePath, "no Chromium was found; install the package chromium, or set FF_CHROMIUM");
+  browser = await chromium.launch({ executablePath, headless: true, args: ["--headless", "--no-sandbox", "--disable-background-networking"] });
+  return browser;
+}
+
+export async function closeBrowser() {
+  await browser?.close();
+  browser = undefined;
+}
+
+/** A browser of its own (cookies, storage) on a deployment, watched for what a page must never do. */
+export async function open(deployment, path = "/", { theme = "light", width = 1360, height = 900 } = {}) {
+  const context = await (await launch()).newContext({ colorScheme: theme, viewport: { width, height }, reducedMotion: "reduce" });
+  const page = await context.newPage();
+  page.setDefaultTimeout(PATIENCE_MS);
+  const faults = [];
+  page.on("pageerror", (error) => faults.push(`error: ${error.message}`));
+  page.on("console", (message) => {
+    if (/Content Security Policy|Refused to/i.test(message.text())) faults.push(`policy: ${message.text()}`);
+  });
+  page.on("request", (request) => {
+    const { origin, protocol } = new URL(request.url());
+    if (origin !== deployment.url && protocol !== "data:") faults.push(`left the origin: ${request.url()}`);
+  });
+  page.on("dialog", (dialog) => {
+    faults.push(`dialog: ${dialog.message()}`);
+    void dialog.dismiss();
+  });
+  await page.goto(deployment.url + path);
+  return {
+    page,
+    context,
+    /** Ends it, and says what it did that it must not do. */
+    async close() {
+      const pwned = await page.evaluate(() => window.pwned).catch(() => undefined);
+      if (pwned !== undefined) faults.push("a text of a user was run");
+      await context.close();
+      assert.deepEqual(faults, []);
+    },
+  };
+}
