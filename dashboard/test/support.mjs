@@ -9,13 +9,16 @@ import assert from "node:assert/strict";
 import { chromium } from "playwright-core";
 
 const ROOT = fileURLToPath(new URL("../..", import.meta.url));
-const FF = process.env.FF_BINARY ?? `${ROOT}target/debug/ff`;
+const FF = process.env.DASHBOARD_FF ?? `${ROOT}target/debug/ff`;
 const BROWSERS = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
 /** Longer than anything here takes on a busy machine. */
 export const PATIENCE_MS = 30_000;
 
 /** Text that a page would run if it did not escape it. */
 export const XSS = `<img src=x onerror="window.pwned=1"><script>window.pwned=1</script>"'>`;
+
+/** The same where spaces and quotes are refused. */
+export const XSS_NAME = "<svg/onload=window.pwned=1>";
 
 export async function freePort() {
   const server = createServer();
@@ -126,7 +129,7 @@ class Task {
   constructor(deployment, task) {
     this.deployment = deployment;
     this.id = task.execution_id;
-    this.fence = { attempt: task.attempt ?? task.lease.attempt, lease_id: task.lease.lease_id, epoch: task.lease.epoch };
+    this.fence = task.fence;
     this.sequence = 0;
   }
 
@@ -136,7 +139,7 @@ class Task {
 
   frame(type, text) {
     this.sequence += 1;
-    return this.say("frames", { first: this.sequence, frames: [{ type, payload: text }] });
+    return this.say("frames", { first_sequence: this.sequence, frames: [{ type, payload: text }] });
   }
 }
 
@@ -145,8 +148,8 @@ let browser;
 /** The browser, started once. */
 export async function launch() {
   if (browser) return browser;
-  const executablePath = process.env.FF_CHROMIUM ?? BROWSERS.find((path) => existsSync(path));
-  assert.ok(executablePath, "no Chromium was found; install the package chromium, or set FF_CHROMIUM");
+  const executablePath = process.env.DASHBOARD_CHROMIUM ?? BROWSERS.find((path) => existsSync(path));
+  assert.ok(executablePath, "no Chromium was found; install the package chromium, or set DASHBOARD_CHROMIUM");
   browser = await chromium.launch({ executablePath, headless: true, args: ["--headless", "--no-sandbox", "--disable-background-networking"] });
   return browser;
 }
