@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use ff_core::op::{
-    CloseWaitpoint, ConfigureLane, CreateToken, DisableLane, DrainLane, ExplainExecution, GetDeployment, GetFlowGraph,
-    GetResult, GetState, GetWaitpointToken, ListAttempts, ListAudit, ListBudgets, ListExecutionEvents, ListFlows,
-    ListLanes, ListPendingWaitpoints, ListQuotas, ListResumeSignals, ListTokens, ListUpstreams, ListWorkers,
-    ReadSummary, ResumeLane, RevokeToken, RotateWaitpointSecret, WaitExecution,
+    CloseWaitpoint, ConfigureLane, CreateToken, DisableLane, DrainLane, ExplainExecution, GetCounts, GetDeployment,
+    GetFlowGraph, GetInput, GetResult, GetState, GetWaitpointToken, ListAttempts, ListAudit, ListBudgets,
+    ListExecutionEvents, ListFlows, ListLanes, ListNamespaces, ListPendingWaitpoints, ListQuotas, ListResumeSignals,
+    ListTokens, ListUpstreams, ListWorkers, ReadSummary, ResumeLane, RevokeToken, RotateWaitpointSecret, WaitExecution,
 };
 use serde_json::json;
 
@@ -45,7 +45,7 @@ async fn look(world: &Arc<World>) {
         return;
     }
     let args = json!({ "execution_id": world.pick(&executions) });
-    match world.between(0, 12) {
+    match world.between(0, 13) {
         0 | 1 => explain(world, &args).await,
         2 => drop(world.insist::<GetState>(&args).await),
         3 => drop(world.insist::<GetResult>(&args).await),
@@ -59,6 +59,7 @@ async fn look(world: &Arc<World>) {
             args["wait_ms"] = json!(world.between(0, 3_000));
             drop(world.insist::<WaitExecution>(&args).await);
         }
+        12 => drop(world.insist::<GetInput>(&args).await),
         10 => journal::read(world, &args).await,
         11 => {
             let mut args = args;
@@ -92,7 +93,7 @@ async fn explain(world: &Arc<World>, args: &serde_json::Value) {
 
 async fn lists(world: &Arc<World>) {
     let args = json!({ "limit": world.between(1, 20) });
-    match world.between(0, 7) {
+    match world.between(0, 9) {
         0 => drop(world.insist::<ListFlows>(&args).await),
         1 => drop(world.insist::<ListBudgets>(&args).await),
         2 => drop(world.insist::<ListQuotas>(&args).await),
@@ -100,6 +101,8 @@ async fn lists(world: &Arc<World>) {
         4 => drop(world.insist::<ListWorkers>(&args).await),
         5 => drop(world.insist::<ListTokens>(&args).await),
         6 => drop(world.insist::<ListAudit>(&args).await),
+        7 => drop(world.insist::<ListNamespaces>(&args).await),
+        8 => drop(world.insist::<GetCounts>(&json!({})).await),
         _ => drop(world.insist::<GetDeployment>(&json!({})).await),
     }
 }

@@ -105,6 +105,7 @@ error_table! {
     AttemptNotFound "attempt_not_found" NotFound 404 false "The execution has no attempt with this number.";
     EdgeNotFound "edge_not_found" NotFound 404 false "Stage the dependency edge before applying it.";
     TokenNotFound "token_not_found" NotFound 404 false "Check the token's name; revoked tokens are gone.";
+    NoInput "no_input" NotFound 404 false "The execution was submitted without an input.";
     ResultNotReady "result_not_ready" NotFound 404 true "The execution is not finished; wait for it.";
     NoResult "no_result" NotFound 404 false "The execution ended without a result; look at its last failure.";
     ResultTrimmed "result_trimmed" NotFound 404 false "The result was removed; raise the retention if you need results longer.";

@@ -104,8 +104,56 @@ pub fn queues_of_lane(namespace: &str, lane: &str) -> Vec<u8> {
     IndexName::from_parts(QUEUE_PREFIX, &[namespace.as_bytes(), lane.as_bytes()]).as_bytes().to_vec()
 }
 
+/// How the names of all queues of a namespace begin.
+pub fn queues_of_namespace(namespace: &str) -> Vec<u8> {
+    IndexName::from_parts(QUEUE_PREFIX, &[namespace.as_bytes()]).as_bytes().to_vec()
+}
+
 /// The first byte of every queue's name.
 pub const QUEUE_PREFIX: u8 = b'q';
+/// The first byte of the name of every index of executions by state.
+pub const STATE_PREFIX: u8 = b's';
+/// The first byte of the name of every listing.
+pub const LISTING_PREFIX: u8 = b'n';
+
+/// What the name of a queue says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueueName {
+    /// The namespace.
+    pub namespace: String,
+    /// The lane.
+    pub lane: String,
+    /// The kind of everything in it, where it holds one kind only.
+    pub kind: Option<String>,
+}
+
+impl QueueName {
+    /// What this name says, if it is the name of a queue.
+    pub fn parse(name: &IndexName) -> Option<Self> {
+        let parts = name.parts().filter(|_| name.as_bytes().first() == Some(&QUEUE_PREFIX))?;
+        let (namespace, lane, kind) = match parts.as_slice() {
+            [namespace, lane, kind, _route, _gate] => (namespace, lane, Some(text(kind)?)),
+            [namespace, lane, _route, _gate] => (namespace, lane, None),
+            _ => return None,
+        };
+        Some(Self { namespace: text(namespace)?, lane: text(lane)?, kind })
+    }
+}
+
+/// The namespace in the name of an index by state, or of a listing; none where it is about all namespaces.
+pub fn namespace_of(name: &IndexName) -> Option<String> {
+    let parts = name.parts()?;
+    let namespace = match *name.as_bytes().first()? {
+        STATE_PREFIX => parts.first()?,
+        LISTING_PREFIX => parts.get(1)?,
+        _ => return None,
+    };
+    text(namespace).filter(|namespace| !namespace.is_empty())
+}
+
+fn text(bytes: &[u8]) -> Option<String> {
+    std::str::from_utf8(bytes).ok().map(str::to_owned)
+}
 
 /// Everything that happens because time passes, by instant.
 pub fn due() -> IndexName {
@@ -173,7 +221,7 @@ pub fn pending_waitpoints(execution: Uuid) -> IndexName {
 /// Documents of one kind in a namespace: flows by creation; budgets, quotas, lanes, workers and tokens by name. Tokens
 /// are listed for the whole deployment, where their names are unique.
 pub fn listing(document_kind: u8, namespace: &str) -> IndexName {
-    IndexName::from_parts(b'n', &[&[document_kind], namespace.as_bytes()])
+    IndexName::from_parts(LISTING_PREFIX, &[&[document_kind], namespace.as_bytes()])
 }
 
 /// What a `due` entry is about: its member is the document's key and one more byte.
@@ -260,6 +308,22 @@ mod tests {
         assert!(queue("n", "l", "k", "gpu", "b:x").as_bytes().starts_with(&prefix));
         assert!(queue_of_any_kind("n", "l", "gpu", "b:x").as_bytes().starts_with(&prefix));
         assert!(!queue("n", "l2", "k", "", "").as_bytes().starts_with(&prefix));
+    }
+
+    #[test]
+    fn names_of_indexes_tell_what_they_are_about() {
+        let queue = queue("n", "l", "k", "gpu", "b:x");
+        let parsed = QueueName::parse(&queue).unwrap();
+        assert_eq!((parsed.namespace.as_str(), parsed.lane.as_str()), ("n", "l"));
+        assert_eq!(parsed.kind.as_deref(), Some("k"));
+        assert_eq!(QueueName::parse(&queue_of_any_kind("n", "l", "gpu", "b:x")).unwrap().kind, None);
+        assert!(queue.as_bytes().starts_with(&queues_of_namespace("n")));
+        assert!(!queue.as_bytes().starts_with(&queues_of_namespace("n2")));
+        assert_eq!(QueueName::parse(&state("n", PublicState::Active)), None);
+        assert_eq!(namespace_of(&state("n", PublicState::Active)).as_deref(), Some("n"));
+        assert_eq!(namespace_of(&listing(kind::LANE, "n")).as_deref(), Some("n"));
+        assert_eq!(namespace_of(&listing(kind::TOKEN, "")), None);
+        assert_eq!(namespace_of(&queue), None);
     }
 
     #[test]

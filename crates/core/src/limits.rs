@@ -52,6 +52,11 @@ pub const TAG_KEY_MAX_BYTES: usize = 64;
 /// Value of a tag.
 pub const TAG_VALUE_MAX_BYTES: usize = 256;
 
+/// Values of one filter of a list.
+pub const FILTER_VALUES_MAX: usize = 64;
+/// How far entries are counted for people where the store would have to walk through them.
+pub const COUNTED_MAX: u64 = 10_000;
+
 /// Priorities are clamped to 0..=this.
 pub const PRIORITY_MAX: i64 = 9000;
 

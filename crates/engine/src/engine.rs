@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use ff_core::deployment::Deployment;
-use ff_core::op::Operation;
+use ff_core::op::{GetCountsOutcome, Operation};
 use ff_core::planted::{Bug, planted};
 use ff_core::policy::Policy;
 use ff_core::{Code, CommandId, Error, Key, LogLimit, Mint, Partition, PartitionConfig, Result, Rising, Role, limits};
@@ -28,11 +28,15 @@ use crate::secrets::SecretState;
 use crate::servers::Servers;
 use crate::serves::Serves;
 use crate::service::Services;
+use crate::shared::Shared;
 use crate::system::SystemCache;
 use crate::test_clock::TestClock;
 use crate::timers::Timers;
 use crate::transaction::{Command, Tx};
 use crate::usage::Reports;
+
+/// How long a reading that many ask for is shared: counts, and which namespaces there are.
+const READING_FRESH_MS: i64 = 2_000;
 
 /// How an engine is set up.
 #[derive(Debug, Clone)]
@@ -159,6 +163,8 @@ struct Inner {
     metrics: Metrics,
     tasks: Tasks,
     log_limit: LogLimit,
+    counts: Shared<GetCountsOutcome>,
+    namespaces_seen: Shared<Vec<String>>,
     origin: CommandId,
     closing: AtomicBool,
 }
@@ -212,6 +218,8 @@ impl Engine {
             metrics: Metrics::default(),
             tasks: Tasks::default(),
             log_limit: LogLimit::new(),
+            counts: Shared::for_ms(READING_FRESH_MS),
+            namespaces_seen: Shared::for_ms(READING_FRESH_MS),
             origin,
             closing: AtomicBool::new(false),
         };
@@ -421,6 +429,14 @@ impl Engine {
     /// Listens to a document or log; see [`Board::listen`].
     pub(crate) fn listen_to(&self, partition: Partition, key: Key) -> Listener {
         self.board().listen(partition, key)
+    }
+
+    pub(crate) fn counts(&self) -> &Shared<GetCountsOutcome> {
+        &self.0.counts
+    }
+
+    pub(crate) fn namespaces_seen(&self) -> &Shared<Vec<String>> {
+        &self.0.namespaces_seen
     }
 
     /// The store behind the engine.

@@ -46,8 +46,7 @@ pub(crate) fn save_flow(tx: &mut Tx<'_>, flow: &Flow) {
 
 /// The questions whose answers [`counts`] puts together.
 pub(crate) fn count_queries(flow: &FlowId) -> Vec<Query> {
-    let count =
-        |state: &PublicState| Query::Count { index: index::member(flow.uuid, *state), min: i64::MIN, max: i64::MAX };
+    let count = |state: &PublicState| Query::count_all(index::member(flow.uuid, *state));
     PublicState::ALL.iter().map(count).collect()
 }
 

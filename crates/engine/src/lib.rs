@@ -34,6 +34,7 @@ mod secrets;
 mod servers;
 mod serves;
 mod service;
+mod shared;
 mod system;
 mod test_clock;
 mod timers;

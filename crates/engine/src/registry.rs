@@ -90,11 +90,8 @@ impl Engine {
             return Ok(held);
         }
         let counts = self.flow_partitions().map(|partition| {
-            let queries = instances.iter().map(|instance| Query::Count {
-                index: ff_core::index::worker(namespace, instance),
-                min: i64::MIN,
-                max: i64::MAX,
-            });
+            let queries =
+                instances.iter().map(|instance| Query::count_all(ff_core::index::worker(namespace, instance)));
             self.read(partition, queries.collect())
         });
         for answers in futures_util::future::join_all(counts).await {

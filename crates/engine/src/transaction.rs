@@ -128,7 +128,7 @@ impl<'e> Tx<'e> {
 
     /// How many entries an index has.
     pub(crate) async fn count(&mut self, index: ff_core::IndexName) -> Result<u64> {
-        let mut answers = self.read(vec![Query::Count { index, min: i64::MIN, max: i64::MAX }]).await?;
+        let mut answers = self.read(vec![Query::count_all(index)]).await?;
         Ok(answers.pop().and_then(ff_store::Answer::into_count).unwrap_or(0))
     }
 

@@ -39,11 +39,7 @@ pub(crate) fn execution(execution: &Execution, lease_until: i64) -> ExecutionVie
         retry_count: execution.retries,
         reclaim_count: execution.reclaims,
         replay_count: execution.replays,
-        progress: execution.progress.as_ref().map(|progress| ProgressView {
-            pct: Some(progress.pct),
-            message: some_text(&progress.message),
-            reported_at: progress.at,
-        }),
+        progress: progress(execution),
         flow_id: execution.flow,
         node: some_text(&execution.node),
         join: execution.join.as_ref().map(join),
@@ -95,7 +91,25 @@ pub(crate) fn summary(execution: &Execution) -> ExecutionSummary {
         created_at: execution.created_at,
         flow_id: execution.flow,
         node: some_text(&execution.node),
+        tags: execution.tags.clone(),
+        attempt: execution.attempt.as_ref().map(|attempt| attempt.index),
+        updated_at: execution.updated_at,
+        started_at: some_instant(execution.started_at),
+        completed_at: some_instant(execution.ended_at),
+        delay_until: some_instant(execution.not_before),
+        deadline_at: some_instant(execution.deadline_at),
+        failure_category: execution.failure.as_ref().and_then(|failure| some_text(&failure.category)),
+        progress: progress(execution),
     }
+}
+
+/// What the worker last said.
+fn progress(execution: &Execution) -> Option<ProgressView> {
+    execution.progress.as_ref().map(|progress| ProgressView {
+        pct: Some(progress.pct),
+        message: some_text(&progress.message),
+        reported_at: progress.at,
+    })
 }
 
 /// The last failure.

@@ -7,11 +7,11 @@ use ff_core::op::CreateResult;
 use ff_core::op::view::{ExecutionSummary, FlowView, GraphView};
 use ff_core::op::{
     CancelFlow, ConfigureLane, CreateBudget, CreateExecutions, CreateFlow, CreateQuota, CreateToken, GetBudget,
-    GetFlow, GetFlowGraph, GetQuota, ListExecutions, ListFlows, ListLanes, ListTokens, ListWorkers, ReportBudgetUsage,
-    ResetBudget, RevokeToken, SetBudgetLimits, cancel_flow, configure_lane, create_budget, create_execution,
-    create_executions, create_flow, create_quota, create_token, get_budget, get_flow, get_flow_graph, get_quota,
-    list_executions, list_flows, list_lanes, list_tokens, list_workers, report_budget_usage, reset_budget,
-    revoke_token, set_budget_limits,
+    GetCounts, GetFlow, GetFlowGraph, GetQuota, ListExecutions, ListFlows, ListLanes, ListNamespaces, ListTokens,
+    ListWorkers, ReportBudgetUsage, ResetBudget, RevokeToken, SetBudgetLimits, cancel_flow, configure_lane,
+    create_budget, create_execution, create_executions, create_flow, create_quota, create_token, get_budget,
+    get_counts, get_flow, get_flow_graph, get_quota, list_executions, list_flows, list_lanes, list_namespaces,
+    list_tokens, list_workers, report_budget_usage, reset_budget, revoke_token, set_budget_limits,
 };
 use ff_core::{
     ApiTokenInfo, BudgetStatus, CancelFlowPolicy, CancelFlowResult, FlowId, LaneState, LaneView, QuotaStatus,
@@ -45,6 +45,16 @@ impl Client {
                 None => return Ok(executions),
             }
         }
+    }
+
+    /// How many executions there are by state, and how many wait by lane and kind; shared for two seconds by all who ask.
+    pub async fn counts(&self) -> Result<get_counts::Outcome> {
+        self.call::<GetCounts>(get_counts::Args::default()).await
+    }
+
+    /// One page of namespaces.
+    pub async fn list_namespaces(&self, page: list_namespaces::Args) -> Result<list_namespaces::Outcome> {
+        self.call::<ListNamespaces>(page).await
     }
 
     /// Creates a flow, with its whole graph if it is known; see [`FlowBuilder`](crate::FlowBuilder).

@@ -5,10 +5,10 @@ use std::time::Duration;
 use ff_core::op::parts::Content;
 use ff_core::op::view::{AttemptView, ExecutionView, UpstreamView};
 use ff_core::op::{
-    CancelExecution, ChangePriority, ExplainExecution, Explanation, GetExecution, GetResult, GetState, HoldExecution,
+    CancelExecution, ChangePriority, ExplainExecution, Explanation, GetExecution, GetInput, GetResult, GetState, HoldExecution,
     ListAttempts, ListPendingWaitpoints, ListUpstreams, ReadStream, ReadSummary, ReleaseExecution, ReplayExecution,
     ResumeExecution, RevokeLease, SetTags, TailStream, WaitExecution, cancel_execution, change_priority,
-    explain_execution, get_execution, get_result, get_state, hold_execution, list_attempts, list_pending_waitpoints,
+    explain_execution, get_execution, get_input, get_result, get_state, hold_execution, list_attempts, list_pending_waitpoints,
     list_upstreams, read_stream, read_summary, release_execution, replay_execution, resume_execution, revoke_lease,
     set_tags, tail_stream, wait_execution,
 };
@@ -107,6 +107,16 @@ impl Execution {
             });
         }
         self.client.call::<GetResult>(get_result::Args { execution_id: self.id }).await
+    }
+
+    /// What it was submitted with.
+    pub async fn input<T: DeserializeOwned>(&self) -> Result<T> {
+        serde_json::from_slice(&self.input_content().await?.bytes).map_err(SdkError::payload("input"))
+    }
+
+    /// The bytes it was submitted with; `no_input` when there were none.
+    pub async fn input_content(&self) -> Result<Content> {
+        self.client.call::<GetInput>(get_input::Args { execution_id: self.id }).await
     }
 
     /// Its stream from the beginning, over all attempts, until it ends.

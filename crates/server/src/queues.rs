@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ff_core::{Family, IndexName, Partition, Result, index};
+use ff_core::{Family, Partition, Result, index};
 use ff_engine::Engine;
 use ff_store::{Answer, Query, Scan};
 use futures_util::{StreamExt, TryStreamExt};
@@ -71,7 +71,7 @@ async fn read_partition(engine: &Engine, partition: Partition) -> Result<Depths>
         return Ok(depths);
     }
     let questions = queues.iter().flat_map(|queue| {
-        let count = Query::Count { index: queue.clone(), min: i64::MIN, max: i64::MAX };
+        let count = Query::count_all(queue.clone());
         [count, Query::Scan(Scan::first(queue.clone(), 1))]
     });
     let answers = engine.store().read(partition, questions.collect()).await?;
@@ -80,23 +80,16 @@ async fn read_partition(engine: &Engine, partition: Partition) -> Result<Depths>
     for queue in &queues {
         let (Some(count), Some(head)) = (answers.next(), answers.next()) else { break };
         let (Some(lane), Some(waiting), Some(head)) =
-            (lane_of(queue), Answer::into_count(count), Answer::into_scan(head))
+            (index::QueueName::parse(queue), Answer::into_count(count), Answer::into_scan(head))
         else {
             continue;
         };
         let oldest = head.entries.first().map_or(0, |entry| age(entry.score, now));
-        let depth = depths.entry(lane).or_default();
+        let depth = depths.entry((lane.namespace, lane.lane)).or_default();
         depth.waiting += waiting;
         depth.oldest_ms = depth.oldest_ms.max(oldest);
     }
     Ok(depths)
-}
-
-fn lane_of(queue: &IndexName) -> Option<(String, String)> {
-    let parts = queue.parts()?;
-    let [namespace, lane, ..] = parts.as_slice() else { return None };
-    let text = |bytes: &[u8]| std::str::from_utf8(bytes).ok().map(str::to_owned);
-    Some((text(namespace)?, text(lane)?))
 }
 
 /// How long ago the entry with this score was created. Its priority is not known, but a step of priority is thirty

@@ -78,13 +78,14 @@ impl Reader {
             Query::Documents(keys) => self.documents(client, this, keys).await,
             Query::Blobs(keys) => self.blobs(client, this, keys).await,
             Query::Scan(scan) => self.scan(client, this, scan).await,
-            Query::Count { index, min, max } => {
+            Query::Count { index, min, max, at_most } => {
                 let statement = format!(
-                    "SELECT c.now, (SELECT count(*) FROM entries WHERE partition = $2 AND name = $3
-                       AND score BETWEEN $4 AND $5) FROM {TIME}"
+                    "SELECT c.now, (SELECT count(*) FROM (SELECT 1 FROM entries WHERE partition = $2 AND name = $3
+                       AND score BETWEEN $4 AND $5 LIMIT $6) AS counted) FROM {TIME}"
                 );
                 let name = names::stored(index);
-                let rows = self::query(client, &statement, &[&self.floor(), &this, &name, min, max]).await?;
+                let at_most = i64::try_from(*at_most).unwrap_or(i64::MAX);
+                let rows = self::query(client, &statement, &[&self.floor(), &this, &name, min, max, &at_most]).await?;
                 let row = rows.first().ok_or_else(nothing)?;
                 Ok((get(row, 0)?, Answer::Count(number(get(row, 1)?)?)))
             }

@@ -24,7 +24,8 @@ const ASCENDING: &str = "SELECT score, member FROM entries \
 const DESCENDING: &str = "SELECT score, member FROM entries \
      WHERE p = ?1 AND name = ?2 AND (score, member) < (?3, ?4) AND score >= ?5 \
      ORDER BY score DESC, member DESC LIMIT ?6";
-const COUNT: &str = "SELECT count(*) FROM entries WHERE p = ?1 AND name = ?2 AND score BETWEEN ?3 AND ?4";
+const COUNT: &str =
+    "SELECT count(*) FROM (SELECT 1 FROM entries WHERE p = ?1 AND name = ?2 AND score BETWEEN ?3 AND ?4 LIMIT ?5)";
 const NEXT_NAME: &str = "SELECT name FROM entries WHERE p = ?1 AND name >= ?2 ORDER BY name LIMIT 1";
 const HEAD: &str = "SELECT id, first, next FROM logs WHERE p = ?1 AND name = ?2";
 const RECORD_AT: &str = "SELECT at FROM records WHERE log = ?1 AND sequence = ?2";
@@ -132,8 +133,10 @@ impl<'c> Reader<'c> {
                 Answer::Blobs(blobs)
             }
             Query::Scan(scan) => Answer::Scan(self.scan(partition, scan, now)?),
-            Query::Count { index, min, max } => {
-                let count: i64 = self.count.query_row((partition, index.as_bytes(), min, max), |row| row.get(0))?;
+            Query::Count { index, min, max, at_most } => {
+                let at_most = i64::try_from(*at_most).unwrap_or(i64::MAX);
+                let asked = (partition, index.as_bytes(), min, max, at_most);
+                let count: i64 = self.count.query_row(asked, |row| row.get(0))?;
                 Answer::Count(count.cast_unsigned())
             }
             Query::Indexes { prefix, after, limit } => {

@@ -89,7 +89,7 @@ impl Apart<'_> {
             let listed = listed.into_indexes().ok_or_else(odd)?;
             after = listed.last().filter(|_| listed.len() == wanted).cloned();
             for index in listed {
-                let (at, count) = self.ask(Query::Count { index: index.clone(), min: i64::MIN, max: i64::MAX }).await?;
+                let (at, count) = self.ask(Query::count_all(index.clone())).await?;
                 latest = latest.max(at);
                 if count.into_count().is_some_and(|count| count > 0) {
                     found.push(index);

@@ -123,7 +123,7 @@ fn queries(name: &[u8]) -> Vec<Query> {
     vec![
         Query::Documents(vec![key.clone()]),
         Query::Scan(Scan::first(index(name), 1)),
-        Query::Count { index: index(name), min: 0, max: 0 },
+        Query::Count { index: index(name), min: 0, max: 0, at_most: u64::MAX },
         Query::Indexes { prefix: name.to_vec(), after: None, limit: 1 },
         Query::Log { log: key, start: LogStart::After(0), limit: 1 },
     ]

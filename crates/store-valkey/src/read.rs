@@ -53,7 +53,7 @@ fn encode_query(p: &mut Packed, keys: &mut Keys, query: &Query, style: Style) {
             }
         }
         Query::Scan(scan) => encode_scan(p, keys, scan),
-        Query::Count { index, min, max } => {
+        Query::Count { index, min, max, .. } => {
             p.number(3).count(keys.index(index)).string(&bound(*min)).string(&bound(*max));
         }
         Query::Indexes { prefix, after, limit } => {
@@ -173,8 +173,9 @@ fn decode_answer(query: Query, frame: Frame, at: i64) -> Result<Answer> {
             Answer::Blobs(frame.into_array().ok_or_else(odd)?.into_iter().map(Frame::into_bulk).collect())
         }
         Query::Scan(scan) => Answer::Scan(decode_scan(&scan, frame, at)?),
-        Query::Count { .. } => {
-            Answer::Count(frame.integer().and_then(|count| u64::try_from(count).ok()).ok_or_else(odd)?)
+        Query::Count { at_most, .. } => {
+            let count = frame.integer().and_then(|count| u64::try_from(count).ok()).ok_or_else(odd)?;
+            Answer::Count(count.min(at_most))
         }
         Query::Indexes { .. } => Answer::Indexes(parse_names(frame).ok_or_else(odd)?),
         Query::Log { .. } => Answer::Log(decode_log(frame).ok_or_else(odd)?),

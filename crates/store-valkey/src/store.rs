@@ -167,6 +167,11 @@ impl Store for ValkeyStore {
         self.barriers.wait(partition, carry_out).await
     }
 
+    /// A sorted set knows how many members it has, and how many stand before a score.
+    fn counts_for_free(&self) -> bool {
+        true
+    }
+
     fn clock_of(&self, partition: Partition) -> u64 {
         // Without a server there is no answer that could tell the time.
         self.topology.map().primary(slot_of(partition)).map_or(0, |node| node.clock)

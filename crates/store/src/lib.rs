@@ -78,6 +78,12 @@ pub trait Store: Send + Sync + 'static {
         0
     }
 
+    /// Whether a count costs the same however many entries there are. Where it does not, whoever only wants to know
+    /// roughly how much there is says how far to count.
+    fn counts_for_free(&self) -> bool {
+        false
+    }
+
     /// A receiver of the hints of all processes on this store. Hints may be lost; [`Signal::Resync`] says when they
     /// were.
     fn watch(&self) -> Hints;
@@ -105,7 +111,9 @@ impl dyn Store {
 
     /// How many entries of an index have a score in the range, both ends included.
     pub async fn count(&self, partition: Partition, index: IndexName, min: i64, max: i64) -> Result<u64> {
-        self.read(partition, vec![Query::Count { index, min, max }]).await?.into_only(Answer::into_count)
+        self.read(partition, vec![Query::Count { index, min, max, at_most: u64::MAX }])
+            .await?
+            .into_only(Answer::into_count)
     }
 
     /// The names of the non-empty indexes that begin with a prefix.

@@ -37,6 +37,8 @@ pub enum Query {
         min: i64,
         /// Highest score counted.
         max: i64,
+        /// The answer is never more than this: a store that has to walk the entries stops there.
+        at_most: u64,
     },
     /// Names of non-empty indexes that begin with a prefix, in byte order. Those that are not listed
     /// ([`IndexName::is_listed`]) may be missing.
@@ -57,6 +59,18 @@ pub enum Query {
         /// At most this many records.
         limit: usize,
     },
+}
+
+impl Query {
+    /// Counts all entries of an index.
+    pub fn count_all(index: IndexName) -> Self {
+        Self::count_up_to(index, u64::MAX)
+    }
+
+    /// Counts the entries of an index, and not further than this.
+    pub fn count_up_to(index: IndexName, at_most: u64) -> Self {
+        Query::Count { index, min: i64::MIN, max: i64::MAX, at_most }
+    }
 }
 
 /// A page of an index, ordered by (score, member).

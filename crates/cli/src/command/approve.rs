@@ -132,7 +132,7 @@ async fn decide(session: Session, decision: Decision, signal: String) -> Result<
 
 /// Everything that is suspended for an approval, the newest first.
 async fn pending(session: &Session) -> Result<List> {
-    let filter = list_executions::Args { state: Some(PublicState::Suspended), ..Default::default() };
+    let filter = list_executions::Args { state: vec![PublicState::Suspended], ..Default::default() };
     let mut items = Vec::new();
     for summary in session.client.list_all(filter).await? {
         let view = session.client.execution(summary.execution_id).get().await?;

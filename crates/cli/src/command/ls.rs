@@ -1,6 +1,6 @@
 //! `ff ls`: lists executions.
 
-use flowfabric::op::list_executions;
+use flowfabric::op::{ListOrder, list_executions};
 use flowfabric::{ExecutionSummary, FlowId, PublicState};
 
 use crate::failure::Result;
@@ -20,21 +20,27 @@ Examples:
   ff ls --watch --state active
   ff ls --all -o json | jq -r '.items[].execution_id'")]
 pub(crate) struct Arguments {
-    /// Only in this state
+    /// Only in this state; may be repeated
     #[arg(long, value_parser = one_of!(PublicState))]
-    state: Option<PublicState>,
-    /// Only in this lane
+    state: Vec<PublicState>,
+    /// Only in this lane; may be repeated
     #[arg(long)]
-    lane: Option<String>,
-    /// Only of this kind
+    lane: Vec<String>,
+    /// Only of this kind; may be repeated
     #[arg(long)]
-    kind: Option<String>,
+    kind: Vec<String>,
     /// Only in this flow
     #[arg(long, value_name = "ID")]
     flow: Option<FlowId>,
-    /// Only with this tag
+    /// Only with this tag; of several values of one key any will do
     #[arg(long, value_name = "KEY=VALUE")]
-    tag: Option<String>,
+    tag: Vec<String>,
+    /// Only those that failed with this category; may be repeated
+    #[arg(long, value_name = "CATEGORY")]
+    failure: Vec<String>,
+    /// The oldest first
+    #[arg(long)]
+    oldest: bool,
     /// Only created since: a span before now or RFC 3339
     #[arg(long, value_name = "WHEN", value_parser = span::parse_past)]
     since: Option<i64>,
@@ -65,16 +71,18 @@ impl View for Arguments {
 
     async fn fetch(&self, session: &Session) -> Result<Self::Answer> {
         let mut filter = list_executions::Args {
-            namespace: None,
             lane: self.lane.clone(),
             kind: self.kind.clone(),
-            state: self.state,
+            state: self.state.clone(),
             flow_id: self.flow,
             tag: self.tag.clone(),
+            failure_category: self.failure.clone(),
+            order: self.oldest.then_some(ListOrder::Oldest),
             created_from: self.since,
             created_to: self.until,
             cursor: self.cursor.clone(),
             limit: Some(self.limit),
+            ..Default::default()
         };
         if self.all {
             filter.limit = Some(flowfabric::limits::PAGE_MAX);

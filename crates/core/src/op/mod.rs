@@ -215,8 +215,11 @@ macro_rules! operations {
             create_executions CreateExecutions;
             get_execution GetExecution;
             get_state GetState;
+            get_input GetInput;
             get_result GetResult;
             list_executions ListExecutions;
+            get_counts GetCounts;
+            list_namespaces ListNamespaces;
             wait_execution WaitExecution;
             explain_execution ExplainExecution;
             list_attempts ListAttempts;

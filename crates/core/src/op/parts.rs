@@ -219,6 +219,46 @@ pub(crate) fn some_at_most(field: &str, count: usize, max: usize) -> Result<()> 
     at_most(field, count, max)
 }
 
+/// Checks each of several values, and that there are not too many of them.
+pub(crate) fn each(field: &str, values: &[String], check: fn(&str, &str) -> Result<()>) -> Result<()> {
+    at_most(field, values.len(), limits::FILTER_VALUES_MAX)?;
+    values.iter().try_for_each(|value| check(field, value))
+}
+
+/// Reads a filter that takes several values: a list, or one value alone. Words that contain no comma may also be written
+/// in one text, with commas between them.
+pub(crate) fn one_or_several<'de, T, D>(deserializer: D) -> Result<Vec<T>, D::Error>
+where
+    T: Deserialize<'de>,
+    D: serde::Deserializer<'de>,
+{
+    struct Values<T>(std::marker::PhantomData<T>);
+    impl<'de, T: Deserialize<'de>> serde::de::Visitor<'de> for Values<T> {
+        type Value = Vec<T>;
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("a text or a list of texts")
+        }
+        fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Vec<T>, E> {
+            let word = |word: &str| T::deserialize(serde::de::value::StringDeserializer::new(word.to_owned()));
+            word(text).map(|only| vec![only]).or_else(|whole| match text.contains(',') {
+                true => text.split(',').map(|one| word(one.trim())).collect(),
+                false => Err(whole),
+            })
+        }
+        fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut items: A) -> Result<Vec<T>, A::Error> {
+            let mut values = Vec::new();
+            while let Some(text) = items.next_element::<String>()? {
+                values.extend(Values::<T>(std::marker::PhantomData).visit_str(&text)?);
+            }
+            Ok(values)
+        }
+        fn visit_unit<E>(self) -> Result<Vec<T>, E> {
+            Ok(Vec::new())
+        }
+    }
+    deserializer.deserialize_any(Values(std::marker::PhantomData))
+}
+
 /// A tag filter, written `key=value`, as its key and value.
 pub(crate) fn tag_filter(tag: Option<&str>) -> Result<Option<(&str, &str)>> {
     let Some(tag) = tag else { return Ok(None) };

@@ -68,7 +68,7 @@ impl Engine {
     /// workers hold is left out, since a lease says so itself.
     async fn index_names(&self, partition: Partition, begin: Option<&IndexName>) -> Result<NamesPage> {
         let unlisted = [index::due(), index::marks()];
-        let count = |index: &IndexName| Query::Count { index: index.clone(), min: i64::MIN, max: i64::MAX };
+        let count = |index: &IndexName| Query::count_all(index.clone());
         let mut queries = vec![Query::Indexes { prefix: Vec::new(), after: begin.cloned(), limit: NAMES_PAGE }];
         queries.extend(unlisted.iter().map(count));
         let mut answers = self.read(partition, queries).await?.answers.into_iter();

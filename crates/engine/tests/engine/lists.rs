@@ -125,3 +125,64 @@ async fn attempts_are_listed_with_their_leases_and_events_in_order() {
     assert_eq!(types, expected);
     h.finish().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn several_values_of_a_filter_take_any_and_different_tags_must_all_be_there() {
+    let h = many_partitions().await;
+    let a = h.submit(json!({ "kind": "a", "tags": { "team": "x", "tier": "gold" } })).await;
+    h.pass(5).await;
+    let b = h.submit(json!({ "kind": "b", "lane": "slow", "tags": { "team": "y", "tier": "gold" } })).await;
+    h.pass(5).await;
+    let c = h.submit(json!({ "kind": "c", "lane": "slow", "tags": { "team": "x" } })).await;
+    assert_eq!(ids(&h, json!({ "kind": ["a", "c"] })).await, [c, a]);
+    assert_eq!(ids(&h, json!({ "lane": ["slow", "default"], "order": "oldest" })).await, [a, b, c]);
+    assert_eq!(ids(&h, json!({ "tag": ["team=x", "team=y"] })).await, [c, b, a]);
+    assert_eq!(ids(&h, json!({ "tag": ["team=x", "tier=gold"] })).await, [a]);
+    assert_eq!(ids(&h, json!({ "tag": ["team=x", "tier=gold"], "kind": "b" })).await, []);
+    let task = h.claim_with(json!({ "lanes": ["default"] })).await.unwrap();
+    let failed = json!({ "execution_id": a, "fence": task.fence, "reason": "broke", "category": "io" });
+    h.must::<ff_core::op::Progress>(json!({ "execution_id": a, "fence": task.fence, "pct": 40 })).await;
+    assert_eq!(ids(&h, json!({ "worker": "w-1" })).await, [a]);
+    h.pass(5).await;
+    h.must::<Fail>(failed).await;
+    h.must::<ff_core::op::CancelExecution>(json!({ "execution_id": b })).await;
+    assert_eq!(ids(&h, json!({ "state": ["delayed", "cancelled"] })).await, [b, a]);
+    assert_eq!(ids(&h, json!({ "state": "delayed,cancelled" })).await, [b, a]);
+    assert_eq!(ids(&h, json!({ "terminal": true })).await, [b]);
+    assert_eq!(ids(&h, json!({ "open": true })).await, [c, a]);
+    assert_eq!(ids(&h, json!({ "open": true, "state": "cancelled" })).await, []);
+    assert_eq!(ids(&h, json!({ "failure_category": ["io", "model"] })).await, [a]);
+    let listed = h.must::<ListExecutions>(json!({ "terminal": true })).await.items.remove(0);
+    let ended_at = listed.completed_at.unwrap();
+    assert_eq!(ids(&h, json!({ "ended_from": ended_at, "ended_to": ended_at + 1 })).await, [b]);
+    assert_eq!(ids(&h, json!({ "ended_to": ended_at })).await, []);
+    let short = h.must::<ListExecutions>(json!({ "failure_category": "io" })).await.items.remove(0);
+    assert_eq!((short.attempt.unwrap().0, short.failure_category.as_deref()), (0, Some("io")));
+    assert_eq!((short.tags["tier"].as_str(), short.progress.unwrap().pct), ("gold", Some(40)));
+    assert!(short.started_at.is_some() && short.delay_until > short.started_at && short.completed_at.is_none());
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_oldest_come_first_page_by_page_when_asked_for() {
+    let h = many_partitions().await;
+    for n in 0..30 {
+        h.submit(json!({})).await;
+        if n % 7 == 0 {
+            h.pass(1).await;
+        }
+    }
+    let mut newest_first = ids(&h, json!({})).await;
+    newest_first.reverse();
+    let (mut seen, mut args) = (Vec::new(), json!({ "limit": 4, "order": "oldest" }));
+    loop {
+        let page = h.must::<ListExecutions>(args.clone()).await;
+        seen.extend(page.items.iter().map(|item| item.execution_id));
+        match page.next_cursor {
+            Some(cursor) => args["cursor"] = json!(cursor),
+            None => break,
+        }
+    }
+    assert_eq!(seen, newest_first);
+    h.finish().await;
+}

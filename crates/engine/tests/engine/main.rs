@@ -4,6 +4,7 @@
 mod budgets;
 mod clocks;
 mod confirmation;
+mod counts;
 mod delivery;
 mod events;
 mod evidence;

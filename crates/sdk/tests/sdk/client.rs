@@ -71,7 +71,7 @@ async fn a_result_is_waited_for_and_read() {
         });
         finish(&client, &task, "3").await;
         assert_eq!(within(waiting).await.unwrap().unwrap(), 3, "{way}");
-        let filter = list_executions::Args { tag: Some("team=a".into()), ..Default::default() };
+        let filter = list_executions::Args { tag: vec!["team=a".into()], ..Default::default() };
         let listed = client.list_all(filter).await.unwrap();
         assert_eq!(listed.iter().map(|one| one.execution_id).collect::<Vec<_>>(), [execution.id()], "{way}");
     }

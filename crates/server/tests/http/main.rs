@@ -6,6 +6,7 @@ mod clients;
 mod metrics;
 mod refusals;
 mod repeats;
+mod search;
 mod sequences;
 mod session;
 mod slice;

@@ -147,7 +147,8 @@ impl Names {
         for index in &self.indexes {
             queries.push(Query::Scan(Scan::first(index.clone(), 100).with_documents()));
             let (min, max) = (dice.score(), dice.score());
-            queries.push(Query::Count { index: index.clone(), min, max });
+            queries.push(Query::Count { index: index.clone(), min, max, at_most: u64::MAX });
+            queries.push(Query::Count { index: index.clone(), min, max, at_most: dice.roll(3) });
             let mut scan = Scan { min, max, ..Scan::first(index.clone(), 2) };
             scan.descending = dice.roll(2) == 0;
             if dice.roll(2) == 0 {

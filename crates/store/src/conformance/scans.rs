@@ -206,14 +206,14 @@ pub(super) async fn queries_are_answered_in_order(context: Context) {
     create.blobs.push(BlobChange { key: key.clone(), bytes: Some(Bytes::from_static(b"blob")) });
     context.apply(create).await;
     let queries = vec![
-        Query::Count { index: index.clone(), min: 0, max: 9 },
+        Query::Count { index: index.clone(), min: 0, max: 9, at_most: u64::MAX },
         Query::Log { log: key.clone(), start: LogStart::After(0), limit: 5 },
         Query::Documents(vec![key.clone()]),
         Query::Indexes { prefix: context.prefix(), after: None, limit: 5 },
         Query::Documents(vec![context.key("b"), key.clone()]),
         Query::Blobs(vec![key.clone()]),
         Query::Scan(Scan::first(index.clone(), 5)),
-        Query::Count { index: context.index("unknown"), min: 0, max: 9 },
+        Query::Count { index: context.index("unknown"), min: 0, max: 9, at_most: 2 },
     ];
     let answers = context.store.read(context.partition, queries).await.expect("the store reads").answers;
     assert_eq!(answers.len(), 8);

@@ -70,8 +70,9 @@ impl Index {
         self.scores.is_empty()
     }
 
-    fn count(&self, min: i64, max: i64) -> u64 {
-        self.range(min, max).fold(0, |count, _| count + 1)
+    fn count(&self, min: i64, max: i64, at_most: u64) -> u64 {
+        let at_most = usize::try_from(at_most).unwrap_or(usize::MAX);
+        self.range(min, max).take(at_most).fold(0, |count, _| count + 1)
     }
 
     /// The entries of a page, without documents.
@@ -235,8 +236,8 @@ impl PartitionContents {
                 });
                 Answer::Scan(ScanPage { entries: entries.collect() })
             }
-            Query::Count { index, min, max } => {
-                Answer::Count(self.indexes.get(index).map_or(0, |index| index.count(*min, *max)))
+            Query::Count { index, min, max, at_most } => {
+                Answer::Count(self.indexes.get(index).map_or(0, |index| index.count(*min, *max, *at_most)))
             }
             Query::Indexes { prefix, after, limit } => {
                 let first = IndexName::from_bytes(prefix.as_slice());

@@ -132,6 +132,33 @@ pub struct ExecutionSummary {
     /// Its name in the flow's graph.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
+    /// Its tags.
+    #[serde(default)]
+    pub tags: Tags,
+    /// The number of its current or last attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<AttemptIndex>,
+    /// When it last changed.
+    #[serde(default)]
+    pub updated_at: i64,
+    /// When its first attempt began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<i64>,
+    /// When it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completed_at: Option<i64>,
+    /// When its delay or backoff ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delay_until: Option<i64>,
+    /// When it expires.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_at: Option<i64>,
+    /// What kind of thing last went wrong.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure_category: Option<String>,
+    /// What its worker last said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<ProgressView>,
 }
 
 /// What a worker said about its progress.

@@ -1,6 +1,9 @@
 //! Operations on executions.
 
 mod change;
+mod counts;
 pub(crate) mod create;
 mod explain;
+mod namespaces;
 mod read;
+mod search;

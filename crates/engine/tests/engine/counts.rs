@@ -1,0 +1,87 @@
+//! Counts of executions, the list of namespaces, and inputs read back.
+
+use crate::support::Harness;
+use ff_core::op::{Complete, Count, CreateBudget, GetCounts, GetInput, ListNamespaces};
+use ff_core::{Code, PartitionConfig, PublicState};
+use ff_engine::{Caller, Options};
+use serde_json::json;
+
+async fn many_partitions() -> Harness {
+    let partitions = PartitionConfig { flow: 4, budget: 2, quota: 1 };
+    Harness::with(Options { partitions: Some(partitions), ..Options::default() }).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn executions_are_counted_by_state_and_waiting_ones_by_lane() {
+    let h = many_partitions().await;
+    let first = h.submit(json!({})).await;
+    for lane in ["default", "slow", "slow"] {
+        h.submit(json!({ "lane": lane })).await;
+    }
+    h.submit(json!({ "namespace": "elsewhere" })).await;
+    let task = h.claim().await.unwrap();
+    assert_eq!(task.execution_id, first);
+    let counts = h.must::<GetCounts>(json!({})).await;
+    let exactly = |value| Count { value, more: false };
+    assert_eq!(counts.states.len(), PublicState::ALL.len());
+    assert_eq!(counts.states[&PublicState::Waiting], exactly(3));
+    assert_eq!(counts.states[&PublicState::Active], exactly(1));
+    assert_eq!(counts.states[&PublicState::Failed], exactly(0));
+    let lane =
+        |lane: &str| counts.waiting.iter().filter(|one| one.lane == lane).map(|one| one.count.value).sum::<u64>();
+    assert_eq!((lane("default"), lane("slow")), (1, 2));
+    assert!(counts.waiting.iter().all(|one| one.next_created_at.is_some()));
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_count_is_shared_for_two_seconds_and_then_made_anew() {
+    let h = many_partitions().await;
+    let id = h.submit(json!({})).await;
+    let before = h.must::<GetCounts>(json!({})).await;
+    let task = h.claim().await.unwrap();
+    h.must::<Complete>(json!({ "execution_id": id, "fence": task.fence })).await;
+    h.pass(1_000).await;
+    assert_eq!(h.must::<GetCounts>(json!({})).await, before);
+    h.pass(1_001).await;
+    let after = h.must::<GetCounts>(json!({})).await;
+    assert_eq!(after.states[&PublicState::Completed].value, 1);
+    assert_eq!(after.states[&PublicState::Waiting].value, 0);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn namespaces_are_listed_for_who_may_see_them() {
+    let h = many_partitions().await;
+    h.submit(json!({ "namespace": "b" })).await;
+    h.submit(json!({ "namespace": "a" })).await;
+    let budget = json!({ "name": "t", "namespace": "c", "dimensions": { "tokens": { "hard": 1 } } });
+    h.must::<CreateBudget>(budget).await;
+    let names = |page: ff_core::op::list_namespaces::Outcome| {
+        (page.items.into_iter().map(|item| item.name).collect::<Vec<_>>(), page.next_cursor)
+    };
+    let (first, cursor) = names(h.must::<ListNamespaces>(json!({ "limit": 3 })).await);
+    assert_eq!(first, ["a", "b", "c"]);
+    let (rest, end) = names(h.must::<ListNamespaces>(json!({ "cursor": cursor })).await);
+    assert_eq!((rest, end), (vec!["default".to_owned()], None));
+    let scoped = Caller { namespace: Some("b".into()), ..Caller::system() };
+    let own = h.engine.call::<ListNamespaces>(&scoped, Default::default()).await.unwrap();
+    assert_eq!(names(own).0, ["b"]);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_input_is_read_back_as_it_was_sent() {
+    let h = many_partitions().await;
+    let small = h.submit(json!({ "input": { "n": 1.10 } })).await;
+    let large = h.submit(json!({ "input": "x".repeat(100_000) })).await;
+    let none = h.submit(json!({})).await;
+    let input = h.must::<GetInput>(json!({ "execution_id": small })).await;
+    assert_eq!((&input.bytes[..], input.content_type.as_str()), (&br#"{"n":1.1}"#[..], "application/json"));
+    assert_eq!(h.must::<GetInput>(json!({ "execution_id": large })).await.bytes.len(), 100_002);
+    assert_eq!(h.refused::<GetInput>(json!({ "execution_id": none })).await, Code::NoInput);
+    let stranger = Caller { namespace: Some("other".into()), ..Caller::system() };
+    let refused = h.engine.call::<GetInput>(&stranger, ff_core::op::get_input::Args { execution_id: small }).await;
+    assert_eq!(refused.unwrap_err().code, Code::ExecutionNotFound);
+    h.finish().await;
+}
