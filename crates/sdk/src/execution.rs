@@ -5,12 +5,12 @@ use std::time::Duration;
 use ff_core::op::parts::Content;
 use ff_core::op::view::{AttemptView, ExecutionView, UpstreamView};
 use ff_core::op::{
-    CancelExecution, ChangePriority, ExplainExecution, Explanation, GetExecution, GetInput, GetResult, GetState, HoldExecution,
-    ListAttempts, ListPendingWaitpoints, ListUpstreams, ReadStream, ReadSummary, ReleaseExecution, ReplayExecution,
-    ResumeExecution, RevokeLease, SetTags, TailStream, WaitExecution, cancel_execution, change_priority,
-    explain_execution, get_execution, get_input, get_result, get_state, hold_execution, list_attempts, list_pending_waitpoints,
-    list_upstreams, read_stream, read_summary, release_execution, replay_execution, resume_execution, revoke_lease,
-    set_tags, tail_stream, wait_execution,
+    CancelExecution, ChangePriority, ExplainExecution, Explanation, GetExecution, GetInput, GetResult, GetState,
+    HoldExecution, ListAttempts, ListPendingWaitpoints, ListUpstreams, ReadStream, ReadSummary, ReleaseExecution,
+    ReplayExecution, ResumeExecution, RevokeLease, SetTags, TailStream, WaitExecution, cancel_execution,
+    change_priority, explain_execution, get_execution, get_input, get_result, get_state, hold_execution, list_attempts,
+    list_pending_waitpoints, list_upstreams, read_stream, read_summary, release_execution, replay_execution,
+    resume_execution, revoke_lease, set_tags, tail_stream, wait_execution,
 };
 use ff_core::stream::{FrameId, StreamFrames};
 use ff_core::text::Tags;

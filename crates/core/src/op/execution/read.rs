@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::Result;
 use crate::id::ExecutionId;
 use crate::op::operation;
-use crate::op::parts::{self, Content};
+use crate::op::parts::Content;
 use crate::op::view::{AttemptView, ExecutionView};
 use crate::state::{PublicState, StateVector};
 use crate::{limits, text, vocabulary};
@@ -77,7 +77,6 @@ pub struct GetInputArgs {
     /// The execution.
     pub execution_id: ExecutionId,
 }
-
 
 operation! {
     /// Waits until an execution has ended, or the time is up.

@@ -7,14 +7,11 @@ use ff_core::lease::{Attempt, HistoryRecord, Lease};
 use ff_core::op::parts::Content;
 use ff_core::op::view::{AttemptView, ExecutionView};
 use ff_core::op::{
-    GetExecution, GetExecutionArgs, GetInput, GetInputArgs, GetResult, GetResultArgs, GetState, GetStateArgs, GetStateOutcome, ListAttempts,
-    ListAttemptsArgs, ListAttemptsOutcome, WaitExecution,
-    WaitExecutionArgs, WaitExecutionOutcome,
+    GetExecution, GetExecutionArgs, GetInput, GetInputArgs, GetResult, GetResultArgs, GetState, GetStateArgs,
+    GetStateOutcome, ListAttempts, ListAttemptsArgs, ListAttemptsOutcome, WaitExecution, WaitExecutionArgs,
+    WaitExecutionOutcome,
 };
-use ff_core::{
-    AttemptIndex, BlockingReason, Code, Document, EligibilityState, Error, ExecutionId,
-    Result,
-};
+use ff_core::{AttemptIndex, BlockingReason, Code, Document, EligibilityState, Error, ExecutionId, Result};
 use ff_store::LogStart;
 
 use crate::engine::{Caller, Engine, Handle};
