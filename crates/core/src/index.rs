@@ -165,9 +165,6 @@ pub fn marks() -> IndexName {
     IndexName::from_bytes(*b"!marks")
 }
 
-/// The first byte of the name of every index of executions by state.
-pub const STATE_PREFIX: u8 = b's';
-
 /// Executions of a namespace in a state, by creation.
 pub fn state(namespace: &str, state: PublicState) -> IndexName {
     IndexName::from_parts(STATE_PREFIX, &[namespace.as_bytes(), state.as_str().as_bytes()])
