@@ -23,6 +23,8 @@ const SETTLE_MAX_MS: i64 = 10_000;
 const REMIND_MS: i64 = 50;
 /// Entries of a `due` index that one look reads.
 const DUE_LIMIT: usize = 100;
+/// Entries of one index that are counted.
+const COUNT_MAX: u64 = 1_000_000;
 
 /// A clock that stands still until it is moved.
 #[derive(Debug)]
@@ -182,7 +184,7 @@ impl Engine {
         for partition in self.partitions().all() {
             let queries = vec![
                 Query::Scan(Scan::first(index::due(), DUE_LIMIT).up_to(self.now())),
-                Query::Count { index: index::marks(), min: i64::MIN, max: i64::MAX },
+                Query::count_up_to(index::marks(), COUNT_MAX),
             ];
             let mut answers = self.read(partition, queries).await?.answers.into_iter();
             let due = answers.next().and_then(Answer::into_scan).unwrap_or_default();
@@ -219,15 +221,17 @@ impl Engine {
     }
 
     async fn entries(&self, partition: Partition, index: IndexName) -> Result<u64> {
-        let query = Query::Count { index, min: i64::MIN, max: i64::MAX };
+        let query = Query::count_up_to(index, COUNT_MAX);
         Ok(self.read(partition, vec![query]).await?.into_only(Answer::into_count)?)
     }
 
     /// Whether a worker could be given what is in this queue: its lane gives out work, and its gate is not closed.
     async fn gives_out(&self, queue: &IndexName) -> Result<bool> {
-        let Some([namespace, lane, _, gate]) = text_parts(queue) else { return Ok(true) };
-        let open = self.lane(namespace, lane).await?.is_none_or(|lane| lane.admits_claims());
-        Ok(open && !self.scheduler().ready().is_gate_closed(namespace, gate))
+        let Some(index::QueueName { namespace, lane, .. }) = index::QueueName::parse(queue) else { return Ok(true) };
+        let open = self.lane(&namespace, &lane).await?.is_none_or(|lane| lane.admits_claims());
+        let gate = queue.parts().and_then(|parts| parts.last().map(|gate| gate.to_vec())).unwrap_or_default();
+        Ok(open
+            && !std::str::from_utf8(&gate).is_ok_and(|gate| self.scheduler().ready().is_gate_closed(&namespace, gate)))
     }
 }
 

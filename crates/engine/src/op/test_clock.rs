@@ -13,7 +13,7 @@ use crate::transaction::{Command, Tx};
 
 impl Handle<GetTestClock> for Engine {
     async fn handle(&self, _caller: &Caller, _args: GetTestClockArgs) -> Result<TestClockView> {
-        self.shown(self.test_clock()?).await
+        self.test_clock_view(self.test_clock()?).await
     }
 }
 
@@ -28,7 +28,7 @@ impl Handle<AdvanceTestClock> for Engine {
             None => clock.now().saturating_add(args.advance_ms),
         };
         self.move_test_clock(clock, to).await?;
-        self.shown(clock).await
+        self.test_clock_view(clock).await
     }
 }
 
@@ -46,7 +46,7 @@ impl Handle<WaitUntilIdle> for Engine {
 }
 
 impl Engine {
-    async fn shown(&self, clock: &TestClock) -> Result<TestClockView> {
+    async fn test_clock_view(&self, clock: &TestClock) -> Result<TestClockView> {
         Ok(TestClockView { now: clock.now(), next_due_at: self.next_due().await?, due: self.overdue().await? })
     }
 }
