@@ -43,6 +43,7 @@ pub(crate) async fn complete(client: &Client, task: &op::view::Task) -> Result<(
         content_type: None,
         entries: Vec::new(),
         first_number: None,
+        run: None,
     };
     client.call::<Complete>(args).await?;
     Ok(())

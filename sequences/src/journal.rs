@@ -95,29 +95,105 @@ pub(crate) async fn s32_only_the_parallel_step_that_was_not_recorded_is_missing(
     w.must("complete", with_entries(&second, 3, &[keyed("a", "completed")])).await;
 }
 
-pub(crate) async fn s33_a_once_step_that_began_under_another_lease_is_in_doubt(w: World) {
+/// A recorded `fetch` whose program has another input for it by now, and asks.
+async fn asks_about_a_change(w: &World) -> String {
     let id = w.submit(json!({})).await;
     let first = w.claim_with(json!({ "lease_ttl_ms": SHORT_LEASE })).await.expect("a task");
-    record(&w, &first, 1, &[entry("pay", "begun")]).await;
+    let fetched = merged(done("fetch", json!("page 1")), json!({ "input_hash": "page 1" }));
+    record(w, &first, 1, &[done("open", json!(1)), fetched, done("write", json!(3))]).await;
+    let second = w.claim().await;
+    let question = json!({ "step": { "name": "fetch" }, "reason": "journal_mismatch", "input_hash": "page 0",
+        "detail": "step fetch has another input than the one it recorded" });
+    park(w, &second, 4, json!({ "questions": [question] })).await;
+    let shown = w.get(&id).await;
+    assert_eq!(shown["state"]["blocking_reason"], "waiting_for_decision", "{shown}");
+    assert_eq!(shown["suspension"]["reason"], "journal_mismatch");
+    assert_eq!(shown["questions"][0]["answers"], json!(["keep", "run_again", "fail"]));
+    id
+}
+
+pub(crate) async fn s32_a_program_that_changed_under_its_journal_is_asked_about(w: World) {
+    let decide = |id: &str, answer: &str| json!({ "execution_id": id, "step": { "name": "fetch" }, "answer": answer });
+    let recorded = [("open", "completed"), ("fetch", "completed"), ("write", "completed")];
+    for answer in ["keep", "fail"] {
+        let id = asks_about_a_change(&w).await;
+        w.refused("decide_step", decide(&id, "happened"), Code::Invalid).await;
+        let decided = w.must("decide_step", decide(&id, answer)).await;
+        assert_eq!((&decided["generation"], decided["public_state"].as_str()), (&json!(0), Some("waiting")));
+        let task = w.claim().await;
+        let entries = &task["journal"]["entries"];
+        let last = if answer == "keep" { "completed" } else { "failed" };
+        assert_eq!(states(entries), pairs(&[recorded.as_slice(), &[("fetch", last)]].concat()));
+        assert_eq!(entries[3]["input_hash"], "page 0", "the program of today finds what it expects");
+        match answer {
+            "keep" => assert_eq!(entries[3]["result"], entries[1]["result"]),
+            _ => assert_eq!(entries[3]["category"], "journal_mismatch"),
+        }
+        w.complete(&id, &task["fence"], json!(1)).await;
+    }
+    let id = asks_about_a_change(&w).await;
+    let decided = w.must("decide_step", decide(&id, "run_again")).await;
+    assert_eq!(decided["generation"], 1);
+    let task = w.claim().await;
+    assert_eq!(states(&task["journal"]["entries"]), pairs(&[("open", "completed")]), "the rest is dropped");
+    assert_eq!(task["journal"]["next_number"], 2);
+    w.must("complete", with_entries(&task, 2, &[done("fetch", json!("page 0"))])).await;
+    let listed = w.must("list_steps", json!({ "execution_id": id })).await;
+    assert_eq!(states(&listed["items"]), pairs(&recorded[..2]));
+    let before = w.must("list_steps", json!({ "execution_id": id, "generation": 0 })).await;
+    assert_eq!(states(&before["items"]), pairs(&recorded), "what was dropped can still be read");
+}
+
+/// A `once` step began, its worker died, and the next one asks whether it happened; the fence of the dead worker.
+async fn asks_whether_it_happened(w: &World) -> (String, Value) {
+    let id = w.submit(json!({})).await;
+    let first = w.claim_with(json!({ "lease_ttl_ms": SHORT_LEASE })).await.expect("a task");
+    record(w, &first, 1, &[entry("pay", "begun")]).await;
     let second = w.claim().await;
     let begun = &second["journal"]["entries"][0];
     assert_eq!((&begun["state"], &begun["lease_id"]), (&json!("begun"), &first["fence"]["lease_id"]));
     assert_ne!(begun["lease_id"], second["fence"]["lease_id"], "the new holder sees that it was not its own");
-    // The holder asks, and the answer is kept even if nobody holds a lease when it comes.
-    let question = json!({ "waitpoints": [{ "step": { "name": "in doubt: pay", "key": "1.0" } }] });
-    let parked = park(&w, &second, 2, question).await;
+    let question = json!({ "step": { "name": "pay" }, "reason": "in_doubt" });
+    let parked = park(w, &second, 2, json!({ "questions": [question] })).await;
     assert_eq!(parked["public_state"], "suspended");
-    let answer = json!({ "execution_id": id, "name": "in doubt: pay",
-        "payload": { "answer": "happened", "result": "receipt 7" } });
-    assert_eq!(w.must("deliver_signal", answer).await["outcome"], "triggered_resume");
-    let third = w.claim_with(json!({ "lease_ttl_ms": SHORT_LEASE })).await.expect("it runs again");
-    let fourth = w.claim().await;
-    for task in [&third, &fourth] {
-        let entries = &task["journal"]["entries"];
-        assert_eq!(states(entries), pairs(&[("pay", "begun"), ("in doubt: pay", "completed")]), "nobody asks twice");
-        assert_eq!(entries[1]["result"]["payload"]["result"], "receipt 7");
+    (id, first)
+}
+
+pub(crate) async fn s33_a_step_in_doubt_waits_for_one_of_three_answers(w: World) {
+    for (answer, more, state) in [
+        ("happened", json!({ "result": "receipt 7" }), "completed"),
+        ("did_not_happen", json!({}), "retrying"),
+        ("fail", json!({ "reason": "nobody can tell" }), "failed"),
+    ] {
+        let (id, late) = asks_whether_it_happened(&w).await;
+        w.refused("resume_execution", json!({ "execution_id": id }), Code::OperatorResumeNotAllowed).await;
+        // What the late worker says is no record, and the person who is asked can read it.
+        let report = with_entries(&late, 2, &[done("pay", json!("receipt 7"))]);
+        w.refused("record_steps", report, Code::ExecutionNotActive).await;
+        let explained = w.must("explain_execution", json!({ "execution_id": id })).await;
+        let asked = &explained["reasons"][0];
+        assert_eq!(
+            (asked["code"].as_str(), &asked["details"]["step"]["name"]),
+            (Some("decision_needed"), &json!("pay"))
+        );
+        assert_eq!(asked["details"]["evidence"][0]["result"]["payload"], "receipt 7", "{explained}");
+        let decide = merged(json!({ "execution_id": id, "answer": answer }), more);
+        w.must("decide_step", decide.clone()).await;
+        w.refused("decide_step", decide, Code::ExecutionNotSuspended).await;
+        let third = w.claim_with(json!({ "lease_ttl_ms": SHORT_LEASE })).await.expect("it runs again");
+        let fourth = w.claim().await;
+        for task in [&third, &fourth] {
+            let entries = &task["journal"]["entries"];
+            assert_eq!(states(entries), pairs(&[("pay", "begun"), ("pay", state)]), "nobody asks twice");
+        }
+        let last = &fourth["journal"]["entries"][1];
+        match state {
+            "completed" => assert_eq!(last["result"]["payload"], "receipt 7"),
+            "failed" => assert_eq!(last["category"], "in_doubt"),
+            _ => assert!(last["next_at"].is_i64(), "{last}"),
+        }
+        w.complete(&id, &fourth["fence"], json!(1)).await;
     }
-    w.must("complete", with_entries(&fourth, 3, &[done("pay", json!("receipt 7"))])).await;
 }
 
 pub(crate) async fn s36_a_sleep_wakes_at_the_instant_that_was_fixed_first(w: World) {
@@ -166,6 +242,130 @@ pub(crate) async fn s37_a_retry_runs_the_step_that_ended_the_attempt(w: World) {
     let answer = w.must("fail", merged(with_entries(&reclaimed, 7, &[]), end)).await;
     assert_eq!(answer["outcome"], "terminal_failed", "{answer}");
     w.is(&id, "failed").await;
+}
+
+pub(crate) async fn s37_a_replay_from_a_step_takes_over_what_stands_before_it(w: World) {
+    let id = w.submit(json!({})).await;
+    let task = w.claim().await;
+    let all = [done("a", json!(1)), done("b", json!(2)), done("c", json!(3))];
+    w.must("complete", with_entries(&task, 1, &all)).await;
+    let from = |name: &str| json!({ "execution_id": id, "from_step": { "name": name } });
+    assert_eq!(w.refused("replay_execution", from("z"), Code::Invalid).await["field"], "from_step");
+    w.must("replay_execution", from("b")).await;
+    let task = w.claim_with(json!({ "lease_ttl_ms": SHORT_LEASE })).await.expect("the replay");
+    assert_eq!((task["claim_kind"].as_str(), &task["generation"]), (Some("replay"), &json!(1)));
+    assert_eq!(states(&task["journal"]["entries"]), pairs(&[("a", "completed")]));
+    record(&w, &task, 2, &[done("b", json!("new"))]).await;
+    let task = w.claim().await;
+    let entries = &task["journal"]["entries"];
+    assert_eq!(states(entries), pairs(&[("a", "completed"), ("b", "completed")]));
+    assert_eq!((&entries[0]["result"]["payload"], &entries[1]["result"]["payload"]), (&json!(1), &json!("new")));
+    w.complete(&id, &task["fence"], json!(1)).await;
+}
+
+pub(crate) async fn s38_a_fork_inherits_what_stands_before_a_step(w: World) {
+    const LARGE: usize = 1_000_000;
+    const PIECES: u64 = 40;
+    let id = w.submit(json!({ "input": "old", "tags": { "color": "red" } })).await;
+    let task = w.claim().await;
+    let keyed = |number: u64| merged(done("fetch", json!("x".repeat(LARGE))), json!({ "key": format!("{number}") }));
+    for number in 1..=PIECES {
+        record(&w, &task, number, &[keyed(number)]).await;
+    }
+    let rest = [entry("pay", "begun"), done("write", json!("old")), done("after", json!(1))];
+    w.must("complete", merged(with_entries(&task, PIECES + 1, &rest), json!({ "result": "old" }))).await;
+    let fork = json!({ "execution_id": id, "before_step": { "name": "write" }, "input": "new" });
+    let missing = merged(fork.clone(), json!({ "before_step": { "name": "nothing" } }));
+    assert_eq!(w.refused("fork_execution", missing, Code::Invalid).await["field"], "before_step");
+    let forked = w.must("fork_execution", fork).await;
+    assert_eq!(forked["origin_id"], json!(id));
+    let forked = text(&forked["execution_id"]);
+    let task = w.claim().await;
+    assert_eq!((task["execution_id"].as_str(), &task["claim_kind"]), (Some(&*forked), &json!("initial")));
+    assert_eq!((&task["input"]["payload"], &task["tags"]), (&json!("new"), &json!({ "color": "red" })));
+    assert_eq!(task["journal"]["next_number"], PIECES + 1, "what had only begun is not inherited");
+    let mut seen = 0;
+    let mut after = 0;
+    while seen < PIECES {
+        let page = w.must("list_steps", json!({ "execution_id": forked, "after": after })).await;
+        for item in page["items"].as_array().expect("a list") {
+            assert_eq!((&item["inherited"], item["result_size"].as_u64()), (&json!(true), Some(LARGE as u64 + 2)));
+            seen += 1;
+        }
+        after = page["next_after"].as_u64().unwrap_or(after);
+    }
+    w.must("complete", merged(with_entries(&task, PIECES + 1, &[done("write", json!("new"))]), json!({ "result": 1 })))
+        .await;
+    let shown = w.get(&forked).await;
+    assert_eq!(shown["forked_from"], json!(id));
+    let forks = w.must("list_forks", json!({ "execution_id": id })).await;
+    assert_eq!(forks["items"][0]["execution_id"], json!(forked), "{forks}");
+    let original = w.must("list_steps", json!({ "execution_id": id, "after": PIECES })).await;
+    assert_eq!(states(&original["items"]), pairs(&[("pay", "begun"), ("write", "completed"), ("after", "completed")]));
+    let result = w.must("get_result", json!({ "execution_id": id })).await;
+    assert_eq!(result["payload"], "old");
+}
+
+pub(crate) async fn s39_a_pinned_execution_is_finished_by_the_build_that_started_it(w: World) {
+    let pinned = json!({ "policy": { "pin_build": true } });
+    let of_build = |build: &str, more: Value| merged(json!({ "capabilities": [format!("build:{build}")] }), more);
+    let soon = json!({ "wait_ms": 0 });
+    let old = w.submit(pinned.clone()).await;
+    let first =
+        w.claim_with(of_build("v1", json!({ "lease_ttl_ms": SHORT_LEASE }))).await.expect("the old build starts it");
+    assert_eq!(w.get(&old).await["pinned_build"], "v1");
+    // The old build is gone, and the new one starts what is new and nothing else.
+    w.becomes(&old, "waiting").await;
+    let new = w.submit(pinned).await;
+    let started = w.claim_with(of_build("v2", json!({}))).await.expect("new work");
+    assert_eq!(started["execution_id"], json!(new));
+    assert!(w.claim_with(of_build("v2", soon.clone())).await.is_none(), "the old run waits for its build");
+    assert!(w.claim_with(soon).await.is_none(), "and so it does for workers that name none");
+    let explained = w.must("explain_execution", json!({ "execution_id": old })).await;
+    assert_eq!(explained["reasons"][0]["code"], "pinned_to_build", "{explained}");
+    let again =
+        w.claim_with(of_build("v1", json!({ "lease_ttl_ms": SHORT_LEASE }))).await.expect("the old build is back");
+    assert_eq!((again["execution_id"].as_str(), &again["claim_kind"]), (Some(&*old), &json!("reclaim")));
+    assert_ne!(again["fence"], first["fence"]);
+    w.becomes(&old, "waiting").await;
+    let repinned = w.must("repin_build", json!({ "execution_id": old, "build_id": "v2" })).await;
+    assert_eq!(repinned["build_id"], "v2");
+    let taken = w.claim_with(of_build("v2", json!({}))).await.expect("an operator let the new build have it");
+    assert_eq!(taken["execution_id"], json!(old));
+    let attempts = w.must("list_attempts", json!({ "execution_id": old })).await;
+    let builds: Vec<&Value> = attempts["items"].as_array().expect("a list").iter().map(|it| &it["build_id"]).collect();
+    assert_eq!(builds, ["v1", "v1", "v2"], "{attempts}");
+    w.complete(&old, &taken["fence"], json!(1)).await;
+    w.complete(&new, &started["fence"], json!(1)).await;
+}
+
+pub(crate) async fn s52_a_function_continues_as_new_a_thousand_times(w: World) {
+    const TIMES: u64 = 1_000;
+    let id = w.submit(json!({ "input": 0 })).await;
+    for round in 0..TIMES {
+        let task = w.claim().await;
+        assert_eq!((&task["input"]["payload"], &task["generation"]), (&json!(round), &json!(round)));
+        assert_eq!(task["fence"]["attempt"], 0, "it is the same attempt");
+        let known = task["journal"]["entries"].as_array().map_or(0, Vec::len);
+        assert_eq!(known, 0, "the journal begins anew");
+        // The last ones are looked for afterwards.
+        if round % 10 == 0 || round + 3 >= TIMES {
+            record(&w, &task, 1, &[done("work", json!(round))]).await;
+        }
+        let next = json!({ "execution_id": id, "fence": task["fence"], "input": round + 1 });
+        let continued = w.must("continue_as_new", next).await;
+        assert_eq!(continued["generation"], round + 1);
+    }
+    let task = w.claim().await;
+    w.complete(&id, &task["fence"], json!("the end")).await;
+    let items = async |generation: u64| {
+        let listed = w.must("list_steps", json!({ "execution_id": id, "generation": generation })).await;
+        listed["items"].as_array().map_or(0, Vec::len)
+    };
+    assert_eq!(items(TIMES - 1).await, 1, "the journal before the last can be read");
+    w.until("older journals are removed", async || items(0).await + items(TIMES - 2).await == 0).await;
+    let result = w.must("get_result", json!({ "execution_id": id })).await;
+    assert_eq!(result["payload"], "the end", "{result}");
 }
 
 pub(crate) async fn s51_a_waitpoint_survives_the_wake_of_another(w: World) {

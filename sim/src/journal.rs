@@ -7,7 +7,7 @@ use ff_core::Code;
 use ff_core::journal::{StepState, StepView};
 use ff_core::lease::LeaseEnd;
 use ff_core::op::view::Task;
-use ff_core::op::{ListSteps, Park, RecordSteps, park};
+use ff_core::op::{ContinueAsNew, ListSteps, Park, RecordSteps, park};
 use serde_json::{Value, json};
 
 use crate::checker::RecordedStep;
@@ -17,6 +17,8 @@ use crate::world::World;
 
 /// The steps of every function; it may wait before the second.
 const STEPS: [&str; 2] = ["fetch", "store"];
+/// A step whose body must not run twice, which some functions have before the others.
+pub(crate) const ONCE: &str = "pay";
 /// The entries that a function waits with.
 const SLEEP: &str = "nap";
 const SIGNAL: &str = "decision";
@@ -48,6 +50,16 @@ pub(crate) async fn run(holder: &Holder, task: &Task) -> Left {
     }
     let mut function =
         Function { holder, generation: task.generation, next: journal.next_number.max(1), known: journal.entries };
+    if holder.world.chance(150) && !function.ended(ONCE) {
+        match function.once().await {
+            Parking::GoesOn => {}
+            Parking::Parked => return Left::Nothing,
+            Parking::Refused => return Left::Lease,
+        }
+    }
+    if !function.known.is_empty() && holder.world.chance(40) {
+        return function.continue_as_new().await;
+    }
     for name in STEPS {
         if name == STEPS[1] && holder.world.chance(500) {
             match function.park().await {
@@ -67,7 +79,7 @@ pub(crate) async fn run(holder: &Holder, task: &Task) -> Left {
     Left::Lease
 }
 
-/// What became of a wait.
+/// What became of a wait, or of a step that must not happen twice.
 enum Parking {
     GoesOn,
     Parked,
@@ -81,6 +93,57 @@ impl Function<'_> {
 
     fn ended(&self, name: &str) -> bool {
         self.last(name).is_some_and(|entry| entry.state.is_ended())
+    }
+
+    /// Runs a body that must not run twice. One that began under another lease is asked about, and runs only when somebody
+    /// said that it did not happen.
+    async fn once(&mut self) -> Parking {
+        let holder = self.holder;
+        let world = &holder.world;
+        let generation = world.checker().generation;
+        if self.last(ONCE).is_some_and(|entry| entry.state == StepState::Begun) {
+            let question = json!({ "step": { "name": ONCE }, "reason": "in_doubt" });
+            let args = holder.args(json!({ "first_number": self.next, "questions": [question] }));
+            return match world.insist::<Park>(&args).await {
+                Some(Ok(_)) => {
+                    holder.acknowledge(generation, LeaseEnd::Parked);
+                    Parking::Parked
+                }
+                Some(Err(error)) => {
+                    self.refused(error.code, generation);
+                    Parking::Refused
+                }
+                None => Parking::Refused,
+            };
+        }
+        let begun = json!({ "first_number": self.next, "entries": [{ "name": ONCE, "state": "begun" }] });
+        match world.insist::<RecordSteps>(&holder.args(begun)).await {
+            Some(Ok(outcome)) => self.next = outcome.next_number,
+            Some(Err(error)) => {
+                self.refused(error.code, generation);
+                return Parking::Refused;
+            }
+            None => return Parking::Refused,
+        }
+        if world.chance(400) {
+            world.note(format_args!("the holder of {} dies inside of {ONCE}", holder.id));
+            return Parking::Parked;
+        }
+        if self.step(ONCE).await { Parking::GoesOn } else { Parking::Refused }
+    }
+
+    /// Begins anew with an empty journal.
+    async fn continue_as_new(&mut self) -> Left {
+        let holder = self.holder;
+        let generation = holder.world.checker().generation;
+        let args = holder.args(json!({ "input": holder.world.between(0, 9) }));
+        match holder.world.insist::<ContinueAsNew>(&args).await {
+            Some(Ok(_)) => {
+                holder.acknowledge(generation, LeaseEnd::Continued);
+                Left::Nothing
+            }
+            _ => Left::Lease,
+        }
     }
 
     /// Does a step and records it; false when it could not be recorded, or nobody knows whether it was.

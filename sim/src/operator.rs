@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use ff_core::execution::Hold;
 use ff_core::op::{
-    CancelExecution, CancelFlow, ChangePriority, HoldExecution, ReleaseExecution, ReplayExecution, ResumeExecution,
-    RevokeLease, SetTags,
+    CancelExecution, CancelFlow, ChangePriority, DecideStep, ForkExecution, HoldExecution, ListForks, ReleaseExecution,
+    RepinBuild, ReplayExecution, ResumeExecution, RevokeLease, SetTags,
 };
 use ff_core::{AttemptState, CommandId, LifecyclePhase};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::world::World;
 
@@ -49,11 +49,29 @@ async fn act(world: &Arc<World>) {
         40..=49 => drop(world.insist::<HoldExecution>(&json!({ "execution_id": id, "reason": "wait" })).await),
         50..=59 => drop(world.insist::<ReleaseExecution>(&json!({ "execution_id": id })).await),
         60..=61 => drop(world.call::<RevokeLease>(&json!({ "execution_id": id })).await),
-        70..=72 => drop(world.call::<ReplayExecution>(&json!({ "execution_id": id })).await),
+        // No worker here names a build, so nothing is pinned; letting go of a pin that is not there changes nothing.
+        69 => drop(world.insist::<RepinBuild>(&json!({ "execution_id": id, "command_id": command })).await),
+        70 => drop(world.call::<ReplayExecution>(&json!({ "execution_id": id })).await),
+        71..=72 => {
+            let args = json!({ "execution_id": id, "from_step": { "name": "store" }, "command_id": command });
+            drop(world.insist::<ReplayExecution>(&args).await);
+        }
         82..=83 => drop(world.call::<ResumeExecution>(&json!({ "execution_id": id })).await),
-        62..=69 => drop(world.insist::<RevokeLease>(&json!({ "execution_id": id, "command_id": command })).await),
+        62..=68 => drop(world.insist::<RevokeLease>(&json!({ "execution_id": id, "command_id": command })).await),
         73..=81 => drop(world.insist::<ReplayExecution>(&json!({ "execution_id": id, "command_id": command })).await),
         84..=91 => drop(world.insist::<ResumeExecution>(&json!({ "execution_id": id, "command_id": command })).await),
+        92..=95 => {
+            let said = world.pick(&["happened", "did_not_happen", "fail"]);
+            decide(world, json!({ "execution_id": id, "answer": said, "command_id": command })).await;
+        }
+        96 => {
+            let before = if world.chance(500) { json!({ "name": "store" }) } else { Value::Null };
+            let args = json!({ "execution_id": id, "before_step": before, "command_id": command });
+            if let Some(Ok(forked)) = world.insist::<ForkExecution>(&args).await {
+                world.desk().executions.push(forked.execution_id);
+            }
+            drop(world.insist::<ListForks>(&json!({ "execution_id": id })).await);
+        }
         _ if flows.is_empty() => {}
         _ => {
             let policy = world.pick(&["cancel_all", "cancel_pending", "flow_only"]);
@@ -64,6 +82,11 @@ async fn act(world: &Arc<World>) {
             drop(world.insist::<CancelFlow>(&args).await);
         }
     }
+}
+
+/// Answers what is asked about a journal, if anything is.
+async fn decide(world: &Arc<World>, args: Value) {
+    drop(world.insist::<DecideStep>(&args).await);
 }
 
 /// Releases what is held and resumes what is suspended, and cancels what waits for something that will not come: members
@@ -90,6 +113,7 @@ async fn let_go(world: &Arc<World>) {
             drop(world.insist::<ReleaseExecution>(&args).await);
         }
         if suspended {
+            decide(world, json!({ "execution_id": id, "answer": "did_not_happen" })).await;
             drop(world.insist::<ResumeExecution>(&args).await);
         }
         if stranded {

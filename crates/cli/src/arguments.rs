@@ -3,8 +3,8 @@
 use clap::{Parser, Subcommand};
 
 use crate::command::{
-    approve, bench, budget, call, cancel, completions, doctor, events, exit_codes, explain, flow, get, lane, ls, quota,
-    replay, result, rotate_secret, server, signal, steps, submit, tail, token, wait, worker,
+    approve, bench, budget, call, cancel, completions, decide, diff, doctor, events, exit_codes, explain, flow, fork,
+    get, lane, ls, quota, replay, result, rotate_secret, server, signal, steps, submit, tail, token, wait, worker,
 };
 use crate::target::Target;
 use crate::{dev, task};
@@ -49,6 +49,12 @@ pub(crate) enum Command {
     Get(Box<Targeted<get::Arguments>>),
     /// Show what the function of an execution has done
     Steps(Box<Targeted<steps::Arguments>>),
+    /// Answer a question about a step of an execution
+    Decide(Box<Targeted<decide::Arguments>>),
+    /// Make a new execution that begins with what another one did
+    Fork(Box<Targeted<fork::Arguments>>),
+    /// Show what two executions did differently
+    Diff(Box<Targeted<diff::Arguments>>),
     /// Say why an execution is not running
     Explain(Box<Targeted<explain::Arguments>>),
     /// Fetch the result of an execution

@@ -10,6 +10,8 @@ use crate::error::{Code, Error, Result};
 use crate::limits;
 use crate::text;
 
+/// What the capability begins with that names the build of a worker's program.
+const BUILD: &str = "build:";
 /// How much of a refused token its error repeats.
 const TOKEN_SHOWN_CHARS: usize = 64;
 
@@ -92,6 +94,22 @@ impl CapabilitySet {
     /// Whether the set has this token.
     pub fn contains(&self, token: &str) -> bool {
         self.0.binary_search_by(|own| own.as_str().cmp(token)).is_ok()
+    }
+
+    /// The build of a worker's program, as its capability `build:ID` names it.
+    pub fn build(&self) -> Option<&str> {
+        self.tokens().find_map(|token| token.strip_prefix(BUILD))
+    }
+
+    /// This set and a build.
+    pub fn with_build(&self, build_id: &str) -> Result<Self> {
+        Self::new(self.0.iter().cloned().chain([format!("{BUILD}{build_id}")]))
+    }
+
+    /// This set without a build.
+    pub fn without_build(&self, build_id: &str) -> Self {
+        let is_build = |token: &str| token.strip_prefix(BUILD) == Some(build_id);
+        Self(self.0.iter().filter(|token| !is_build(token)).cloned().collect())
     }
 
     /// The tokens in canonical order.

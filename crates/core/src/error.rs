@@ -151,6 +151,7 @@ error_table! {
     LaneDisabled "lane_disabled" Conflict 409 true "The lane takes no submissions now; resume it or use another one.";
     PartitionCountsDiffer "partition_counts_differ" Conflict 409 false "Partition counts are fixed at the first start; remove them from the configuration to adopt the stored ones.";
     StoreNewer "store_newer" Conflict 409 false "The store was written by a newer version; run that version or restore a backup.";
+    QuestionNotOpen "question_not_open" Conflict 409 false "The execution does not ask about this step now; explain says what it waits for.";
     JournalConflict "journal_conflict" Conflict 409 false "The journal is elsewhere than the caller thinks; go on with the number in details.next, or read it again.";
     // stale
     StaleLease "stale_lease" Stale 409 false "Another lease holds the execution; stop working on it.";

@@ -175,6 +175,11 @@ pub fn member(flow: Uuid, state: PublicState) -> IndexName {
     IndexName::from_parts(b'm', &[flow.as_bytes(), state.as_str().as_bytes()])
 }
 
+/// Executions that were forked from one, by creation.
+pub fn forks(origin: Uuid) -> IndexName {
+    IndexName::from_parts(b'k', &[origin.as_bytes()])
+}
+
 /// Edges that lead away from an execution.
 pub fn edges_from(upstream: Uuid) -> IndexName {
     IndexName::from_parts(b'f', &[upstream.as_bytes()])

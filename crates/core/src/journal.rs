@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use crate::encoding::{Blob, Document, JsonText};
 use crate::error::{Code, Error, Result};
+use crate::execution::StepRef;
 use crate::id::{AttemptIndex, ExecutionId, LeaseId, SignalId, WaitpointId};
 use crate::index::kind;
 use crate::lease::LeaseFence;
@@ -98,6 +99,10 @@ document! {
         "z" total_bytes: u64,
         /// It was copied from the execution this one was forked from.
         "i" inherited: bool,
+        /// The child that it is about, whose result is the entry's.
+        "ch" child: Option<ExecutionId>,
+        /// The entry that its body undoes.
+        "cp" compensates: Option<StepRef>,
     }
 }
 
@@ -149,6 +154,12 @@ pub struct StepEntry {
     /// The signal that ended it; only the engine says so.
     #[serde(skip)]
     pub signal: Option<SignalId>,
+    /// The child that it is about; only the engine says so.
+    #[serde(skip)]
+    pub child: Option<ExecutionId>,
+    /// The entry that its body undoes. When both have completed, a retry of the attempt runs both again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compensates: Option<StepIdentity>,
     /// A digest of the entry's input, at most 64 bytes of text; a different one later means that the code has changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input_hash: Option<String>,
@@ -194,13 +205,8 @@ impl StepEntry {
             (_, None) => {}
         }
         parts::optional_number(self.took_ms, "took_ms", text::duration_ms)?;
-        match &self.input_hash {
-            Some(hash) if hash.len() > limits::STEP_INPUT_HASH_MAX_BYTES => {
-                Err(Error::too_large("input_hash", hash.len(), limits::STEP_INPUT_HASH_MAX_BYTES))
-            }
-            Some(hash) => text::label("input_hash", hash),
-            None => Ok(()),
-        }
+        self.compensates.as_ref().map_or(Ok(()), StepIdentity::validate)?;
+        input_hash(self.input_hash.as_deref())
     }
 
     /// The record of this entry, and the result's bytes when they are too large for it. The running total is the
@@ -230,6 +236,8 @@ impl StepEntry {
             took_ms: self.took_ms.unwrap_or(0),
             input_hash: self.input_hash.clone().unwrap_or_default(),
             signal: self.signal,
+            child: self.child,
+            compensates: self.compensates.as_ref().map(StepRef::from),
             ..Default::default()
         };
         Ok((record, beside))
@@ -311,6 +319,17 @@ impl StepIdentity {
     }
 }
 
+/// Refuses a digest of an input that is too long to be one.
+pub(crate) fn input_hash(hash: Option<&str>) -> Result<()> {
+    match hash {
+        Some(hash) if hash.len() > limits::STEP_INPUT_HASH_MAX_BYTES => {
+            Err(Error::too_large("input_hash", hash.len(), limits::STEP_INPUT_HASH_MAX_BYTES))
+        }
+        Some(hash) => text::label("input_hash", hash),
+        None => Ok(()),
+    }
+}
+
 /// Refuses a name that an entry cannot have.
 pub fn step_name(name: &str) -> Result<()> {
     if name.len() > limits::STEP_NAME_MAX_BYTES {
@@ -380,6 +399,29 @@ impl<'a> NewEntries<'a> {
     }
 }
 
+/// What the holder found out about its journal while the function ran, told with an ending.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RunNotes {
+    /// Entries of the journal that the run never asked for: the program no longer has these steps. At most 100.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps_not_visited: Vec<StepIdentity>,
+    /// Entries with a key that stand although the program gave them another input. At most 100.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps_changed: Vec<StepIdentity>,
+}
+
+impl RunNotes {
+    /// Refuses too many steps, and names that no step can have.
+    pub fn validate(&self) -> Result<()> {
+        for (field, steps) in [("steps_not_visited", &self.steps_not_visited), ("steps_changed", &self.steps_changed)] {
+            parts::at_most(field, steps.len(), limits::STEPS_NAMED_MAX)?;
+            steps.iter().try_for_each(StepIdentity::validate)?;
+        }
+        Ok(())
+    }
+}
+
 /// A record about to be appended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewRecord {
@@ -440,7 +482,14 @@ pub struct StepView {
     /// The signal that ended it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal_id: Option<SignalId>,
+    /// The child that it is about, whose result is the entry's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub child_id: Option<ExecutionId>,
+    /// The entry that its body undoes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compensates: Option<StepIdentity>,
     /// It was copied from the execution this one was forked from.
+    #[serde(default)]
     pub inherited: bool,
 }
 
@@ -474,6 +523,8 @@ impl StepRecord {
             took_ms: Some(self.took_ms).filter(|ms| *ms != 0),
             input_hash: some(self.input_hash),
             signal_id: self.signal,
+            child_id: self.child,
+            compensates: self.compensates.as_ref().map(StepRef::identity),
             inherited: self.inherited,
         }
     }
@@ -542,6 +593,37 @@ mod tests {
         assert!(NewEntries::of(None, &[]).unwrap().is_empty());
         let many = vec![entry("a"); limits::STEPS_PER_RECORD_MAX + 1];
         assert_eq!(NewEntries::of(Some(1), &many).unwrap_err().details["field"], "entries");
+    }
+
+    /// The same as in docs/durable.md: SDKs of other languages derive these ids, too.
+    #[test]
+    fn ids_derive_as_the_documentation_says() {
+        let execution =
+            ExecutionId { partition: 0xff, uuid: Uuid::from_u128(0x0190_a0a0_0000_7000_8000_0000_0000_0001) };
+        let vectors = [
+            ("waitpoint", 0, "decision", None, 0, "eb4bb048-811b-28ef-324b-dfbd9228da84"),
+            ("waitpoint", 0, "decision", None, 1, "a26187cf-934a-cc1c-4ab7-af669e65451f"),
+            ("waitpoint", 3, "decision", None, 0, "02b63d23-0767-b937-04d2-633bda74e13b"),
+            ("waitpoint", 0, "mail", Some("kunde-7"), 0, "d9d2f6c1-67a0-cb84-e66b-f77c1dbf50d5"),
+            ("waitpoint", 0, "Prüfung", Some("ä"), 0, "5cea0afe-24db-2c59-9575-4e50ab4b3613"),
+            ("child", 0, "decision", None, 0, "196a601b-03d1-7d4b-217e-63c46e0e123d"),
+            ("child", 0, "decision", None, 1, "26c7db39-bddf-6d96-ac69-f65ea83f41b1"),
+            ("child", 3, "decision", None, 0, "76e48291-da45-306e-e627-7db39d8b2bf1"),
+            ("child", 0, "mail", Some("kunde-7"), 0, "865adaa2-2f9f-dc5d-a55a-eb5633759892"),
+            ("child", 0, "Prüfung", Some("ä"), 0, "9dfab3fc-32db-17e7-8609-f4309db3f5da"),
+        ];
+        for (what, generation, name, key, occurrence, expected) in vectors {
+            let step = StepIdentity {
+                name: name.into(),
+                key: key.map(str::to_owned),
+                occurrence: key.is_none().then_some(occurrence),
+            };
+            let derived = match what {
+                "waitpoint" => step.waitpoint_id(&execution, generation).to_string(),
+                _ => step.child_id(&execution, generation).to_string(),
+            };
+            assert_eq!(derived, format!("00ff-{expected}"), "{what} {name}");
+        }
     }
 
     #[test]

@@ -107,6 +107,8 @@ vocabulary! {
         DeadlinePassed "deadline_passed",
         /// The attempt took longer than it may.
         AttemptTimedOut "attempt_timed_out",
+        /// The holder began its function anew with another input and an empty journal.
+        Continued "continued",
     }
 }
 
@@ -133,6 +135,8 @@ document! {
         "x" ended_at: i64,
         /// Why it ended.
         "y" end: LeaseEnd,
+        /// The build of the worker's program; empty if it names none.
+        "b" build_id: String,
     }
 }
 
@@ -149,6 +153,8 @@ document! {
         "y" end: LeaseEnd,
         /// When the next attempt may start, the delay ends, or the suspension times out; 0 for never.
         "n" next_at: i64,
+        /// The generation that it began.
+        "g" generation: u32,
         /// The suspension it led to.
         "s" suspension_id: SuspensionId,
         /// Where signals for it arrive.

@@ -208,6 +208,15 @@ pub const JOURNAL_PER_TASK_MAX_BYTES: usize = 256 * 1024;
 /// Bytes of journals that one answer brings.
 pub const JOURNAL_PER_ANSWER_MAX_BYTES: usize = 4 * 1024 * 1024;
 
+/// Reports of holders that had lost their lease, kept beside the question they may answer.
+pub const LATE_REPORTS_KEPT: usize = 8;
+/// Journals of earlier generations that an execution keeps.
+pub const GENERATIONS_KEPT: usize = 100;
+/// Journals of earlier generations that an execution keeps which continues as new.
+pub const CONTINUED_GENERATIONS_KEPT: usize = 1;
+/// Steps that an ending may name, such as those that its run never asked for.
+pub const STEPS_NAMED_MAX: usize = 100;
+
 /// Idempotency keys, dedup keys and signal keys are remembered this long.
 pub const DEDUP_WINDOW_MS: i64 = 24 * 3600 * 1000;
 /// The engine's evidence of a command whose caller gave it no identity lasts this long: longer than the engine repeats it.

@@ -41,6 +41,8 @@ document! {
         "q" quota_policy_id: Option<String>,
         /// Which model to use at which retry.
         "f" fallback: Vec<FallbackTier>,
+        /// After its first start, only workers of the same build run it.
+        "pb" pin_build: bool,
     }
 }
 

@@ -155,6 +155,8 @@ vocabulary! {
         PausedByPolicy "paused_by_policy",
         /// Its flow is being cancelled.
         PausedByFlowCancel "paused_by_flow_cancel",
+        /// A person's answer to a question that the engine or the program asks.
+        WaitingForDecision "waiting_for_decision",
     }
 }
 
@@ -313,6 +315,7 @@ impl StateVector {
                             | R::WaitingForApproval
                             | R::WaitingForCallback
                             | R::WaitingForToolResult
+                            | R::WaitingForDecision
                             | R::PausedByOperator
                             | R::PausedByPolicy
                     )

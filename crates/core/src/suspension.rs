@@ -46,6 +46,10 @@ crate::vocabulary! {
         Policy "policy",
         /// It needs an operator's attention.
         Escalation "escalation",
+        /// Nobody knows whether a step that must not happen twice has happened.
+        InDoubt "in_doubt",
+        /// The program is no longer the one that wrote its journal.
+        JournalMismatch "journal_mismatch",
     }
 }
 
@@ -59,6 +63,7 @@ impl SuspendReason {
             SuspendReason::ToolResult => BlockingReason::WaitingForToolResult,
             SuspendReason::Policy => BlockingReason::PausedByPolicy,
             SuspendReason::Manual | SuspendReason::Escalation => BlockingReason::PausedByOperator,
+            SuspendReason::InDoubt | SuspendReason::JournalMismatch => BlockingReason::WaitingForDecision,
         }
     }
 }
@@ -178,6 +183,22 @@ impl Delivery {
 }
 
 impl Suspension {
+    /// The suspension of a function that is parked on waitpoints, on questions, or on both: the first thing that happens
+    /// ends it. Only the answer ends a question, so an operator may not resume what waits for nothing else.
+    pub fn of_waits(id: SuspensionId, waitpoints: Vec<WaitpointId>, reason: SuspendReason, now: i64) -> Self {
+        let allow_operator_resume = !waitpoints.is_empty();
+        Self {
+            id,
+            waitpoints,
+            condition: if allow_operator_resume { Condition::Any(Vec::new()) } else { Condition::OperatorOnly },
+            behavior: TimeoutBehavior::AutoResumeWithTimeoutSignal,
+            reason,
+            allow_operator_resume,
+            suspended_at: now,
+            ..Default::default()
+        }
+    }
+
     /// A suspension that begins now.
     pub fn new(request: NewSuspension, now: i64) -> Result<Self> {
         request.validate()?;

@@ -17,7 +17,7 @@ pub(crate) async fn close_waitpoints(tx: &mut Tx<'_>, suspension: &Suspension, e
     let reason = match (execution.is_terminal(), execution.resumed_by) {
         (true, _) => CloseReason::ExecutionEnded,
         (false, ResumedBy::Timeout) => CloseReason::TimedOut,
-        (false, ResumedBy::Operator) => CloseReason::Resumed,
+        (false, ResumedBy::Operator | ResumedBy::Decision) => CloseReason::Resumed,
         (false, ResumedBy::Signals | ResumedBy::Child | ResumedBy::Time | ResumedBy::Nothing) => CloseReason::Satisfied,
     };
     let keys = suspension.waitpoints.iter().map(Waitpoint::key_of).collect();

@@ -7,18 +7,20 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use bytes::Bytes;
+use ff_core::error::Class;
 use ff_core::execution::{Execution, Wait};
-use ff_core::journal::{Journal, NewEntries, NewRecord, StepEntry, StepRecord, StepState, StepView};
+use ff_core::journal::{Journal, NewEntries, NewRecord, StepEntry, StepIdentity, StepRecord, StepState, StepView};
 use ff_core::lease::{ClaimKind, LeaseFence};
 use ff_core::op::parts::Content;
 use ff_core::state::TerminalOutcome;
 use ff_core::{Blob, Code, Document, Error, ExecutionId, Key, LeaseId, Result, SignalId, limits};
 use ff_store::{Answer, Append, LogPage, LogStart, Query};
 
-use crate::engine::Engine;
+use crate::engine::{Caller, Engine};
 use crate::execution_data::Removal;
+use crate::fork;
 use crate::logs;
-use crate::transaction::Tx;
+use crate::transaction::{Command, Tx};
 
 /// Journals whose size is remembered; past it all are forgotten, and the next entry of each costs one read.
 const SIZES_KEPT: usize = 20_000;
@@ -45,9 +47,10 @@ impl JournalSizes {
     }
 }
 
-/// Where the result of an entry is kept when it is too large for the journal.
-fn result_key(execution: &ExecutionId, generation: u32, number: u64) -> Key {
-    Key::new(b'j', &[execution.uuid.as_bytes(), &generation.to_be_bytes(), &number.to_be_bytes()])
+/// Where the result of a record is kept when it is too large for the journal. Results go by the place of their record in
+/// the log of its generation.
+pub(crate) fn result_key(execution: &ExecutionId, generation: u32, sequence: u64) -> Key {
+    Key::new(b'j', &[execution.uuid.as_bytes(), &generation.to_be_bytes(), &sequence.to_be_bytes()])
 }
 
 /// Records the entries in the transaction's commit and says which number comes next. The caller guards the lease.
@@ -61,82 +64,96 @@ pub(crate) async fn append(
     if new.is_empty() {
         return Ok(after);
     }
-    let log = logs::journal(&execution.id, execution.generation);
-    let total = size_before(tx, &log, new.first_number).await?;
+    let tail = execution.journal_tail();
+    let total = size_before(tx, execution, new.first_number).await?;
     let records = new.records(fence, total)?;
-    let written = if tx.is_repeat() { written(tx, &log, &records).await? } else { 0 };
+    let written = if tx.is_repeat() { written(tx, execution, &records).await? } else { 0 };
     let fresh = records.get(written..).unwrap_or_default();
     let Some(first) = fresh.first() else { return Ok(after) };
-    for NewRecord { number, beside, .. } in fresh {
-        if let Some(bytes) = beside {
-            tx.blob(result_key(&execution.id, execution.generation, *number), Some(bytes.clone()));
-        }
+    if first.number < tail.first {
+        // These numbers are of an earlier generation, and stand.
+        return Err(conflict(next_number(tx, execution).await?));
     }
-    tx.append(Append {
-        log: log.clone(),
-        records: fresh.iter().map(|one| Bytes::from(one.record.encode())).collect(),
-        expected: Some(first.number),
-        cap: 0,
-    });
+    write(tx, execution, fresh);
     if let Some(last) = fresh.last() {
+        let log = logs::journal(&execution.id, tail.generation);
         tx.engine.journal_sizes().note(log, last.number, last.record.total_bytes);
     }
     Ok(after)
 }
 
-/// Records what the engine decided while no lease lives: a signal, a timeout, the end of a child. The caller saves the
-/// execution in the same commit, under its version. A full journal records nothing more; the holder finds out.
+/// Puts records behind the last one of the present generation.
+pub(crate) fn write(tx: &mut Tx<'_>, execution: &Execution, records: &[NewRecord]) {
+    let tail = execution.journal_tail();
+    let Some(first) = records.first() else { return };
+    for NewRecord { number, beside, .. } in records {
+        if let Some(bytes) = beside {
+            tx.blob(result_key(&execution.id, tail.generation, tail.sequence(*number)), Some(bytes.clone()));
+        }
+    }
+    tx.append(Append {
+        log: logs::journal(&execution.id, tail.generation),
+        records: records.iter().map(|one| Bytes::from(one.record.encode())).collect(),
+        expected: Some(tail.sequence(first.number)),
+        cap: 0,
+    });
+}
+
+/// Records what the engine decided while no lease lives: a signal, a timeout, the end of a child, an answer. The caller
+/// saves the execution in the same commit, under its version. A full journal records nothing more; the holder finds out.
 pub(crate) async fn append_decided(tx: &mut Tx<'_>, execution: &Execution, entries: &[StepEntry]) -> Result<()> {
     if entries.is_empty() {
         return Ok(());
     }
-    let log = logs::journal(&execution.id, execution.generation);
-    let page = read_log(tx, &log, LogStart::Before(u64::MAX), 1).await?;
-    let next = page.next.max(1);
-    let total = match page.records.first() {
-        Some(record) => StepRecord::decode(&record.record)?.total_bytes,
-        None => 0,
-    };
+    let next = next_number(tx, execution).await?;
+    let total = size_before(tx, execution, next).await?;
     let attempt = execution.attempt.as_ref().map(|attempt| attempt.index).unwrap_or_default();
     let nobody = LeaseFence { attempt, lease_id: LeaseId::default(), epoch: execution.epoch };
-    let records = match (NewEntries { first_number: next, entries }).records(&nobody, total) {
-        Ok(records) => records,
-        Err(error) if error.code == Code::JournalFull => return Ok(()),
+    match (NewEntries { first_number: next, entries }).records(&nobody, total) {
+        Ok(records) => write(tx, execution, &records),
+        Err(error) if error.code == Code::JournalFull => {}
         Err(error) => return Err(error),
-    };
-    for NewRecord { number, beside, .. } in &records {
-        if let Some(bytes) = beside {
-            tx.blob(result_key(&execution.id, execution.generation, *number), Some(bytes.clone()));
-        }
     }
-    tx.append(Append {
-        log,
-        records: records.iter().map(|one| Bytes::from(one.record.encode())).collect(),
-        expected: Some(next),
-        cap: 0,
-    });
     Ok(())
 }
 
+/// The number of the next entry.
+pub(crate) async fn next_number(tx: &mut Tx<'_>, execution: &Execution) -> Result<u64> {
+    let tail = execution.journal_tail();
+    let log = logs::journal(&execution.id, tail.generation);
+    let page = read_log(tx, &log, LogStart::Before(u64::MAX), 1).await?;
+    Ok(tail.number(page.next.max(1)))
+}
+
 /// The bytes of the journal before an entry: remembered, or read once.
-async fn size_before(tx: &mut Tx<'_>, log: &Key, first_number: u64) -> Result<u64> {
+pub(crate) async fn size_before(tx: &mut Tx<'_>, execution: &Execution, first_number: u64) -> Result<u64> {
     if first_number <= 1 {
         return Ok(0);
     }
-    if let Some(bytes) = tx.engine.journal_sizes().at(log, first_number - 1) {
+    let number = first_number - 1;
+    let segments = execution.journal_segments(execution.generation);
+    let Some(run) = segments.iter().find(|run| (run.first..run.below).contains(&number)) else { return Ok(0) };
+    let log = logs::journal(&execution.id, run.generation);
+    if let Some(bytes) = tx.engine.journal_sizes().at(&log, number) {
         return Ok(bytes);
     }
-    let page = read_log(tx, log, LogStart::After(first_number - 2), 1).await?;
-    let record = page.records.first().filter(|record| record.sequence == first_number - 1);
-    let Some(record) = record else { return Err(conflict(page.next.max(1))) };
+    let sequence = run.sequence(number);
+    let page = read_log(tx, &log, LogStart::After(sequence - 1), 1).await?;
+    let record = page.records.first().filter(|record| record.sequence == sequence);
+    let Some(record) = record else { return Err(conflict(next_number(tx, execution).await?)) };
     Ok(StepRecord::decode(&record.record)?.total_bytes)
 }
 
 /// How many of the records the log has already; other content or a gap is a conflict.
-async fn written(tx: &mut Tx<'_>, log: &Key, records: &[NewRecord]) -> Result<usize> {
+async fn written(tx: &mut Tx<'_>, execution: &Execution, records: &[NewRecord]) -> Result<usize> {
     let Some(first) = records.first().map(|record| record.number) else { return Ok(0) };
-    let page = read_log(tx, log, LogStart::After(first - 1), records.len()).await?;
-    let next = page.next.max(1);
+    let tail = execution.journal_tail();
+    let log = logs::journal(&execution.id, tail.generation);
+    if first < tail.first {
+        return Err(conflict(next_number(tx, execution).await?));
+    }
+    let page = read_log(tx, &log, LogStart::After(tail.sequence(first) - 1), records.len()).await?;
+    let next = tail.number(page.next.max(1));
     if first > next {
         return Err(conflict(next));
     }
@@ -145,7 +162,7 @@ async fn written(tx: &mut Tx<'_>, log: &Key, records: &[NewRecord]) -> Result<us
         let total_bytes = sent.record.total_bytes;
         let same =
             StepRecord::decode(&stored.record).is_ok_and(|record| StepRecord { total_bytes, ..record } == sent.record);
-        if stored.sequence != sent.number || !same {
+        if tail.number(stored.sequence) != sent.number || !same {
             return Err(conflict(next));
         }
     }
@@ -162,9 +179,8 @@ pub(crate) async fn is_recorded(
     if new.is_empty() {
         return Ok(true);
     }
-    let log = logs::journal(&execution.id, execution.generation);
     let records = new.records(fence, 0)?;
-    Ok(written(tx, &log, &records).await? == records.len())
+    Ok(written(tx, execution, &records).await? == records.len())
 }
 
 /// The records from a number on, with their results.
@@ -174,18 +190,57 @@ pub(crate) async fn recorded_since(
     first: u64,
     limit: usize,
 ) -> Result<Vec<StepView>> {
-    let log = logs::journal(&execution.id, execution.generation);
-    let page = read_log(tx, &log, LogStart::After(first - 1), limit).await?;
+    let tail = execution.journal_tail();
+    let log = logs::journal(&execution.id, tail.generation);
+    let page = read_log(tx, &log, LogStart::After(tail.sequence(first.max(tail.first)) - 1), limit).await?;
     let mut views = Vec::with_capacity(page.records.len());
     for stored in page.records {
         let record = StepRecord::decode(&stored.record)?;
-        let result = tx.engine.step_result(&execution.id, execution.generation, stored.sequence, &record).await?;
-        views.push(record.view(stored.sequence, stored.at, result));
+        let result = tx.engine.step_result(&execution.id, tail.generation, stored.sequence, &record).await?;
+        views.push(record.view(tail.number(stored.sequence), stored.at, result));
     }
     Ok(views)
 }
 
-async fn read_log(tx: &mut Tx<'_>, log: &Key, start: LogStart, limit: usize) -> Result<LogPage> {
+/// What a journal says of one entry.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    /// The number of its first record.
+    pub(crate) first: Option<u64>,
+    /// Its last record, and where that stands.
+    pub(crate) last: Option<(StepRecord, u32, u64)>,
+}
+
+/// Looks for the records of an entry in the present generation. The whole journal is gone through, without results that
+/// are kept beside it.
+pub(crate) async fn find(tx: &mut Tx<'_>, execution: &Execution, step: &StepIdentity) -> Result<Found> {
+    let mut found = Found::default();
+    for run in execution.journal_segments(execution.generation) {
+        let log = logs::journal(&execution.id, run.generation);
+        let mut after = 0;
+        loop {
+            let page = read_log(tx, &log, LogStart::After(after), PAGE).await?;
+            let full = page.records.len() == PAGE;
+            for stored in page.records {
+                after = stored.sequence;
+                if run.number(stored.sequence) >= run.below {
+                    break;
+                }
+                let record = StepRecord::decode(&stored.record)?;
+                if step.is_of(&record) {
+                    found.first.get_or_insert(run.number(stored.sequence));
+                    found.last = Some((record, run.generation, stored.sequence));
+                }
+            }
+            if !full || run.number(after + 1) >= run.below {
+                break;
+            }
+        }
+    }
+    Ok(found)
+}
+
+pub(crate) async fn read_log(tx: &mut Tx<'_>, log: &Key, start: LogStart, limit: usize) -> Result<LogPage> {
     let query = Query::Log { log: log.clone(), start, limit };
     Ok(tx.read(vec![query]).await?.pop().and_then(Answer::into_log).unwrap_or_default())
 }
@@ -197,33 +252,73 @@ fn conflict(next: u64) -> Error {
 /// Removes the journals of an execution with the results beside them, as much as the commit takes. Says whether that is
 /// all; otherwise the next commit goes on.
 pub(crate) async fn remove(tx: &mut Tx<'_>, execution: &Execution, removal: &mut Removal) -> Result<bool> {
-    if execution.attempt.is_none() {
+    if execution.attempt.is_none() && execution.fork().is_none() {
         return Ok(true);
     }
-    let generations = execution.past_generations.iter().copied().chain([execution.generation]);
-    for generation in generations {
-        let log = logs::journal(&execution.id, generation);
-        let limit = removal.left();
-        if limit == 0 {
+    let past = execution.dropped_generations().iter().chain(&execution.past_generations).copied();
+    for generation in past.chain([execution.generation]) {
+        if !remove_generation(tx, execution, generation, removal).await? {
             return Ok(false);
         }
-        let page = read_log(tx, &log, LogStart::After(0), limit).await?;
-        let Some(last) = page.records.last().map(|record| record.sequence) else { continue };
-        removal.take(page.records.len());
-        for record in &page.records {
-            let external = StepRecord::decode(&record.record)
-                .is_ok_and(|record| record.result.is_some_and(|payload| payload.external));
-            if external {
-                tx.blob(result_key(&execution.id, generation, record.sequence), None);
-            }
-        }
-        if page.records.len() == limit {
-            tx.trim(log, last + 1);
-            return Ok(false);
-        }
-        tx.trim(log, u64::MAX);
     }
     Ok(true)
+}
+
+/// The same for the log of one generation.
+async fn remove_generation(
+    tx: &mut Tx<'_>,
+    execution: &Execution,
+    generation: u32,
+    removal: &mut Removal,
+) -> Result<bool> {
+    let log = logs::journal(&execution.id, generation);
+    let limit = removal.left();
+    if limit == 0 {
+        return Ok(false);
+    }
+    let page = read_log(tx, &log, LogStart::After(0), limit).await?;
+    let Some(last) = page.records.last().map(|record| record.sequence) else { return Ok(true) };
+    removal.take(page.records.len());
+    for record in &page.records {
+        let external = StepRecord::decode(&record.record)
+            .is_ok_and(|record| record.result.is_some_and(|payload| payload.external));
+        if external {
+            tx.blob(result_key(&execution.id, generation, record.sequence), None);
+        }
+    }
+    if page.records.len() == limit {
+        tx.trim(log, last + 1);
+        return Ok(false);
+    }
+    tx.trim(log, u64::MAX);
+    Ok(true)
+}
+
+/// One commit's worth of what an execution's journals still need in the background. Says whether more is left.
+pub(crate) struct TendJournals {
+    pub(crate) key: Key,
+}
+
+impl Command for TendJournals {
+    type Outcome = bool;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<bool> {
+        let Some(loaded) = tx.load::<Execution>(self.key.clone()).await? else { return Ok(false) };
+        let mut execution = loaded.document;
+        if let Some(fork) = execution.unfinished_fork().cloned() {
+            return fork::copy_some(tx, execution, fork).await;
+        }
+        let Some(generation) = execution.dropped_generations().first().copied() else { return Ok(false) };
+        let mut removal = Removal::of(limits::RESOLVE_CHUNK);
+        tx.relief();
+        if !remove_generation(tx, &execution, generation, &mut removal).await? {
+            tx.pin(&self.key);
+            return Ok(true);
+        }
+        execution.generation_removed(generation, tx.now);
+        tx.save(&execution);
+        Ok(execution.owes_journals())
+    }
 }
 
 /// A part of a journal with its results.
@@ -238,53 +333,74 @@ impl Engine {
     /// Records of a journal behind a number, with their results, until so many records or bytes.
     pub(crate) async fn read_journal(
         &self,
-        id: &ExecutionId,
+        execution: &Execution,
         generation: u32,
         after: u64,
         limit: usize,
         max_bytes: usize,
     ) -> Result<JournalPage> {
+        let id = &execution.id;
+        let runs = execution.journal_segments(generation);
         let mut page = JournalPage { entries: Vec::new(), next_number: 1, more: false };
+        if let [_, .., own] = runs[..] {
+            // A page may end before it comes to the generation's own log, and still says where that ends.
+            let log = logs::journal(id, own.generation);
+            let end = self.store().log(id.partition(), log, LogStart::Before(u64::MAX), 1).await?;
+            page.next_number = own.number(end.next.max(1));
+        }
         let (mut after, mut bytes) = (after, 0);
-        loop {
-            let wanted = PAGE.min(limit - page.entries.len());
-            let log = logs::journal(id, generation);
-            let found = self.store().log(id.partition(), log, LogStart::After(after), wanted).await?;
-            page.next_number = found.next.max(1);
-            let full = found.records.len() == wanted;
-            for stored in found.records {
-                after = stored.sequence;
-                let Ok(record) = StepRecord::decode(&stored.record) else {
-                    self.metrics().undecodable();
-                    continue;
-                };
-                let size = stored.record.len() + external_size(&record);
-                if bytes + size > max_bytes && !page.entries.is_empty() {
-                    page.more = true;
+        for run in &runs {
+            loop {
+                let wanted = PAGE.min(limit - page.entries.len());
+                let log = logs::journal(id, run.generation);
+                let start = LogStart::After(run.sequence(after.max(run.first - 1)));
+                let found = self.store().log(id.partition(), log, start, wanted).await?;
+                if run.below == u64::MAX {
+                    page.next_number = run.number(found.next.max(1));
+                }
+                let full = found.records.len() == wanted;
+                for stored in found.records {
+                    let number = run.number(stored.sequence);
+                    if number >= run.below {
+                        break;
+                    }
+                    after = number;
+                    let Ok(record) = StepRecord::decode(&stored.record) else {
+                        self.metrics().undecodable();
+                        continue;
+                    };
+                    let size = stored.record.len() + external_size(&record);
+                    if bytes + size > max_bytes && !page.entries.is_empty() {
+                        page.more = true;
+                        return Ok(page);
+                    }
+                    bytes += size;
+                    let result = self.step_result(id, run.generation, stored.sequence, &record).await?;
+                    page.entries.push(record.view(number, stored.at, result));
+                }
+                page.more = after + 1 < page.next_number;
+                if page.entries.len() >= limit {
                     return Ok(page);
                 }
-                bytes += size;
-                let result = self.step_result(id, generation, stored.sequence, &record).await?;
-                page.entries.push(record.view(stored.sequence, stored.at, result));
-            }
-            page.more = after + 1 < page.next_number;
-            if !full || page.entries.len() >= limit {
-                return Ok(page);
+                if !full || after + 1 >= run.below {
+                    break;
+                }
             }
         }
+        Ok(page)
     }
 
-    async fn step_result(
+    pub(crate) async fn step_result(
         &self,
         id: &ExecutionId,
         generation: u32,
-        number: u64,
+        sequence: u64,
         record: &StepRecord,
     ) -> Result<Option<Content>> {
         let Some(payload) = &record.result else { return Ok(None) };
         let beside = match payload.external {
             true => {
-                let key = result_key(id, generation, number);
+                let key = result_key(id, generation, sequence);
                 self.store().blobs(id.partition(), vec![key]).await?.pop().flatten()
             }
             false => None,
@@ -293,19 +409,69 @@ impl Engine {
         Ok(Some(Content { bytes, content_type: payload.content_type.clone() }))
     }
 
-    /// The journal that a claim brings: none before the first lease of a generation, when nobody can have written one.
+    /// The journal that a claim brings: none before the first lease of a generation that began without entries.
     pub(crate) async fn claimed_journal(&self, execution: &Execution) -> Result<Option<Journal>> {
         let first = execution.lease.as_ref().is_none_or(|lease| match lease.kind {
             ClaimKind::Initial | ClaimKind::Replay => true,
             ClaimKind::Retry | ClaimKind::Reclaim | ClaimKind::Resumed => false,
         });
-        if first {
+        if first && !execution.begins_with_entries() {
             return Ok(None);
         }
         let most = usize::try_from(limits::JOURNAL_ENTRIES_MAX).unwrap_or(usize::MAX);
         let max_bytes = limits::JOURNAL_PER_TASK_MAX_BYTES;
-        let page = self.read_journal(&execution.id, execution.generation, 0, most, max_bytes).await?;
+        let page = self.read_journal(execution, execution.generation, 0, most, max_bytes).await?;
         Ok(Some(Journal { entries: page.entries, next_number: page.next_number, complete: !page.more }))
+    }
+}
+
+impl Engine {
+    /// A call of a lease holder was answered. If its lease was lost, the steps that it says have ended are kept as evidence:
+    /// the fence stops records, not effects, and somebody may be asked whether they happened.
+    pub(crate) async fn keep_late_reports<T>(
+        &self,
+        caller: &Caller,
+        id: &ExecutionId,
+        fence: &LeaseFence,
+        entries: &[StepEntry],
+        answered: &Result<T>,
+    ) {
+        let refused = matches!(answered, Err(error) if error.code.class() == Class::Stale);
+        if !refused || !entries.iter().any(|entry| entry.state.is_ended()) {
+            return;
+        }
+        let verb = KeepLateReports { caller, id, fence, entries };
+        if let Err(error) = self.transact(id.partition(), self.fresh_command(), &verb).await
+            && let Some(suppressed) = self.may_log("a late report was not kept")
+        {
+            tracing::warn!(execution = %id, %error, suppressed, "what a late holder reported was not kept");
+        }
+    }
+}
+
+struct KeepLateReports<'a> {
+    caller: &'a Caller,
+    id: &'a ExecutionId,
+    fence: &'a LeaseFence,
+    entries: &'a [StepEntry],
+}
+
+impl Command for KeepLateReports<'_> {
+    type Outcome = ();
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<()> {
+        let Some(mut execution) = tx.find_execution(self.id).await? else { return Ok(()) };
+        if !self.caller.sees(&execution.namespace) {
+            return Ok(());
+        }
+        let mut news = false;
+        for entry in self.entries {
+            news |= execution.keep_late_report(self.fence, entry, tx.now)?;
+        }
+        if news {
+            tx.save(&execution);
+        }
+        Ok(())
     }
 }
 

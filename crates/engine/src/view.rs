@@ -3,8 +3,8 @@
 use ff_core::execution::{Execution, Hold};
 use ff_core::lease::Lease;
 use ff_core::op::view::{
-    CancellationView, ExecutionSummary, ExecutionView, FailureView, JoinView, LeaseView, ProgressView, ResultView,
-    SuspensionView,
+    CancellationView, ExecutionSummary, ExecutionView, FailureView, JoinView, LeaseView, ProgressView, QuestionView,
+    ResultView, SuspensionView,
 };
 use ff_core::{EligibilityState, LifecyclePhase};
 
@@ -17,6 +17,7 @@ pub(crate) fn execution(execution: &Execution, lease_until: i64) -> ExecutionVie
         (Hold::Time, EligibilityState::NotEligibleUntilTime),
         (Hold::Budget, EligibilityState::BlockedByBudget),
         (Hold::Quota, EligibilityState::BlockedByQuota),
+        (Hold::Copy, EligibilityState::BlockedByOperator),
     ]
     .into_iter()
     .filter(|(hold, _)| held(*hold))
@@ -72,6 +73,12 @@ pub(crate) fn execution(execution: &Execution, lease_until: i64) -> ExecutionVie
             timeout_at: suspension.timeout_at,
             timeout_behavior: suspension.behavior,
         }),
+        questions: QuestionView::of(execution),
+        generation: execution.generation,
+        pinned_build: some_text(&execution.pinned_build),
+        forked_from: execution.fork().map(|fork| fork.origin),
+        steps_not_visited: execution.steps_not_visited(),
+        steps_changed: execution.steps_changed(),
         result: execution
             .result
             .as_ref()
@@ -135,6 +142,7 @@ pub(crate) fn lease(lease: &Lease, lease_until: i64) -> LeaseView {
         expires_at: (!ended).then_some(lease_until),
         ended_at: some_instant(lease.ended_at),
         end: ended.then_some(lease.end),
+        build_id: some_text(&lease.build_id),
     }
 }
 

@@ -193,7 +193,7 @@ impl Execution {
 
     /// Runs it again after its end.
     pub async fn replay(&self) -> Result<replay_execution::Outcome> {
-        let args = replay_execution::Args { execution_id: self.id, command_id: None };
+        let args = replay_execution::Args { execution_id: self.id, from_step: None, command_id: None };
         self.client.call::<ReplayExecution>(args).await
     }
 

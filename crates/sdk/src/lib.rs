@@ -34,7 +34,7 @@ mod worker;
 
 pub use client::Client;
 pub use connect::ClientBuilder;
-pub use durable::{ChildCall, OnDoubt, Retry, SignalWait, Step};
+pub use durable::{ChildCall, OnChange, OnDoubt, Retry, SignalWait, Step};
 pub use error::{Result, SdkError};
 pub use events::{Events, Happening};
 pub use execution::Execution;

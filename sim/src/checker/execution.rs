@@ -184,6 +184,7 @@ impl Checker {
             | LeaseEnd::WaitingChildren
             | LeaseEnd::Suspended
             | LeaseEnd::Parked
+            | LeaseEnd::Continued
             | LeaseEnd::Returned => {
                 self.expect(until > at, Invariant::OneLiveLease, || {
                     format!("{id}: {fence:?} ran out at {until} and its holder ended it as {end:?} at {at}")
@@ -269,7 +270,8 @@ impl Checker {
                 format!("{id}: attempt {:?} became {:?} without a claim", index(before), index(after))
             });
         }
-        let (retries, reclaims) = if change.replayed() { (0, 0) } else { (before.retries, before.reclaims) };
+        let anew = change.replayed() || change.lease_end() == Some(LeaseEnd::Continued);
+        let (retries, reclaims) = if anew { (0, 0) } else { (before.retries, before.reclaims) };
         let open = change.lease_end().is_some() && !after.is_terminal();
         let retry = open && after.state.attempt_state == AttemptState::PendingRetryAttempt;
         let returned = change.lease_end() == Some(LeaseEnd::Returned);
@@ -344,7 +346,13 @@ impl Checker {
         }
         let parted = matches!(
             change.lease_end(),
-            Some(LeaseEnd::Suspended | LeaseEnd::Delayed | LeaseEnd::WaitingChildren | LeaseEnd::Parked)
+            Some(
+                LeaseEnd::Suspended
+                    | LeaseEnd::Delayed
+                    | LeaseEnd::WaitingChildren
+                    | LeaseEnd::Parked
+                    | LeaseEnd::Continued
+            )
         );
         if parted || after.is_terminal() || change.replayed() {
             self.facts.resumptions.remove(&id);

@@ -4,14 +4,16 @@
 use std::collections::BTreeMap;
 
 use ff_core::encoding::Document;
+use ff_core::execution::Execution;
 use ff_core::index::kind;
-use ff_core::journal::{StepRecord, StepView};
+use ff_core::journal::{StepRecord, StepState, StepView};
 use ff_core::op::view::Task;
 use ff_core::{ExecutionId, Key, LeaseEpoch, LeaseId, LifecyclePhase};
 use serde_json::Value;
 
 use super::{Checker, Commit};
 use crate::invariant::Invariant;
+use crate::journal::ONCE;
 
 /// The first byte of the log of a journal.
 const JOURNAL: u8 = b'j';
@@ -43,6 +45,9 @@ impl RecordedStep {
 pub(crate) struct Written {
     count: u64,
     ended: BTreeMap<String, u64>,
+    /// How often the body began that must not run twice, and how often somebody said that it may run again.
+    begun: u64,
+    allowed: u64,
 }
 
 impl Checker {
@@ -54,9 +59,11 @@ impl Checker {
     /// A holder was told that a step is recorded as completed.
     pub(crate) fn acknowledged_step(&mut self, id: ExecutionId, generation: u32, step: RecordedStep) {
         let written = self.facts.journals.get(&(id.partition(), journal_log(id, generation)));
-        let there = written.is_some_and(|written| written.count >= step.number);
-        let removed =
-            !self.facts.executions.contains_key(&(id.partition(), ff_core::execution::Execution::key_of(&id)));
+        let seen = self.facts.executions.get(&(id.partition(), ff_core::execution::Execution::key_of(&id)));
+        let removed = seen.is_none_or(|seen| !is_kept(&seen.document, generation));
+        // A generation may begin with entries of an earlier one; its own come behind those.
+        let first = seen.and_then(|seen| seen.document.journal_segments(generation).last().map(|own| own.first));
+        let there = written.is_some_and(|written| written.count + first.unwrap_or(1) > step.number);
         self.expect(there || removed, Invariant::JournalKept, || {
             format!("entry {} of {id} was acknowledged and never stored", step.number)
         });
@@ -94,8 +101,8 @@ impl Checker {
     ) {
         let Ok(id) = serde_json::from_value::<ExecutionId>(args["execution_id"].clone()) else { return };
         let place = (id.partition(), ff_core::execution::Execution::key_of(&id));
-        // Retention may have taken the journal while it was read.
-        if !self.facts.executions.contains_key(&place) {
+        // Retention, or a generation that continued as new, may have taken the journal while it was read.
+        if self.facts.executions.get(&place).is_none_or(|seen| !is_kept(&seen.document, generation)) {
             return;
         }
         self.check_numbers(id, entries);
@@ -136,6 +143,14 @@ impl Checker {
                 self.expect(current && (holder || by_engine), Invariant::JournalKept, || {
                     format!("{uuid}: {} was recorded by a lease that does not hold", record.name)
                 });
+                if record.name == ONCE {
+                    written.begun += u64::from(record.state == StepState::Begun);
+                    written.allowed += u64::from(record.state == StepState::Retrying);
+                    let (begun, allowed) = (written.begun, written.allowed + 1);
+                    self.expect(begun <= allowed, Invariant::JournalKept, || {
+                        format!("{uuid}: {ONCE} ran {begun} times where {allowed} were allowed")
+                    });
+                }
                 if !record.state.is_ended() {
                     continue;
                 }
@@ -148,6 +163,11 @@ impl Checker {
             self.facts.journals.insert((commit.partition, append.log.clone()), written);
         }
     }
+}
+
+/// Whether the journal of a generation is not on its way out.
+fn is_kept(execution: &Execution, generation: u32) -> bool {
+    execution.generation == generation || execution.past_generations.contains(&generation)
 }
 
 fn journal_log(id: ExecutionId, generation: u32) -> Key {

@@ -6,11 +6,14 @@ pub(crate) mod budget;
 pub(crate) mod call;
 pub(crate) mod cancel;
 pub(crate) mod completions;
+pub(crate) mod decide;
+pub(crate) mod diff;
 pub(crate) mod doctor;
 pub(crate) mod events;
 pub(crate) mod exit_codes;
 pub(crate) mod explain;
 pub(crate) mod flow;
+pub(crate) mod fork;
 pub(crate) mod get;
 pub(crate) mod lane;
 pub(crate) mod ls;
@@ -66,6 +69,9 @@ pub(crate) fn run(command: Command) -> ExitCode {
         Command::Token(it) => connected(*it, token::run),
         Command::RotateSecret(it) => connected(*it, rotate_secret::run),
         Command::Steps(it) => connected(*it, steps::run),
+        Command::Decide(it) => connected(*it, decide::run),
+        Command::Fork(it) => connected(*it, fork::run),
+        Command::Diff(it) => connected(*it, diff::run),
         Command::Events(it) => connected(*it, events::run),
         Command::Call(it) => match it.own.lists() {
             true => conclude(call::list(&it.target.output()), &it.target),

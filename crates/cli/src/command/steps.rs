@@ -35,25 +35,34 @@ pub(crate) struct Arguments {
 /// Shows them.
 pub(crate) async fn run(session: Session, arguments: Arguments) -> Result<()> {
     let Arguments { execution_id, records, generation } = arguments;
-    let mut args = list_steps::Args { execution_id, generation, after: None, limit: Some(limits::PAGE_MAX) };
-    let mut items = Vec::new();
-    let generation = loop {
-        let page = session.client.call::<ListSteps>(args.clone()).await?;
-        items.extend(page.items);
-        match page.next_after {
-            // A replay in between must not mix two journals.
-            Some(after) => (args.after, args.generation) = (Some(after), Some(page.generation)),
-            None => break page.generation,
-        }
-    };
+    let (generation, mut items) = read(&session, execution_id, generation).await?;
     if !records {
         items = last_of_each(items);
     }
     session.out.answer(&json!({ "generation": generation, "items": items }), |style| text(&items, style))
 }
 
+/// Every record of a journal, and which generation it is.
+pub(crate) async fn read(
+    session: &Session,
+    execution_id: ExecutionId,
+    generation: Option<u32>,
+) -> Result<(u32, Vec<StepView>)> {
+    let mut args = list_steps::Args { execution_id, generation, after: None, limit: Some(limits::PAGE_MAX) };
+    let mut items = Vec::new();
+    loop {
+        let page = session.client.call::<ListSteps>(args.clone()).await?;
+        items.extend(page.items);
+        match page.next_after {
+            // A replay in between must not mix two journals.
+            Some(after) => (args.after, args.generation) = (Some(after), Some(page.generation)),
+            None => return Ok((page.generation, items)),
+        }
+    }
+}
+
 /// The last record of each entry, in the order in which the entries began.
-fn last_of_each(records: Vec<StepView>) -> Vec<StepView> {
+pub(crate) fn last_of_each(records: Vec<StepView>) -> Vec<StepView> {
     let mut places = BTreeMap::new();
     let mut entries: Vec<StepView> = Vec::new();
     for record in records {

@@ -71,6 +71,7 @@ async fn finish(client: &Client, task: &Task, result: &str) {
         content_type: None,
         entries: Vec::new(),
         first_number: None,
+        run: None,
     };
     client.call::<Complete>(args).await.unwrap();
 }
@@ -111,6 +112,8 @@ pub(crate) fn fail_held(namespace: &str, task: &Task, reason: &str) {
             cause: None,
             entries: Vec::new(),
             first_number: None,
+            run: None,
+            undone: Vec::new(),
         };
         client.call::<Fail>(args).await.unwrap();
     });

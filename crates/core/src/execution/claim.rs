@@ -26,6 +26,8 @@ pub struct Claim {
     pub ttl_ms: i64,
     /// The concurrency slot of the execution's quota that the claim took.
     pub slot: Option<SlotId>,
+    /// The build of the worker's program; empty if it names none.
+    pub build_id: String,
 }
 
 /// What was claimed.
@@ -89,8 +91,10 @@ impl Execution {
             kind,
             acquired_at: now,
             ttl_ms: claim.ttl_ms,
+            build_id: claim.build_id.clone(),
             ..Default::default()
         });
+        self.pin_on_start(&claim.build_id);
         if self.started_at == 0 {
             self.started_at = now;
         }

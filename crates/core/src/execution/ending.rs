@@ -317,9 +317,10 @@ impl Execution {
         }
     }
 
-    /// Runs it again after its end. The previous result stays until a new one replaces it. A skipped one waits again
-    /// for the impossible edges that the caller reopened.
-    pub fn replay(&mut self, reopened_edges: u32, now: i64) -> Result<()> {
+    /// Runs it again after its end, with an empty journal or with the entries of the last one below a number. The previous
+    /// result stays until a new one replaces it. A skipped one waits again for the impossible edges that the caller
+    /// reopened.
+    pub fn replay(&mut self, reopened_edges: u32, below: Option<u64>, now: i64) -> Result<()> {
         if !self.is_terminal() {
             return Err(Error::of(Code::ExecutionNotTerminal).with("public_state", self.public_state()));
         }
@@ -329,13 +330,20 @@ impl Execution {
         if self.removal.is_some() {
             return Err(Error::of(Code::ExecutionNotFound).with("execution_id", self.id));
         }
+        let begins = self.attempt.is_some();
+        if begins {
+            self.check_generations(below)?;
+        }
         if let Some(join) = self.join.as_mut() {
             join.reopen(reopened_edges)?;
         }
         let now = self.touch(now);
-        if self.attempt.is_some() {
-            self.past_generations.push(self.generation);
-            self.generation += 1;
+        if below.is_none() {
+            // Nothing of it was done yet, so any build may do it.
+            self.unpin();
+        }
+        if begins {
+            self.begin_generation(below, limits::GENERATIONS_KEPT);
         }
         self.replays += 1;
         self.retries = 0;
@@ -350,6 +358,7 @@ impl Execution {
         self.state.terminal_outcome = TerminalOutcome::None;
         self.state.attempt_state = AttemptState::PendingReplayAttempt;
         self.hold_for_join();
+        self.hold_for_fork();
         self.settle();
         Ok(())
     }

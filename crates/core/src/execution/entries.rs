@@ -36,6 +36,9 @@ impl Indexed for Execution {
         if let Some(flow) = &self.flow {
             entries.push(entry(index::member(flow.uuid, state), self.created_at));
         }
+        if let Some(fork) = self.fork() {
+            entries.push(entry(index::forks(fork.origin.uuid), self.created_at));
+        }
         for (tag, value) in &self.tags {
             entries.push(entry(index::tag(&self.namespace, tag, value), self.created_at));
         }

@@ -26,6 +26,8 @@ pub enum Hold {
     Budget,
     /// Its quota refused it.
     Quota,
+    /// Its journal is being copied from the execution that it was forked from.
+    Copy,
 }
 
 /// A set of holds.
@@ -61,7 +63,7 @@ impl Holds {
 
     /// The strongest.
     pub fn strongest(self) -> Option<Hold> {
-        [Hold::Operator, Hold::Dependencies, Hold::Time, Hold::Budget, Hold::Quota]
+        [Hold::Operator, Hold::Copy, Hold::Dependencies, Hold::Time, Hold::Budget, Hold::Quota]
             .into_iter()
             .find(|hold| self.has(*hold))
     }
@@ -75,7 +77,7 @@ impl Execution {
         }
         let (eligibility, reason) = match self.holds.strongest() {
             None => (EligibilityState::EligibleNow, BlockingReason::WaitingForWorker),
-            Some(Hold::Operator) => (EligibilityState::BlockedByOperator, self.operator_reason()),
+            Some(Hold::Operator | Hold::Copy) => (EligibilityState::BlockedByOperator, self.operator_reason()),
             Some(Hold::Dependencies) => (EligibilityState::BlockedByDependencies, BlockingReason::WaitingForChildren),
             Some(Hold::Time) => (EligibilityState::NotEligibleUntilTime, self.time_reason),
             Some(Hold::Budget) => (EligibilityState::BlockedByBudget, BlockingReason::WaitingForBudget),
@@ -110,7 +112,7 @@ impl Execution {
 
     /// Forgets every hold but the operator's, as something that is not runnable must.
     pub(crate) fn drop_holds(&mut self) {
-        for hold in [Hold::Dependencies, Hold::Time, Hold::Budget, Hold::Quota] {
+        for hold in [Hold::Dependencies, Hold::Time, Hold::Budget, Hold::Quota, Hold::Copy] {
             self.holds.clear(hold);
         }
         self.not_before = 0;

@@ -1,18 +1,22 @@
 //! The execution: one piece of work, from submission to its end. This module holds the document and how it is made;
 //! its transitions stand beside it, by theme.
 //!
+//! * `build`: which build of the program may run it
 //! * `claim`: taking it under a lease, grants, losing the lease
 //! * `ending`: completing, failing, cancelling, parting from an attempt
 //! * `holds`: what keeps it from running, as a set
+//! * `journal`: generations of its journal, questions about it and their answers
 //! * `suspend`: suspension and resumption
 //! * `waits`: parking until the first of several things happens
 //! * `timer`: what happens because time passes
 //! * `entries`: its index entries
 
+mod build;
 mod claim;
 mod ending;
 mod entries;
 mod holds;
+mod journal;
 mod suspend;
 mod timer;
 mod waits;
@@ -42,6 +46,7 @@ use crate::{limits, text, vocabulary};
 pub use claim::{Claim, ClaimedAttempt};
 pub use ending::{CancelSource, Cancelled, FailOutcome, Failure, NewFailure};
 pub use holds::{Hold, Holds};
+pub use journal::{Base, Fork, JournalNotes, LateReport, Question, Segment, StepAnswer, StepRef};
 pub use suspend::{Resumed, SuspendRequest, Suspended};
 pub use timer::Fired;
 pub use waits::Wait;
@@ -146,6 +151,10 @@ document! {
         "gn" generation: u32,
         /// Earlier generations whose journals are kept.
         "gp" past_generations: Vec<u32>,
+        /// The build that runs it to its end; empty while any may.
+        "bi" pinned_build: String,
+        /// What else is known of its journals; most executions have nothing of it.
+        "jn" journal: Option<Box<JournalNotes>>,
         /// Trace context of its submitter.
         "tc" trace_context: String,
         /// The concurrency slot of its quota that its lease uses.
@@ -216,6 +225,8 @@ vocabulary! {
         Time "time",
         /// An operator.
         Operator "operator",
+        /// The answer to a question about its journal.
+        Decision "decision",
     }
 }
 
@@ -322,7 +333,14 @@ impl Execution {
             priority: request.priority.clamp(0, limits::PRIORITY_MAX),
             creator: request.creator,
             tags: request.tags,
-            capabilities: CapabilitySet::new(capabilities)?,
+            capabilities: {
+                let required = CapabilitySet::new(capabilities)?;
+                if request.policy.pin_build {
+                    // Room for the build that it will be pinned to.
+                    required.with_build(&"b".repeat(limits::NAME_MAX_BYTES))?;
+                }
+                required
+            },
             budgets,
             quota: request.quota.or_else(|| request.policy.quota_policy_id.clone()),
             policy: request.policy,

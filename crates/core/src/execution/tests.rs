@@ -55,6 +55,7 @@ fn claim(number: u8) -> Claim {
         worker_id: "w".into(),
         instance_id: "w-1".into(),
         ttl_ms: 30_000,
+        build_id: String::new(),
         slot: None,
     }
 }
@@ -279,7 +280,7 @@ fn an_approval_lasts_until_the_next_parting_or_the_end() {
         },
         |execution, fence, effects| {
             execution.complete(fence, Payload::default(), NOW + 10, effects).unwrap();
-            execution.replay(0, NOW + 11).unwrap();
+            execution.replay(0, None, NOW + 11).unwrap();
         },
     ];
     for (number, part) in part.into_iter().enumerate() {
@@ -506,14 +507,14 @@ fn every_terminal_state_can_be_replayed_and_only_so_often() {
     let mut effects = Effects::default();
     execution.complete(&fence, Payload::default(), NOW, &mut effects).unwrap();
     for replay in 0..limits::REPLAYS_DEFAULT {
-        execution.replay(0, NOW + 1).unwrap();
+        execution.replay(0, None, NOW + 1).unwrap();
         execution.check().unwrap();
         assert_eq!(execution.state.attempt_state, AttemptState::PendingReplayAttempt);
         let again = execution.claim(&claim(u8::try_from(replay).unwrap() + 10), NOW + 2, &mut effects).unwrap();
         assert_eq!((again.kind, again.fence.attempt.0), (ClaimKind::Replay, replay + 1));
         execution.cancel(CancelSource::Operator, "again", NOW + 3, &mut effects).unwrap();
     }
-    assert_eq!(execution.replay(0, NOW + 4).unwrap_err().code, Code::MaxReplaysExhausted);
+    assert_eq!(execution.replay(0, None, NOW + 4).unwrap_err().code, Code::MaxReplaysExhausted);
     assert!(execution.result.is_some(), "the old result stays");
 }
 
@@ -634,7 +635,7 @@ fn take(execution: &mut Execution, step: &Step, now: &mut i64) {
         Step::Revoke => execution.revoke_lease(None, at, effects).is_err(),
         Step::Return => execution.return_lease(&fence, at, effects).is_err(),
         Step::Priority(priority) => execution.change_priority(*priority, at).is_err(),
-        Step::Replay => execution.replay(0, at).is_err(),
+        Step::Replay => execution.replay(0, None, at).is_err(),
         Step::Progress => execution.report_progress(&fence, 50, "half", at).is_err(),
         Step::Skip => execution.skip("impossible", at, effects).is_err(),
         Step::Pass(ms) => {

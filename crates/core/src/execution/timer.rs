@@ -36,7 +36,12 @@ impl Execution {
 
     /// Whether an effect elsewhere is still to be brought about.
     pub fn owes_anything(&self) -> bool {
-        self.owes_resolution || !self.owed_slots.is_empty()
+        self.owes_resolution || !self.owed_slots.is_empty() || self.owes_journals()
+    }
+
+    /// Whether its journals are still to be seen to in the background.
+    pub fn owes_journals(&self) -> bool {
+        !self.dropped_generations().is_empty() || self.unfinished_fork().is_some()
     }
 
     /// The next instant at which something happens by itself, apart from the end of its lease.

@@ -2,8 +2,7 @@
 //! begun, and whatever happens first ends the entry it is about and lets the execution run again. The others stay open:
 //! a waitpoint that did not fire still takes its signal after the wake of another.
 
-use super::{Execution, Hold, ResumedBy};
-use crate::condition::Condition;
+use super::{Execution, Hold, Question, ResumedBy};
 use crate::document;
 use crate::error::{Error, Result};
 use crate::event::Effects;
@@ -12,7 +11,7 @@ use crate::journal::{StepEntry, StepIdentity, StepKind, StepState};
 use crate::lease::{LeaseEnd, LeaseFence};
 use crate::limits;
 use crate::state::{BlockingReason, EligibilityState, LifecyclePhase, TerminalOutcome};
-use crate::suspension::{NewSuspension, SuspendReason, Suspension, TimeoutBehavior};
+use crate::suspension::{SuspendReason, Suspension};
 
 document! {
     /// One of the things that a parked execution waits for, and the journal entry that it ends.
@@ -31,6 +30,8 @@ document! {
         "w" waitpoint: Option<WaitpointId>,
         /// The child.
         "c" child: Option<ExecutionId>,
+        /// What a person is asked about the entry.
+        "q" question: Option<Question>,
     }
 }
 
@@ -63,8 +64,9 @@ impl Wait {
     /// What the journal says of a child's end; its result is read from the child.
     pub fn child_ended(&self, outcome: TerminalOutcome, reason: &str) -> StepEntry {
         match outcome {
-            TerminalOutcome::Success => self.ended(StepState::Completed),
+            TerminalOutcome::Success => StepEntry { child: self.child, ..self.ended(StepState::Completed) },
             _ => StepEntry {
+                child: self.child,
                 category: Some(outcome.as_str().to_owned()),
                 message: Some(reason.to_owned()).filter(|reason| !reason.is_empty()),
                 ..self.ended(StepState::Failed)
@@ -99,23 +101,14 @@ impl Execution {
         let until = waits.iter().map(|wait| wait.until).filter(|until| *until != 0).min();
         let waitpoints: Vec<WaitpointId> = waits.iter().filter_map(|wait| wait.waitpoint).collect();
         let children = waits.iter().any(|wait| wait.child.is_some());
+        let question = waits.iter().find_map(|wait| wait.question.clone());
         self.waits = waits;
-        if !waitpoints.is_empty() {
-            let mut suspension = Suspension::new(
-                NewSuspension {
-                    id: suspension,
-                    waitpoints,
-                    condition: Condition::Any(Vec::new()),
-                    timeout_ms: None,
-                    behavior: TimeoutBehavior::AutoResumeWithTimeoutSignal,
-                    reason: SuspendReason::Signal,
-                    requested_by: String::new(),
-                    allow_operator_resume: true,
-                    idempotency_key: String::new(),
-                },
-                now,
-            )?;
+        if !waitpoints.is_empty() || question.is_some() {
+            let (reason, detail) =
+                question.map_or((SuspendReason::Signal, String::new()), |asked| (asked.reason, asked.detail));
+            let mut suspension = Suspension::of_waits(suspension, waitpoints, reason, now);
             suspension.timeout_at = until;
+            self.blocking_detail = detail;
             self.state.lifecycle_phase = LifecyclePhase::Suspended;
             self.state.eligibility_state = EligibilityState::NotApplicable;
             self.state.blocking_reason = suspension.blocking_reason();

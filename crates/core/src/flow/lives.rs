@@ -79,6 +79,7 @@ impl Life {
                         worker_id: "w".into(),
                         instance_id: "w-1".into(),
                         ttl_ms: 30_000,
+                        build_id: String::new(),
                         slot: None,
                     };
                     let ready = member.is_eligible();
@@ -145,7 +146,7 @@ impl Life {
         for edge in self.edges.iter_mut().filter(|edge| edge.downstream == id && skipped) {
             reopened += u32::from(edge.reopen());
         }
-        if self.members[number].replay(reopened, self.now).is_ok() && self.flow.ended.is_some() {
+        if self.members[number].replay(reopened, None, self.now).is_ok() && self.flow.ended.is_some() {
             self.flow.reopen().unwrap();
         }
     }

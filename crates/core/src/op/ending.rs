@@ -8,7 +8,7 @@ use crate::encoding::{Blob, JsonText};
 use crate::error::{Error, Result};
 use crate::execution::FailOutcome;
 use crate::id::{ExecutionId, SuspensionId, WaitpointId};
-use crate::journal::{NewEntries, StepEntry, StepIdentity};
+use crate::journal::{NewEntries, RunNotes, StepEntry, StepIdentity};
 use crate::lease::LeaseFence;
 use crate::op::operation;
 use crate::op::parts::{self, Content, Secret};
@@ -45,6 +45,9 @@ pub struct CompleteArgs {
     /// The number of the first of these entries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_number: Option<u64>,
+    /// What the holder found out about the journal while its function ran.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<RunNotes>,
 }
 
 /// The answer.
@@ -77,6 +80,7 @@ impl CompleteArgs {
     /// Refuses a result that is too large, and entries that are malformed.
     pub fn validate(&self) -> Result<()> {
         self.new_entries()?;
+        self.run.as_ref().map_or(Ok(()), RunNotes::validate)?;
         self.result().map(drop)
     }
 }
@@ -106,12 +110,18 @@ pub struct FailArgs {
     /// The failed journal entry that ends the attempt: a retry runs it again, and no other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<StepIdentity>,
+    /// Completed steps that a compensation has undone, and these compensations: a retry runs them again, too. At most 100.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub undone: Vec<StepIdentity>,
     /// Journal entries that are recorded in the same commit.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub entries: Vec<StepEntry>,
     /// The number of the first of these entries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_number: Option<u64>,
+    /// What the holder found out about the journal while its function ran.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<RunNotes>,
 }
 
 impl FailArgs {
@@ -123,11 +133,11 @@ impl FailArgs {
     /// Refuses texts and waits that are too long, and entries that are malformed.
     pub fn validate(&self) -> Result<()> {
         self.new_entries()?;
-        if let Some(cause) = &self.cause {
-            cause.validate()?;
-            if self.first_number.is_none() {
-                return Err(Error::invalid("first_number", "must say where the journal is when there is a cause"));
-            }
+        self.run.as_ref().map_or(Ok(()), RunNotes::validate)?;
+        parts::at_most("undone", self.undone.len(), limits::STEPS_NAMED_MAX)?;
+        self.cause.iter().chain(&self.undone).try_for_each(StepIdentity::validate)?;
+        if (self.cause.is_some() || !self.undone.is_empty()) && self.first_number.is_none() {
+            return Err(Error::invalid("first_number", "must say where the journal is when steps run again"));
         }
         text::text("reason", &self.reason)?;
         parts::optional(self.category.as_deref(), "category", text::label)?;

@@ -4,12 +4,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::execution::Question;
 use crate::id::{ExecutionId, WaitpointId};
-use crate::journal::{NewEntries, StepEntry, StepIdentity, StepView};
+use crate::journal::{NewEntries, StepEntry, StepIdentity, StepKind, StepView};
 use crate::lease::LeaseFence;
 use crate::op::operation;
 use crate::op::parts::{self, Secret};
 use crate::state::PublicState;
+use crate::suspension::SuspendReason;
 use crate::{limits, text};
 
 operation! {
@@ -95,8 +97,8 @@ impl ListStepsArgs {
 }
 
 operation! {
-    /// Records entries and releases the lease until the first of several waits is over: an instant, a signal or a
-    /// child's end. What ends a wait also ends its journal entry, in one commit.
+    /// Records entries and releases the lease until the first of several waits is over: an instant, a signal, a
+    /// child's end or the answer to a question. What ends a wait also ends its journal entry, in one commit.
     Park(ParkArgs) -> ParkOutcome,
     "park" Post "/v1/executions/{execution_id}/park" Worker validated body(limits::BATCH_BODY_MAX_BYTES)
 }
@@ -123,6 +125,9 @@ pub struct ParkArgs {
     /// Children: each ends with its child.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub children: Vec<ChildWait>,
+    /// Questions about entries of the journal: each ends with a person's answer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub questions: Vec<StepQuestion>,
 }
 
 /// A wait for an instant.
@@ -164,6 +169,47 @@ pub struct ChildWait {
     pub step: StepIdentity,
     /// The child, which this execution spawned.
     pub execution_id: ExecutionId,
+}
+
+/// A question about an entry of the journal, which `decide_step` answers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StepQuestion {
+    /// The entry.
+    pub step: StepIdentity,
+    /// `in_doubt`: nobody knows whether it happened. `journal_mismatch`: the program is not the one that recorded it.
+    pub reason: SuspendReason,
+    /// The same for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+    /// What the program takes the entry for now; `step` when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<StepKind>,
+    /// The digest of its input now. An answer that lets the entry stand records it, so that nobody is asked again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input_hash: Option<String>,
+}
+
+impl StepQuestion {
+    /// The question as the execution keeps it.
+    pub fn question(&self) -> Question {
+        Question {
+            reason: self.reason,
+            detail: self.detail.clone().unwrap_or_default(),
+            kind: self.kind.unwrap_or_default(),
+            input_hash: self.input_hash.clone().unwrap_or_default(),
+            ..Default::default()
+        }
+    }
+
+    fn validate(&self) -> Result<()> {
+        self.step.validate()?;
+        if !matches!(self.reason, SuspendReason::InDoubt | SuspendReason::JournalMismatch) {
+            return Err(Error::invalid("reason", "must be in_doubt or journal_mismatch"));
+        }
+        parts::optional(self.detail.as_deref(), "detail", text::text)?;
+        crate::journal::input_hash(self.input_hash.as_deref())
+    }
 }
 
 /// What became of the wait.
@@ -210,10 +256,12 @@ impl ParkArgs {
     /// Refuses nothing to wait for, too much, and instants out of range.
     pub fn validate(&self) -> Result<()> {
         self.new_entries()?;
-        let waits = self.sleeps.len() + self.waitpoints.len() + self.children.len();
+        let waits = self.sleeps.len() + self.waitpoints.len() + self.children.len() + self.questions.len();
         if waits == 0 {
-            return Err(Error::invalid("sleeps", "waitpoints or children must say what is waited for"));
+            return Err(Error::invalid("sleeps", "waitpoints, children or questions must say what is waited for"));
         }
+        parts::at_most("questions", self.questions.len(), limits::WAITPOINTS_MAX)?;
+        self.questions.iter().try_for_each(StepQuestion::validate)?;
         parts::at_most("waitpoints", self.waitpoints.len(), limits::WAITPOINTS_MAX)?;
         parts::at_most("children", waits, limits::WAITS_MAX)?;
         for sleep in &self.sleeps {

@@ -17,11 +17,14 @@ pub mod view;
 pub mod wire;
 
 mod budget;
+mod continuation;
+mod decision;
 mod deployment;
 mod ending;
 mod event;
 mod execution;
 mod flow;
+mod fork;
 mod journal;
 mod lane;
 mod lease;
@@ -33,11 +36,14 @@ mod waitpoint;
 mod worker;
 
 pub use budget::*;
+pub use continuation::*;
+pub use decision::*;
 pub use deployment::*;
 pub use ending::*;
 pub use event::*;
 pub use execution::*;
 pub use flow::*;
+pub use fork::*;
 pub use journal::*;
 pub use lane::*;
 pub use lease::*;
@@ -231,6 +237,7 @@ macro_rules! operations {
             release_execution ReleaseExecution;
             cancel_execution CancelExecution;
             replay_execution ReplayExecution;
+            repin_build RepinBuild;
             revoke_lease RevokeLease;
             resume_execution ResumeExecution;
             complete Complete;
@@ -242,6 +249,10 @@ macro_rules! operations {
             record_steps RecordSteps;
             list_steps ListSteps;
             park Park;
+            decide_step DecideStep;
+            fork_execution ForkExecution;
+            list_forks ListForks;
+            continue_as_new ContinueAsNew;
             report_usage ReportUsage;
             renew_leases RenewLeases;
             suspend Suspend;

@@ -32,7 +32,10 @@ impl Handle<Complete> for Engine {
         let size = args.result()?.map_or(0, |result| result.bytes.len());
         bytes("result", size, self.limits().result_max_bytes)?;
         let partition = args.execution_id.partition();
-        self.transact(partition, self.fresh_command(), &Request::<Complete> { caller, args: &args }).await
+        let verb = Request::<Complete> { caller, args: &args };
+        let completed = self.transact(partition, self.fresh_command(), &verb).await;
+        self.keep_late_reports(caller, &args.execution_id, &args.fence, &args.entries, &completed).await;
+        completed
     }
 }
 
@@ -48,6 +51,9 @@ impl Command for Request<'_, Complete> {
         execution.complete(&self.args.fence, result, tx.now, &mut effects)?;
         let outcome = CompleteOutcome { public_state: execution.public_state(), completed_at: execution.ended_at };
         if !was_terminal {
+            if let Some(run) = &self.args.run {
+                execution.note_run(run);
+            }
             tx.require_holder(&execution.key(), &self.args.fence);
             journal::append(tx, &execution, &self.args.fence, &self.args.new_entries()?).await?;
             payload::write(tx, payload::Which::Result, &execution.id, blob, before.as_ref());
@@ -62,21 +68,28 @@ impl Command for Request<'_, Complete> {
 impl Handle<Fail> for Engine {
     async fn handle(&self, caller: &Caller, args: FailArgs) -> Result<FailOutcome> {
         let holder = (&args.fence, args.new_entries()?);
-        self.change_and_record(caller, &args.execution_id, holder, |execution, context| {
+        let failing = self.change_and_record(caller, &args.execution_id, holder, |execution, context| {
             let failure = NewFailure {
                 reason: &args.reason,
                 category: args.category.as_deref().unwrap_or_default(),
                 retry_after_ms: args.retry_after_ms,
                 random: context.random,
             };
+            let ended_before = execution.is_terminal();
             let outcome = execution.fail(&args.fence, failure, context.now, context.effects)?;
-            // The entry that ended the attempt runs again with the retry; every other one stands.
-            if let (FailOutcome::RetryScheduled { at }, Some(cause)) = (&outcome, &args.cause) {
-                context.entries.push(cause.retried_at(*at, &args.reason));
+            if let (Some(run), false) = (&args.run, ended_before) {
+                execution.note_run(run);
+            }
+            // What ended the attempt runs again with the retry, and what was undone; every other entry stands.
+            if let FailOutcome::RetryScheduled { at } = &outcome {
+                let again = args.cause.iter().chain(&args.undone);
+                context.entries.extend(again.map(|step| step.retried_at(*at, &args.reason)));
             }
             Ok(outcome)
-        })
-        .await
+        });
+        let failed = failing.await;
+        self.keep_late_reports(caller, &args.execution_id, &args.fence, &args.entries, &failed).await;
+        failed
     }
 }
 

@@ -52,6 +52,7 @@ impl Engine {
             instance_id: args.instance_id.clone(),
             ttl_ms: self.limits().lease_ttl(args.lease_ttl_ms)?,
             slot: None,
+            build_id: args.capabilities.build().unwrap_or_default().to_owned(),
         };
         check_grant(&execution, &claim, self.now_in(execution.id.partition()))?;
         if reclaim_only && execution.grant_kind() != GrantKind::Reclaim {

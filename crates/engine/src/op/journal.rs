@@ -22,7 +22,10 @@ impl Handle<RecordSteps> for Engine {
     async fn handle(&self, caller: &Caller, args: RecordStepsArgs) -> Result<RecordStepsOutcome> {
         self.check_id(&args.execution_id)?;
         let partition = args.execution_id.partition();
-        self.transact(partition, self.fresh_command(), &Request::<RecordSteps> { caller, args: &args }).await
+        let verb = Request::<RecordSteps> { caller, args: &args };
+        let recorded = self.transact(partition, self.fresh_command(), &verb).await;
+        self.keep_late_reports(caller, &args.execution_id, &args.fence, &args.entries, &recorded).await;
+        recorded
     }
 }
 
@@ -49,7 +52,7 @@ impl Handle<ListSteps> for Engine {
         let limit = args.limit.unwrap_or(limits::PAGE_DEFAULT);
         let after = args.after.unwrap_or(0);
         let max_bytes = limits::JOURNAL_PER_ANSWER_MAX_BYTES;
-        let page = self.read_journal(&execution.id, generation, after, limit, max_bytes).await?;
+        let page = self.read_journal(&execution, generation, after, limit, max_bytes).await?;
         let next_after = page.entries.last().map(|entry| entry.number).filter(|_| page.more);
         Ok(ListStepsOutcome { generation, items: page.entries, next_number: page.next_number, next_after })
     }
@@ -61,7 +64,9 @@ impl Handle<Park> for Engine {
         let partition = args.execution_id.partition();
         let suspension = SuspensionId::mint(&env::mint(self.env(), self.now()));
         let verb = ParkExecution { caller, args: &args, suspension };
-        match self.transact(partition, self.fresh_command(), &verb).await? {
+        let parked = self.transact(partition, self.fresh_command(), &verb).await;
+        self.keep_late_reports(caller, &args.execution_id, &args.fence, &args.entries, &parked).await;
+        match parked? {
             Parked::Satisfied { entries, next_number } => Ok(ParkOutcome::AlreadySatisfied { entries, next_number }),
             Parked::Waiting { execution, waitpoints } => {
                 let mut shown = Vec::with_capacity(waitpoints.len());
@@ -159,6 +164,9 @@ impl ParkExecution<'_> {
         }
         for child in &self.args.children {
             waits.push(Wait { child: Some(child.execution_id), ..wait(&child.step, StepKind::Child) });
+        }
+        for asked in &self.args.questions {
+            waits.push(Wait { question: Some(asked.question()), ..wait(&asked.step, StepKind::Step) });
         }
         (waits, begun)
     }

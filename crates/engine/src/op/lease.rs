@@ -277,7 +277,9 @@ impl Engine {
         match execution.resumed_by {
             ResumedBy::Signals => self.read_signals(execution, &execution.resume_signals).await,
             ResumedBy::Timeout => Ok(vec![ResumeSignal::timeout(SignalId::default(), execution.updated_at)]),
-            ResumedBy::Nothing | ResumedBy::Operator | ResumedBy::Child | ResumedBy::Time => Ok(Vec::new()),
+            ResumedBy::Nothing | ResumedBy::Operator | ResumedBy::Child | ResumedBy::Time | ResumedBy::Decision => {
+                Ok(Vec::new())
+            }
         }
     }
 }

@@ -1,11 +1,14 @@
 //! The operations, by noun: load documents, call transitions, save. Decisions live in `ff-core`.
 
 mod budget;
+mod continuation;
+mod decision;
 mod deployment;
 mod ending;
 mod event;
 mod execution;
 mod flow;
+mod fork;
 mod grant;
 mod journal;
 mod lane;

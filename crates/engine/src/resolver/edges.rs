@@ -35,6 +35,8 @@ pub(super) struct Resolved {
     pub(super) more: Option<Option<Position>>,
     /// Slots that it keeps a mark for until they were given back elsewhere.
     pub(super) owed: Option<OwedSlots>,
+    /// Its journals need a commit of their own.
+    pub(super) journals: bool,
 }
 
 /// Slots that an execution owes to its quota.
@@ -83,7 +85,7 @@ impl Command for Resolve<'_> {
             if execution.owes_resolution {
                 owing.push((key.clone(), page));
             }
-            outcomes.insert(key.clone(), Resolved { more: None, owed });
+            outcomes.insert(key.clone(), Resolved { more: None, owed, journals: execution.owes_journals() });
             round.executions.insert(key, execution);
         }
         round.load_children(tx, &owing).await?;

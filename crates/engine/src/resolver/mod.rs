@@ -20,6 +20,7 @@ use self::edges::{OwedSlots, Resolve, Resolved, Work};
 use self::queue::Turn;
 use crate::engine::Engine;
 use crate::groups::Name;
+use crate::journal::TendJournals;
 use crate::scheduler::parking::Opened;
 
 pub(crate) use self::queue::Resolver;
@@ -73,7 +74,10 @@ impl Engine {
         match self.transact(partition, self.fresh_command(), &verb).await {
             Ok(resolved) => {
                 for (key, outcome) in resolved {
-                    self.note_resolved(partition, key, outcome, &work);
+                    match outcome.journals {
+                        true => self.journals_turn(partition, key, outcome, &work).await,
+                        false => self.note_resolved(partition, key, outcome, &work),
+                    }
                 }
             }
             Err(error) if error.code == Code::CommitTooLarge && chunk > 1 => {
@@ -86,6 +90,22 @@ impl Engine {
                 self.try_again_later(partition, work.into_keys().collect(), &error);
             }
             Err(_) => self.resolver().separate(partition, work.into_keys()),
+        }
+    }
+
+    /// One commit for the journals of an execution. If that is not all, the execution queues again.
+    async fn journals_turn(&self, partition: Partition, key: Key, mut outcome: Resolved, work: &Work) {
+        match self.transact(partition, self.fresh_command(), &TendJournals { key: key.clone() }).await {
+            Ok(more) => {
+                if more {
+                    outcome.more.get_or_insert_default();
+                }
+                self.note_resolved(partition, key, outcome, work);
+            }
+            Err(error) => {
+                self.note_resolved(partition, key.clone(), outcome, work);
+                self.try_again_later(partition, vec![key], &error);
+            }
         }
     }
 

@@ -5,10 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
 
 use ff_core::Code;
-use ff_core::journal::{StepEntry, StepIdentity, StepState, StepView};
+use ff_core::journal::{RunNotes, StepEntry, StepIdentity, StepKind, StepState, StepView};
 use ff_core::op::park::Outcome;
-use ff_core::op::{ChildWait, SignalWait, SleepWait};
-use ff_core::op::{ListSteps, RecordSteps, list_steps, park, record_steps};
+use ff_core::op::{
+    ChildWait, ListSteps, RecordSteps, SignalWait, SleepWait, StepQuestion, list_steps, park, record_steps,
+};
+use ff_core::suspension::SuspendReason;
 use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::TryRecvError;
 
@@ -36,6 +38,10 @@ struct Book {
     counts: BTreeMap<String, u32>,
     /// Entries this run has asked for.
     visited: BTreeSet<StepIdentity>,
+    /// Completed entries, those of this run included, with the entry that each of them undoes.
+    completed: BTreeMap<StepIdentity, Completed>,
+    /// Entries with a key that stand although this run gave them another input.
+    changed: BTreeSet<StepIdentity>,
     /// Names without a key whose last call has not ended.
     unfinished: BTreeSet<String>,
     /// Entries on their way, oldest first, and the branches that wait for their numbers. An entry stays until it is
@@ -44,6 +50,12 @@ struct Book {
     /// Bodies that run, and entries that are sent.
     busy: usize,
     waits: BTreeMap<StepIdentity, Waiting>,
+}
+
+#[derive(Debug, Clone)]
+struct Completed {
+    number: u64,
+    compensates: Option<StepIdentity>,
 }
 
 /// The number that an entry got, or why it could not be recorded, for each branch that asked.
@@ -62,6 +74,16 @@ pub(super) enum What {
     Sleep { sleep_ms: i64 },
     Signal { timeout_ms: Option<i64> },
     Child { execution_id: ff_core::ExecutionId },
+    Question(Asked),
+}
+
+/// What a person is asked about an entry.
+#[derive(Debug, Clone)]
+pub(super) struct Asked {
+    pub(super) reason: SuspendReason,
+    pub(super) detail: String,
+    pub(super) kind: StepKind,
+    pub(super) input_hash: Option<String>,
 }
 
 /// Counts something that must end before the handler may be parked.
@@ -203,7 +225,11 @@ impl Steps {
         if let Ok(recorded) = &answer {
             book.next_number = recorded.next_number;
         }
-        for (number, (_, branch)) in (first_number..).zip(book.queue.drain(..count)) {
+        let sent: Vec<_> = book.queue.drain(..count).collect();
+        for (number, (entry, branch)) in (first_number..).zip(sent) {
+            if answer.is_ok() {
+                book.note_recorded(number, entry);
+            }
             // The branch may be gone.
             let _ = branch.send(answer.as_ref().map(|_| number).map_err(Arc::clone));
         }
@@ -220,6 +246,36 @@ impl Steps {
             }
             self.send_queue().await?;
         }
+    }
+
+    /// An entry stands although its input is another one.
+    pub(super) fn note_changed(&self, identity: &StepIdentity) {
+        self.book().changed.insert(identity.clone());
+    }
+
+    /// What a run that has come to its end found out about its journal.
+    pub(crate) fn run_notes(&self) -> Option<RunNotes> {
+        let book = self.book();
+        let most = ff_core::limits::STEPS_NAMED_MAX;
+        let unasked = book.entries.keys().filter(|step| book.complete && !book.visited.contains(*step));
+        let notes = RunNotes {
+            steps_not_visited: unasked.take(most).cloned().collect(),
+            steps_changed: book.changed.iter().take(most).cloned().collect(),
+        };
+        Some(notes).filter(|notes| *notes != RunNotes::default())
+    }
+
+    /// Completed steps that a completed compensation has undone, and these compensations: a retry runs them again.
+    pub(crate) fn undone(&self) -> Vec<StepIdentity> {
+        let book = self.book();
+        let mut undone = BTreeSet::new();
+        for (compensation, entry) in &book.completed {
+            let Some(step) = &entry.compensates else { continue };
+            if book.completed.get(step).is_some_and(|step| step.number < entry.number) {
+                undone.extend([step.clone(), compensation.clone()]);
+            }
+        }
+        undone.into_iter().take(ff_core::limits::STEPS_NAMED_MAX).collect()
     }
 
     /// The number of the next entry, for an ending that records one; `None` when the journal cannot be written.
@@ -259,13 +315,15 @@ impl Steps {
                 sleeps: Vec::new(),
                 waitpoints: Vec::new(),
                 children: Vec::new(),
+                questions: Vec::new(),
             };
             for (step, waiting) in &book.waits {
                 // The instant of a wait is fixed the first time.
                 let fixed = book.entries.get(step).and_then(|known| known.next_at);
                 let step = step.clone();
-                match waiting.what {
+                match &waiting.what {
                     What::Sleep { sleep_ms } => {
+                        let sleep_ms = *sleep_ms;
                         let sleep_ms = fixed.is_none().then_some(sleep_ms);
                         args.sleeps.push(SleepWait { step, until: fixed, sleep_ms });
                     }
@@ -273,7 +331,16 @@ impl Steps {
                         let timeout_ms = timeout_ms.filter(|_| fixed.is_none());
                         args.waitpoints.push(SignalWait { step, timeout_at: fixed, timeout_ms });
                     }
-                    What::Child { execution_id } => args.children.push(ChildWait { step, execution_id }),
+                    What::Child { execution_id } => {
+                        args.children.push(ChildWait { step, execution_id: *execution_id });
+                    }
+                    What::Question(asked) => args.questions.push(StepQuestion {
+                        step,
+                        reason: asked.reason,
+                        detail: Some(shorten(asked.detail.clone())),
+                        kind: Some(asked.kind),
+                        input_hash: asked.input_hash.clone(),
+                    }),
                 }
             }
             args
@@ -293,8 +360,31 @@ impl Steps {
 
 impl Book {
     fn note(&mut self, entry: StepView) {
+        self.note_state(entry.identity(), entry.number, entry.state, entry.compensates.clone());
         self.entries.insert(entry.identity(), entry);
     }
+
+    fn note_recorded(&mut self, number: u64, entry: StepEntry) {
+        let identity = StepIdentity { name: entry.name, key: entry.key, occurrence: entry.occurrence };
+        self.note_state(identity, number, entry.state, entry.compensates);
+    }
+
+    fn note_state(&mut self, identity: StepIdentity, number: u64, state: StepState, compensates: Option<StepIdentity>) {
+        match state {
+            StepState::Completed => drop(self.completed.insert(identity, Completed { number, compensates })),
+            StepState::Begun | StepState::Retrying | StepState::Failed => drop(self.completed.remove(&identity)),
+        }
+    }
+}
+
+/// A detail that fits: its beginning says the most.
+fn shorten(mut detail: String) -> String {
+    let mut end = detail.len().min(ff_core::limits::TEXT_MAX_BYTES);
+    while !detail.is_char_boundary(end) {
+        end -= 1;
+    }
+    detail.truncate(end);
+    detail
 }
 
 /// An entry in some state, for recording.

@@ -10,5 +10,5 @@ mod wait;
 
 pub(crate) use book::Steps;
 pub(crate) use drive::drive;
-pub use step::{OnDoubt, Retry, Step};
+pub use step::{OnChange, OnDoubt, Retry, Step};
 pub use wait::{ChildCall, SignalWait};

@@ -6,17 +6,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ff_core::JsonText;
-use ff_core::journal::{StepEntry, StepIdentity, StepState, StepView};
+use ff_core::journal::{StepEntry, StepIdentity, StepKind, StepState, StepView};
+use ff_core::suspension::SuspendReason;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
-use super::book::{Call, Steps, entry};
-use super::wait::SignalWait;
+use super::book::{Asked, Call, Steps, entry};
+use super::wait::changed;
 use crate::runtime::TaskError;
 
 /// A body that runs longer than this is shown to people as begun.
 const SHOWN_AFTER: Duration = Duration::from_secs(1);
+
+/// The category of a step of which nobody knows whether it happened.
+const IN_DOUBT: &str = "in_doubt";
 
 /// What becomes of a `once` step of which nobody knows whether it happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -25,9 +29,22 @@ pub enum OnDoubt {
     RunAgain,
     /// It fails with the category `in_doubt`.
     Fail,
-    /// A person is asked: the execution waits for a signal that says `happened`, `did_not_happen` or `fail`.
+    /// A person is asked: the execution is suspended until somebody answers `happened`, `did_not_happen` or `fail`.
     #[default]
     Ask,
+}
+
+/// What becomes of an entry with a key that the program gives another input than the recorded one. An entry without a key
+/// is asked about instead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnChange {
+    /// What was recorded stands; the execution shows it among `steps_changed`.
+    #[default]
+    Keep,
+    /// The body runs again.
+    RunAgain,
+    /// The step fails with the category `journal_mismatch`.
+    Fail,
 }
 
 /// How often the body of a step is tried in one attempt, and how long to wait in between.
@@ -56,6 +73,8 @@ pub struct Step<'a, F> {
     key: Option<String>,
     input_hash: Option<String>,
     once: Option<OnDoubt>,
+    on_change: OnChange,
+    compensates: Option<StepIdentity>,
     retry: Retry,
     timeout: Option<Duration>,
     body: F,
@@ -66,7 +85,19 @@ pub struct Step<'a, F> {
 impl<F> Step<'_, F> {
     pub(crate) fn new(steps: Arc<Steps>, name: String, body: F) -> Self {
         let retry = Retry::times(1, Duration::ZERO);
-        Self { steps, name, key: None, input_hash: None, once: None, retry, timeout: None, body, borrows: PhantomData }
+        Self {
+            steps,
+            name,
+            key: None,
+            input_hash: None,
+            once: None,
+            on_change: OnChange::default(),
+            compensates: None,
+            retry,
+            timeout: None,
+            body,
+            borrows: PhantomData,
+        }
     }
 
     /// Tells calls of one name apart. Parallel calls need one.
@@ -88,6 +119,24 @@ impl<F> Step<'_, F> {
     /// knows whether it happened this decides.
     pub fn once(mut self, on_doubt: OnDoubt) -> Self {
         self.once = Some(on_doubt);
+        self
+    }
+
+    /// What becomes of the recorded entry when the input has changed since; for steps with a key.
+    pub fn on_change(mut self, on_change: OnChange) -> Self {
+        self.on_change = on_change;
+        self
+    }
+
+    /// The body undoes the first step of this name. Once it has completed, a retry of the attempt runs both again.
+    pub fn compensates(mut self, name: impl Into<String>) -> Self {
+        self.compensates = Some(StepIdentity { name: name.into(), key: None, occurrence: Some(0) });
+        self
+    }
+
+    /// The body undoes the step of this name and key.
+    pub fn compensates_keyed(mut self, name: impl Into<String>, key: impl Into<String>) -> Self {
+        self.compensates = Some(StepIdentity { name: name.into(), key: Some(key.into()), occurrence: None });
         self
     }
 
@@ -126,34 +175,33 @@ where
     T: Serialize + DeserializeOwned + Send + 'static,
 {
     async fn run(self, call: Call) -> Result<T, TaskError> {
-        let known = self.steps.find(&call.identity).await.map_err(|error| TaskError::of_record(&error))?;
-        let mut tried = 0;
-        if let Some(known) = known {
-            if let Some(hash) = &self.input_hash
-                && known.input_hash.as_ref().is_some_and(|recorded| recorded != hash)
-                && call.identity.key.is_none()
-            {
-                let reason = format!("step {} has another input than the one it recorded", call.identity.label());
-                return Err(TaskError::new(reason).category("journal_mismatch"));
-            }
-            tried = known.tries;
-            match known.state {
-                StepState::Completed => return result_of(&known),
-                StepState::Failed => return Err(failure_of(&call.identity, &known)),
-                StepState::Begun if self.once.is_some() => {
-                    if let Some(decided) = self.decide(&call.identity, known.number).await? {
-                        return decided;
-                    }
+        let hash = self.input_hash.as_deref();
+        let Some(known) = self.steps.find_same(&call.identity, StepKind::Step, hash).await? else {
+            return self.run_body(&call.identity, 0).await;
+        };
+        if known.state.is_ended() && changed(&known, StepKind::Step, hash).is_some() {
+            // Under a key the program has said beforehand what this means.
+            match self.on_change {
+                OnChange::Keep => self.steps.note_changed(&call.identity),
+                OnChange::RunAgain => return self.run_body(&call.identity, 0).await,
+                OnChange::Fail => {
+                    let reason = format!("step {} has another input than the one it recorded", call.identity.label());
+                    return Err(TaskError::new(reason).category("journal_mismatch"));
                 }
-                StepState::Begun | StepState::Retrying => {}
             }
         }
-        self.run_body(&call.identity, tried).await
+        match known.state {
+            StepState::Completed => return result_of(&known),
+            StepState::Failed => return Err(failure_of(&call.identity, &known)),
+            StepState::Begun if self.once.is_some() => self.doubt(&call.identity).await?,
+            StepState::Begun | StepState::Retrying => {}
+        }
+        self.run_body(&call.identity, known.tries).await
     }
 
     async fn run_body(&self, identity: &StepIdentity, before: u32) -> Result<T, TaskError> {
-        let mut begun = self.begin(identity, before).await?;
         let mut tried = 0;
+        self.begin(identity, before).await?;
         loop {
             tried += 1;
             let started = Instant::now();
@@ -172,13 +220,8 @@ where
                 Err(failure) => failure,
             };
             let in_doubt = !failure.is_not_done() && !matches!(self.once, None | Some(OnDoubt::RunAgain));
-            if let Some(number) = begun.filter(|_| in_doubt) {
-                match self.decide(identity, number).await? {
-                    Some(decided) => return decided,
-                    // What begins now is a doubt of its own, which no earlier answer settles.
-                    None => begun = self.begin(identity, before + tried).await?,
-                }
-                continue;
+            if in_doubt {
+                self.doubt(identity).await?;
             }
             if tried < self.retry.tries {
                 let _busy = self.steps.busy();
@@ -196,11 +239,11 @@ where
         }
     }
 
-    /// Records that a `once` body begins, and says under which number.
-    async fn begin(&self, identity: &StepIdentity, tries: u32) -> Result<Option<u64>, TaskError> {
+    /// Records that a `once` body begins.
+    async fn begin(&self, identity: &StepIdentity, tries: u32) -> Result<(), TaskError> {
         match self.once {
-            Some(_) => self.steps.record(self.entry(identity, StepState::Begun, tries)).await.map(Some),
-            None => Ok(None),
+            Some(_) => self.steps.record(self.entry(identity, StepState::Begun, tries)).await.map(drop),
+            None => Ok(()),
         }
     }
 
@@ -225,60 +268,35 @@ where
     }
 
     fn entry(&self, identity: &StepIdentity, state: StepState, tries: u32) -> StepEntry {
-        StepEntry { tries: Some(tries), input_hash: self.input_hash.clone(), ..entry(identity, state) }
+        StepEntry {
+            tries: Some(tries),
+            input_hash: self.input_hash.clone(),
+            compensates: self.compensates.clone().filter(|_| state == StepState::Completed),
+            ..entry(identity, state)
+        }
     }
 
-    /// Nobody knows whether the `once` body happened that began under this number. `None` means that it is to run.
-    async fn decide(&self, identity: &StepIdentity, begun: u64) -> Result<Option<Result<T, TaskError>>, TaskError> {
+    /// Nobody knows whether a `once` body happened. This returns when it is to run.
+    async fn doubt(&self, identity: &StepIdentity) -> Result<(), TaskError> {
         let doubt = format!("nobody knows whether step {} happened", identity.label());
         match self.once.unwrap_or_default() {
-            OnDoubt::RunAgain => return Ok(None),
-            OnDoubt::Fail => return self.fail_in_doubt(identity, doubt).await.map(Some),
-            OnDoubt::Ask => {}
-        }
-        let question = question_about(identity);
-        // The key ties the answer to this beginning: one that was given for an earlier doubt, or before anybody asked,
-        // does not let the body run again. An answer that says nothing is asked for again.
-        for round in 0_u32.. {
-            let key = format!("{begun}.{round}");
-            let answer: serde_json::Value = SignalWait::new(self.steps.clone(), question.clone()).key(key).await?;
-            let word = answer.get("answer").unwrap_or(&answer).as_str().unwrap_or_default();
-            match word {
-                "did_not_happen" => return Ok(None),
-                "fail" => break,
-                "happened" => {
-                    let result = answer.get("result").cloned().unwrap_or_default();
-                    let Ok(value) = serde_json::from_value(result.clone()) else { continue };
-                    let result = Some(JsonText(result.to_string()));
-                    self.steps.record(StepEntry { result, ..entry(identity, StepState::Completed) }).await?;
-                    return Ok(Some(Ok(value)));
-                }
-                _ => {}
+            OnDoubt::RunAgain => Ok(()),
+            OnDoubt::Fail => {
+                let failed = StepEntry {
+                    category: Some(IN_DOUBT.into()),
+                    message: Some(doubt.clone()),
+                    ..self.entry(identity, StepState::Failed, 0)
+                };
+                self.steps.record(failed).await?;
+                Err(TaskError::new(doubt).category(IN_DOUBT))
+            }
+            OnDoubt::Ask => {
+                let (kind, input_hash) = (StepKind::Step, self.input_hash.clone());
+                let asked = Asked { reason: SuspendReason::InDoubt, detail: doubt, kind, input_hash };
+                match self.steps.ask(identity, asked).await {}
             }
         }
-        self.fail_in_doubt(identity, format!("{doubt}; a person let it fail")).await.map(Some)
     }
-
-    async fn fail_in_doubt(&self, identity: &StepIdentity, reason: String) -> Result<Result<T, TaskError>, TaskError> {
-        let failed = StepEntry {
-            category: Some("in_doubt".into()),
-            message: Some(reason.clone()),
-            ..entry(identity, StepState::Failed)
-        };
-        self.steps.record(failed).await?;
-        Ok(Err(TaskError::new(reason).category("in_doubt")))
-    }
-}
-
-/// The name of the signal that answers whether a step happened; the step's label is cut where it is too long.
-fn question_about(identity: &StepIdentity) -> String {
-    let mut question = format!("in doubt: {}", identity.label());
-    let mut end = question.len().min(ff_core::limits::STEP_NAME_MAX_BYTES);
-    while !question.is_char_boundary(end) {
-        end -= 1;
-    }
-    question.truncate(end);
-    question
 }
 
 fn result_of<T: DeserializeOwned>(known: &StepView) -> Result<T, TaskError> {
@@ -291,7 +309,11 @@ fn result_of<T: DeserializeOwned>(known: &StepView) -> Result<T, TaskError> {
 
 fn failure_of(identity: &StepIdentity, known: &StepView) -> TaskError {
     let reason = known.message.clone().unwrap_or_else(|| format!("step {} failed", identity.label()));
-    TaskError::new(reason).category(known.category.clone().unwrap_or_default()).caused_by(identity.clone())
+    let category = known.category.clone().unwrap_or_default();
+    // A step that failed because nobody knows whether it happened does not run again by itself.
+    let in_doubt = category == IN_DOUBT;
+    let failure = TaskError::new(reason).category(category);
+    if in_doubt { failure } else { failure.caused_by(identity.clone()) }
 }
 
 impl<F> std::fmt::Debug for Step<'_, F> {

@@ -1,5 +1,6 @@
 //! Waiting for an instant, a signal or a child. A wait does not hold the task: when every branch waits, it is parked.
 
+use std::convert::Infallible;
 use std::future::poll_fn;
 use std::marker::PhantomData;
 use std::pin::Pin;
@@ -9,10 +10,11 @@ use std::time::Duration;
 
 use ff_core::journal::{StepEntry, StepIdentity, StepKind, StepState, StepView};
 use ff_core::op::ParentLink;
+use ff_core::suspension::SuspendReason;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::book::{Call, Steps, What, entry};
+use super::book::{Asked, Call, Steps, What, entry};
 use crate::runtime::TaskError;
 use crate::submit::Submission;
 
@@ -32,7 +34,7 @@ impl Steps {
     }
 
     async fn sleep_once(self: &Arc<Self>, call: Call, time: Duration) -> Result<(), TaskError> {
-        let known = self.find(&call.identity).await.map_err(|error| TaskError::of_record(&error))?;
+        let known = self.find_same(&call.identity, StepKind::Sleep, None).await?;
         if known.as_ref().is_some_and(|known| known.state.is_ended()) {
             return Ok(());
         }
@@ -44,6 +46,38 @@ impl Steps {
         }
         let sleep_ms = i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
         self.until_ended(&call.identity, What::Sleep { sleep_ms }).await.map(drop)
+    }
+
+    /// Asks a person about an entry. The answer is recorded while the task is parked, and found by the next call of the
+    /// function; this one does not go on.
+    pub(super) async fn ask(self: &Arc<Self>, identity: &StepIdentity, asked: Asked) -> Infallible {
+        let _leaves = Leaves { steps: self, identity };
+        let what = What::Question(asked);
+        poll_fn(|context| {
+            self.wait(identity, &what, context.waker());
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// What the journal says of an entry, if the program still takes it for the same. Under a counted identity another
+    /// kind or input means that the code has changed under it, and a person is asked.
+    pub(super) async fn find_same(
+        self: &Arc<Self>,
+        identity: &StepIdentity,
+        kind: StepKind,
+        input_hash: Option<&str>,
+    ) -> Result<Option<StepView>, TaskError> {
+        let found = self.find(identity).await.map_err(|error| TaskError::of_record(&error))?;
+        let Some(known) = found else { return Ok(None) };
+        let differs = changed(&known, kind, input_hash);
+        if let (Some(what), None) = (differs, &identity.key) {
+            let detail = format!("step {} has another {what} than the one it recorded", identity.label());
+            let input_hash = input_hash.map(str::to_owned);
+            let asked = Asked { reason: SuspendReason::JournalMismatch, detail, kind, input_hash };
+            match self.ask(identity, asked).await {}
+        }
+        Ok(Some(known))
     }
 
     /// Waits until the journal says that an entry has ended.
@@ -58,6 +92,15 @@ impl Steps {
         });
         Ok(ended.await)
     }
+}
+
+/// What of an entry is not as the program has it now.
+pub(super) fn changed(known: &StepView, kind: StepKind, input_hash: Option<&str>) -> Option<&'static str> {
+    if known.kind != kind {
+        return Some("kind");
+    }
+    let recorded = known.input_hash.as_deref();
+    recorded.zip(input_hash).is_some_and(|(recorded, now)| recorded != now).then_some("input")
 }
 
 /// A branch that is dropped no longer waits.
@@ -109,7 +152,7 @@ impl<T: DeserializeOwned + Send + 'static> IntoFuture for SignalWait<T> {
         let call = self.steps.call(&self.name, self.key.as_deref());
         Box::pin(async move {
             let call = call?;
-            self.steps.find(&call.identity).await.map_err(|error| TaskError::of_record(&error))?;
+            self.steps.find_same(&call.identity, StepKind::Signal, None).await?;
             let timeout_ms = self.timeout.map(|time| i64::try_from(time.as_millis()).unwrap_or(i64::MAX));
             let ended = self.steps.until_ended(&call.identity, What::Signal { timeout_ms }).await?;
             if ended.state == StepState::Failed {
@@ -171,7 +214,7 @@ impl<T: DeserializeOwned + Send + 'static> IntoFuture for ChildCall<T> {
         Box::pin(async move {
             let call = call?;
             let task = self.steps.task();
-            let known = self.steps.find(&call.identity).await.map_err(|error| TaskError::of_record(&error))?;
+            let known = self.steps.find_same(&call.identity, StepKind::Child, None).await?;
             let child = call.identity.child_id(&task.execution_id(), task.details().generation);
             let ended = match known.filter(|known| known.state.is_ended()) {
                 Some(ended) => ended,
@@ -187,8 +230,16 @@ impl<T: DeserializeOwned + Send + 'static> IntoFuture for ChildCall<T> {
                 let reason = ended.message.unwrap_or_else(|| format!("child {:?} did not succeed", self.name));
                 return Err(TaskError::new(reason).category(ended.category.unwrap_or_default()));
             }
+            if let Some(content) = &ended.result {
+                // A fork has the results of its origin's children in its own journal.
+                return serde_json::from_slice(&content.bytes).map_err(|error| {
+                    let reason = format!("the result of child {:?} cannot be read: {error}", self.name);
+                    TaskError::new(reason).category("journal_mismatch")
+                });
+            }
             let _reading = self.steps.busy();
-            Ok(task.client().execution(child).result().await?)
+            // An entry of an earlier generation names the child of that time.
+            Ok(task.client().execution(ended.child_id.unwrap_or(child)).result().await?)
         })
     }
 }

@@ -125,6 +125,15 @@ impl<S> TaskContext<S> {
         self.let_go(self.task.end_with_delay(time)).await
     }
 
+    /// Begins the function anew, with another input and an empty journal: `return Err(context.continue_as_new(&next).await)`.
+    /// It stays the same execution, so that a loop may run for months.
+    pub async fn continue_as_new(&self, input: &(impl Serialize + ?Sized)) -> TaskError {
+        match serde_json::to_string(input) {
+            Ok(input) => self.let_go(self.task.end_with_continuation(input)).await,
+            Err(error) => TaskError::new(error.to_string()).category(super::error::category::INVALID_INPUT),
+        }
+    }
+
     /// Lets go until all children have ended: `return Err(context.wait_for_children().await)`. The handler is then
     /// called again, and finds them among its [`upstreams`](ClaimedTask::upstreams).
     pub async fn wait_for_children(&self) -> TaskError {

@@ -12,7 +12,7 @@ use super::error::End;
 use super::{Handler, TaskContext, TaskError, category};
 use crate::durable::{Steps, drive};
 use crate::error::Result;
-use crate::task::ClaimedTask;
+use crate::task::{ClaimedTask, RunAgain};
 use crate::worker::FlowFabricWorker;
 
 /// The pause after a claim that failed, on top of the client's own repeats.
@@ -86,7 +86,7 @@ async fn work<S: Send + Sync + 'static>(context: &TaskContext<S>, handler: Handl
 /// Ends the task as its handler said.
 async fn report(task: &ClaimedTask, steps: &Steps, ended: Result<String, TaskError>) -> Result<()> {
     let failure = match ended {
-        Ok(result) => match task.end_with_json(result).await {
+        Ok(result) => match task.end_with_json(result, steps.run_notes()).await {
             Err(error) if error.refuses_content() => {
                 tracing::warn!(execution = %task.execution_id(), %error, "a result was refused; the attempt fails");
                 TaskError::new(error.to_string()).category(category::REFUSED)
@@ -97,11 +97,15 @@ async fn report(task: &ClaimedTask, steps: &Steps, ended: Result<String, TaskErr
     };
     match failure.0 {
         End::Failed { reason, category, retry_after, cause } => {
-            let cause = match cause {
-                Some(cause) => steps.number_for_ending().await.map(|number| (cause, number)),
-                None => None,
+            let undone = steps.undone();
+            let again = match cause.is_some() || !undone.is_empty() {
+                true => match steps.number_for_ending().await {
+                    Some(number) => RunAgain { cause, undone, first_number: Some(number) },
+                    None => RunAgain::default(),
+                },
+                false => RunAgain::default(),
             };
-            task.end_with_failure(reason, category, retry_after, cause).await.map(drop)
+            task.end_with_failure(reason, category, retry_after, again).await.map(drop)
         }
         End::StartOver => task.end_with_delay(Duration::ZERO).await.map(drop),
         End::Released | End::Lost => Ok(()),

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ff_core::execution::FailOutcome;
-use ff_core::journal::StepIdentity;
+use ff_core::journal::{RunNotes, StepIdentity};
 use ff_core::op::{
-    CancelExecution, Complete, Delay, Fail, Operation, Park, WaitChildren, cancel_execution, complete, delay, fail,
-    park, wait_children,
+    CancelExecution, Complete, ContinueAsNew, Delay, Fail, Operation, Park, WaitChildren, cancel_execution, complete,
+    continue_as_new, delay, fail, park, wait_children,
 };
 use ff_core::{Blob, JsonText};
 use ff_engine::{Engine, Serves};
@@ -30,7 +30,7 @@ impl ClaimedTask {
     /// Ends the execution with a result in JSON.
     pub async fn complete(self, result: &(impl Serialize + ?Sized)) -> Result<CompleteOutcome> {
         let ended = match serde_json::to_string(result).map_err(SdkError::payload("result")) {
-            Ok(result) => self.end_with_json(result).await,
+            Ok(result) => self.end_with_json(result, None).await,
             Err(error) => Err(error),
         };
         self.or_fail(ended).await
@@ -50,13 +50,14 @@ impl ClaimedTask {
             content_type: Some(content_type.into()),
             entries: Vec::new(),
             first_number: None,
+            run: None,
         };
         self.or_fail(self.end::<Complete>(args).await).await
     }
 
     /// Ends the attempt in failure. The policy decides by the category whether there is another.
     pub async fn fail(self, reason: impl Into<String>, category: impl Into<String>) -> Result<FailOutcome> {
-        self.or_fail(self.end_with_failure(reason.into(), category.into(), None, None).await).await
+        self.or_fail(self.end_with_failure(reason.into(), category.into(), None, RunAgain::default()).await).await
     }
 
     /// The same with a wait of its own before the retry.
@@ -66,7 +67,10 @@ impl ClaimedTask {
         category: impl Into<String>,
         retry_after: Duration,
     ) -> Result<FailOutcome> {
-        self.or_fail(self.end_with_failure(reason.into(), category.into(), Some(retry_after), None).await).await
+        self.or_fail(
+            self.end_with_failure(reason.into(), category.into(), Some(retry_after), RunAgain::default()).await,
+        )
+        .await
     }
 
     /// Cancels the execution.
@@ -117,14 +121,14 @@ impl ClaimedTask {
             Err(error) if error.refuses_content() => error,
             other => return other,
         };
-        match self.end_with_failure(error.to_string(), category::REFUSED.into(), None, None).await {
+        match self.end_with_failure(error.to_string(), category::REFUSED.into(), None, RunAgain::default()).await {
             Ok(outcome) => Err(SdkError::EndingRefused { error: Box::new(error), outcome }),
             Err(lost) if lost.is_lease_lost() => Err(lost),
             Err(_) => Err(error),
         }
     }
 
-    pub(crate) async fn end_with_json(&self, result: String) -> Result<CompleteOutcome> {
+    pub(crate) async fn end_with_json(&self, result: String, run: Option<RunNotes>) -> Result<CompleteOutcome> {
         let args = complete::Args {
             execution_id: self.execution_id(),
             fence: self.fence(),
@@ -133,6 +137,7 @@ impl ClaimedTask {
             content_type: None,
             entries: Vec::new(),
             first_number: None,
+            run,
         };
         self.end::<Complete>(args).await
     }
@@ -142,9 +147,9 @@ impl ClaimedTask {
         reason: String,
         category: String,
         retry_after: Option<Duration>,
-        cause: Option<(StepIdentity, u64)>,
+        again: RunAgain,
     ) -> Result<FailOutcome> {
-        let (cause, first_number) = cause.unzip();
+        let RunAgain { cause, undone, first_number } = again;
         let args = fail::Args {
             execution_id: self.execution_id(),
             fence: self.fence(),
@@ -154,6 +159,8 @@ impl ClaimedTask {
             cause,
             entries: Vec::new(),
             first_number,
+            run: None,
+            undone,
         };
         self.end::<Fail>(args).await
     }
@@ -186,10 +193,33 @@ impl ClaimedTask {
         parked
     }
 
+    /// Begins the function anew with another input and an empty journal.
+    pub(crate) async fn end_with_continuation(&self, input: String) -> Result<continue_as_new::Outcome> {
+        let args = continue_as_new::Args {
+            execution_id: self.execution_id(),
+            fence: self.fence(),
+            input: Some(JsonText(input)),
+            input_base64: None,
+            content_type: None,
+        };
+        self.end::<ContinueAsNew>(args).await
+    }
+
     pub(crate) async fn end_with_children(&self) -> Result<WaitChildrenOutcome> {
         let args = wait_children::Args { execution_id: self.execution_id(), fence: self.fence() };
         self.end::<WaitChildren>(args).await
     }
+}
+
+/// What a retry of a failed attempt runs again, and where its journal is.
+#[derive(Debug, Default)]
+pub(crate) struct RunAgain {
+    /// The step whose failure ended the attempt.
+    pub(crate) cause: Option<StepIdentity>,
+    /// Steps that were undone, and their compensations.
+    pub(crate) undone: Vec<StepIdentity>,
+    /// The number of the next entry.
+    pub(crate) first_number: Option<u64>,
 }
 
 /// A reason that fits: its beginning says the most.

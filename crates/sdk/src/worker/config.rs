@@ -98,6 +98,15 @@ impl WorkerConfig {
         self
     }
 
+    /// Names the build of the program, such as a commit: executions whose policy pins them are run to their end by the build
+    /// that started them. Workers say it as the capability `build:ID`.
+    #[must_use]
+    pub fn build_id(mut self, build_id: impl AsRef<str>) -> Self {
+        self.capabilities.retain(|token| !token.starts_with("build:"));
+        self.capabilities.insert(format!("build:{}", build_id.as_ref()));
+        self
+    }
+
     /// How long a lease lasts without a renewal.
     #[must_use]
     pub fn lease_ttl(mut self, lease_ttl: Duration) -> Self {

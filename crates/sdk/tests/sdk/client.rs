@@ -43,6 +43,7 @@ async fn finish(client: &Client, task: &op::view::Task, result: &str) {
         content_type: None,
         entries: Vec::new(),
         first_number: None,
+        run: None,
     };
     client.call::<Complete>(args).await.unwrap();
 }

@@ -85,6 +85,7 @@ async fn finish_and_refuse(client: &Client, held: Vec<Held>) {
             content_type: None,
             entries: vec![],
             first_number: None,
+            run: None,
         };
         let refused = client.call::<Complete>(late).await.unwrap_err();
         assert!(refused.is_lease_lost(), "{refused}");

@@ -5,10 +5,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use ff_core::journal::{StepKind, StepState};
+use ff_core::suspension::SuspendReason;
 use ff_server::Settings;
 use ff_store::memory::MemoryStore;
-use flowfabric::op::{ListSteps, list_steps};
-use flowfabric::{Client, Execution, OnDoubt, PublicState, Retry, TaskContext, TaskError, WorkerConfig, WorkerRuntime};
+use flowfabric::op::{DecideStep, ListSteps, list_steps};
+use flowfabric::{
+    Client, Execution, OnChange, OnDoubt, PublicState, Retry, TaskContext, TaskError, WorkerConfig, WorkerRuntime,
+};
 use serde_json::json;
 use tokio::sync::Semaphore;
 
@@ -180,31 +183,124 @@ async fn a_step_in_doubt_is_never_repeated_by_itself() {
     let ran = Arc::new(Ran::default());
     let runtime = WorkerRuntime::with_state(WorkerConfig::new("w"), ran.clone()).register("pays", pays);
     let execution = client.submit("pays").send().await.unwrap();
-    // An answer before anybody asked is none.
-    execution.signal("in doubt: pay").payload(&"did_not_happen").send().await.unwrap();
     let worker = runtime.start(&client).await.unwrap();
-    let answers = [json!("did_not_happen"), json!({ "answer": "perhaps" }), json!({ "answer": "did_not_happen" })];
-    for (number, answer) in answers.iter().enumerate() {
-        until_suspended(&client, &execution, number).await;
-        execution.signal("in doubt: pay").payload(answer).send().await.unwrap();
+    for times in 1..=3 {
+        until_asked(&execution).await;
+        assert_eq!(ran.first.load(Ordering::SeqCst), times, "once by itself, and once for each time somebody said so");
+        match times {
+            3 => decide(&client, &execution, json!({ "answer": "happened", "result": "receipt 7" })).await,
+            _ => decide(&client, &execution, json!({ "answer": "did_not_happen" })).await,
+        }
     }
-    until_suspended(&client, &execution, answers.len()).await;
-    assert_eq!(ran.first.load(Ordering::SeqCst), 3, "once by itself, and once for each time somebody said so");
-    let answer = json!({ "answer": "happened", "result": "receipt 7" });
-    execution.signal("in doubt: pay").payload(&answer).send().await.unwrap();
     assert_eq!(execution.result::<String>().await.unwrap(), "receipt 7");
     assert_eq!(ran.first.load(Ordering::SeqCst), 3);
+    // A person who lets it fail is not overruled by a retry.
+    let policy = json!({ "retry": { "max_retries": 1, "backoff": { "fixed": { "delay_ms": 1 } } } });
+    let execution = client.submit("pays").policy(serde_json::from_value(policy).unwrap()).send().await.unwrap();
+    until_asked(&execution).await;
+    decide(&client, &execution, json!({ "answer": "fail" })).await;
+    until(async || execution.state().await.unwrap() == PublicState::Failed).await;
+    assert_eq!(ran.first.load(Ordering::SeqCst), 4);
     worker.stop().await.unwrap();
     client.close().await;
 }
 
-/// Waits until so many questions were answered and the execution waits for the next answer.
-async fn until_suspended(client: &Client, execution: &Execution, answered: usize) {
-    until(async || {
-        let waiting = execution.state().await.unwrap() == PublicState::Suspended;
-        waiting && steps_of(client, execution, StepKind::Signal).await == answered
-    })
-    .await;
+/// Waits until a person is asked.
+async fn until_asked(execution: &Execution) {
+    until(async || execution.get().await.unwrap().questions.len() == 1).await;
+}
+
+async fn decide(client: &Client, execution: &Execution, answer: serde_json::Value) {
+    let mut args = json!({ "execution_id": execution.id() });
+    args.as_object_mut().unwrap().extend(answer.as_object().unwrap().clone());
+    client.call::<DecideStep>(serde_json::from_value(args).unwrap()).await.unwrap();
+}
+
+async fn fetches(ctx: TaskContext<Arc<Ran>>, (): ()) -> Result<u32, TaskError> {
+    let ran = ctx.state();
+    // The input changes with every call of the function, as if the code had changed.
+    let input = once_more(&ran.first);
+    let body = || async { Ok(once_more(&ran.second)) };
+    let fetched: u32 = ctx.step("fetch", body).input(&input).await?;
+    let kept: u32 = ctx.step("keep", body).key("k").input(&input).await?;
+    let again: u32 = ctx.step("again", body).key("k").input(&input).on_change(OnChange::RunAgain).await?;
+    let () = ctx.wait_signal("go").await?;
+    Ok(fetched * 100 + kept * 10 + again)
+}
+
+#[tokio::test]
+async fn a_changed_input_is_asked_about_under_a_count_and_decided_beforehand_under_a_key() {
+    let client = memory().await;
+    let ran = Arc::new(Ran::default());
+    let runtime = WorkerRuntime::with_state(WorkerConfig::new("w"), ran.clone()).register("fetches", fetches);
+    let execution = client.submit("fetches").send().await.unwrap();
+    let worker = runtime.start(&client).await.unwrap();
+    until(async || execution.state().await.unwrap() == PublicState::Suspended).await;
+    execution.signal("go").payload(&()).send().await.unwrap();
+    until_asked(&execution).await;
+    let shown = execution.get().await.unwrap();
+    assert_eq!(shown.suspension.unwrap().reason, SuspendReason::JournalMismatch);
+    // What is kept has the input of the run that asked; the next run has yet another one and asks again.
+    decide(&client, &execution, json!({ "answer": "keep" })).await;
+    until_asked(&execution).await;
+    decide(&client, &execution, json!({ "answer": "run_again" })).await;
+    until(async || execution.get().await.unwrap().suspension.is_some_and(|it| it.reason == SuspendReason::Signal))
+        .await;
+    assert_eq!(execution.get().await.unwrap().generation, 1);
+    worker.stop().await.unwrap();
+    client.close().await;
+}
+
+async fn counts(ctx: TaskContext<Arc<Ran>>, round: u32) -> Result<u32, TaskError> {
+    let ran = ctx.state();
+    ctx.step("work", || async { Ok(once_more(&ran.first)) }).await?;
+    if round < 20 {
+        return Err(ctx.continue_as_new(&(round + 1)).await);
+    }
+    Ok(round)
+}
+
+#[tokio::test]
+async fn a_function_continues_as_new_until_it_is_done() {
+    let client = memory().await;
+    let ran = Arc::new(Ran::default());
+    let runtime = WorkerRuntime::with_state(WorkerConfig::new("w"), ran.clone()).register("counts", counts);
+    let execution = client.submit("counts").input(&0).send().await.unwrap();
+    let worker = runtime.start(&client).await.unwrap();
+    assert_eq!(execution.result::<u32>().await.unwrap(), 20);
+    assert_eq!(ran.first.load(Ordering::SeqCst), 21, "each generation did its step once");
+    assert_eq!(execution.get().await.unwrap().generation, 20);
+    worker.stop().await.unwrap();
+    client.close().await;
+}
+
+async fn books(ctx: TaskContext<Arc<Ran>>, (): ()) -> Result<u32, TaskError> {
+    let ran = ctx.state();
+    let booked: u32 = ctx.step("book", || async { Ok(once_more(&ran.first)) }).await?;
+    let car = ctx
+        .step("car", || async { if once_more(&ran.second) == 1 { Err(TaskError::new("no car")) } else { Ok(()) } })
+        .await;
+    if let Err(failure) = car {
+        ctx.step("cancel booking", || async { Ok(()) }).compensates("book").await?;
+        return Err(failure);
+    }
+    Ok(booked)
+}
+
+#[tokio::test]
+async fn a_retry_runs_the_step_again_that_was_undone() {
+    let client = memory().await;
+    let ran = Arc::new(Ran::default());
+    let runtime = WorkerRuntime::with_state(WorkerConfig::new("w"), ran.clone()).register("books", books);
+    let policy = json!({ "retry": { "max_retries": 1, "backoff": { "fixed": { "delay_ms": 1 } } } });
+    let execution = client.submit("books").policy(serde_json::from_value(policy).unwrap()).send().await.unwrap();
+    let worker = runtime.start(&client).await.unwrap();
+    assert_eq!(execution.result::<u32>().await.unwrap(), 2, "what was cancelled is booked again");
+    let shown = execution.get().await.unwrap();
+    let names: Vec<&str> = shown.steps_not_visited.iter().map(|step| step.name.as_str()).collect();
+    assert_eq!(names, ["cancel booking"], "the run that came through had no need of it");
+    worker.stop().await.unwrap();
+    client.close().await;
 }
 
 async fn until(mut holds: impl AsyncFnMut() -> bool) {

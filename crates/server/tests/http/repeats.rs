@@ -104,6 +104,18 @@ impl Scene<'_> {
                 let sleeps = json!([{ "step": { "name": "s" }, "sleep_ms": 60_000 }]);
                 leased(nothing, "park", json!({ "first_number": 1, "sleeps": sleeps })).await
             }
+            "continue_as_new" => leased(nothing, "continue-as-new", json!({ "input": 2 })).await,
+            "repin_build" => {
+                (format!("/v1/executions/{}/repin", self.execution(nothing).await), json!({ "build_id": "b" }))
+            }
+            "fork_execution" => (format!("/v1/executions/{}/fork", self.execution(nothing).await), json!({})),
+            "decide_step" => {
+                let (path, fence) = self.leased(nothing).await;
+                let question = json!({ "step": { "name": "s" }, "reason": "in_doubt" });
+                let body = json!({ "fence": fence, "first_number": 1, "questions": [question] });
+                self.post(&format!("{path}/park"), body).await;
+                (format!("{path}/steps/decide"), json!({ "answer": "did_not_happen" }))
+            }
             "report_usage" => {
                 let budgets = json!({ "budget_ids": [self.budget().await] });
                 leased(budgets, "usage", json!({ "usage": { "tokens": 1 } })).await

@@ -35,6 +35,8 @@ fn body(name: &str, execution: &str) -> Value {
         "park" => {
             json!({ "fence": fence, "first_number": 1, "sleeps": [{ "step": { "name": "s" }, "sleep_ms": 60_000 }] })
         }
+        "decide_step" => json!({ "answer": "fail" }),
+        "continue_as_new" => json!({ "fence": fence }),
         "report_usage" => json!({ "fence": fence, "usage": { "tokens": 1 } }),
         "suspend" => json!({ "fence": fence, "condition": { "any": [] }, "reason": "signal" }),
         "advance_test_clock" => json!({ "advance_ms": 1_000 }),

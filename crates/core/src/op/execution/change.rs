@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::api_token::Role;
 use crate::error::Result;
 use crate::id::{AttemptIndex, CommandId, ExecutionId, LeaseEpoch, LeaseId, SuspensionId};
+use crate::journal::StepIdentity;
 use crate::lease::LeaseFence;
 use crate::op::{operation, parts};
 use crate::state::PublicState;
@@ -172,7 +173,7 @@ impl CancelExecutionArgs {
 operation! {
     /// Runs an execution that has ended once more.
     ReplayExecution(ReplayExecutionArgs) -> ReplayExecutionOutcome,
-    "replay_execution" Post "/v1/executions/{execution_id}/replay" Operator administrative
+    "replay_execution" Post "/v1/executions/{execution_id}/replay" Operator administrative validated
 }
 
 /// What the call says.
@@ -181,9 +182,20 @@ operation! {
 pub struct ReplayExecutionArgs {
     /// The execution.
     pub execution_id: ExecutionId,
+    /// The replay takes over the entries that the last journal has below the first entry of this step, and runs the rest
+    /// again. It begins with an empty journal when this is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from_step: Option<StepIdentity>,
     /// The same id means the same replay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command_id: Option<CommandId>,
+}
+
+impl ReplayExecutionArgs {
+    /// Refuses a step that no journal can have.
+    pub fn validate(&self) -> Result<()> {
+        self.from_step.as_ref().map_or(Ok(()), StepIdentity::validate)
+    }
 }
 
 /// The answer.
@@ -195,6 +207,43 @@ pub struct ReplayExecutionOutcome {
     pub replay_count: u32,
     /// Its state now.
     pub public_state: PublicState,
+}
+
+operation! {
+    /// Pins an execution to another build, or lets any build take it: the next one that does is the one it is pinned to.
+    RepinBuild(RepinBuildArgs) -> RepinBuildOutcome,
+    "repin_build" Post "/v1/executions/{execution_id}/repin" Operator administrative validated
+}
+
+/// Which build may run the execution.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RepinBuildArgs {
+    /// The execution.
+    pub execution_id: ExecutionId,
+    /// The build; any when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub build_id: Option<String>,
+    /// The same id means the same decision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command_id: Option<CommandId>,
+}
+
+/// What it is pinned to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RepinBuildOutcome {
+    /// The build it is pinned to now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub build_id: Option<String>,
+    /// Its state now.
+    pub public_state: PublicState,
+}
+
+impl RepinBuildArgs {
+    /// Refuses a build that no worker can have.
+    pub fn validate(&self) -> Result<()> {
+        parts::optional(self.build_id.as_deref(), "build_id", text::name)
+    }
 }
 
 operation! {

@@ -192,10 +192,16 @@ vocabulary! {
         KindNotServed "kind_not_served",
         /// No live worker can do what it requires.
         NoCapableWorker "no_capable_worker",
+        /// It is pinned to a build that no live worker runs.
+        PinnedToBuild "pinned_to_build",
         /// It is granted to a worker.
         Granted "granted",
         /// Nothing holds it back; it waits for its turn.
         Queued "queued",
+        /// Its journal is being copied from the execution that it was forked from.
+        CopyingJournal "copying_journal",
+        /// A person must answer a question about its journal.
+        DecisionNeeded "decision_needed",
     }
 }
 

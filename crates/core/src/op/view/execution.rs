@@ -7,10 +7,10 @@ use crate::capability::CapabilitySet;
 use crate::condition::Condition;
 use crate::event::Event;
 use crate::id::{AttemptIndex, ExecutionId, FlowId, LeaseEpoch, LeaseId, SuspensionId, WaitpointId};
-use crate::journal::Journal;
+use crate::journal::{Journal, StepIdentity};
 use crate::lease::{AttemptKind, AttemptOutcome, ClaimKind, LeaseEnd, LeaseFence};
 use crate::op::parts::Content;
-use crate::op::view::JoinView;
+use crate::op::view::{JoinView, QuestionView};
 use crate::policy::{FallbackTier, Policy};
 use crate::state::{EligibilityState, PublicState, StateVector};
 use crate::suspension::{ResumeSignal, SuspendReason, TimeoutBehavior};
@@ -104,6 +104,24 @@ pub struct ExecutionView {
     /// What it is suspended on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspension: Option<SuspensionView>,
+    /// What a person is asked about its journal.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub questions: Vec<QuestionView>,
+    /// Which of its journals is written to: a replay and a continuation begin one.
+    #[serde(default)]
+    pub generation: u32,
+    /// The build that runs it to its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pinned_build: Option<String>,
+    /// The execution that it was forked from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forked_from: Option<ExecutionId>,
+    /// Journal entries that the run which ended it never asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps_not_visited: Vec<StepIdentity>,
+    /// Journal entries that stand although the program gave them another input.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps_changed: Vec<StepIdentity>,
     /// What there is to fetch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<ResultView>,
@@ -259,6 +277,9 @@ pub struct LeaseView {
     /// Why it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end: Option<LeaseEnd>,
+    /// The build of the worker's program.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub build_id: Option<String>,
 }
 
 /// One attempt with its leases.
@@ -271,6 +292,9 @@ pub struct AttemptView {
     /// The worker that held its last lease.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker_id: Option<String>,
+    /// The build of the worker that held its last lease.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub build_id: Option<String>,
     /// When its first lease was taken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<i64>,

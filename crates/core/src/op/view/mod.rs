@@ -2,6 +2,8 @@
 
 mod execution;
 mod flow;
+mod journal;
 
 pub use execution::*;
 pub use flow::*;
+pub use journal::*;

@@ -2,14 +2,14 @@
 
 use ff_core::event::Effects;
 use ff_core::execution::{CancelSource, Cancelled, Execution, Hold};
-use ff_core::journal::StepState;
+use ff_core::journal::{StepIdentity, StepState};
 use ff_core::lease::LeaseEnd;
 use ff_core::op::{
     CancelExecution, CancelExecutionArgs, CancelExecutionOutcome, ChangePriority, ChangePriorityArgs,
     ChangePriorityOutcome, HoldExecution, HoldExecutionArgs, HoldExecutionOutcome, ReleaseExecution,
-    ReleaseExecutionArgs, ReleaseExecutionOutcome, ReplayExecution, ReplayExecutionArgs, ReplayExecutionOutcome,
-    ResumeExecution, ResumeExecutionArgs, ResumeExecutionOutcome, RevokeLease, RevokeLeaseArgs, RevokeLeaseOutcome,
-    SetTags, SetTagsArgs, SetTagsOutcome,
+    ReleaseExecutionArgs, ReleaseExecutionOutcome, RepinBuild, RepinBuildArgs, RepinBuildOutcome, ReplayExecution,
+    ReplayExecutionArgs, ReplayExecutionOutcome, ResumeExecution, ResumeExecutionArgs, ResumeExecutionOutcome,
+    RevokeLease, RevokeLeaseArgs, RevokeLeaseOutcome, SetTags, SetTagsArgs, SetTagsOutcome,
 };
 use ff_core::planted::{Bug, planted};
 use ff_core::{Edge, EdgeRole, Error, Flow, Key, LeaseId, Result, index, limits};
@@ -21,6 +21,7 @@ use crate::flow::{cancel_siblings, connect, flow_not_found, save_flow};
 use crate::journal;
 use crate::op::Request;
 use crate::transaction::{Command, Tx};
+use crate::view::some_text;
 use crate::visibility::{load_visible, not_found};
 
 impl Handle<ChangePriority> for Engine {
@@ -96,6 +97,20 @@ impl Handle<CancelExecution> for Engine {
     }
 }
 
+impl Handle<RepinBuild> for Engine {
+    async fn handle(&self, caller: &Caller, args: RepinBuildArgs) -> Result<RepinBuildOutcome> {
+        let identity = self.identity::<RepinBuild>(caller, &args, args.command_id);
+        self.change_once(identity, caller, &args.execution_id, None, |execution, context| {
+            execution.repin(args.build_id.as_deref(), context.now)?;
+            Ok(RepinBuildOutcome {
+                build_id: some_text(&execution.pinned_build),
+                public_state: execution.public_state(),
+            })
+        })
+        .await
+    }
+}
+
 /// Runs an execution that has ended once more. A flow it belongs to goes on; a member that never ran waits again for
 /// the edges that had become impossible.
 impl Handle<ReplayExecution> for Engine {
@@ -113,8 +128,13 @@ impl Command for Request<'_, ReplayExecution> {
     async fn run(&self, tx: &mut Tx<'_>) -> Result<ReplayExecutionOutcome> {
         let mut execution = load_visible(tx, self.caller, &self.args.execution_id).await?;
         let mut effects = Effects::default();
+        let below = match &self.args.from_step {
+            // Of an execution that may not be replayed at all this is not worth reading.
+            Some(step) if execution.is_terminal() => Some(first_number_of(tx, &execution, step).await?),
+            _ => None,
+        };
         match execution.flow {
-            None => execution.replay(0, tx.now)?,
+            None => execution.replay(0, below, tx.now)?,
             Some(id) => {
                 let loaded = tx.load::<Flow>(Flow::key_of(&id)).await?;
                 let mut flow = loaded.ok_or_else(|| flow_not_found(&id))?.document;
@@ -122,7 +142,7 @@ impl Command for Request<'_, ReplayExecution> {
                     // It is as good as gone: parts of its flow are.
                     return Err(not_found(&execution.id));
                 }
-                reopen_edges(tx, &mut execution, &mut effects).await?;
+                reopen_edges(tx, &mut execution, below, &mut effects).await?;
                 flow.reopen()?;
                 // Saved even if it is unchanged: whoever is about to end the flow must notice.
                 save_flow(tx, &flow);
@@ -142,9 +162,21 @@ fn replay_answer(execution: &Execution) -> ReplayExecutionOutcome {
     }
 }
 
+/// Where the journal first speaks of a step.
+async fn first_number_of(tx: &mut Tx<'_>, execution: &Execution, step: &StepIdentity) -> Result<u64> {
+    let found = journal::find(tx, execution, step).await?;
+    let missing = || Error::invalid("from_step", format!("the journal has no entry {}", step.label()));
+    found.first.ok_or_else(missing)
+}
+
 /// Replays a member. If it never ran, its impossible edges are open again; those whose upstream has succeeded since
 /// count at once.
-async fn reopen_edges(tx: &mut Tx<'_>, execution: &mut Execution, effects: &mut Effects) -> Result<()> {
+async fn reopen_edges(
+    tx: &mut Tx<'_>,
+    execution: &mut Execution,
+    below: Option<u64>,
+    effects: &mut Effects,
+) -> Result<()> {
     let mut reopened = Vec::new();
     if !execution.has_started() {
         for mut edge in edges_to(tx, execution).await? {
@@ -154,7 +186,7 @@ async fn reopen_edges(tx: &mut Tx<'_>, execution: &mut Execution, effects: &mut 
         }
     }
     let count = u32::try_from(reopened.len()).map_err(|_| Error::of(ff_core::Code::CommitTooLarge))?;
-    execution.replay(count, tx.now)?;
+    execution.replay(count, below, tx.now)?;
     let upstreams = reopened.iter().map(|edge| Execution::key_of(&edge.upstream)).collect();
     for (edge, upstream) in reopened.into_iter().zip(tx.load_many::<Execution>(upstreams).await?) {
         let succeeded = |upstream: &Execution| upstream.state.terminal_outcome == ff_core::TerminalOutcome::Success;

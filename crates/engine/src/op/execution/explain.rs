@@ -5,6 +5,7 @@ use ff_core::budget::Budget;
 use ff_core::edge::{Edge, EdgeRole, EdgeState};
 use ff_core::execution::{Execution, Hold};
 use ff_core::lane::Lane;
+use ff_core::op::view::QuestionView;
 use ff_core::op::{ExplainExecution, ExplainExecutionArgs, Explanation, Reason, ReasonCode};
 use ff_core::quota::QuotaPolicy;
 use ff_core::worker::Worker;
@@ -20,7 +21,7 @@ impl Handle<ExplainExecution> for Engine {
         let reasons = match execution.state.lifecycle_phase {
             LifecyclePhase::Terminal => vec![ended(&execution)],
             LifecyclePhase::Active => vec![running(&execution, lease_until)],
-            LifecyclePhase::Suspended => vec![suspended(&execution)],
+            LifecyclePhase::Suspended => questions(&execution).chain(suspended(&execution)).collect(),
             LifecyclePhase::Runnable => self.reasons_to_wait(&execution).await?,
         };
         let timer = execution.next_timer().filter(|_| !execution.is_terminal());
@@ -34,6 +35,11 @@ impl Engine {
         let mut reasons = Vec::new();
         if execution.holds.has(Hold::Operator) {
             reasons.push(held(execution));
+        }
+        if let Some(fork) = execution.unfinished_fork() {
+            let message = format!("its journal is being copied from {}", fork.origin);
+            let copied = reason(ReasonCode::CopyingJournal, message).with("origin_id", fork.origin);
+            reasons.push(copied.with("copied", fork.copied).with("entries", fork.below - 1));
         }
         if execution.holds.has(Hold::Dependencies) {
             reasons.extend(self.open_upstreams(execution).await?);
@@ -168,6 +174,16 @@ impl Engine {
         if workers.iter().any(|worker| worker.capabilities.contains_all(required)) {
             return Ok(None);
         }
+        let build = execution.pinned_build.as_str();
+        let others = execution.required_capabilities();
+        if !build.is_empty() && (workers.is_empty() || workers.iter().any(|one| one.capabilities.contains_all(&others)))
+        {
+            let message = format!(
+                "pinned to build {build}, which no live worker in lane {} runs; repin it to let another build take it",
+                execution.lane
+            );
+            return Ok(Some(reason(ReasonCode::PinnedToBuild, message).with("build_id", build)));
+        }
         let nearest = workers
             .iter()
             .map(|worker| (required.missing(&worker.capabilities), worker))
@@ -215,10 +231,29 @@ fn running(execution: &Execution, lease_until: i64) -> Reason {
     reason(ReasonCode::Running, message).until(lease_until).with("worker_id", worker).with("instance_id", instance)
 }
 
-fn suspended(execution: &Execution) -> Reason {
+/// What a person is asked about its journal, with everything that helps to answer.
+fn questions(execution: &Execution) -> impl Iterator<Item = Reason> {
+    QuestionView::of(execution).into_iter().map(|question| {
+        let what = question.detail.clone().unwrap_or_else(|| format!("step {}", question.step.label()));
+        let answers: Vec<&str> = question.answers.iter().map(|answer| answer.as_str()).collect();
+        let message = format!("{}: {what}; answer {}", question.reason, answers.join(", "));
+        reason(ReasonCode::DecisionNeeded, message)
+            .with("step", &question.step)
+            .with("reason", question.reason)
+            .with("answers", &question.answers)
+            .with("evidence", &question.evidence)
+    })
+}
+
+/// What else it is suspended on; nothing where it waits for answers alone.
+fn suspended(execution: &Execution) -> Option<Reason> {
     let Some(suspension) = &execution.suspension else {
-        return reason(ReasonCode::Suspended, "suspended".into());
+        return Some(reason(ReasonCode::Suspended, "suspended".into()));
     };
+    let asked = execution.waits.iter().any(|wait| wait.question.is_some());
+    if asked && suspension.waitpoints.is_empty() {
+        return None;
+    }
     let waits = execution.state.blocking_reason;
     let mut reason = reason(ReasonCode::Suspended, format!("suspended: {waits}"))
         .with("blocking_reason", waits)
@@ -226,7 +261,7 @@ fn suspended(execution: &Execution) -> Reason {
         .with("waitpoint_ids", &suspension.waitpoints)
         .with("signals_counted", suspension.facts.len());
     reason.until = suspension.next_timer();
-    reason
+    Some(reason)
 }
 
 fn held(execution: &Execution) -> Reason {

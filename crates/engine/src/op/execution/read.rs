@@ -154,6 +154,7 @@ fn attempt_entry(attempts: &mut BTreeMap<AttemptIndex, AttemptView>, index: Atte
         index,
         kind: Default::default(),
         worker_id: None,
+        build_id: None,
         started_at: None,
         ended_at: None,
         outcome: None,
@@ -167,6 +168,7 @@ fn note_lease(attempts: &mut BTreeMap<AttemptIndex, AttemptView>, lease: Option<
     let Some(lease) = lease else { return };
     let attempt = attempt_entry(attempts, lease.attempt);
     attempt.worker_id = some_text(&lease.worker_id);
+    attempt.build_id = some_text(&lease.build_id);
     attempt.leases.push(view::lease(lease, lease_until));
 }
 

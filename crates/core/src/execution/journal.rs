@@ -1,0 +1,704 @@
+//! The journals of an execution, as far as its document knows them: which generation is written to, which entries a
+//! generation took over from an earlier one, what is asked about an entry, and what a lost lease's holder said too late.
+
+use super::{Execution, Failure, Hold, ResumedBy, Wait};
+use crate::error::{Code, Error, Result};
+use crate::event::Effects;
+use crate::id::{ExecutionId, LeaseId};
+use crate::journal::{RunNotes, StepEntry, StepIdentity, StepKind, StepRecord, StepState};
+use crate::lease::{LeaseEnd, LeaseFence};
+use crate::payload::Payload;
+use crate::state::{LifecyclePhase, TerminalOutcome};
+use crate::suspension::SuspendReason;
+use crate::{document, limits, text, vocabulary};
+
+document! {
+    /// What an execution knows of its journals, beside which of them is written to.
+    pub struct JournalNotes {
+        /// Generations that begin with entries of an earlier one.
+        "b" bases: Vec<Base>,
+        /// Generations whose journals nobody needs any more; they are removed in the background.
+        "d" dropped: Vec<u32>,
+        /// What holders reported after they had lost their lease, the newest last.
+        "l" late_reports: Vec<LateReport>,
+        /// Entries that the run which ended it never asked for.
+        "v" not_visited: Vec<StepRef>,
+        /// Entries that stand although the program gave them another input.
+        "c" changed: Vec<StepRef>,
+        /// Where its first journal was copied from.
+        "f" fork: Option<Fork>,
+    }
+}
+
+document! {
+    /// Where the journal of an execution was copied from, and how far that is.
+    pub struct Fork {
+        /// The execution that was forked.
+        "o" origin: ExecutionId,
+        /// The generation of its journal.
+        "g" generation: u32,
+        /// Only entries below this number are copied.
+        "b" below: u64,
+        /// Entries up to this number have been gone through.
+        "c" copied: u64,
+        /// The number of the next entry here.
+        "n" next: u64,
+        /// Everything is copied.
+        "d" done: bool,
+    }
+}
+
+document! {
+    /// The beginning of a generation: the entries of an earlier one below a number.
+    pub struct Base {
+        /// The generation that begins so.
+        "g" generation: u32,
+        /// The generation whose entries it takes over.
+        "f" from: u32,
+        /// The number of its first own entry.
+        "b" below: u64,
+    }
+}
+
+document! {
+    /// An entry by its name, as documents keep it.
+    pub struct StepRef {
+        /// What the program calls it.
+        "n" name: String,
+        /// The caller's key.
+        "k" key: Option<String>,
+        /// Which call of the name it is, when it has no key.
+        "o" occurrence: u32,
+    }
+}
+
+impl StepRef {
+    /// The entry it names.
+    pub fn identity(&self) -> StepIdentity {
+        let occurrence = self.key.is_none().then_some(self.occurrence);
+        StepIdentity { name: self.name.clone(), key: self.key.clone(), occurrence }
+    }
+}
+
+impl From<&StepIdentity> for StepRef {
+    fn from(identity: &StepIdentity) -> Self {
+        Self {
+            name: identity.name.clone(),
+            key: identity.key.clone(),
+            occurrence: identity.occurrence.unwrap_or(0),
+            ..Default::default()
+        }
+    }
+}
+
+document! {
+    /// How a step ended according to a holder that had lost its lease. It is no record of the journal: a person who is
+    /// asked about the step reads it.
+    pub struct LateReport {
+        /// The entry.
+        "e" step: StepRef,
+        /// How it ended.
+        "s" state: StepState,
+        /// Its result, when it is small.
+        "r" result: Option<Payload>,
+        /// How many bytes the result has.
+        "z" result_size: u64,
+        /// What kind of thing went wrong.
+        "c" category: String,
+        /// What went wrong.
+        "m" message: String,
+        /// The lease that was lost.
+        "l" lease: LeaseId,
+        /// When it was reported.
+        "t" at: i64,
+    }
+}
+
+document! {
+    /// What is asked about an entry of the journal.
+    pub struct Question {
+        /// What it is about: `in_doubt` or `journal_mismatch`.
+        "r" reason: SuspendReason,
+        /// The same for people.
+        "d" detail: String,
+        /// What the program takes the entry for now.
+        "t" kind: StepKind,
+        /// The digest of its input now.
+        "h" input_hash: String,
+    }
+}
+
+vocabulary! {
+    /// What a person says about a step that is asked about.
+    pub enum StepAnswer {
+        /// It happened, with a result: the body does not run again. Answers `in_doubt`.
+        Happened "happened",
+        /// It did not happen: the body runs. Answers `in_doubt`.
+        DidNotHappen "did_not_happen",
+        /// The step fails.
+        Fail "fail",
+        /// What was recorded stands, although the program has changed. Answers `journal_mismatch`.
+        Keep "keep",
+        /// The recorded entries from this one on are dropped, and run again. Answers `journal_mismatch`.
+        RunAgain "run_again",
+    }
+}
+
+impl Question {
+    /// The answers it takes.
+    pub fn answers(&self) -> &'static [StepAnswer] {
+        match self.reason {
+            SuspendReason::JournalMismatch => &[StepAnswer::Keep, StepAnswer::RunAgain, StepAnswer::Fail],
+            _ => &[StepAnswer::Happened, StepAnswer::DidNotHappen, StepAnswer::Fail],
+        }
+    }
+
+    /// Refuses an answer to another question.
+    pub fn check_answer(&self, answer: StepAnswer) -> Result<()> {
+        if self.answers().contains(&answer) {
+            return Ok(());
+        }
+        let known: Vec<&str> = self.answers().iter().map(|answer| answer.as_str()).collect();
+        Err(Error::invalid(
+            "answer",
+            format!("must be one of {} where the question is {}", known.join(", "), self.reason),
+        ))
+    }
+}
+
+impl Wait {
+    /// The entry that an answer leaves in the journal. A result belongs to `happened`; what is kept or dropped is decided
+    /// by what the journal has.
+    pub fn answered(&self, answer: StepAnswer, said: &str, now: i64) -> StepEntry {
+        let question = self.question.clone().unwrap_or_default();
+        let entry = StepEntry {
+            kind: Some(question.kind),
+            input_hash: Some(question.input_hash).filter(|hash| !hash.is_empty()),
+            ..self.ended(StepState::Completed)
+        };
+        let because = |what: &str| Some(if said.is_empty() { what.to_owned() } else { format!("{what}: {said}") });
+        match answer {
+            StepAnswer::Happened | StepAnswer::Keep => entry,
+            StepAnswer::DidNotHappen | StepAnswer::RunAgain => StepEntry {
+                state: StepState::Retrying,
+                message: because("a person let it run"),
+                next_at: Some(now),
+                ..entry
+            },
+            StepAnswer::Fail => StepEntry {
+                state: StepState::Failed,
+                category: Some(question.reason.as_str().to_owned()),
+                message: because("a person let it fail"),
+                ..entry
+            },
+        }
+    }
+}
+
+/// A run of entries of a journal that stand in the log of one generation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Segment {
+    /// The generation whose log has them.
+    pub generation: u32,
+    /// The number of the first record of that log.
+    pub first: u64,
+    /// The number of the first entry that is not of this run any more.
+    pub below: u64,
+}
+
+impl Segment {
+    /// The number of a record of the log.
+    pub fn number(&self, sequence: u64) -> u64 {
+        self.first - 1 + sequence
+    }
+
+    /// Where an entry stands in the log.
+    pub fn sequence(&self, number: u64) -> u64 {
+        number + 1 - self.first
+    }
+}
+
+impl Execution {
+    /// What it knows of its journals, if there is anything to know.
+    fn notes(&mut self) -> &mut JournalNotes {
+        self.journal.get_or_insert_default()
+    }
+
+    /// Forgets notes that say nothing, so that the document is as small as before.
+    fn tidy_notes(&mut self) {
+        if self.journal.as_deref() == Some(&JournalNotes::default()) {
+            self.journal = None;
+        }
+    }
+
+    fn base_of(&self, generation: u32) -> Option<&Base> {
+        self.journal.as_ref()?.bases.iter().find(|base| base.generation == generation)
+    }
+
+    /// Whether a journal may exist before the first lease of the present generation.
+    pub fn begins_with_entries(&self) -> bool {
+        self.base_of(self.generation).is_some() || (self.generation == 0 && self.fork().is_some())
+    }
+
+    /// Where its first journal was copied from.
+    pub fn fork(&self) -> Option<&Fork> {
+        self.journal.as_ref()?.fork.as_ref()
+    }
+
+    /// The copy of its journal that is not finished; it may not start before.
+    pub fn unfinished_fork(&self) -> Option<&Fork> {
+        self.fork().filter(|fork| !fork.done && !self.is_terminal())
+    }
+
+    /// A new execution begins with the journal of another one, and is held until that is copied.
+    pub fn fork_from(&mut self, mut fork: Fork) {
+        fork.done = fork.below <= 1;
+        if !fork.done {
+            self.hold_for_copy(fork.origin);
+        }
+        self.notes().fork = Some(fork);
+        self.settle();
+    }
+
+    fn hold_for_copy(&mut self, origin: ExecutionId) {
+        self.holds.set(Hold::Copy);
+        self.blocking_detail = format!("its journal is being copied from {origin}");
+    }
+
+    /// Waits for its journal again, if that was not whole when it ended.
+    pub(super) fn hold_for_fork(&mut self) {
+        if let Some(origin) = self.fork().filter(|fork| !fork.done).map(|fork| fork.origin) {
+            self.hold_for_copy(origin);
+        }
+    }
+
+    /// More of its journal is copied; with the last of it, it may start.
+    pub fn fork_copied(&mut self, fork: Fork, done: bool, now: i64) {
+        self.touch(now);
+        self.notes().fork = Some(Fork { done, ..fork });
+        if done {
+            self.holds.clear(Hold::Copy);
+            if !self.holds.has(Hold::Operator) {
+                self.blocking_detail.clear();
+            }
+            self.settle();
+        }
+    }
+
+    /// What its journal was to be copied from is gone.
+    pub fn fork_failed(&mut self, reason: &str, now: i64, effects: &mut Effects) {
+        let now = self.touch(now);
+        self.failure = Some(Failure {
+            reason: reason.to_owned(),
+            category: "origin_removed".into(),
+            at: now,
+            ..Default::default()
+        });
+        self.finish(TerminalOutcome::Failed, now, effects);
+    }
+
+    /// Where the entries of a generation stand, in the order of their numbers. The last run is the generation's own log.
+    pub fn journal_segments(&self, generation: u32) -> Vec<Segment> {
+        let mut segments = Vec::with_capacity(1);
+        let (mut generation, mut below) = (generation, u64::MAX);
+        loop {
+            let base = self.base_of(generation);
+            let first = base.map_or(1, |base| base.below);
+            if first < below {
+                segments.push(Segment { generation, first, below });
+            }
+            let Some(base) = base else { break };
+            below = below.min(base.below);
+            generation = base.from;
+        }
+        segments.reverse();
+        segments
+    }
+
+    /// The log that the present generation is written to.
+    pub fn journal_tail(&self) -> Segment {
+        let first = self.base_of(self.generation).map_or(1, |base| base.below);
+        Segment { generation: self.generation, first, below: u64::MAX }
+    }
+
+    /// Refuses a generation that would rest on too many earlier ones.
+    pub(super) fn check_generations(&self, below: Option<u64>) -> Result<()> {
+        let max = limits::GENERATIONS_KEPT;
+        if below.is_some() && self.past_generations.len() >= max {
+            let detail = format!("an execution keeps at most {max} journals");
+            return Err(Error::new(Code::JournalFull, detail).with("max", max));
+        }
+        Ok(())
+    }
+
+    /// Begins a generation: with no entries, or with those of the present one below a number. Of the earlier ones as many
+    /// are kept as `keep` says, and what these rest on; the others are removed in the background.
+    pub(super) fn begin_generation(&mut self, below: Option<u64>, keep: usize) {
+        let from = self.generation;
+        self.past_generations.push(from);
+        self.generation = from + 1;
+        if let Some(below) = below.filter(|below| *below > 1) {
+            let base = Base { generation: self.generation, from, below, ..Default::default() };
+            self.notes().bases.push(base);
+        }
+        let surplus = self.past_generations.len().saturating_sub(keep);
+        let kept = self.past_generations[surplus..].iter().copied().chain([self.generation]);
+        let needed: Vec<u32> = kept.flat_map(|kept| self.journal_segments(kept)).map(|run| run.generation).collect();
+        let past = std::mem::take(&mut self.past_generations);
+        let (mut kept, mut dropped) = (Vec::new(), Vec::new());
+        for (place, generation) in past.into_iter().enumerate() {
+            let stays = place >= surplus || needed.contains(&generation);
+            if stays { kept.push(generation) } else { dropped.push(generation) }
+        }
+        self.past_generations = kept;
+        if !dropped.is_empty() {
+            let notes = self.notes();
+            notes.bases.retain(|base| !dropped.contains(&base.generation));
+            notes.dropped.extend(dropped);
+        }
+        if let Some(notes) = self.journal.as_mut() {
+            notes.late_reports.clear();
+            notes.not_visited.clear();
+            notes.changed.clear();
+        }
+        self.tidy_notes();
+    }
+
+    /// Keeps what an ending says about the run that ended: which entries it never asked for, and which it let stand.
+    pub fn note_run(&mut self, run: &RunNotes) {
+        if run.steps_not_visited.is_empty() && run.steps_changed.is_empty() {
+            return;
+        }
+        let notes = self.notes();
+        notes.not_visited = run.steps_not_visited.iter().map(StepRef::from).collect();
+        notes.changed = run.steps_changed.iter().map(StepRef::from).collect();
+    }
+
+    /// Entries that the run which ended it never asked for.
+    pub fn steps_not_visited(&self) -> Vec<StepIdentity> {
+        self.journal.iter().flat_map(|notes| &notes.not_visited).map(StepRef::identity).collect()
+    }
+
+    /// Entries that stand although the program gave them another input.
+    pub fn steps_changed(&self) -> Vec<StepIdentity> {
+        self.journal.iter().flat_map(|notes| &notes.changed).map(StepRef::identity).collect()
+    }
+
+    /// The holder begins its function anew: the same execution and attempt, another input, an empty journal. What counts
+    /// towards a limit counts from zero, so that a loop may run for months.
+    pub fn continue_as_new(
+        &mut self,
+        fence: &LeaseFence,
+        input: Option<Payload>,
+        now: i64,
+        effects: &mut Effects,
+    ) -> Result<u32> {
+        if let Some(ending) = self.check_holder(fence, LeaseEnd::Continued)? {
+            return Ok(ending.generation);
+        }
+        if let Some(input) = &input {
+            text::optional_content_type("content_type", &input.content_type)?;
+        }
+        let now = self.touch(now);
+        self.part(LeaseEnd::Continued, now, effects);
+        self.begin_generation(None, limits::CONTINUED_GENERATIONS_KEPT);
+        if let Some(ending) = self.endings.last_mut() {
+            ending.generation = self.generation;
+        }
+        if let Some(input) = input {
+            self.input = input;
+        }
+        if let Some(attempt) = self.attempt.as_mut() {
+            attempt.used_ms = 0;
+        }
+        (self.retries, self.reclaims, self.signals) = (0, 0, 0);
+        self.settle();
+        Ok(self.generation)
+    }
+
+    /// Generations whose journals are to be removed.
+    pub fn dropped_generations(&self) -> &[u32] {
+        self.journal.as_ref().map(|notes| notes.dropped.as_slice()).unwrap_or_default()
+    }
+
+    /// The journal of a dropped generation is gone.
+    pub fn generation_removed(&mut self, generation: u32, now: i64) {
+        self.touch(now);
+        if let Some(notes) = self.journal.as_mut() {
+            notes.dropped.retain(|dropped| *dropped != generation);
+        }
+        self.tidy_notes();
+    }
+
+    /// The question about an entry, or the only one there is.
+    pub fn open_question(&self, step: Option<&StepIdentity>) -> Result<&Wait> {
+        if self.state.lifecycle_phase != LifecyclePhase::Suspended {
+            return Err(Error::of(Code::ExecutionNotSuspended).with("public_state", self.public_state()));
+        }
+        let asked = |wait: &&Wait| wait.question.is_some();
+        match step {
+            Some(step) => {
+                let meant = |wait: &&Wait| StepRef::from(step) == StepRef::from(&wait.identity());
+                let found = self.waits.iter().filter(asked).find(meant);
+                found.ok_or_else(|| Error::of(Code::QuestionNotOpen).with("step", step))
+            }
+            None => {
+                let mut questions = self.waits.iter().filter(asked);
+                match (questions.next(), questions.next()) {
+                    (Some(only), None) => Ok(only),
+                    (None, _) => Err(Error::of(Code::QuestionNotOpen)),
+                    _ => Err(Error::invalid("step", "must be given where several questions are open")),
+                }
+            }
+        }
+    }
+
+    /// A question was answered: the function may run again. What it recorded from `dropped_from` on is dropped.
+    pub fn answer_question(&mut self, step: &StepIdentity, dropped_from: Option<u64>, now: i64) -> Result<()> {
+        if dropped_from.is_some() {
+            self.check_generations(dropped_from)?;
+            self.begin_generation(dropped_from, limits::GENERATIONS_KEPT);
+        }
+        self.wake(ResumedBy::Decision, now);
+        if let Some(notes) = self.journal.as_mut() {
+            let step = StepRef::from(step);
+            notes.late_reports.retain(|report| report.step != step);
+        }
+        self.tidy_notes();
+        Ok(())
+    }
+
+    /// Keeps what a holder says of a step after it had lost its lease; says whether that was news. The fence keeps it out
+    /// of the journal, but not out of sight of a person who is asked whether the step happened.
+    pub fn keep_late_report(&mut self, fence: &LeaseFence, entry: &StepEntry, now: i64) -> Result<bool> {
+        let lost = self.check_fence(fence).is_err() && self.knows_fence(fence);
+        if !lost || !entry.state.is_ended() || self.is_terminal() {
+            return Ok(false);
+        }
+        let (record, _) = entry.record(fence)?;
+        let StepRecord { name, key, occurrence, state, result, category, message, lease, .. } = record;
+        let step = StepRef { name, key, occurrence, ..Default::default() };
+        let reports = self.journal.as_ref().map(|notes| notes.late_reports.as_slice()).unwrap_or_default();
+        if reports.iter().any(|report| report.step == step && report.lease == lease) {
+            return Ok(false);
+        }
+        let at = self.touch(now);
+        let result_size = result.as_ref().map_or(0, |payload| payload.size);
+        let result = result.filter(|payload| !payload.external);
+        let report =
+            LateReport { step, state, result, result_size, category, message, lease, at, ..Default::default() };
+        let reports = &mut self.notes().late_reports;
+        reports.push(report);
+        let surplus = reports.len().saturating_sub(limits::LATE_REPORTS_KEPT);
+        reports.drain(..surplus);
+        Ok(true)
+    }
+
+    /// What late holders said of an entry.
+    pub fn late_reports(&self, step: &StepIdentity) -> impl Iterator<Item = &LateReport> {
+        let step = StepRef::from(step);
+        let reports = self.journal.as_ref().map(|notes| notes.late_reports.as_slice()).unwrap_or_default();
+        reports.iter().filter(move |report| report.step == step)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::execution::Claim;
+    use crate::id::{AttemptIndex, LeaseEpoch, SuspensionId};
+    use uuid::Uuid;
+
+    fn running() -> (Execution, LeaseFence) {
+        let mut execution = Execution { namespace: "n".into(), kind: "k".into(), ..Default::default() };
+        let fence = claimed(&mut execution, 1);
+        (execution, fence)
+    }
+
+    fn claimed(execution: &mut Execution, lease: u128) -> LeaseFence {
+        let claim = Claim {
+            lease_id: LeaseId(Uuid::from_u128(lease)),
+            worker_id: "w".into(),
+            instance_id: "w".into(),
+            ttl_ms: 1_000,
+            build_id: String::new(),
+            slot: None,
+        };
+        execution.claim(&claim, 10, &mut Effects::default()).unwrap().fence
+    }
+
+    fn segment(generation: u32, first: u64, below: u64) -> Segment {
+        Segment { generation, first, below }
+    }
+
+    fn asked(name: &str, reason: SuspendReason) -> Wait {
+        let question = Question { reason, input_hash: "new".into(), ..Default::default() };
+        Wait { name: name.into(), question: Some(question), ..Default::default() }
+    }
+
+    fn step(name: &str) -> StepIdentity {
+        StepIdentity { name: name.into(), ..Default::default() }
+    }
+
+    #[test]
+    fn a_generation_reads_what_it_took_over_and_then_its_own() {
+        let mut execution = Execution::default();
+        assert_eq!(execution.journal_segments(0), [segment(0, 1, u64::MAX)]);
+        execution.begin_generation(Some(5), 100);
+        assert_eq!(execution.journal_segments(1), [segment(0, 1, 5), segment(1, 5, u64::MAX)]);
+        execution.begin_generation(Some(7), 100);
+        let three = [segment(0, 1, 5), segment(1, 5, 7), segment(2, 7, u64::MAX)];
+        assert_eq!(execution.journal_segments(2), three);
+        // Cutting below what was taken over leaves nothing of the generation in between.
+        execution.begin_generation(Some(3), 100);
+        assert_eq!(execution.journal_segments(3), [segment(0, 1, 3), segment(3, 3, u64::MAX)]);
+        assert_eq!(execution.journal_segments(2), three, "earlier generations read as they did");
+        execution.begin_generation(Some(1), 100);
+        assert_eq!(execution.journal_segments(4), [segment(4, 1, u64::MAX)], "nothing below the first entry");
+        assert_eq!((execution.journal_tail().number(1), execution.journal_tail().sequence(4)), (1, 4));
+    }
+
+    #[test]
+    fn a_generation_that_another_rests_on_is_kept_and_others_are_dropped() {
+        let mut execution = Execution::default();
+        execution.begin_generation(None, 1);
+        assert!(!execution.owes_journals());
+        execution.begin_generation(Some(4), 1);
+        assert_eq!((&execution.past_generations[..], execution.dropped_generations()), (&[1][..], &[0][..]));
+        execution.generation_removed(0, 5);
+        assert!(!execution.owes_journals());
+        execution.begin_generation(None, 1);
+        assert_eq!(execution.past_generations, [1, 2], "the second rests on the first");
+        execution.begin_generation(None, 1);
+        assert_eq!((&execution.past_generations[..], execution.dropped_generations()), (&[3][..], &[1, 2][..]));
+        execution.generation_removed(1, 5);
+        execution.generation_removed(2, 5);
+        assert_eq!(execution.journal, None, "nothing is left to know");
+    }
+
+    #[test]
+    fn too_many_generations_that_rest_on_each_other_are_refused() {
+        let mut execution = Execution::default();
+        for _ in 0..limits::GENERATIONS_KEPT {
+            execution.check_generations(Some(2)).unwrap();
+            execution.begin_generation(Some(2), limits::GENERATIONS_KEPT);
+        }
+        assert_eq!(execution.check_generations(Some(2)).unwrap_err().code, Code::JournalFull);
+        execution.check_generations(None).unwrap();
+    }
+
+    #[test]
+    fn continuing_keeps_the_attempt_and_counts_from_zero() {
+        let (mut execution, fence) = running();
+        (execution.retries, execution.reclaims, execution.signals) = (2, 3, 4);
+        let input = Payload { content_type: "application/json".into(), size: 1, ..Default::default() };
+        let mut effects = Effects::default();
+        assert_eq!(execution.continue_as_new(&fence, Some(input.clone()), 20, &mut effects).unwrap(), 1);
+        execution.check().unwrap();
+        assert!(execution.is_eligible());
+        assert_eq!((execution.retries, execution.reclaims, execution.signals), (0, 0, 0));
+        assert_eq!((&execution.input, execution.attempt.as_ref().unwrap().index), (&input, AttemptIndex(0)));
+        let before = execution.clone();
+        assert_eq!(execution.continue_as_new(&fence, None, 30, &mut effects).unwrap(), 1, "a repeat says the same");
+        assert_eq!(execution, before);
+        let second = claimed(&mut execution, 2);
+        assert_eq!(execution.continue_as_new(&fence, None, 30, &mut effects).unwrap(), 1);
+        let stale = LeaseFence { epoch: LeaseEpoch(9), ..second };
+        assert_eq!(execution.continue_as_new(&stale, None, 30, &mut effects).unwrap_err().code, Code::StaleLease);
+        assert_eq!(execution.continue_as_new(&second, None, 30, &mut effects).unwrap(), 2);
+    }
+
+    #[test]
+    fn a_fork_is_held_until_its_journal_is_whole_also_after_an_end_in_between() {
+        let fork = Fork { below: 4, next: 1, ..Default::default() };
+        let mut execution = Execution { namespace: "n".into(), kind: "k".into(), ..Default::default() };
+        execution.fork_from(fork.clone());
+        execution.check().unwrap();
+        assert!(!execution.is_eligible() && execution.owes_journals() && execution.begins_with_entries());
+        execution.hold("wait", 1).unwrap();
+        execution.release(2).unwrap();
+        assert!(!execution.is_eligible(), "an operator does not let it go early");
+        execution.cancel(crate::execution::CancelSource::Operator, "no", 3, &mut Effects::default()).unwrap();
+        execution.check().unwrap();
+        assert!(!execution.owes_journals(), "nothing is copied for what has ended");
+        execution.replay(0, None, 4).unwrap();
+        execution.check().unwrap();
+        assert!(!execution.is_eligible() && execution.owes_journals());
+        execution.fork_copied(Fork { copied: 3, next: 3, ..fork }, true, 5);
+        execution.check().unwrap();
+        assert!(execution.is_eligible() && !execution.owes_journals());
+        let mut empty = Execution::default();
+        empty.fork_from(Fork { below: 1, next: 1, ..Default::default() });
+        assert!(empty.is_eligible(), "there is nothing to copy");
+        let mut orphan = Execution::default();
+        orphan.fork_from(Fork { below: 4, next: 1, ..Default::default() });
+        orphan.fork_failed("gone", 5, &mut Effects::default());
+        orphan.check().unwrap();
+        assert!(orphan.is_terminal());
+    }
+
+    #[test]
+    fn a_question_takes_its_own_answers_and_ends_the_wait() {
+        let (mut execution, fence) = running();
+        assert_eq!(execution.open_question(None).unwrap_err().code, Code::ExecutionNotSuspended);
+        let waits = vec![asked("pay", SuspendReason::InDoubt), asked("fetch", SuspendReason::JournalMismatch)];
+        let id = SuspensionId(Uuid::from_u128(5));
+        execution.await_first(&fence, id, waits, 20, &mut Effects::default()).unwrap();
+        execution.check().unwrap();
+        assert_eq!(execution.state.blocking_reason, crate::BlockingReason::WaitingForDecision);
+        assert_eq!(execution.open_question(None).unwrap_err().details["field"], "step");
+        assert_eq!(execution.open_question(Some(&step("other"))).unwrap_err().code, Code::QuestionNotOpen);
+        let pay = execution.open_question(Some(&step("pay"))).unwrap().question.clone().unwrap();
+        pay.check_answer(StepAnswer::Happened).unwrap();
+        assert_eq!(pay.check_answer(StepAnswer::Keep).unwrap_err().details["field"], "answer");
+        let fetch = execution.open_question(Some(&step("fetch"))).unwrap().question.clone().unwrap();
+        fetch.check_answer(StepAnswer::RunAgain).unwrap();
+        assert!(fetch.check_answer(StepAnswer::DidNotHappen).is_err());
+        assert_eq!(execution.resume_by_operator(30).unwrap_err().code, Code::OperatorResumeNotAllowed);
+        execution.answer_question(&step("fetch"), Some(3), 30).unwrap();
+        execution.check().unwrap();
+        assert!(execution.is_eligible());
+        assert_eq!((execution.generation, execution.resumed_by), (1, ResumedBy::Decision));
+        assert_eq!(execution.open_question(None).unwrap_err().code, Code::ExecutionNotSuspended);
+    }
+
+    #[test]
+    fn each_answer_leaves_its_entry() {
+        let wait = asked("pay", SuspendReason::InDoubt);
+        let entry = |answer| wait.answered(answer, "the bank says so", 50);
+        assert_eq!(entry(StepAnswer::Happened).state, StepState::Completed);
+        let again = entry(StepAnswer::DidNotHappen);
+        assert_eq!(
+            (again.state, again.next_at, again.input_hash.as_deref()),
+            (StepState::Retrying, Some(50), Some("new"))
+        );
+        let failed = entry(StepAnswer::Fail);
+        assert_eq!((failed.state, failed.category.as_deref()), (StepState::Failed, Some("in_doubt")));
+        assert_eq!(failed.message.as_deref(), Some("a person let it fail: the bank says so"));
+        [entry(StepAnswer::Happened), again, failed].iter().for_each(|entry| entry.validate().unwrap());
+    }
+
+    #[test]
+    fn only_who_held_a_lease_leaves_evidence_and_only_once() {
+        let (mut execution, fence) = running();
+        let entry = StepEntry { name: "pay".into(), state: StepState::Completed, ..Default::default() };
+        assert!(!execution.keep_late_report(&fence, &entry, 20).unwrap(), "its lease holds");
+        execution.expire_lease(20, &mut Effects::default()).unwrap();
+        let foreign = LeaseFence { lease_id: LeaseId(Uuid::from_u128(99)), ..fence };
+        assert!(!execution.keep_late_report(&foreign, &entry, 21).unwrap());
+        let begun = StepEntry { state: StepState::Begun, ..entry.clone() };
+        assert!(!execution.keep_late_report(&fence, &begun, 21).unwrap());
+        assert!(execution.keep_late_report(&fence, &entry, 21).unwrap());
+        assert!(!execution.keep_late_report(&fence, &entry, 22).unwrap());
+        assert_eq!(execution.late_reports(&step("pay")).count(), 1);
+        for number in 0..20 {
+            let other = StepEntry { key: Some(format!("{number}")), ..entry.clone() };
+            execution.keep_late_report(&fence, &other, 23).unwrap();
+        }
+        let kept = execution.journal.as_ref().unwrap().late_reports.len();
+        assert_eq!(kept, limits::LATE_REPORTS_KEPT);
+        let bytes = crate::Document::encode(&execution);
+        assert_eq!(<Execution as crate::Document>::decode(&bytes).unwrap(), execution);
+        assert_eq!(execution.id, ExecutionId::default());
+    }
+}

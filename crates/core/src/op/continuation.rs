@@ -1,0 +1,67 @@
+//! Begins the function of an execution anew with another input and an empty journal.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::encoding::{Blob, JsonText};
+use crate::error::Result;
+use crate::id::ExecutionId;
+use crate::lease::LeaseFence;
+use crate::limits;
+use crate::op::operation;
+use crate::op::parts::{self, Content};
+use crate::state::PublicState;
+
+operation! {
+    /// Releases the lease and begins the function anew: the same execution and attempt, another input, an empty journal.
+    /// For loops that run for months.
+    ContinueAsNew(ContinueAsNewArgs) -> ContinueAsNewOutcome,
+    "continue_as_new" Post "/v1/executions/{execution_id}/continue-as-new" Worker validated body(parts::body_for(limits::INPUT_MAX_BYTES))
+}
+
+/// What the function begins with.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ContinueAsNewArgs {
+    /// The execution.
+    pub execution_id: ExecutionId,
+    /// The lease.
+    pub fence: LeaseFence,
+    /// The input of the new generation; the present one stays when it is absent. As any JSON value.
+    #[serde(default, deserialize_with = "crate::encoding::present_json", skip_serializing_if = "Option::is_none")]
+    pub input: Option<JsonText>,
+    /// The same as bytes; not both.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input_base64: Option<Blob>,
+    /// What the bytes are; `application/octet-stream` when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content_type: Option<String>,
+}
+
+/// What began.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ContinueAsNewOutcome {
+    /// The generation that began.
+    pub generation: u32,
+    /// Its state now.
+    pub public_state: PublicState,
+}
+
+impl ContinueAsNewArgs {
+    /// The bytes of the input, if there is a new one.
+    pub fn input(&self) -> Result<Option<Content>> {
+        parts::Sent {
+            field: "input",
+            json: self.input.as_ref(),
+            base64: self.input_base64.as_ref(),
+            content_type: self.content_type.as_deref(),
+            max_bytes: limits::INPUT_MAX_BYTES,
+        }
+        .content()
+    }
+
+    /// Refuses an input that is too large.
+    pub fn validate(&self) -> Result<()> {
+        self.input().map(drop)
+    }
+}

@@ -1,0 +1,87 @@
+//! What is asked about a journal, and what speaks for one answer or another.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::execution::{Execution, LateReport, StepAnswer, Wait};
+use crate::id::LeaseId;
+use crate::journal::{StepIdentity, StepState};
+use crate::op::parts::Content;
+use crate::suspension::SuspendReason;
+
+/// A question about an entry of the journal, which `decide_step` answers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct QuestionView {
+    /// The entry.
+    pub step: StepIdentity,
+    /// `in_doubt` or `journal_mismatch`.
+    pub reason: SuspendReason,
+    /// The same for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+    /// The answers it takes.
+    pub answers: Vec<StepAnswer>,
+    /// What workers said of the step after they had lost their lease.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub evidence: Vec<LateReportView>,
+}
+
+/// How a step ended according to a worker that had lost its lease.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LateReportView {
+    /// How it ended.
+    pub state: StepState,
+    /// Its result, when it is small.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<Content>,
+    /// How many bytes the result has.
+    pub result_size: u64,
+    /// What kind of thing went wrong.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub category: Option<String>,
+    /// What went wrong.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// The lease that was lost.
+    pub lease_id: LeaseId,
+    /// When it was reported.
+    pub reported_at: i64,
+}
+
+impl From<&LateReport> for LateReportView {
+    fn from(report: &LateReport) -> Self {
+        let some = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
+        let content = |payload: &crate::payload::Payload| {
+            let bytes = payload.assemble(None)?;
+            Some(Content { bytes, content_type: payload.content_type.clone() })
+        };
+        Self {
+            state: report.state,
+            result: report.result.as_ref().and_then(content),
+            result_size: report.result_size,
+            category: some(&report.category),
+            message: some(&report.message),
+            lease_id: report.lease,
+            reported_at: report.at,
+        }
+    }
+}
+
+impl QuestionView {
+    /// The open questions of an execution.
+    pub fn of(execution: &Execution) -> Vec<Self> {
+        let asked = |wait: &Wait| {
+            let question = wait.question.as_ref()?;
+            let step = wait.identity();
+            Some(Self {
+                reason: question.reason,
+                detail: Some(question.detail.clone()).filter(|text| !text.is_empty()),
+                answers: question.answers().to_vec(),
+                evidence: execution.late_reports(&step).map(LateReportView::from).collect(),
+                step,
+            })
+        };
+        let suspended = execution.suspension.is_some();
+        execution.waits.iter().filter(|_| suspended).filter_map(asked).collect()
+    }
+}

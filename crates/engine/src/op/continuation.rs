@@ -1,0 +1,60 @@
+//! Begins the function of an execution anew with another input and an empty journal.
+
+use bytes::Bytes;
+use ff_core::event::Effects;
+use ff_core::op::{ContinueAsNew, ContinueAsNewArgs, ContinueAsNewOutcome};
+use ff_core::payload::Payload;
+use ff_core::{Indexed, Result};
+
+use crate::engine::{Caller, Engine, Handle};
+use crate::limits::bytes;
+use crate::mailbox::{self, Renumbered};
+use crate::payload;
+use crate::transaction::{Command, Tx};
+use crate::visibility::load_visible;
+
+impl Handle<ContinueAsNew> for Engine {
+    async fn handle(&self, caller: &Caller, args: ContinueAsNewArgs) -> Result<ContinueAsNewOutcome> {
+        self.check_id(&args.execution_id)?;
+        let partition = args.execution_id.partition();
+        let content = args.input()?;
+        bytes("input", content.as_ref().map_or(0, |content| content.bytes.len()), self.limits().input_max_bytes)?;
+        let (input, blob) = match content {
+            Some(content) => {
+                let (input, blob) = payload::divide(Some(content));
+                (Some(input), blob)
+            }
+            None => (None, None),
+        };
+        self.transact(partition, self.fresh_command(), &Continue { caller, args: &args, input, blob }).await
+    }
+}
+
+struct Continue<'a> {
+    caller: &'a Caller,
+    args: &'a ContinueAsNewArgs,
+    input: Option<Payload>,
+    blob: Option<Bytes>,
+}
+
+impl Command for Continue<'_> {
+    type Outcome = ContinueAsNewOutcome;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<ContinueAsNewOutcome> {
+        let mut execution = load_visible(tx, self.caller, &self.args.execution_id).await?;
+        let before = execution.clone();
+        let mut effects = Effects::default();
+        let fence = &self.args.fence;
+        let generation = execution.continue_as_new(fence, self.input.clone(), tx.now, &mut effects)?;
+        if execution != before {
+            tx.require_holder(&execution.key(), fence);
+            if self.input.is_some() {
+                payload::write(tx, payload::Which::Input, &execution.id, self.blob.clone(), Some(&before.input));
+            }
+            payload::write(tx, payload::Which::Continuation, &execution.id, None, before.continuation.as_ref());
+            mailbox::move_on(tx, &execution, before.generation, Renumbered::Yes).await?;
+            tx.save_execution(&execution, effects);
+        }
+        Ok(ContinueAsNewOutcome { generation, public_state: execution.public_state() })
+    }
+}
