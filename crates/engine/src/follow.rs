@@ -4,7 +4,8 @@
 use ff_core::execution::Execution;
 use ff_core::state::{AttemptState, BlockingReason, PublicState};
 use ff_core::stream::{FrameId, StreamFrame};
-use ff_core::{AttemptIndex, ExecutionId, Result};
+use ff_core::journal::StepView;
+use ff_core::{AttemptIndex, ExecutionId, Result, limits};
 use ff_store::LogStart;
 
 use crate::engine::{Caller, Engine};
@@ -17,6 +18,15 @@ pub struct Seen {
     pub after: FrameId,
     /// That the attempt is paused.
     pub paused: bool,
+}
+
+/// What a viewer has seen of a journal.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct JournalSeen {
+    /// Which generation; the present one when the viewer has seen none.
+    pub generation: Option<u32>,
+    /// The number of the last entry.
+    pub after: u64,
 }
 
 /// What comes next.
@@ -71,6 +81,45 @@ impl Engine {
             let left = deadline - self.env().now_ms();
             if left <= 0 {
                 return Ok(Sight::Nothing);
+            }
+            let changes = futures_util::future::select_all([
+                Box::pin(whole.changed()) as env::BoxFuture<'_, ()>,
+                Box::pin(present.changed()),
+                Box::pin(next.changed()),
+            ]);
+            env::within(self.env_handle(), left, changes).await;
+        }
+    }
+
+    /// What a journal has behind what a viewer has seen, waiting for it if there is nothing yet. Another generation is seen
+    /// from its first own entry on: what it took over was seen before.
+    pub async fn follow_journal(
+        &self,
+        caller: &Caller,
+        id: &ExecutionId,
+        seen: JournalSeen,
+        count: usize,
+        wait_ms: i64,
+    ) -> Result<(JournalSeen, Vec<StepView>)> {
+        self.check_id(id)?;
+        let deadline = self.env().now_ms() + wait_ms;
+        let mut whole = self.listen_to(id.partition(), Execution::key_of(id));
+        loop {
+            self.refuse_if_closing()?;
+            let (execution, _) = self.visible_execution(caller, id).await?;
+            let generation = execution.generation;
+            let mut present = self.listen_to(id.partition(), logs::journal(id, generation));
+            let mut next = self.listen_to(id.partition(), logs::journal(id, generation + 1));
+            let after = match seen.generation {
+                Some(known) if known != generation => execution.journal_tail().first - 1,
+                _ => seen.after,
+            };
+            let max_bytes = limits::JOURNAL_PER_TASK_MAX_BYTES;
+            let page = self.read_journal(&execution, generation, after, count, max_bytes).await?;
+            let left = deadline - self.env().now_ms();
+            if !page.entries.is_empty() || left <= 0 {
+                let after = page.entries.last().map_or(after, |entry| entry.number);
+                return Ok((JournalSeen { generation: Some(generation), after }, page.entries));
             }
             let changes = futures_util::future::select_all([
                 Box::pin(whole.changed()) as env::BoxFuture<'_, ()>,

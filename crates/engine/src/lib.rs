@@ -47,7 +47,7 @@ mod view;
 mod visibility;
 
 pub use engine::{Caller, Engine, Options};
-pub use follow::{Seen, Sight};
+pub use follow::{JournalSeen, Seen, Sight};
 pub use limits::Limits;
 pub use metrics::{BUCKETS_US, Family, FamilyKind, Histogram, Metrics, Sample, SampleValue};
 pub use reconcile::Reconciled;

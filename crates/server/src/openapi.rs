@@ -179,15 +179,19 @@ fn responses(info: &OperationInfo, outcome: Value) -> Value {
 
 fn execution_stream() -> Value {
     let id = json!({ "name": "execution_id", "in": "path", "required": true, "schema": { "type": "string" } });
+    let steps = json!({
+        "name": "steps", "in": "query", "schema": { "type": "integer", "minimum": 0 },
+        "description": "Show the journal, too, behind the entry with this number.",
+    });
     json!({
         "operationId": "stream_execution",
         "summary": "Shows the frames of all attempts while they are written.",
         "description": "Server-sent events: `frame` with the id attempt-sequence, `attempt` when another attempt begins \
-                        and what it replaces is void, `paused`, `ping` every 15 seconds, and `end` when the execution is \
-                        terminal.",
+                        and what it replaces is void, `step` for each entry of the journal where `steps` asks for them, \
+                        `paused`, `ping` every 15 seconds, and `end` when the execution is terminal.",
         "tags": ["executions"],
         "x-role": ff_core::Role::Reader,
-        "parameters": [id, header("Last-Event-ID", "The last event that is known; the answer begins after it.")],
+        "parameters": [id, steps, header("Last-Event-ID", "The last event that is known; the answer begins after it.")],
         "responses": {
             "200": { "description": "Events.", "content": { EVENT_STREAM: { "schema": { "type": "string" } } } },
             "default": { "$ref": "#/components/responses/Problem" },

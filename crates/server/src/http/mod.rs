@@ -94,13 +94,10 @@ where
         if *request.method() != Method::GET {
             return Err(Error::of(Code::MethodNotAllowed).with("allowed", ["GET"]));
         }
-        if let Some(name) = request.uri().query().filter(|query| !query.is_empty()) {
-            let name = name.split(['=', '&']).next().unwrap_or(name);
-            return Err(Error::invalid(name, "is no parameter of a stream; Last-Event-ID says where to begin"));
-        }
+        let steps = sse::steps_after(request.uri().query())?;
         let caller = auth::authenticate(app, request.method(), request.headers()).await?;
         let credential = auth::Credential::of(app, request.headers())?;
-        return sse::execution(app, caller, credential, &execution_id, request.headers()).await;
+        return sse::execution(app, (caller, credential), &execution_id, steps, request.headers()).await;
     }
     let Found { route, parameters } = Routes::all().find(request.method(), request.uri().path())?;
     let mut caller = auth::authenticate(app, request.method(), request.headers()).await?;

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ff_core::stream::FrameId;
-use ff_core::{Code, Error, ExecutionId, Result};
-use ff_engine::{Caller, Seen};
+use ff_core::{Code, Error, ExecutionId, Result, limits};
+use ff_engine::{Caller, JournalSeen, Seen};
 use futures_util::Stream;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
@@ -41,12 +41,28 @@ pub(crate) fn stream_path(path: &str) -> Result<Option<String>> {
     id.filter(|id| !id.is_empty() && !id.contains('/')).map(arguments::decode).transpose()
 }
 
-/// Shows the stream of an execution.
+/// Whether a viewer wants to see the journal, too, and from where on: `steps=N` begins behind entry N.
+pub(crate) fn steps_after(query: Option<&str>) -> Result<Option<u64>> {
+    let Some(query) = query.filter(|query| !query.is_empty()) else { return Ok(None) };
+    match query.strip_prefix("steps=") {
+        Some(after) => {
+            let number = after.parse().ok().filter(|number| *number <= limits::JOURNAL_ENTRIES_MAX);
+            let refusal = || Error::invalid("steps", "must be the number of the last entry that was seen, 0 for none");
+            number.ok_or_else(refusal).map(Some)
+        }
+        None => {
+            let name = query.split(['=', '&']).next().unwrap_or(query);
+            Err(Error::invalid(name, "is no parameter of a stream; Last-Event-ID says where to begin"))
+        }
+    }
+}
+
+/// Shows the stream of an execution, and its journal to a viewer that asks for it.
 pub(crate) async fn execution(
     app: &Arc<App>,
-    caller: Caller,
-    credential: Credential,
+    (caller, credential): (Caller, Credential),
     execution_id: &str,
+    steps: Option<u64>,
     headers: &HeaderMap,
 ) -> Result<Response<Body>> {
     let id: ExecutionId = execution_id.parse()?;
@@ -58,8 +74,9 @@ pub(crate) async fn execution(
     let seen = Seen { after, paused: false };
     // A refusal belongs into the status of the answer, so the first look comes before its head.
     let first = app.engine.follow(&caller, &id, seen, viewer::PAGE, 0).await?;
-    let viewer = viewer::Viewer::new(app.clone(), caller, credential, id, seen, first, place);
-    Ok(respond(viewer.stream()))
+    let journal = steps.map(|after| JournalSeen { generation: None, after });
+    let viewer = viewer::Viewer::new(app.clone(), (caller, credential), id, (seen, journal), place);
+    Ok(respond(viewer.begin(first).stream()))
 }
 
 fn last_event_id(headers: &HeaderMap) -> Result<Option<&str>> {
@@ -108,6 +125,15 @@ mod tests {
         assert_eq!(stream_path("/v1/executions/a/stream").unwrap().as_deref(), Some("a"));
         assert_eq!(stream_path("/v1/executions/a/attempts/0/stream").unwrap(), None);
         assert_eq!(stream_path("/v1/executions//stream").unwrap(), None);
+    }
+
+    #[test]
+    fn only_steps_is_a_parameter_of_a_stream() {
+        assert_eq!(steps_after(None).unwrap(), None);
+        assert_eq!(steps_after(Some("steps=7")).unwrap(), Some(7));
+        for (query, field) in [("steps=x", "steps"), ("steps=10001", "steps"), ("steps=1&a=2", "steps"), ("a=1", "a")] {
+            assert_eq!(steps_after(Some(query)).unwrap_err().details["field"], field, "{query}");
+        }
     }
 
     #[test]

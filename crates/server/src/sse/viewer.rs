@@ -4,19 +4,24 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use ff_core::journal::StepView;
 use ff_core::{ExecutionId, Result};
-use ff_engine::{Caller, Seen, Sight};
+use ff_engine::{Caller, JournalSeen, Seen, Sight};
 use futures_util::Stream;
+use serde_json::json;
 use tokio::sync::{OwnedSemaphorePermit, broadcast};
 use tokio::time::Instant;
 
 use super::feed::{Shown, render};
-use super::{PING, ping, trouble};
+use super::{PING, event, ping, trouble};
 use crate::app::App;
 use crate::auth::Credential;
 
 /// Frames that are read at once.
 pub(super) const PAGE: usize = 100;
+
+/// A viewer of a journal looks again after this long, whatever it heard.
+const JOURNAL_WAIT_MS: i64 = 15_000;
 
 /// Where a viewer is, and what it waits for.
 pub(super) struct Viewer {
@@ -25,6 +30,10 @@ pub(super) struct Viewer {
     credential: Credential,
     id: ExecutionId,
     seen: Seen,
+    /// What it has seen of the journal, if it wants to see it at all.
+    journal: Option<JournalSeen>,
+    /// The end of the stream, while the rest of the journal is read before it.
+    end: Option<Bytes>,
     /// What is rendered and not yet sent.
     waiting: VecDeque<Bytes>,
     feed: Option<broadcast::Receiver<Arc<Shown>>>,
@@ -38,30 +47,34 @@ pub(super) struct Viewer {
 impl Viewer {
     pub(super) fn new(
         app: Arc<App>,
-        caller: Caller,
-        credential: Credential,
+        (caller, credential): (Caller, Credential),
         id: ExecutionId,
-        seen: Seen,
-        first: Sight,
+        (seen, journal): (Seen, Option<JournalSeen>),
         place: OwnedSemaphorePermit,
     ) -> Self {
-        let mut viewer = Self {
+        Self {
             app,
             caller,
             credential,
             id,
             seen,
+            journal,
+            end: None,
             waiting: VecDeque::new(),
             feed: None,
             caught_up: false,
             ended: false,
             ping_at: Instant::now() + PING,
             _place: place,
-        };
-        if let Err(error) = viewer.take(first) {
-            viewer.fail(&error);
         }
-        viewer
+    }
+
+    /// Takes the first look.
+    pub(super) fn begin(mut self, first: Sight) -> Self {
+        if let Err(error) = self.take(first) {
+            self.fail(&error);
+        }
+        self
     }
 
     /// The events, as they come.
@@ -86,10 +99,24 @@ impl Viewer {
             if self.ended {
                 return None;
             }
+            if self.end.is_some() {
+                if let Err(error) = self.see_rest_of_journal().await {
+                    self.fail(&error);
+                }
+                continue;
+            }
             let ping_at = self.ping_at;
+            let (caller, id, journal) = (self.caller.clone(), self.id, self.journal);
+            let news = async {
+                match journal {
+                    Some(seen) => app.engine.follow_journal(&caller, &id, seen, PAGE, JOURNAL_WAIT_MS).await,
+                    None => std::future::pending().await,
+                }
+            };
             let stepped = tokio::select! {
                 biased;
                 () = app.stopped() => return None,
+                news = news => news.and_then(|news| self.see_journal(news)),
                 stepped = self.step() => stepped,
                 () = tokio::time::sleep_until(ping_at) => {
                     self.ping_at = Instant::now() + PING;
@@ -100,6 +127,28 @@ impl Viewer {
                 self.fail(&error);
             }
         }
+    }
+
+    fn see_journal(&mut self, (seen, entries): (JournalSeen, Vec<StepView>)) -> Result<()> {
+        for entry in &entries {
+            self.waiting.push_back(event("step", None, &json!({ "generation": seen.generation, "step": entry }))?);
+        }
+        self.journal = Some(seen);
+        Ok(())
+    }
+
+    /// A page of what the journal has before the end of the stream; the end itself when there is no more.
+    async fn see_rest_of_journal(&mut self) -> Result<()> {
+        if let Some(seen) = self.journal {
+            let app = self.app.clone();
+            let news = app.engine.follow_journal(&self.caller, &self.id, seen, PAGE, 0).await?;
+            if !news.1.is_empty() {
+                return self.see_journal(news);
+            }
+        }
+        self.waiting.extend(self.end.take());
+        self.ended = true;
+        Ok(())
     }
 
     /// Reads from the store until there is nothing more, then listens to the feed. Safe to cancel.
@@ -143,13 +192,16 @@ impl Viewer {
         };
         if news {
             self.seen = shown.seen;
-            self.ended |= shown.last;
-            self.waiting.push_back(shown.text.clone());
+            match shown.last {
+                true => self.end = Some(shown.text.clone()),
+                false => self.waiting.push_back(shown.text.clone()),
+            }
         }
     }
 
     fn fail(&mut self, error: &ff_core::Error) {
         self.ended = true;
+        self.end = None;
         self.waiting.extend(trouble(error));
     }
 }

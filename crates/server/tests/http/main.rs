@@ -3,6 +3,7 @@
 mod balancer;
 mod canary;
 mod clients;
+mod journal;
 mod metrics;
 mod refusals;
 mod repeats;

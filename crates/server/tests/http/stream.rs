@@ -134,6 +134,39 @@ async fn a_viewer_crosses_attempts_and_sees_pauses() {
 }
 
 #[tokio::test]
+async fn a_viewer_that_asks_for_it_sees_the_journal_and_all_of_it_before_the_end() {
+    let server = Running::start(settings()).await;
+    let client = server.client();
+    let id = submit(&client, json!({ "kind": "a" })).await;
+    let path = format!("/v1/executions/{id}/stream");
+    let mut viewer = Viewer::open(&client, &format!("{path}?steps=0")).await;
+    let mut plain = Viewer::open(&client, &path).await;
+    let fence = claim(&client).await;
+    let record = async |first: u64, name: &str| {
+        let entry = json!({ "name": name, "state": "completed", "result": { "n": first } });
+        let body = json!({ "fence": fence, "first_number": first, "entries": [entry] });
+        client.post(&format!("/v1/executions/{id}/steps"), &body).await.ok();
+    };
+    record(1, "fetch").await;
+    let seen = viewer.next().await.unwrap();
+    assert_eq!((seen.name.as_str(), &seen.data["step"]["name"]), ("step", &json!("fetch")));
+    assert_eq!((&seen.data["generation"], &seen.data["step"]["number"]), (&json!(0), &json!(1)));
+    append(&client, &id, &fence, 1, 1).await;
+    assert_eq!(viewer.names(1).await, ["frame 0-1"], "frames keep their ids");
+    let last = json!({ "fence": fence, "first_number": 2, "entries": [{ "name": "last", "state": "completed" }] });
+    client.post(&format!("/v1/executions/{id}/complete"), &last).await.ok();
+    let seen = viewer.next().await.unwrap();
+    assert_eq!((seen.name.as_str(), &seen.data["step"]["name"]), ("step", &json!("last")));
+    assert_eq!(viewer.names(1).await, ["end "]);
+    assert_eq!(plain.names(2).await, ["frame 0-1", "end "], "others see what they always did");
+    let mut later = Viewer::open(&client, &format!("{path}?steps=1")).await;
+    assert_eq!(later.names(3).await, ["frame 0-1", "step ", "end "]);
+    let refused = client.get(&format!("{path}?steps=many")).await;
+    assert_eq!((refused.status, refused.json()["details"]["field"].as_str()), (400, Some("steps")));
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn viewers_that_reconnect_all_the_time_miss_nothing_and_see_nothing_twice() {
     const FRAMES: u64 = 400;
     const VIEWERS: u64 = 16;
