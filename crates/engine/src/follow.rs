@@ -2,9 +2,9 @@
 //! happens.
 
 use ff_core::execution::Execution;
+use ff_core::journal::StepView;
 use ff_core::state::{AttemptState, BlockingReason, PublicState};
 use ff_core::stream::{FrameId, StreamFrame};
-use ff_core::journal::StepView;
 use ff_core::{AttemptIndex, ExecutionId, Result, limits};
 use ff_store::LogStart;
 

@@ -260,7 +260,7 @@ impl Command for TakeCandidate<'_> {
             instance_id: self.ask.instance_id.clone(),
             ttl_ms: self.ask.ttl_ms,
             slot: self.slot,
-            build_id: self.ask.criteria.capabilities.build().unwrap_or_default().to_owned(),
+            build_id: self.ask.criteria.skills.capabilities.build().unwrap_or_default().to_owned(),
         };
         let claimed = execution.claim(&claim, tx.now, &mut effects)?;
         let execution = Arc::new(execution);
