@@ -205,6 +205,15 @@ async fn a_step_in_doubt_is_never_repeated_by_itself() {
     client.close().await;
 }
 
+/// Waits until so many signals were taken and the execution waits for the next one.
+async fn until_suspended(client: &Client, execution: &Execution, answered: usize) {
+    until(async || {
+        let waiting = execution.state().await.unwrap() == PublicState::Suspended;
+        waiting && steps_of(client, execution, StepKind::Signal).await == answered
+    })
+    .await;
+}
+
 /// Waits until a person is asked.
 async fn until_asked(execution: &Execution) {
     until(async || execution.get().await.unwrap().questions.len() == 1).await;
