@@ -51,7 +51,7 @@ function Frame() {
   const main = useRef<HTMLElement>(null);
   const screens = approverOnly.value ? SCREENS.filter((screen) => screen.path === "approvals") : SCREENS;
   useKeys(screens, () => (keysShown.value = true));
-  const deployment = useAsk("deployment", (signal) => answer(api.GET("/v1/deployment", { signal })));
+  const deployment = useAsk("deployment", async (signal) => (approverOnly.value ? undefined : await answer(api.GET("/v1/deployment", { signal }))));
   const told = deployment.data.value?.now;
   useEffect(() => {
     if (told !== undefined) setClock(told);
@@ -103,9 +103,9 @@ function Frame() {
       </aside>
       <div>
         <header class="top">
-          <Search />
+          {!approverOnly.value && <Search />}
           <div class="top-right">
-            <Namespace />
+            {!approverOnly.value && <Namespace />}
             <span class="live" data-on={live.value && attended.value} title={attended.value ? "" : "Questions by the clock wait until somebody is here."}>
               <i aria-hidden="true" />
               {!attended.value ? "resting" : live.value ? "live" : "on request"}
@@ -167,6 +167,7 @@ function Screen({ first, second }: { first: string; second: string | undefined }
 /** The namespace that is shown; a token that reaches one shows that. */
 function Namespace() {
   const own = session.value?.namespace;
+  const known = useAsk("namespaces", (signal) => answer(api.GET("/v1/namespaces", { params: { query: { limit: 200 } }, signal })));
   if (own) return <span class="tag" title="The one namespace this token reaches">{own}</span>;
   const choose = (event: Event) => {
     const value = (event.target as HTMLInputElement).value.trim();
@@ -178,7 +179,10 @@ function Namespace() {
   return (
     <label class="row tight small muted hide-narrow">
       Namespace
-      <input class="field" size={10} defaultValue={query.value.get("ns") ?? "default"} onChange={choose} />
+      <input class="field" size={10} list="namespaces" defaultValue={query.value.get("ns") ?? "default"} onFocus={known.refresh} onChange={choose} />
+      <datalist id="namespaces">
+        {known.data.value?.items.map((one) => <option value={one.name} />)}
+      </datalist>
     </label>
   );
 }

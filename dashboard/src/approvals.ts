@@ -1,7 +1,7 @@
 // What waits for a person.
 
 import { signal } from "@preact/signals";
-import { api, answer } from "./api/client";
+import { api, answer, call, isMissing } from "./api/client";
 import type { Schemas } from "./api/client";
 import { namespace } from "./router";
 
@@ -32,9 +32,59 @@ const PERSONAL = new Set(["waiting_for_approval", "waiting_for_decision", "pause
 /** Suspended executions that are looked into where the server has no list of questions. */
 const LOOKED_AT_MAX = 50;
 
+/** A question as the server lists it. */
+interface ApprovalView {
+  execution_id: string;
+  kind: string;
+  tags: Record<string, string>;
+  reason: string;
+  question?: string | null;
+  detail?: string | null;
+  schema?: unknown;
+  assignees?: string[];
+  requested_by?: string | null;
+  since: number;
+  deadline?: number | null;
+  signals?: string[];
+  signed?: { name?: string; by?: string; delivered_by?: string; source_identity?: string }[];
+}
+
+function fromApproval(view: ApprovalView): Ask {
+  const counted = view.signals ?? [];
+  const names = counted.length > 0 ? [...new Set([...counted, "reject"])] : ["approve", "reject"];
+  return {
+    execution_id: view.execution_id,
+    kind: view.kind,
+    tags: view.tags ?? {},
+    question: view.question || view.detail || "",
+    reason: view.reason,
+    since: view.since,
+    deadline: view.deadline ?? undefined,
+    requested_by: view.requested_by ?? undefined,
+    assignees: view.assignees ?? [],
+    schema: view.schema,
+    names,
+    signed: (view.signed ?? []).map((one) => [one.name, one.source_identity || one.delivered_by || one.by].filter(Boolean).join(" by ")),
+    flow_id: undefined,
+  };
+}
+
 /** The open questions, the oldest first. */
 export async function listAsks(abort: AbortSignal): Promise<Ask[]> {
-  const query = { namespace: namespace(), state: "suspended" as const, limit: LOOKED_AT_MAX };
+  const ns = namespace();
+  try {
+    const page = await call<{ items: ApprovalView[] }>("GET", `/v1/approvals?limit=100${ns ? `&namespace=${encodeURIComponent(ns)}` : ""}`, undefined, abort);
+    openApprovals.value = page.items.length;
+    return page.items.map(fromApproval);
+  } catch (error) {
+    if (!isMissing(error)) throw error;
+  }
+  return await searchAsks(abort);
+}
+
+/** The same from the list of executions, for a server without a list of questions. */
+async function searchAsks(abort: AbortSignal): Promise<Ask[]> {
+  const query = { namespace: namespace(), state: ["suspended" as const], limit: LOOKED_AT_MAX };
   const page = await answer(api.GET("/v1/executions", { params: { query }, signal: abort }));
   const found = await Promise.all(
     page.items.map((item) =>

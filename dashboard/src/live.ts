@@ -17,7 +17,7 @@ export interface Asked<T> {
 /** No question is repeated by the clock more often than this. */
 export const POLL_MS = 10_000;
 /** A page that nobody has touched for this long asks nothing by the clock. */
-const ATTENTION_MS = 120_000;
+const ATTENTION_MS = 60_000;
 
 let touchedAt = Date.now();
 /** Whether questions are repeated: the page can be seen, and somebody was here lately. */
@@ -135,13 +135,31 @@ export function useEvents(listener: (event: DeploymentEvent) => void): void {
   }, []);
 }
 
-/** Calls `run` soon after the last of many calls, and at least every `most` milliseconds. */
-export function useSoon(run: () => void, wait = 250, most = 1_500): () => void {
+/**
+ * Calls `run` soon after the last of many calls, and at least every `most` milliseconds. A screen whose questions concern
+ * the whole deployment lets them wait until somebody is there: a wall of open tabs must not be a load.
+ */
+export function useSoon(run: () => void, wait = 250, most = 1_500, onlyAttended = false): () => void {
   const latest = useRef(run);
   latest.current = run;
   const state = useRef<{ timer?: ReturnType<typeof setTimeout>; since: number }>({ since: 0 });
-  useEffect(() => () => clearTimeout(state.current.timer), []);
+  const owed = useRef(false);
+  useEffect(() => {
+    const stop = attended.subscribe((here) => {
+      if (!here || !owed.current) return;
+      owed.current = false;
+      latest.current();
+    });
+    return () => {
+      stop();
+      clearTimeout(state.current.timer);
+    };
+  }, []);
   return useRef(() => {
+    if (onlyAttended && !attended.peek()) {
+      owed.current = true;
+      return;
+    }
     const now = Date.now();
     const { timer, since } = state.current;
     const begun = timer === undefined ? now : since;

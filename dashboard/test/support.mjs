@@ -160,7 +160,7 @@ export async function closeBrowser() {
 }
 
 /** A browser of its own (cookies, storage) on a deployment, watched for what a page must never do. */
-export async function open(deployment, path = "/", { theme = "light", width = 1360, height = 900 } = {}) {
+export async function open(deployment, path = "/", { theme = "light", width = 1360, height = 900, clock = false } = {}) {
   const context = await (await launch()).newContext({ colorScheme: theme, viewport: { width, height }, reducedMotion: "reduce" });
   const page = await context.newPage();
   page.setDefaultTimeout(PATIENCE_MS);
@@ -177,6 +177,8 @@ export async function open(deployment, path = "/", { theme = "light", width = 13
     faults.push(`dialog: ${dialog.message()}`);
     void dialog.dismiss();
   });
+  // A clock of the page's own, which a test can move.
+  if (clock) await page.clock.install();
   await page.goto(deployment.url + path);
   return {
     page,

@@ -101,9 +101,14 @@ export function actsOf(execution: View): Act[] {
     name: "Fork",
     effect: "A new execution begins with what this one has done so far. Name a step to keep only what was done before it. This one stays as it is.",
     command: byName("fork_execution", { execution_id: id }),
-    fields: [{ name: "step", label: "Before the step named (all steps are kept if empty)", optional: true }],
+    fields: [
+      { name: "step", label: "Before the step named (all steps are kept if empty)", optional: true },
+      { name: "input", label: "Another input, as JSON (the same if empty)", type: "textarea", optional: true },
+    ],
     run: async (values) => {
-      const body = values["step"] ? { before_step: { name: values["step"] } } : {};
+      const body: Record<string, unknown> = {};
+      if (values["step"]) body["before_step"] = { name: values["step"] };
+      if (values["input"]) body["input"] = JSON.parse(values["input"]) as unknown;
       const done = await call<{ execution_id: string }>("POST", `/v1/executions/${encodeURIComponent(id)}/fork`, body);
       go(link(["executions", done.execution_id]));
       return "Forked; this is the new one.";
@@ -127,7 +132,7 @@ export function actsOf(execution: View): Act[] {
 
 export function Actions({ execution, done }: { execution: View; done: () => void }) {
   if (!may("operator")) return null;
-  const acts = actsOf(execution).filter((act) => act.name !== "Fork" || canFork);
+  const acts = actsOf(execution);
   return (
     <div class="row" role="group" aria-label="Actions">
       {acts.map((act) => (
@@ -151,6 +156,3 @@ export function Actions({ execution, done }: { execution: View; done: () => void
     </div>
   );
 }
-
-/** Whether the server can fork. */
-const canFork = false;

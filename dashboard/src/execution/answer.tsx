@@ -14,7 +14,11 @@ import { SchemaForm, readForm } from "../ui/form";
 /** The decision on what an execution asks, where it stands. */
 export function Answer({ execution, done }: { execution: View; done: () => void }) {
   const suspension = execution.suspension as (View["suspension"] & { question?: string; schema?: unknown }) | null | undefined;
-  const names = suspension ? signalNames(suspension.condition) : [];
+  const counted = suspension ? signalNames(suspension.condition) : [];
+  // A question can always be answered with a no; a wait for a signal of a program cannot.
+  const reason: string = execution.state.blocking_reason ?? "";
+  const asks = reason === "waiting_for_approval" || reason === "waiting_for_decision";
+  const names = asks && counted.length > 0 ? [...new Set([...counted, "reject"])] : counted;
   if (!may("approver") && !may("operator")) return null;
   if (suspension?.condition === "operator_only" || suspension?.condition === "timeout_only") return null;
   return (

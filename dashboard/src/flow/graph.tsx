@@ -7,6 +7,9 @@ import { Icon } from "../ui/basics";
 import { NODE_HEIGHT, NODE_WIDTH, place } from "./layout";
 import type { GraphView, Node } from "./layout";
 
+/** A small graph does not take the place of what stands below it. */
+const HEIGHT_MIN_PX = 220;
+const HEIGHT_MAX_PX = 560;
 const ZOOM_MIN = 0.05;
 const ZOOM_MAX = 2.5;
 
@@ -99,10 +102,10 @@ export function FlowGraph({ graph, critical }: { graph: GraphView; critical: Rea
   }, [placed]);
   const edges = new Map(graph.edges.map((edge) => [edge.edge_id, edge]));
   return (
-    <div class="graph" ref={host}>
+    <div class="graph" ref={host} style={{ height: `${Math.max(HEIGHT_MIN_PX, Math.min(HEIGHT_MAX_PX, placed.height + 48))}px` }}>
       <svg aria-label="Graph of the flow" role="group">
         <defs>
-          <marker id="arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">
+          <marker id="arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="9" markerHeight="9" markerUnits="userSpaceOnUse" orient="auto">
             <path d="M0,0 L8,4 L0,8 z" fill="var(--text-3)" />
           </marker>
         </defs>

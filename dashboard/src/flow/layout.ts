@@ -37,7 +37,11 @@ export function place(graph: GraphView): Placed {
   const size = drawn.graph() as { width?: number; height?: number };
   const lines = edges.map((edge) => {
     const [from, to] = edge.role === "child" ? [edge.downstream, edge.upstream] : [edge.upstream, edge.downstream];
-    return { id: edge.edge_id, from: edge.upstream, to: edge.downstream, path: curve(drawn.edge(from, to, edge.edge_id)?.points ?? []) };
+    const [start, end] = [nodes.get(from), nodes.get(to)];
+    const between = (drawn.edge(from, to, edge.edge_id)?.points ?? []).slice(1, -1);
+    // A line leaves a node in the middle of its right side and reaches the next in the middle of its left.
+    const points = start && end ? [{ x: start.x + NODE_WIDTH, y: start.y + NODE_HEIGHT / 2 }, ...between.slice(1, -1), { x: end.x, y: end.y + NODE_HEIGHT / 2 }] : [];
+    return { id: edge.edge_id, from: edge.upstream, to: edge.downstream, path: curve(points) };
   });
   return { width: size.width ?? 100, height: size.height ?? 100, nodes, edges: lines };
 }

@@ -52,7 +52,7 @@ export function Budgets() {
     POLL_MS,
   );
   const quotas = useAsk(`quotas ${ns ?? ""}`, (signal) => answer(api.GET("/v1/quotas", { params: { query: { namespace: ns, limit: 500 } }, signal })), POLL_MS);
-  const again = useSoon(() => (budgets.refresh(), quotas.refresh()), 800, 3_000);
+  const again = useSoon(() => (budgets.refresh(), quotas.refresh()), 800, 3_000, true);
   useEvents(again);
   const wanted = query.value.get("name");
   const items = budgets.data.value?.items.filter((one) => !wanted || one.name === wanted);

@@ -203,7 +203,7 @@ function InputAndResult({ execution }: { execution: View }) {
       {input.data.value ? (
         <Payload base64={input.data.value.payload_base64} contentType={input.data.value.content_type} />
       ) : input.error.value !== undefined ? (
-        <p class="muted">{isMissing(input.error.value) ? "This server does not show inputs." : String(input.error.value)}</p>
+        <p class="muted">{isMissing(input.error.value) ? "It has no input." : input.error.value instanceof Error ? input.error.value.message : ""}</p>
       ) : (
         <Loading lines={2} />
       )}

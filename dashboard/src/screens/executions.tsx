@@ -7,7 +7,7 @@ import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { answer, api } from "../api/client";
 import type { Schemas } from "../api/client";
 import { count, exact, quote, span, words } from "../format";
-import { POLL_MS, attended, useAsk, useEvents, useSoon } from "../live";
+import { POLL_MS, useAsk, useEvents, useSoon } from "../live";
 import { useRows } from "../keys";
 import { link, namespace, query, setQuery } from "../router";
 import { may } from "../session";
@@ -16,13 +16,7 @@ import { propose } from "../ui/dialog";
 import { fetchCounts, shown } from "./overview";
 import { firstReason } from "./explain";
 
-export type Summary = Schemas["ExecutionSummary"] & {
-  tags?: Record<string, string>;
-  attempt?: number | null;
-  failure_category?: string | null;
-  progress?: { pct?: number | null; message?: string | null } | null;
-  completed_at?: number | null;
-};
+export type Summary = Schemas["ExecutionSummary"];
 
 export const STATES = ["waiting", "active", "suspended", "delayed", "rate_limited", "waiting_children", "completed", "failed", "cancelled", "expired", "skipped"] as const;
 export const ENDED = new Set<string>(["completed", "failed", "cancelled", "expired", "skipped"]);
@@ -43,17 +37,21 @@ interface Filters {
   tag: string;
   since: string;
   flow: string;
+  failure: string;
+  order: string;
 }
 
 function filters(): Filters {
   const get = (name: string) => query.value.get(name) ?? "";
-  return { states: query.value.getAll("state"), kind: get("kind"), lane: get("lane"), tag: get("tag"), since: get("since"), flow: get("flow") };
+  return { states: query.value.getAll("state"), kind: get("kind"), lane: get("lane"), tag: get("tag"), since: get("since"), flow: get("flow"), failure: get("failure"), order: get("order") };
 }
 
 async function fetchPage(filter: Filters, cursor: string | undefined, signal?: AbortSignal): Promise<{ items: Summary[]; next_cursor?: string | null }> {
   const back = SPANS.find(([key]) => key === filter.since)?.[2] ?? 0;
   const wanted: Record<string, unknown> = { namespace: namespace(), limit: PAGE, cursor };
-  if (filter.states.length > 0) wanted["state"] = filter.states.length === 1 ? filter.states[0] : filter.states;
+  if (filter.states.length > 0) wanted["state"] = filter.states;
+  if (filter.failure) wanted["failure_category"] = filter.failure;
+  if (filter.order === "oldest") wanted["order"] = "oldest";
   if (filter.kind) wanted["kind"] = filter.kind;
   if (filter.lane) wanted["lane"] = filter.lane;
   if (filter.tag) wanted["tag"] = filter.tag;
@@ -71,8 +69,8 @@ export function Executions() {
   const more = useSignal<{ key: string; items: Summary[]; cursor: string | null | undefined }>({ key, items: [], cursor: undefined });
   const busy = useSignal(false);
   const chosen = useSignal<ReadonlySet<string>>(new Set());
-  const again = useSoon(() => (first.refresh(), counts.refresh()), 400, 2_000);
-  useEvents(() => attended.peek() && again());
+  const again = useSoon(() => (first.refresh(), counts.refresh()), 400, 2_000, true);
+  useEvents(again);
   useRows(".vrow.item a.open");
 
   const page = first.data.value;
@@ -99,7 +97,6 @@ export function Executions() {
     <>
       <div class="title">
         <h1>Executions</h1>
-        <span class="muted small">newest first</span>
       </div>
       <section class="card">
         <div class="body stack">
@@ -112,7 +109,7 @@ export function Executions() {
                   type="button"
                   class={`chip s-${state}`}
                   aria-pressed={on}
-                  onClick={() => setQuery({ state: on ? filter.states.filter((one) => one !== state) : severalStates ? [...filter.states, state] : [state] })}
+                  onClick={() => setQuery({ state: on ? filter.states.filter((one) => one !== state) : [...filter.states, state] })}
                 >
                   {words(state)}
                   {n !== undefined && <span class="n">{shown(n)}</span>}
@@ -128,6 +125,14 @@ export function Executions() {
               Created
               <select class="field" value={filter.since} onChange={(event) => setQuery({ since: event.currentTarget.value })}>
                 {SPANS.map(([value, label]) => <option value={value}>{label}</option>)}
+              </select>
+            </label>
+            <Filter name="failure" label="Failure" value={filter.failure} placeholder="category" />
+            <label class="row tight small muted">
+              Order
+              <select class="field" value={filter.order} onChange={(event) => setQuery({ order: event.currentTarget.value })}>
+                <option value="">newest first</option>
+                <option value="oldest">oldest first</option>
               </select>
             </label>
             {filter.flow && (
@@ -179,9 +184,6 @@ export function Executions() {
     </>
   );
 }
-
-/** Whether the server takes several states at once. */
-const severalStates = false;
 
 function lsCommand(filter: Filters): string {
   const parts = ["ff ls"];
@@ -252,7 +254,7 @@ function Row({ item, top, chosen, toggle }: { item: Summary; top: number; chosen
         <a class="open" href={link(["executions", item.execution_id])} title={item.kind}>
           {item.kind}
         </a>
-        {item.node && <span class="muted"> · {item.node}</span>}
+        {item.node && item.node !== item.kind && <span class="muted"> · {item.node}</span>}
       </span>
       <span class="wide">
         <code title={item.execution_id}>…{item.execution_id.slice(-12)}</code>

@@ -11,7 +11,7 @@ const STATES = ["open", "running", "blocked", "completed", "failed", "cancelled"
 export function Flows() {
   const state = STATES.find((one) => one === query.value.get("state"));
   const flows = useAsk(`flows ${state} ${namespace() ?? ""}`, (signal) => answer(api.GET("/v1/flows", { params: { query: { namespace: namespace(), state, limit: 100 } }, signal })), POLL_MS);
-  const again = useSoon(flows.refresh, 400, 2_000);
+  const again = useSoon(flows.refresh, 400, 2_000, true);
   useEvents((event) => event.event.flow_id && again());
   const items = flows.data.value?.items;
   return (

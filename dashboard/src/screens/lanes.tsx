@@ -23,7 +23,7 @@ export function Lanes() {
   const ns = namespace();
   const lanes = useAsk(`lanes ${ns ?? ""}`, (signal) => answer(api.GET("/v1/lanes", { params: { query: { namespace: ns, limit: 500 } }, signal })));
   const counts = useAsk(`counts ${ns ?? ""}`, fetchCounts, POLL_MS);
-  const again = useSoon(counts.refresh, 800, 3_000);
+  const again = useSoon(counts.refresh, 800, 3_000, true);
   useEvents(again);
   const workers = useAsk(`workers ${ns ?? ""}`, (signal) => answer(api.GET("/v1/workers", { params: { query: { namespace: ns, limit: 500 } }, signal })));
   const named = lanes.data.value?.items;
@@ -77,7 +77,7 @@ export function Lanes() {
                       <td>
                         <span class="row tight">
                           {waiting.filter((one) => one.kind).map((one) => (
-                            <a class="tag" href={link(["executions"], { lane: lane.name, kind: one.kind, state: "waiting" })}>
+                            <a class="tag" href={link(["executions"], { lane: lane.name, kind: one.kind ?? undefined, state: "waiting" })}>
                               {one.kind} {shown(one)}
                             </a>
                           ))}

@@ -2,7 +2,8 @@
 
 import { signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import { answer, api, call } from "../api/client";
+import { answer, api } from "../api/client";
+import type { Schemas } from "../api/client";
 import { listAsks } from "../approvals";
 import { count, relative, short } from "../format";
 import { POLL_MS, now, useAsk, useEvents, useSoon } from "../live";
@@ -11,26 +12,13 @@ import { approverOnly } from "../session";
 import { Card, Empty, Loading, Meter, Refusal, State, When, Words } from "../ui/basics";
 import { Chart, Spark } from "../ui/spark";
 
-interface Count {
-  value: number;
-  more: boolean;
-}
+type Count = Schemas["Count"];
 
-export interface Counts {
-  states: Record<string, Count>;
-  waiting: { lane: string; kind?: string; value: number; more: boolean; next_created_at?: number }[];
-  counted_at: number;
-}
+export type Counts = Schemas["GetCountsOutcome"];
 
-/** The counts, or nothing where the server has none. */
-export async function fetchCounts(abort: AbortSignal): Promise<Counts | undefined> {
-  const ns = namespace();
-  try {
-    return await call<Counts>("GET", `/v1/counts${ns ? `?namespace=${encodeURIComponent(ns)}` : ""}`, undefined, abort);
-  } catch (error) {
-    if ((error as { status?: number }).status === 404) return undefined;
-    throw error;
-  }
+/** The counts; the server shares a reading among all who ask within two seconds. */
+export async function fetchCounts(signal: AbortSignal): Promise<Counts> {
+  return await answer(api.GET("/v1/counts", { params: { query: { namespace: namespace() } }, signal }));
 }
 
 /** A number that may be a lower bound. */
@@ -87,7 +75,7 @@ export function Overview() {
   const key = namespace() ?? "";
   const counts = useAsk(`counts ${key}`, fetchCounts, POLL_MS);
   const asks = useAsk(`asks ${key}`, listAsks);
-  const failed = useAsk(`failed ${key}`, (signal) => answer(api.GET("/v1/executions", { params: { query: { namespace: namespace(), state: "failed", limit: 6 } }, signal })));
+  const failed = useAsk(`failed ${key}`, (signal) => answer(api.GET("/v1/executions", { params: { query: { namespace: namespace(), state: ["failed"], limit: 6 } }, signal })));
   const budgets = useAsk(`budgets ${key}`, (signal) => answer(api.GET("/v1/budgets", { params: { query: { namespace: namespace(), limit: 200 } }, signal })));
   const workers = useAsk(`workers ${key}`, (signal) => answer(api.GET("/v1/workers", { params: { query: { namespace: namespace(), limit: 200 } }, signal })), POLL_MS * 3);
   const health = useAsk("health", async (signal) => ((await fetch("/readyz", { signal })).ok ? "ready" : "not ready"), POLL_MS * 3);
@@ -96,7 +84,7 @@ export function Overview() {
     asks.refresh();
     failed.refresh();
     budgets.refresh();
-  }, 600, 3_000);
+  }, 600, 3_000, true);
   useEvents((event) => {
     counted(event.event.event_type ?? "", event.happened_at);
     again();
@@ -115,7 +103,7 @@ export function Overview() {
       .filter((one) => (one.hard > 0 && one.used >= one.hard * 0.8) || (one.soft > 0 && one.used >= one.soft)),
   );
   const nothing = states !== undefined && Object.values(states).every((one) => one.value === 0);
-  const tile = (label: string, state: string, note: string, spark?: number[]) => (
+  const tile = (label: string, state: keyof Counts["states"], note: string, spark?: number[]) => (
     <a class={`tile s-${state}`} href={link(["executions"], { state })}>
       <span class="label">
         <i aria-hidden="true" />
@@ -213,9 +201,11 @@ export function Overview() {
                   <tr>
                     <td>
                       <a href={link(["executions", item.execution_id])}>{item.kind}</a>
-                      <div class="small muted">lane {item.lane}</div>
+                      <div class="small muted">
+                        {item.failure_category ? `${item.failure_category} · ` : ""}lane {item.lane}
+                      </div>
                     </td>
-                    <td class="num"><When at={item.created_at} /></td>
+                    <td class="num"><When at={item.completed_at ?? item.created_at} /></td>
                   </tr>
                 ))}
               </tbody>

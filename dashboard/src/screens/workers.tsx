@@ -20,7 +20,7 @@ interface Stuck {
 
 /** Waiting work that no live worker can take, among the oldest of each page. */
 async function stuck(abort: AbortSignal): Promise<Stuck[]> {
-  const page = await answer(api.GET("/v1/executions", { params: { query: { namespace: namespace(), state: "waiting", limit: LOOKED_AT_MAX } }, signal: abort }));
+  const page = await answer(api.GET("/v1/executions", { params: { query: { namespace: namespace(), state: ["waiting"], order: "oldest", limit: LOOKED_AT_MAX } }, signal: abort }));
   const found: Stuck[] = [];
   for (const item of page.items) {
     const why = await answer(api.GET("/v1/executions/{execution_id}/explain", { params: { path: { execution_id: item.execution_id } }, signal: abort })).catch(() => undefined);
@@ -128,7 +128,7 @@ export function Workers() {
             <Loading lines={2} />
           </div>
         ) : nobody.data.value.length === 0 ? (
-          <Empty title="Every waiting execution has a worker">The {LOOKED_AT_MAX} newest that wait were asked.</Empty>
+          <Empty title="Every waiting execution has a worker">The {LOOKED_AT_MAX} oldest that wait were asked.</Empty>
         ) : (
           <table>
             <tbody>

@@ -1,0 +1,42 @@
+// Pictures of every screen for the documentation, taken from the demo. `cargo xtask screenshots` runs it.
+
+import { mkdir } from "node:fs/promises";
+import { fileURLToPath } from "node:url";
+import { Deployment, closeBrowser, open } from "./support.mjs";
+
+const FOLDER = fileURLToPath(new URL("../../docs/images/", import.meta.url));
+
+const demo = await Deployment.start({ demo: true });
+try {
+  await mkdir(FOLDER, { recursive: true });
+  await demo.process.line("suspended review");
+  const executions = (await demo.call("GET", "/v1/executions")).items;
+  const id = (kind) => executions.find((one) => one.kind === kind)?.execution_id ?? "";
+  const flow = (await demo.call("GET", "/v1/flows")).items[0].flow_id;
+  const screens = [
+    ["overview", "/", "publish the report?"],
+    ["executions", "/executions", "research"],
+    ["execution", `/executions/${id("agent") || id("draft")}`, "attempt 0"],
+    ["stream", `/executions/${id("draft")}?tab=stream`, "goes on where it was"],
+    ["flow", `/flows/${flow}`, "in all"],
+    ["approvals", "/approvals", "publish the report?"],
+    ["lanes", "/lanes", "demo"],
+    ["workers", "/workers", "alive"],
+    ["budgets", "/budgets", "tokens"],
+    ["system", "/system/deployment", "partitions"],
+  ];
+  for (const theme of ["light", "dark"]) {
+    for (const [name, path, text] of screens) {
+      const tab = await open(demo, path, { theme, width: 1280, height: 800 });
+      await tab.page.getByText(text).first().waitFor();
+      await tab.page.waitForFunction(() => document.querySelectorAll("[aria-label=Loading]").length === 0);
+      // The last charts are drawn in the frame after their data came.
+      await tab.page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
+      await tab.page.screenshot({ path: `${FOLDER}${name}-${theme}.png` });
+      await tab.close();
+    }
+  }
+} finally {
+  await closeBrowser();
+  await demo.stop();
+}
