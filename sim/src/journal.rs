@@ -153,7 +153,8 @@ impl Function<'_> {
         let padding = if world.chance(100) { "x".repeat(LARGE) } else { String::new() };
         let result = json!(format!("{name} under {} of epoch {}{padding}", holder.fence.lease_id, holder.fence.epoch));
         let mut entries = Vec::new();
-        if world.chance(300) {
+        // A step that must not run twice has said that it begins.
+        if name != ONCE && world.chance(300) {
             entries.push(json!({ "name": name, "state": "begun" }));
         }
         entries.push(json!({ "name": name, "state": "completed", "result": result }));
