@@ -157,7 +157,10 @@ pub(crate) async fn s14_cancelling_a_flow_ends_every_member(w: World) {
     w.nothing_to_claim().await;
     let complete = json!({ "execution_id": active, "fence": held_lease["fence"] });
     w.refused("complete", complete, Code::LeaseRevoked).await;
+    assert_eq!(cancelled["members"].as_array().map(Vec::len), Some(4), "{cancelled}");
     let again = w.must("cancel_flow", cancel).await;
+    assert_eq!((again["outcome"].as_str(), again["state"].as_str()), (Some("already_terminal"), Some("cancelled")));
+    assert_eq!((again["reason"].as_str(), again["member_count"].as_u64()), (Some("enough"), Some(4)));
     assert_eq!(again["members"].as_array().map(Vec::len), Some(4), "{again}");
     assert_eq!(flow_state(&w, &flow).await, "cancelled");
     let late = merged(json!({ "kind": "test" }), member(json!({})));

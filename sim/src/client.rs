@@ -204,19 +204,22 @@ async fn submit_graph(world: &Arc<World>) {
     let mut edges = Vec::new();
     for to in 0..count {
         let mut node = json!({ "name": format!("n{to}"), "request": request(world) });
-        if world.chance(300) {
-            let on_satisfied = world.pick(&["cancel_remaining", "let_run"]);
-            node["join"] = match world.between(0, 1) {
-                0 => json!({ "any_of": { "on_satisfied": on_satisfied } }),
-                _ => json!({ "quorum": { "k": world.between(1, 2), "on_satisfied": on_satisfied } }),
-            };
-        }
-        nodes.push(node);
+        let mut upstreams = 0;
         for from in 0..to {
             if world.chance(400) {
                 edges.push(json!({ "from": format!("n{from}"), "to": format!("n{to}") }));
+                upstreams += 1;
             }
         }
+        if world.chance(300) {
+            let on_satisfied = world.pick(&["cancel_remaining", "let_run"]);
+            // A quorum above its dependencies is refused.
+            node["join"] = match world.between(0, upstreams.min(1)) {
+                0 => json!({ "any_of": { "on_satisfied": on_satisfied } }),
+                _ => json!({ "quorum": { "k": world.between(1, upstreams.min(2)), "on_satisfied": on_satisfied } }),
+            };
+        }
+        nodes.push(node);
     }
     let flow = FlowId::mint(&world.profile.partitions, &world.mint());
     let args = json!({ "flow_id": flow, "nodes": nodes, "edges": edges });

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ff_core::op::DeliverSignal;
+use ff_core::op::{DeliverSignal, SignalWaitpoint};
 use ff_core::{Code, SignalOutcome, Waitpoint};
 use serde_json::json;
 
@@ -40,7 +40,14 @@ pub(crate) async fn run(world: Arc<World>) {
                 args.remove("idempotency_key");
             }
             args["correlation_id"] = json!(format!("once-{}", world.executor.entropy()));
-            drop(world.call::<DeliverSignal>(&args).await);
+            if world.chance(500) {
+                if let Some(args) = args.as_object_mut() {
+                    args.remove("execution_id");
+                }
+                drop(world.call::<SignalWaitpoint>(&args).await);
+            } else {
+                drop(world.call::<DeliverSignal>(&args).await);
+            }
             continue;
         }
         if world.chance(100) {

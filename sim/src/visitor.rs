@@ -4,10 +4,11 @@
 use std::sync::Arc;
 
 use ff_core::op::{
-    CloseWaitpoint, ConfigureLane, CreateToken, DisableLane, DrainLane, ExplainExecution, GetCounts, GetDeployment,
-    GetFlowGraph, GetInput, GetResult, GetState, GetWaitpointToken, ListAttempts, ListAudit, ListBudgets,
-    ListExecutionEvents, ListFlows, ListLanes, ListNamespaces, ListPendingWaitpoints, ListQuotas, ListResumeSignals,
-    ListTokens, ListUpstreams, ListWorkers, ReadSummary, ResumeLane, RevokeToken, RotateWaitpointSecret, WaitExecution,
+    CloseWaitpoint, ConfigureLane, CreateStreamTicket, CreateToken, DisableLane, DrainLane, ExplainExecution,
+    GetCounts, GetDeployment, GetFlowGraph, GetInput, GetResult, GetState, GetWaitpointToken, ListApprovals,
+    ListAttempts, ListAudit, ListBudgets, ListExecutionEvents, ListFlows, ListLanes, ListNamespaces,
+    ListPendingWaitpoints, ListQuotas, ListResumeSignals, ListTokens, ListUpstreams, ListWorkers, ReadSummary,
+    ResumeLane, RevokeToken, RotateWaitpointSecret, WaitExecution,
 };
 use serde_json::json;
 
@@ -93,7 +94,7 @@ async fn explain(world: &Arc<World>, args: &serde_json::Value) {
 
 async fn lists(world: &Arc<World>) {
     let args = json!({ "limit": world.between(1, 20) });
-    match world.between(0, 9) {
+    match world.between(0, 11) {
         0 => drop(world.insist::<ListFlows>(&args).await),
         1 => drop(world.insist::<ListBudgets>(&args).await),
         2 => drop(world.insist::<ListQuotas>(&args).await),
@@ -102,6 +103,8 @@ async fn lists(world: &Arc<World>) {
         5 => drop(world.insist::<ListTokens>(&args).await),
         6 => drop(world.insist::<ListAudit>(&args).await),
         7 => drop(world.insist::<ListNamespaces>(&args).await),
+        10 => drop(world.insist::<CreateStreamTicket>(&json!({})).await),
+        9 => drop(world.insist::<ListApprovals>(&args).await),
         8 => drop(world.insist::<GetCounts>(&json!({})).await),
         _ => drop(world.insist::<GetDeployment>(&json!({})).await),
     }

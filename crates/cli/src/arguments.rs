@@ -69,6 +69,8 @@ pub(crate) enum Command {
     Replay(Box<Targeted<replay::Arguments>>),
     /// Send a signal to an execution that waits for one
     Signal(Box<Targeted<signal::Arguments>>),
+    /// List what waits for a person
+    Approvals(Box<Targeted<approve::Approvals>>),
     /// Approve what waits for a person
     Approve(Box<Targeted<approve::Approve>>),
     /// Reject what waits for a person

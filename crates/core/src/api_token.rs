@@ -34,6 +34,8 @@ crate::vocabulary! {
         Operator "operator",
         /// Everything, also tokens and secrets.
         Admin "admin",
+        /// See what waits for people, and decide it.
+        Approver "approver",
     }
 }
 
@@ -41,7 +43,9 @@ impl Role {
     /// Whether this role may do what another one may.
     pub const fn allows(self, required: Role) -> bool {
         match (self, required) {
-            (_, Role::Reader) | (Role::Admin, _) => true,
+            (Role::Admin, _) | (Role::Approver, Role::Approver) => true,
+            (Role::Approver, _) => false,
+            (_, Role::Reader) => true,
             (Role::Operator, required) => !matches!(required, Role::Admin),
             (Role::Submitter, required) => matches!(required, Role::Submitter),
             (Role::Worker, required) => matches!(required, Role::Worker),
@@ -118,6 +122,10 @@ crate::document! {
         "e" expires_at: Option<i64>,
         /// Since when it is no good, because somebody said so.
         "v" revoked_at: Option<i64>,
+        /// It is believed about whom it speaks for, such as a program that relays what people say in a chat.
+        "s" may_assert_source: bool,
+        /// The lanes it is good for; all when empty.
+        "l" lanes: Vec<String>,
     }
 }
 
@@ -150,6 +158,10 @@ pub struct NewApiToken {
     pub expires_in_ms: Option<i64>,
     /// Who makes it.
     pub created_by: String,
+    /// It is believed about whom it speaks for.
+    pub may_assert_source: bool,
+    /// The lanes it is good for; all when empty.
+    pub lanes: Vec<String>,
 }
 
 impl ApiToken {
@@ -168,6 +180,10 @@ impl ApiToken {
         text::name("name", &new.name)?;
         text::name("namespace", &new.namespace)?;
         text::optional_label("created_by", &new.created_by)?;
+        if new.lanes.len() > crate::limits::LANES_MAX {
+            return Err(text::too_many("lanes", new.lanes.len(), crate::limits::LANES_MAX));
+        }
+        new.lanes.iter().try_for_each(|lane| text::name("lanes", lane))?;
         if let Some(expires_in_ms) = new.expires_in_ms {
             text::within("expires_in_ms", expires_in_ms, 1..=crate::limits::DURATION_MAX_MS)?;
         }
@@ -180,6 +196,8 @@ impl ApiToken {
             created_at: now,
             created_by: new.created_by,
             expires_at: new.expires_in_ms.map(|expires_in_ms| now + expires_in_ms),
+            may_assert_source: new.may_assert_source,
+            lanes: new.lanes,
             ..Default::default()
         };
         Ok((token, secret))
@@ -273,6 +291,8 @@ impl ApiToken {
             created_by: self.created_by.clone(),
             expires_at: self.expires_at,
             revoked_at: self.revoked_at,
+            may_assert_source: self.may_assert_source,
+            lanes: self.lanes.clone(),
         }
     }
 }
@@ -283,7 +303,7 @@ fn id_of(name: &str) -> [u8; 16] {
 
 /// An API token as lists show it: nothing that helps to forge one.
 #[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 pub struct ApiTokenInfo {
     /// Its name.
     pub name: String,
@@ -299,6 +319,11 @@ pub struct ApiTokenInfo {
     pub expires_at: Option<i64>,
     /// Since when it is no good, because somebody said so.
     pub revoked_at: Option<i64>,
+    /// It is believed about whom it speaks for.
+    pub may_assert_source: bool,
+    /// The lanes it is good for; all when empty.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub lanes: Vec<String>,
 }
 
 #[cfg(test)]
@@ -313,17 +338,19 @@ mod tests {
             role: Role::Submitter,
             expires_in_ms: Some(1_000),
             created_by: "root".into(),
+            ..NewApiToken::default()
         }
     }
 
     #[test]
     fn roles_contain_each_other_as_documented() {
-        use Role::{Admin, Operator, Reader, Submitter, Worker};
+        use Role::{Admin, Approver, Operator, Reader, Submitter, Worker};
         for (role, allowed) in [
             (Reader, &[Reader][..]),
             (Submitter, &[Reader, Submitter]),
             (Worker, &[Reader, Worker]),
-            (Operator, &[Reader, Submitter, Worker, Operator]),
+            (Approver, &[Approver]),
+            (Operator, &[Reader, Submitter, Worker, Operator, Approver]),
             (Admin, Role::ALL),
         ] {
             for required in Role::ALL {

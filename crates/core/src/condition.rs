@@ -100,6 +100,8 @@ crate::document! {
         "w" waitpoint: WaitpointId,
         /// When it was accepted.
         "a" at: i64,
+        /// Who stands behind it, for people: a person's name where somebody vouches for it.
+        "b" by: String,
     }
 }
 
@@ -204,6 +206,19 @@ impl Condition {
             Condition::AllOf(children) => children.iter().all(|child| child.satisfiable(waitpoints)),
             Condition::AnyOf(children) => children.iter().any(|child| child.satisfiable(waitpoints)),
             Condition::OperatorOnly | Condition::TimeoutOnly => false,
+        }
+    }
+
+    /// How many distinct waitpoints it counts at the most.
+    pub(crate) fn waitpoints_counted(&self) -> usize {
+        match self {
+            Condition::Count(count) if count.distinct == Distinct::Waitpoints => {
+                usize::try_from(count.n).unwrap_or(usize::MAX)
+            }
+            Condition::AllOf(children) | Condition::AnyOf(children) => {
+                children.iter().map(Condition::waitpoints_counted).max().unwrap_or(0)
+            }
+            _ => 0,
         }
     }
 

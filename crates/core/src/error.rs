@@ -148,6 +148,7 @@ error_table! {
     DependencyNotApplicable "dependency_not_applicable" Conflict 409 false "The child has started or ended; only a child that waits can get a new dependency.";
     DuplicateWorkerInstance "duplicate_worker_instance" Conflict 409 true "Another live process uses this instance id; stop it, wait for its registration to run out, or choose another id.";
     RotationConflict "rotation_conflict" Conflict 409 false "The kid is known with another secret; choose a new kid.";
+    LaneDraining "lane_draining" Conflict 409 true "The lane finishes what it has and takes no submissions; resume it or use another one.";
     LaneDisabled "lane_disabled" Conflict 409 true "The lane takes no submissions now; resume it or use another one.";
     PartitionCountsDiffer "partition_counts_differ" Conflict 409 false "Partition counts are fixed at the first start; remove them from the configuration to adopt the stored ones.";
     StoreNewer "store_newer" Conflict 409 false "The store was written by a newer version; run that version or restore a backup.";

@@ -480,17 +480,35 @@ pub enum CancelFlowResult {
         policy: CancelFlowPolicy,
         /// How many members the flow has.
         member_count: u32,
-        /// The first of them.
+        /// The first of those that are cancelled.
         members: Vec<ExecutionId>,
     },
     /// Every member was told.
     Cancelled {
         /// What it did to the members.
         policy: CancelFlowPolicy,
-        /// The first members.
+        /// The first of those that were cancelled.
         members: Vec<ExecutionId>,
         /// Members that could not be cancelled.
         failed: Vec<CancelFailure>,
+    },
+    /// It had ended before this call, which changed nothing.
+    AlreadyTerminal {
+        /// The state it ended in.
+        state: FlowState,
+        /// What its cancellation did to the members, if it was cancelled.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        policy: Option<CancelFlowPolicy>,
+        /// Why it was cancelled, if it was.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+        /// How many members it has.
+        member_count: u32,
+        /// A page of them, in the order of their creation.
+        members: Vec<ExecutionId>,
+        /// Where the next page begins, if there is one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        next_cursor: Option<String>,
     },
 }
 

@@ -190,6 +190,11 @@ pub fn edges_to(downstream: Uuid) -> IndexName {
     IndexName::from_parts(b't', &[downstream.as_bytes()])
 }
 
+/// Executions that wait for people, by when they began to.
+pub fn asks(namespace: &str) -> IndexName {
+    IndexName::from_parts(b'a', &[namespace.as_bytes()])
+}
+
 /// Executions parked because a gate refused them.
 pub fn blocked(namespace: &str, gate: &str) -> IndexName {
     IndexName::from_parts(b'b', &[namespace.as_bytes(), gate.as_bytes()])

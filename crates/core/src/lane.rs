@@ -115,7 +115,8 @@ impl Lane {
             return Ok(());
         }
         let detail = format!("the lane {} is {} and takes no submissions", self.name, self.state);
-        Err(Error::new(Code::LaneDisabled, detail)
+        let code = if self.state == LaneState::Draining { Code::LaneDraining } else { Code::LaneDisabled };
+        Err(Error::new(code, detail)
             .with("lane", &self.name)
             .with("state", self.state)
             .with("changed_by", &self.changed_by)

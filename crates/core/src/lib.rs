@@ -4,6 +4,7 @@
 //! as arguments. A transition is a method on a document; it checks its preconditions and either returns a typed
 //! refusal and changes nothing, or changes the document.
 
+pub mod answer_schema;
 pub mod api_token;
 pub mod audit;
 pub mod budget;
@@ -75,7 +76,7 @@ pub use slot::{Slot, SlotFate};
 pub use state::*;
 pub use stream::{Frame, FrameBound, FrameId, FrameMode, StreamFrame, StreamFrames};
 pub use summary::{Summary, merge_patch};
-pub use suspension::{Delivery, NewSuspension, ResumeSignal, SuspendReason, Suspension, TimeoutBehavior};
+pub use suspension::{Ask, Delivery, NewSuspension, ResumeSignal, SuspendReason, Suspension, TimeoutBehavior};
 pub use token::{Installation, RotateWaitpointSecretResult, Secret, TokenSubject, WaitpointSecrets, WaitpointToken};
 pub use usage::ReportUsageResult;
 pub use waitpoint::{CloseReason, NewWaitpoint, PendingWaitpointInfo, Waitpoint, WaitpointState};

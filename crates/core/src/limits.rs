@@ -52,6 +52,14 @@ pub const TAG_KEY_MAX_BYTES: usize = 64;
 /// Value of a tag.
 pub const TAG_VALUE_MAX_BYTES: usize = 256;
 
+/// How long a ticket opens streams.
+pub const STREAM_TICKET_MS: i64 = 60_000;
+
+/// The JSON schema of an answer that people give.
+pub const ANSWER_SCHEMA_MAX_BYTES: usize = 16 * 1024;
+/// People that one question is for.
+pub const ASSIGNEES_MAX: usize = 32;
+
 /// Values of one filter of a list.
 pub const FILTER_VALUES_MAX: usize = 64;
 /// How far entries are counted for people where the store would have to walk through them.

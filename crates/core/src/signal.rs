@@ -51,6 +51,10 @@ pub struct NewSignal {
     pub payload: Option<Blob>,
     /// When it was created, as the sender says.
     pub created_at: Option<i64>,
+    /// Who brought it: the name of an API token, or `waitpoint_token`.
+    pub delivered_by: String,
+    /// What counts as its source where the sender is not believed; what it says of itself counts when absent.
+    pub counted_as: Option<String>,
 }
 
 impl NewSignal {
@@ -80,14 +84,21 @@ impl NewSignal {
         self.payload.as_ref().map_or(0, Blob::len)
     }
 
+    /// Who stands behind it, for people.
+    fn by(&self) -> &str {
+        let vouched = self.counted_as.is_none() && !self.source_identity.is_empty();
+        if vouched { &self.source_identity } else { &self.delivered_by }
+    }
+
     /// What conditions need to know of it when it is accepted now.
     pub fn fact(&self, now: i64) -> SignalFact {
         SignalFact {
             id: self.id,
             name: self.name.clone(),
-            source: source(&self.source_type, &self.source_identity),
+            source: self.counted_as.clone().unwrap_or_else(|| source(&self.source_type, &self.source_identity)),
             waitpoint: self.waitpoint,
             at: now,
+            by: self.by().to_owned(),
             ..Default::default()
         }
     }
@@ -124,6 +135,8 @@ crate::document! {
         "a" accepted_at: i64,
         /// What it did.
         "e" effect: SignalEffect,
+        /// Who brought it: the name of an API token, or `waitpoint_token`.
+        "db" delivered_by: String,
     }
 }
 
@@ -171,6 +184,7 @@ impl Signal {
             created_at: new.created_at,
             accepted_at: now,
             effect,
+            delivered_by: new.delivered_by,
             ..Default::default()
         };
         Ok((signal, beside))
@@ -189,6 +203,7 @@ impl Signal {
             category: self.category,
             source_type: self.source_type,
             source_identity: self.source_identity,
+            delivered_by: self.delivered_by,
             correlation_id: self.correlation_id,
             accepted_at: self.accepted_at,
             content_type: self.content_type,

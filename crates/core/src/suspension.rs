@@ -1,6 +1,7 @@
 //! A suspension: what an execution waits for, which signals have counted so far, and what happens when nobody comes.
 //! It is a field of the execution, so it ends exactly once, in the commit that changes the execution.
 
+use crate::answer_schema::AnswerSchema;
 use crate::condition::{Condition, Contributions, SignalFact, TIMEOUT_SIGNAL};
 use crate::encoding::Blob;
 use crate::error::{Code, Error, Result};
@@ -96,6 +97,12 @@ crate::document! {
         "e" escalated: bool,
         /// The identity of the request, so that a repeat gets the first answer.
         "k" idempotency_key: String,
+        /// What people are asked; empty where nobody is.
+        "qn" question: String,
+        /// The JSON schema of the answer; empty where any will do.
+        "sc" schema: String,
+        /// Whom the question is for.
+        "as" assignees: Vec<String>,
     }
 }
 
@@ -120,12 +127,47 @@ pub struct NewSuspension {
     pub allow_operator_resume: bool,
     /// The identity of the request; empty for none.
     pub idempotency_key: String,
+    /// What people are asked.
+    pub ask: Ask,
 }
+
+/// What a suspension asks of people.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Ask {
+    /// The question; may be empty.
+    pub question: String,
+    /// The JSON schema of the answer; empty where any will do.
+    pub schema: String,
+    /// Whom it is for.
+    pub assignees: Vec<String>,
+}
+
+impl Ask {
+    /// Refuses what is too long, and a schema that answers cannot be checked against.
+    pub fn validate(&self) -> Result<()> {
+        if !self.question.is_empty() {
+            text::text("question", &self.question)?;
+        }
+        if !self.schema.is_empty() {
+            AnswerSchema::parse(&self.schema)?;
+        }
+        if self.assignees.len() > limits::ASSIGNEES_MAX {
+            return Err(text::too_many("assignees", self.assignees.len(), limits::ASSIGNEES_MAX));
+        }
+        self.assignees.iter().try_for_each(|assignee| text::label("assignees", assignee))
+    }
+}
+
+/// The signal by which a person agrees.
+pub const APPROVE: &str = "approve";
+/// The signal by which a person refuses: it ends the suspension whatever else it waits for.
+pub const REJECT: &str = "reject";
 
 impl NewSuspension {
     /// Refuses what is malformed, too large, or could never end.
     pub fn validate(&self) -> Result<()> {
         self.condition.validate()?;
+        self.ask.validate()?;
         text::optional_label("requested_by", &self.requested_by)?;
         text::optional_label("idempotency_key", &self.idempotency_key)?;
         if let Some(timeout_ms) = self.timeout_ms {
@@ -140,6 +182,11 @@ impl NewSuspension {
         let repeats = |(position, id): (usize, &WaitpointId)| self.waitpoints[..position].contains(id);
         if self.waitpoints.iter().enumerate().any(repeats) {
             return Err(Error::invalid("waitpoints", "must not name a waitpoint twice"));
+        }
+        let (counted, waitpoints) = (self.condition.waitpoints_counted(), self.waitpoints.len());
+        if counted > waitpoints {
+            let detail = format!("counts {counted} distinct waitpoints, and the suspension has {waitpoints}");
+            return Err(Error::invalid("condition", detail));
         }
         if self.timeout_ms.is_some() {
             return Ok(());
@@ -213,12 +260,57 @@ impl Suspension {
             allow_operator_resume: request.allow_operator_resume,
             suspended_at: now,
             idempotency_key: request.idempotency_key,
+            question: request.ask.question,
+            schema: request.ask.schema,
+            assignees: request.ask.assignees,
             ..Default::default()
         })
     }
 
+    /// Whether it waits for people: it is in the list of what does.
+    pub fn asks(&self) -> bool {
+        self.takes_decisions() || self.reason.blocking_reason() == BlockingReason::WaitingForDecision
+    }
+
+    /// Whether a signal `approve` or `reject` decides it.
+    pub fn takes_decisions(&self) -> bool {
+        self.reason == SuspendReason::Approval || !self.question.is_empty()
+    }
+
+    /// Whether a signal is a refusal that ends the suspension, however many agreed. A condition that names the refusal
+    /// counts it itself.
+    fn is_refusal(&self, fact: &SignalFact) -> bool {
+        self.takes_decisions()
+            && fact.name == REJECT
+            && !self.condition.required_names().iter().any(|name| name == REJECT)
+    }
+
+    /// Refuses an answer that its schema does not allow. A signal that would not count is not looked at, and a refusal
+    /// needs no content.
+    pub fn check_answer(&self, fact: &SignalFact, payload: Option<&[u8]>) -> Result<()> {
+        let decides = fact.name == APPROVE || self.is_refusal(fact);
+        if self.schema.is_empty() || !(decides || self.condition.would_contribute(&self.facts, fact)) {
+            return Ok(());
+        }
+        if fact.name == REJECT && payload.is_none() {
+            return Ok(());
+        }
+        let answer = match payload {
+            Some(bytes) => serde_json::from_slice(bytes).map_err(|error| {
+                Error::invalid("payload", format!("must be JSON, which the question asks for: {error}"))
+            })?,
+            None => serde_json::Value::Null,
+        };
+        AnswerSchema::parse(&self.schema)?.check(&answer)
+    }
+
     /// A signal arrives. The caller ends the suspension when it is satisfied.
     pub fn deliver(&mut self, fact: SignalFact) -> Delivery {
+        if self.waitpoints.contains(&fact.waitpoint) && self.is_refusal(&fact) {
+            let signals = vec![fact.id];
+            self.facts.push(fact);
+            return Delivery::Satisfied { signals };
+        }
         if !self.waitpoints.contains(&fact.waitpoint) || !self.condition.would_contribute(&self.facts, &fact) {
             return Delivery::NoOp;
         }
@@ -232,14 +324,20 @@ impl Suspension {
     pub fn absorb(&mut self, mut buffered: Vec<SignalFact>) -> Delivery {
         buffered.retain(|fact| self.waitpoints.contains(&fact.waitpoint));
         buffered.sort_by_key(|fact| fact.at);
+        let refusal = buffered.iter().position(|fact| self.is_refusal(fact)).map(|place| {
+            buffered.truncate(place + 1);
+            buffered.remove(place)
+        });
         let Contributions { counted, progress } = self.condition.take_in_order(&self.facts, &buffered);
-        if counted.is_empty() {
-            return Delivery::NoOp;
-        }
         let mut place = 0..;
         buffered.retain(|_| place.next().is_some_and(|place| counted.contains(&place)));
         self.facts.extend(buffered);
-        if progress.satisfied { Delivery::Satisfied { signals: progress.contributed } } else { Delivery::Appended }
+        match refusal {
+            _ if progress.satisfied => Delivery::Satisfied { signals: progress.contributed },
+            Some(refusal) => self.deliver(refusal),
+            None if counted.is_empty() => Delivery::NoOp,
+            None => Delivery::Appended,
+        }
     }
 
     /// What the execution is shown to wait for.
@@ -283,8 +381,11 @@ pub struct ResumeSignal {
     pub category: String,
     /// What kind of sender it came from.
     pub source_type: String,
-    /// Which sender it came from.
+    /// Which sender it came from, as that one says.
     pub source_identity: String,
+    /// Who brought it: the name of an API token, or `waitpoint_token`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub delivered_by: String,
     /// What the sender relates it to.
     pub correlation_id: String,
     /// When it was accepted.
@@ -325,6 +426,7 @@ mod tests {
             requested_by: String::new(),
             allow_operator_resume: true,
             idempotency_key: String::new(),
+            ask: Ask::default(),
         }
     }
 
@@ -340,6 +442,40 @@ mod tests {
     fn refused(request: NewSuspension, field: &str) {
         let error = Suspension::new(request, 0).unwrap_err();
         assert_eq!(error.details["field"], field, "{error}");
+    }
+
+    #[test]
+    fn a_refusal_ends_a_question_whatever_else_it_waits_for() {
+        let count = CountCondition { n: 2, distinct: Distinct::Sources, ..Default::default() };
+        let mut asked = Suspension::new(request(Condition::Count(count.clone())), 100).unwrap();
+        assert_eq!(asked.deliver(SignalFact { source: "a".into(), ..fact(1, APPROVE, 101) }), Delivery::Appended);
+        let refusal = SignalId(Uuid::from_u128(2));
+        assert_eq!(asked.deliver(fact(2, REJECT, 102)), Delivery::Satisfied { signals: vec![refusal] });
+        // Nobody is asked here, so a signal of that name is a signal like any other.
+        let plain = NewSuspension { reason: SuspendReason::Signal, ..request(Condition::Count(count)) };
+        let mut plain = Suspension::new(plain, 100).unwrap();
+        assert_eq!(plain.deliver(fact(2, REJECT, 102)), Delivery::Appended);
+        let mut buffered = Suspension::new(request(all(&[APPROVE])), 100).unwrap();
+        let delivery = buffered.absorb(vec![fact(4, APPROVE, 103), fact(2, REJECT, 101)]);
+        assert_eq!(delivery, Delivery::Satisfied { signals: vec![refusal] });
+    }
+
+    #[test]
+    fn an_answer_is_checked_against_the_schema_of_its_question() {
+        let schema = r#"{"type":"object","required":["amount"]}"#.to_owned();
+        let ask = Ask { question: "How much?".into(), schema, assignees: vec!["ann".into()] };
+        let asked = Suspension::new(NewSuspension { ask, ..request(all(&[APPROVE])) }, 100).unwrap();
+        let check =
+            |name: &str, payload: Option<&str>| asked.check_answer(&fact(1, name, 101), payload.map(str::as_bytes));
+        assert!(check(APPROVE, Some(r#"{"amount":1}"#)).is_ok());
+        for wrong in [None, Some("{}"), Some("nonsense")] {
+            assert!(check(APPROVE, wrong).is_err(), "{wrong:?}");
+        }
+        assert!(check(REJECT, None).is_ok());
+        assert!(check(REJECT, Some("{}")).is_err());
+        assert!(check("other", Some("{}")).is_ok(), "it does not count");
+        let unreadable = Ask { schema: r#"{"pattern":"a"}"#.into(), ..Ask::default() };
+        refused(NewSuspension { ask: unreadable, ..request(all(&[APPROVE])) }, "schema.pattern");
     }
 
     #[test]

@@ -20,6 +20,8 @@ pub const FIRST_KID: &str = "k1";
 
 /// The first part of everything that is signed, so that no other use of a secret can make a token.
 const DOMAIN: &str = "ff-waitpoint-1";
+/// Keeps tickets for streams and waitpoint tokens apart.
+const TICKET_DOMAIN: &str = "ff-stream-ticket-1";
 
 /// Lower-case hex digits.
 pub(crate) fn to_hex(bytes: &[u8]) -> String {
@@ -58,15 +60,20 @@ impl Secret {
         Self(random.to_vec())
     }
 
-    fn hmac(&self, subject: &TokenSubject<'_>) -> Hmac<Sha256> {
+    fn hmac_of(&self, parts: &[&[u8]]) -> Hmac<Sha256> {
         let mut hmac = Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes keys of any length");
-        let (execution, waitpoint) = (subject.execution.to_string(), subject.waitpoint.to_string());
-        let created_at = subject.created_at.to_string();
-        for part in [DOMAIN, subject.namespace, &execution, &waitpoint, subject.waitpoint_key, &created_at] {
+        for part in parts {
             hmac.update(&(part.len() as u64).to_be_bytes());
-            hmac.update(part.as_bytes());
+            hmac.update(part);
         }
         hmac
+    }
+
+    fn hmac(&self, subject: &TokenSubject<'_>) -> Hmac<Sha256> {
+        let (execution, waitpoint) = (subject.execution.to_string(), subject.waitpoint.to_string());
+        let created_at = subject.created_at.to_string();
+        let parts = [DOMAIN, subject.namespace, &execution, &waitpoint, subject.waitpoint_key, &created_at];
+        self.hmac_of(&parts.map(str::as_bytes))
     }
 }
 
@@ -369,6 +376,24 @@ impl WaitpointSecrets {
             kid: self.current.clone(),
             mac: current.secret.hmac(subject).finalize().into_bytes().into(),
         })
+    }
+
+    /// A text that anybody may read and only this deployment can have written: `kid:hex.mac`.
+    pub fn seal(&self, text: &str) -> Result<String> {
+        let missing = || Error::new(Code::Internal, "no waitpoint secret is installed");
+        let current = self.secret(&self.current).ok_or_else(missing)?;
+        let mac = current.secret.hmac_of(&[TICKET_DOMAIN.as_bytes(), text.as_bytes()]).finalize().into_bytes();
+        Ok(format!("{}:{}.{}", self.current, to_hex(text.as_bytes()), to_hex(&mac)))
+    }
+
+    /// The text that was sealed, if a secret that still verifies sealed it.
+    pub fn unseal(&self, sealed: &str, now: i64) -> Option<String> {
+        let (kid, rest) = sealed.split_once(':')?;
+        let (text, mac) = rest.split_once('.')?;
+        let (text, mac) = (from_hex(text)?, from_hex(mac)?);
+        let secret = self.secret(kid).filter(|secret| secret.is_live(now))?;
+        secret.secret.hmac_of(&[TICKET_DOMAIN.as_bytes(), &text]).verify_slice(&mac).ok()?;
+        String::from_utf8(text).ok()
     }
 
     /// Whether a token belongs to a waitpoint; `None` where there is no such waitpoint, which costs and reads the same

@@ -43,6 +43,7 @@ fn signal() -> NewSignal {
         content_type: "text/plain".into(),
         payload: Some(b"yes".to_vec().into()),
         created_at: Some(900),
+        ..NewSignal::default()
     }
 }
 
@@ -100,6 +101,7 @@ fn an_api_token() {
         role: Role::Operator,
         expires_in_ms: Some(1_000),
         created_by: "root".into(),
+        ..NewApiToken::default()
     };
     let (mut token, _) = ApiToken::create(new, [7; 32], 1_000).unwrap();
     token.revoke(1_500);
@@ -167,6 +169,7 @@ fn what_an_execution_carries_inside() {
             requested_by: "agent".into(),
             allow_operator_resume: false,
             idempotency_key: "s-1".into(),
+            ask: ff_core::Ask::default(),
         },
         1_000,
     )

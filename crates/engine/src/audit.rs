@@ -4,18 +4,22 @@
 use ff_core::execution::Execution;
 use ff_core::flow::Flow;
 use ff_core::idempotency::Identity;
-use ff_core::op::{Operation, OperationInfo};
-use ff_core::{AuditRecord, Code, Document, Error, ExecutionId, FlowId, Partition, Result, limits};
+use ff_core::op::{DeliverSignal, Operation, OperationInfo, SignalWaitpoint};
+use ff_core::{
+    AuditRecord, Code, Document, Error, ExecutionId, FlowId, Partition, Result, Waitpoint, WaitpointId, limits,
+};
 use ff_store::Append;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use crate::engine::{Caller, Engine, Handle};
+use crate::engine::{Caller, Engine, Handle, Standing};
 use crate::logs;
 use crate::transaction::{Command, Tx};
 
 /// What names the object of an operation whose path does not.
 const NAMING_FIELDS: [&str; 3] = ["name", "new_kid", "instance_id"];
+/// The operations whose `name` is the name of a signal, which belongs into the record.
+const SIGNALS: [&str; 2] = [DeliverSignal::NAME, SignalWaitpoint::NAME];
 /// How long the evidence is kept that a record was written: longer than its commit can be under way.
 const EVIDENCE_MS: i64 = 60_000;
 
@@ -27,6 +31,9 @@ pub(crate) struct Target {
     /// What lives in a namespace that the arguments do not name.
     execution: Option<ExecutionId>,
     flow: Option<FlowId>,
+    waitpoint: Option<WaitpointId>,
+    /// More about the act, such as which way a decision went.
+    detail: String,
 }
 
 impl Target {
@@ -47,7 +54,9 @@ impl Target {
         let namespace = text("namespace").or_else(|| caller.namespace.clone()).unwrap_or_default();
         let execution = text("execution_id").and_then(|id| id.parse().ok());
         let flow = text("flow_id").and_then(|id| id.parse().ok());
-        Self { namespace, name, execution, flow }
+        let waitpoint = text("waitpoint_id").and_then(|id| id.parse().ok());
+        let detail = text("name").filter(|_| SIGNALS.contains(&O::NAME)).unwrap_or_default();
+        Self { namespace, name, execution, flow, waitpoint, detail }
     }
 }
 
@@ -66,7 +75,12 @@ impl Engine {
                 target.namespace = engine.namespace_of(&target).await.unwrap_or_default();
             }
             let outcome = engine.perform::<O>(&caller, args).await;
-            engine.audit(&caller, O::NAME, &target, &outcome).await;
+            // Whoever tries tokens of waitpoints out could fill the record with attempts.
+            let tried_out = |error: &Error| matches!(error.code, Code::InvalidToken | Code::TokenExpired);
+            let attempt = caller.standing == Standing::Stranger || outcome.as_ref().is_err_and(tried_out);
+            if outcome.is_ok() || !attempt {
+                engine.audit(&caller, O::NAME, &target, &outcome).await;
+            }
             // Nobody may be waiting any more; the act stands all the same.
             let _ = reply.send(outcome);
         });
@@ -83,6 +97,12 @@ impl Engine {
             let body = found(id.partition(), Execution::key_of(&id)).await?;
             return Some(Execution::decode(&body).ok()?.namespace);
         }
+        if let Some(id) = target.waitpoint.filter(|_| target.flow.is_none()) {
+            let home = ExecutionId { partition: id.partition, uuid: id.uuid };
+            home.check(self.partitions()).ok()?;
+            let body = found(home.partition(), Waitpoint::key_of(&id)).await?;
+            return Some(Waitpoint::decode(&body).ok()?.namespace);
+        }
         let id = target.flow.filter(|id| id.check(self.partitions()).is_ok())?;
         let body = found(id.partition(), Flow::key_of(&id)).await?;
         Some(Flow::decode(&body).ok()?.namespace)
@@ -91,6 +111,7 @@ impl Engine {
     /// Records an act. A record that cannot be stored does not undo the act: it is still in the process's log.
     pub(crate) async fn audit<T>(&self, caller: &Caller, operation: &str, target: &Target, outcome: &Result<T>) {
         let done = AuditRecord::done(&caller.name, operation, &target.name, self.now()).in_namespace(&target.namespace);
+        let done = done.with_detail(&target.detail);
         let record = match outcome {
             Ok(_) => done,
             Err(error) => done.refused(error),

@@ -4,7 +4,7 @@ use ff_core::api_token::EVERY_NAMESPACE;
 use ff_core::session::{SESSION_TTL_MS, Session};
 use ff_core::{ApiSecret, ApiToken, Result};
 
-use crate::engine::{Caller, Engine};
+use crate::engine::{Caller, Engine, Standing};
 
 impl Engine {
     /// The caller behind an API token. Wrong, unknown, expired and revoked ones read the same; a revocation holds
@@ -36,5 +36,6 @@ impl Engine {
 
 fn caller(token: ApiToken) -> Caller {
     let namespace = (token.namespace != EVERY_NAMESPACE).then_some(token.namespace);
-    Caller { name: token.name, namespace, role: token.role, idempotency_key: None }
+    let standing = if token.may_assert_source { Standing::Relay } else { Standing::Token };
+    Caller { standing, lanes: token.lanes, ..Caller::new(token.name, namespace, token.role) }
 }

@@ -38,6 +38,9 @@ use crate::usage::Reports;
 /// How long a reading that many ask for is shared: counts, and which namespaces there are.
 const READING_FRESH_MS: i64 = 2_000;
 
+/// What a caller is called that has nothing but a waitpoint's token.
+pub(crate) const WAITPOINT_TOKEN: &str = "waitpoint_token";
+
 /// How an engine is set up.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -89,6 +92,21 @@ impl Default for Options {
     }
 }
 
+/// How much is known of who calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Standing {
+    /// Nobody has to prove who they are: the process itself, or a server without tokens. What a caller says of senders
+    /// is taken as it is.
+    #[default]
+    Open,
+    /// It has an API token, and is whom that names.
+    Token,
+    /// It has an API token and is believed about whom it speaks for.
+    Relay,
+    /// It has no API token. All it may do is to use a waitpoint's.
+    Stranger,
+}
+
 /// On whose behalf an operation runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
@@ -100,12 +118,36 @@ pub struct Caller {
     pub role: Role,
     /// What it calls this very call, so that a repeat is the same call; `None` where it does not say.
     pub idempotency_key: Option<String>,
+    /// How much is known of it.
+    pub standing: Standing,
+    /// The lanes it may submit to and claim from; all when empty.
+    pub lanes: Vec<String>,
+    /// Its role does not reach this operation, and it may carry it out for what it submitted itself.
+    pub only_own: bool,
 }
 
 impl Caller {
+    /// A caller that is believed what it says, with every right of a role.
+    pub fn new(name: impl Into<String>, namespace: Option<String>, role: Role) -> Self {
+        Self {
+            name: name.into(),
+            namespace,
+            role,
+            idempotency_key: None,
+            standing: Standing::Open,
+            lanes: Vec::new(),
+            only_own: false,
+        }
+    }
+
     /// The process itself: everything is allowed.
     pub fn system() -> Self {
-        Self { name: "system".into(), namespace: None, role: Role::Admin, idempotency_key: None }
+        Self::new("system", None, Role::Admin)
+    }
+
+    /// Somebody without an API token who has a waitpoint's.
+    pub fn stranger() -> Self {
+        Self { standing: Standing::Stranger, ..Self::new(WAITPOINT_TOKEN, None, Role::Reader) }
     }
 
     /// The namespace an operation works in: the one asked for, if the caller may see it.
@@ -121,6 +163,20 @@ impl Caller {
                 Err(Error::new(Code::Forbidden, format!("this token does not reach namespace {asked:?}")))
             }
         }
+    }
+
+    /// Refuses a lane that the caller's token is not good for.
+    pub(crate) fn check_lane(&self, lane: &str) -> Result<()> {
+        if self.lanes.is_empty() || self.lanes.iter().any(|one| one == lane) {
+            return Ok(());
+        }
+        let detail = format!("this token does not reach lane {lane:?}");
+        Err(Error::new(Code::Forbidden, detail).with("lane", lane))
+    }
+
+    /// What an execution keeps of its submitter: nothing where the caller may do more than submit anyway.
+    pub(crate) fn submitter(&self) -> String {
+        if self.role == Role::Submitter { self.name.clone() } else { String::new() }
     }
 
     /// Whether something of this namespace exists for the caller.
@@ -267,7 +323,7 @@ impl Engine {
         Self: Handle<O>,
     {
         let started = self.env().now_us();
-        let outcome = if O::ADMINISTRATIVE {
+        let outcome = if O::is_audited(&args) {
             self.administer::<O>(caller, args).await
         } else {
             self.perform::<O>(caller, args).await
@@ -286,12 +342,18 @@ impl Engine {
         Self: Handle<O>,
     {
         let required = O::role(&args);
-        if !caller.role.allows(required) {
-            let detail = format!("this needs the role {required}, the caller has {}", caller.role);
-            return Err(Error::new(Code::Forbidden, detail).with("required", required));
+        if O::ANY_ROLE || caller.role.allows(required) {
+            O::validate(&args)?;
+            return Handle::<O>::handle(self, caller, args).await;
         }
-        O::validate(&args)?;
-        Handle::<O>::handle(self, caller, args).await
+        // A submitter is let through, and refused where it comes to what somebody else submitted.
+        if O::OWN && caller.role == Role::Submitter {
+            O::validate(&args)?;
+            let caller = Caller { only_own: true, ..caller.clone() };
+            return Handle::<O>::handle(self, &caller, args).await;
+        }
+        let detail = format!("this needs the role {required}, the caller has {}", caller.role);
+        Err(Error::new(Code::Forbidden, detail).with("required", required))
     }
 
     /// Ends every wait with `shutting_down`. Operations under way are answered, and the services go on.

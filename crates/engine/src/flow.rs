@@ -13,11 +13,11 @@ use ff_core::{
 use ff_store::{Answer, Query, Scan};
 
 use crate::engine::{Caller, Engine};
-use crate::env;
 use crate::execution_data::close_waitpoints;
 use crate::hint::Item;
 use crate::transaction::Tx;
 use crate::view::{some_instant, some_text};
+use crate::{cursor, env};
 
 /// Whoever looks at a flow whose members have all ended waits so long for its end to be decided.
 const END_PATIENCE_MS: i64 = 1_000;
@@ -312,15 +312,32 @@ impl Engine {
         }
     }
 
-    /// The first members of a flow by creation, whatever their state.
-    pub(crate) async fn first_members(&self, id: &FlowId, limit: usize) -> Result<Vec<ExecutionId>> {
-        let scan = |state: &PublicState| Query::Scan(Scan::first(index::member(id.uuid, *state), limit));
-        let answers = self.read(id.partition(), PublicState::ALL.iter().map(scan).collect()).await?.answers;
-        let pages = answers.into_iter().filter_map(Answer::into_scan).flat_map(|page| page.entries);
-        let mut members: Vec<(i64, Key)> = pages.map(|entry| (entry.score, entry.member)).collect();
+    /// The members of a flow in some states that fit, in the order of their creation, and where the next page begins.
+    pub(crate) async fn flow_members(
+        &self,
+        id: &FlowId,
+        states: &[PublicState],
+        after: Option<(i64, Vec<u8>)>,
+        fits: impl Fn(&Execution) -> bool,
+    ) -> Result<(Vec<ExecutionId>, Option<String>)> {
+        let limit = limits::FLOW_CANCEL_LISTED_MAX;
+        let scan = |state: &PublicState| {
+            let mut scan = Scan::first(index::member(id.uuid, *state), limit + 1).with_documents();
+            scan.after = after.as_ref().map(|(score, key)| (*score, Key::from_bytes(key)));
+            Query::Scan(scan)
+        };
+        let answers = self.read(id.partition(), states.iter().map(scan).collect()).await?.answers;
+        let mut members: Vec<(i64, Key, Option<ExecutionId>)> = Vec::new();
+        for entry in answers.into_iter().filter_map(Answer::into_scan).flat_map(|page| page.entries) {
+            let member = entry.document.and_then(|stored| self.readable::<Execution>(&stored));
+            let member = member.filter(|member| fits(member)).map(|member| member.id);
+            members.push((entry.score, entry.member, member));
+        }
         members.sort();
+        let more = members.len() > limit;
         members.truncate(limit);
-        let id_of = |(_, key): (i64, Key)| key.uuid().map(|uuid| ExecutionId { partition: id.partition, uuid });
-        Ok(members.into_iter().filter_map(id_of).collect())
+        let last = members.last().filter(|_| more);
+        let cursor = last.map(|(score, key, _)| cursor::encode(&(*score, key.as_bytes())));
+        Ok((members.into_iter().filter_map(|(_, _, member)| member).collect(), cursor))
     }
 }

@@ -46,7 +46,7 @@ mod usage;
 mod view;
 mod visibility;
 
-pub use engine::{Caller, Engine, Options};
+pub use engine::{Caller, Engine, Options, Standing};
 pub use follow::{JournalSeen, Seen, Sight};
 pub use limits::Limits;
 pub use metrics::{BUCKETS_US, Family, FamilyKind, Histogram, Metrics, Sample, SampleValue};

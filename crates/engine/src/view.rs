@@ -4,9 +4,9 @@ use ff_core::execution::{Execution, Hold};
 use ff_core::lease::Lease;
 use ff_core::op::view::{
     CancellationView, ExecutionSummary, ExecutionView, FailureView, JoinView, LeaseView, ProgressView, QuestionView,
-    ResultView, SuspensionView,
+    ResultView, SignedView, SuspensionView,
 };
-use ff_core::{EligibilityState, LifecyclePhase};
+use ff_core::{EligibilityState, JsonText, LifecyclePhase, SignalFact, Suspension};
 
 /// Everything `get` shows, as it is stored. What is shown and never stored is added by the caller.
 pub(crate) fn execution(execution: &Execution, lease_until: i64) -> ExecutionView {
@@ -72,6 +72,10 @@ pub(crate) fn execution(execution: &Execution, lease_until: i64) -> ExecutionVie
             suspended_at: suspension.suspended_at,
             timeout_at: suspension.timeout_at,
             timeout_behavior: suspension.behavior,
+            question: some_text(&suspension.question),
+            schema: some_text(&suspension.schema).map(JsonText),
+            assignees: suspension.assignees.clone(),
+            signed: signed(suspension),
         }),
         questions: QuestionView::of(execution),
         generation: execution.generation,
@@ -108,6 +112,17 @@ pub(crate) fn summary(execution: &Execution) -> ExecutionSummary {
         failure_category: execution.failure.as_ref().and_then(|failure| some_text(&failure.category)),
         progress: progress(execution),
     }
+}
+
+/// Who has signed so far.
+pub(crate) fn signed(suspension: &Suspension) -> Vec<SignedView> {
+    let signed = |fact: &SignalFact| SignedView {
+        signal_id: fact.id,
+        name: fact.name.clone(),
+        by: some_text(&fact.by),
+        at: fact.at,
+    };
+    suspension.facts.iter().map(signed).collect()
 }
 
 /// What the worker last said.

@@ -15,7 +15,14 @@ impl Engine {
 
 /// An execution of somebody else's namespace reads as absent.
 pub(crate) fn check_visible(caller: &Caller, execution: &Execution) -> Result<()> {
-    if caller.sees(&execution.namespace) { Ok(()) } else { Err(not_found(&execution.id)) }
+    if !caller.sees(&execution.namespace) {
+        return Err(not_found(&execution.id));
+    }
+    if caller.only_own && (execution.submitted_by.is_empty() || execution.submitted_by != caller.name) {
+        let detail = format!("the role {} may do this to what it submitted itself", caller.role);
+        return Err(Error::new(Code::Forbidden, detail).with("execution_id", execution.id));
+    }
+    Ok(())
 }
 
 /// The refusal of an id that names nothing the caller may see.

@@ -7,11 +7,11 @@ use ff_core::op::CreateResult;
 use ff_core::op::view::{ExecutionSummary, FlowView, GraphView};
 use ff_core::op::{
     CancelFlow, ConfigureLane, CreateBudget, CreateExecutions, CreateFlow, CreateQuota, CreateToken, GetBudget,
-    GetCounts, GetFlow, GetFlowGraph, GetQuota, ListExecutions, ListFlows, ListLanes, ListNamespaces, ListTokens,
-    ListWorkers, ReportBudgetUsage, ResetBudget, RevokeToken, SetBudgetLimits, cancel_flow, configure_lane,
+    GetCounts, GetFlow, GetFlowGraph, GetQuota, ListApprovals, ListExecutions, ListFlows, ListLanes, ListNamespaces,
+    ListTokens, ListWorkers, ReportBudgetUsage, ResetBudget, RevokeToken, SetBudgetLimits, cancel_flow, configure_lane,
     create_budget, create_execution, create_executions, create_flow, create_quota, create_token, get_budget,
-    get_counts, get_flow, get_flow_graph, get_quota, list_executions, list_flows, list_lanes, list_namespaces,
-    list_tokens, list_workers, report_budget_usage, reset_budget, revoke_token, set_budget_limits,
+    get_counts, get_flow, get_flow_graph, get_quota, list_approvals, list_executions, list_flows, list_lanes,
+    list_namespaces, list_tokens, list_workers, report_budget_usage, reset_budget, revoke_token, set_budget_limits,
 };
 use ff_core::{
     ApiTokenInfo, BudgetStatus, CancelFlowPolicy, CancelFlowResult, FlowId, LaneState, LaneView, QuotaStatus,
@@ -57,6 +57,11 @@ impl Client {
         self.call::<ListNamespaces>(page).await
     }
 
+    /// One page of what waits for people, what has waited longest first.
+    pub async fn approvals(&self, filter: list_approvals::Args) -> Result<list_approvals::Outcome> {
+        self.call::<ListApprovals>(filter).await
+    }
+
     /// Creates a flow, with its whole graph if it is known; see [`FlowBuilder`](crate::FlowBuilder).
     pub async fn create_flow(&self, flow: create_flow::Args) -> Result<create_flow::Outcome> {
         self.call::<CreateFlow>(flow).await
@@ -85,7 +90,7 @@ impl Client {
         reason: impl Into<String>,
         wait: bool,
     ) -> Result<CancelFlowResult> {
-        let args = cancel_flow::Args { flow_id, policy: Some(policy), reason: Some(reason.into()), wait };
+        let args = cancel_flow::Args { flow_id, policy: Some(policy), reason: Some(reason.into()), wait, cursor: None };
         self.call::<CancelFlow>(args).await
     }
 }

@@ -213,6 +213,16 @@ impl Execution {
         Signaling::new(self.client.clone(), self.id, name.into())
     }
 
+    /// Agrees to what it asks; `.payload(..)` is the answer.
+    pub fn approve(&self) -> Signaling {
+        self.signal(ff_core::suspension::APPROVE)
+    }
+
+    /// Refuses what it asks, which ends the question whoever agreed before.
+    pub fn reject(&self) -> Signaling {
+        self.signal(ff_core::suspension::REJECT)
+    }
+
     /// The waitpoints that take signals for it.
     pub async fn pending_waitpoints(&self) -> Result<Vec<PendingWaitpointInfo>> {
         let args = list_pending_waitpoints::Args { execution_id: self.id };

@@ -9,7 +9,7 @@ use ff_core::op::parts::LaneChange;
 use ff_core::op::{
     cancel_execution, cancel_flow, claim, create_execution, create_executions, create_flow, create_pending_waitpoint,
     create_token, deliver_signal, hold_execution, release_execution, replay_execution, report_budget_usage,
-    report_usage, reset_budget, resume_execution, revoke_lease, suspend,
+    report_usage, reset_budget, resume_execution, revoke_lease, signal_waitpoint, suspend,
 };
 use ff_core::{CommandId, ExecutionId, FlowId, LeaseId, Mint, PartitionConfig, Rising, SignalId, WaitpointId};
 use uuid::Uuid;
@@ -44,6 +44,10 @@ pub(crate) fn identify(args: &mut dyn Any, partitions: &PartitionConfig) {
             args.flow_id.get_or_insert_with(|| FlowId::mint(partitions, &mint()));
         }
     } else if let Some(args) = args.downcast_mut::<deliver_signal::Args>() {
+        if args.idempotency_key.is_none() {
+            args.signal_id.get_or_insert_with(|| SignalId::mint(&mint()));
+        }
+    } else if let Some(args) = args.downcast_mut::<signal_waitpoint::Args>() {
         if args.idempotency_key.is_none() {
             args.signal_id.get_or_insert_with(|| SignalId::mint(&mint()));
         }
@@ -146,6 +150,7 @@ mod tests {
                 "reset_budget",
                 "resume_execution",
                 "revoke_lease",
+                "signal_waitpoint",
                 "suspend",
             ]
         );

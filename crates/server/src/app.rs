@@ -13,6 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use crate::config::Config;
 use crate::queues::Queues;
 use crate::sse::Feeds;
+use crate::strangers::{self, Allowances};
 use crate::trace::Tracer;
 
 /// The server behind every connection.
@@ -23,6 +24,7 @@ pub(crate) struct App {
     pub(crate) feeds: Feeds,
     pub(crate) queues: Queues,
     pub(crate) counters: Counters,
+    pub(crate) allowances: Allowances,
     /// Where spans go, when that is configured.
     pub(crate) tracer: Option<Tracer>,
     /// Becomes true when the server begins to stop.
@@ -34,7 +36,8 @@ impl App {
         let pools = Pools::new(config.stream_ops_max, config.sse_max);
         let tracer = config.otlp.as_ref().map(|otlp| Tracer::start(otlp.clone()));
         let (feeds, queues, counters) = (Feeds::default(), Queues::default(), Counters::default());
-        Arc::new(Self { engine, config, pools, feeds, queues, counters, tracer, stop })
+        let allowances = Allowances::default();
+        Arc::new(Self { engine, config, pools, feeds, queues, counters, allowances, tracer, stop })
     }
 
     /// Whether the server is on its way out.
@@ -54,11 +57,17 @@ impl App {
 pub(crate) struct Pools {
     pub(crate) stream_ops: Pool,
     pub(crate) sse: Pool,
+    /// Callers without an API token.
+    pub(crate) strangers: Pool,
 }
 
 impl Pools {
     fn new(stream_ops: usize, sse: usize) -> Self {
-        Self { stream_ops: Pool::new("stream_ops", stream_ops), sse: Pool::new("sse", sse) }
+        Self {
+            stream_ops: Pool::new("stream_ops", stream_ops),
+            sse: Pool::new("sse", sse),
+            strangers: Pool::new("strangers", strangers::PLACES),
+        }
     }
 
     /// A place for an operation; most need none.

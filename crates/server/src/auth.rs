@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use ff_core::session::{SESSION_TTL_MS, Session};
 use ff_core::{Code, Error, Result, Role};
-use ff_engine::Caller;
+use ff_engine::{Caller, Standing};
 use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::{Method, Response, Uri};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use crate::app::App;
@@ -54,6 +55,8 @@ enum Presented {
     Nothing,
     Bearer(String),
     Session(Session),
+    /// A ticket for streams was redeemed for this caller.
+    Ticket(Caller),
 }
 
 impl Presented {
@@ -81,6 +84,59 @@ pub(crate) async fn authenticate(app: &App, method: &Method, headers: &HeaderMap
     identify(app, &presented).await
 }
 
+/// The same where a waitpoint's token will do: a caller that brings nothing is let in as a stranger, if there is room for
+/// one. Whether it has such a token, [`check_waitpoint_token`] says.
+pub(crate) async fn admit(
+    app: &App,
+    method: &Method,
+    headers: &HeaderMap,
+    peer: IpAddr,
+) -> Result<(Caller, Option<OwnedSemaphorePermit>)> {
+    if app.config.open() || !matches!(Presented::of(&app.config, headers)?, Presented::Nothing) {
+        return Ok((authenticate(app, method, headers).await?, None));
+    }
+    app.allowances.take(peer, Instant::now())?;
+    Ok((Caller::stranger(), Some(app.pools.strangers.enter()?)))
+}
+
+/// Refuses a stranger without a waitpoint's token as everybody is refused who brings nothing.
+pub(crate) fn check_waitpoint_token(arguments: &str) -> Result<()> {
+    #[derive(serde::Deserialize)]
+    struct Brought {
+        #[serde(default)]
+        token: Option<serde_json::Value>,
+    }
+    match serde_json::from_str::<Brought>(arguments) {
+        Ok(Brought { token: Some(serde_json::Value::String(token)) }) if !token.is_empty() => Ok(()),
+        _ => Err(Error::of(Code::Unauthenticated)),
+    }
+}
+
+/// The caller behind a request for a stream, by what it carries or by a ticket. A ticket for one execution opens no other.
+pub(crate) async fn viewer(
+    app: &App,
+    headers: &HeaderMap,
+    ticket: Option<&str>,
+    execution_id: Option<&str>,
+) -> Result<(Caller, Credential)> {
+    let presented = match ticket {
+        Some(ticket) => {
+            let (caller, only) = app.engine.redeem_ticket(ticket).await?;
+            if only.is_some_and(|only| execution_id != Some(only.to_string().as_str())) {
+                return Err(Error::new(Code::Forbidden, "this ticket is for the stream of another execution"));
+            }
+            Presented::Ticket(caller)
+        }
+        None => Presented::of(&app.config, headers)?,
+    };
+    let caller = identify(app, &presented).await?;
+    if !caller.role.allows(Role::Reader) {
+        let detail = format!("this needs the role {}, the token has {}", Role::Reader, caller.role);
+        return Err(Error::new(Code::Forbidden, detail).with("required", Role::Reader));
+    }
+    Ok((caller, Credential { presented, confirmed: Instant::now() }))
+}
+
 async fn identify(app: &App, presented: &Presented) -> Result<Caller> {
     match presented {
         Presented::Nothing if app.config.open() => Ok(local()),
@@ -89,6 +145,7 @@ async fn identify(app: &App, presented: &Presented) -> Result<Caller> {
             Some(_) => Ok(configured_caller()),
             None => app.engine.authenticate(bearer).await,
         },
+        Presented::Ticket(caller) => app.engine.confirm_caller(caller).await.map(|()| caller.clone()),
         Presented::Session(session) => {
             let owner = app.config.api_tokens.iter().find(|token| token.session_id() == session.token_id());
             match owner {
@@ -106,7 +163,7 @@ fn configured<'a>(app: &'a App, bearer: &str) -> Option<&'a TokenDigest> {
 }
 
 fn configured_caller() -> Caller {
-    Caller { name: "api_token".into(), namespace: None, role: Role::Admin, idempotency_key: None }
+    Caller { standing: Standing::Token, ..Caller::new("api_token", None, Role::Admin) }
 }
 
 /// A session for whoever shows this token.
@@ -145,11 +202,6 @@ pub(crate) struct Credential {
 }
 
 impl Credential {
-    /// The credential of a request that was let in just now.
-    pub(crate) fn of(app: &App, headers: &HeaderMap) -> Result<Self> {
-        Ok(Self { presented: Presented::of(&app.config, headers)?, confirmed: Instant::now() })
-    }
-
     /// Whether it must be looked at again.
     pub(crate) fn is_stale(&self) -> bool {
         self.confirmed.elapsed() >= CONFIRMED_FOR
@@ -164,7 +216,7 @@ impl Credential {
 }
 
 fn local() -> Caller {
-    Caller { name: "local".into(), namespace: None, role: Role::Admin, idempotency_key: None }
+    Caller::new("local", None, Role::Admin)
 }
 
 fn bearer(headers: &HeaderMap) -> Result<Option<&str>> {
@@ -181,6 +233,9 @@ const HEALTH: [&str; 3] = ["/livez", "/readyz", "/healthz"];
 
 /// Refuses a host name that is not ours: a page of a stranger may have made a browser resolve its own name to us.
 pub(crate) fn check_host(config: &Config, headers: &HeaderMap, uri: &Uri) -> Result<()> {
+    if headers.get_all(header::HOST).iter().count() > 1 {
+        return Err(Error::invalid("Host", "is given more than once"));
+    }
     let Some(allowed) = &config.allowed_hosts else { return Ok(()) };
     let named =
         headers.get(header::HOST).and_then(|host| host.to_str().ok()).or_else(|| uri.authority().map(|a| a.as_str()));
@@ -213,7 +268,7 @@ pub(crate) fn preflight(config: &Config, headers: &HeaderMap) -> Result<Response
     }
     let mut response = answer::empty();
     answer::set(&mut response, header::ACCESS_CONTROL_ALLOW_METHODS, "GET, POST, PUT, DELETE");
-    let allowed = "authorization, content-type, idempotency-key, last-event-id, traceparent";
+    let allowed = "authorization, content-type, idempotency-key, last-event-id, traceparent, x-request-id";
     answer::set(&mut response, header::ACCESS_CONTROL_ALLOW_HEADERS, allowed);
     answer::set(&mut response, header::ACCESS_CONTROL_MAX_AGE, "600");
     Ok(response)
@@ -230,6 +285,14 @@ pub(crate) fn allow_origin(config: &Config, headers: &mut HeaderMap, origin: Opt
     {
         headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
     }
+}
+
+/// Whether a page of another origin may have made this request: browsers say so where they send one.
+pub(crate) fn is_foreign(config: &Config, headers: &HeaderMap) -> bool {
+    let Some(origin) = headers.get(header::ORIGIN) else { return false };
+    let own = origin.to_str().ok().and_then(|origin| origin.split_once("://")).map(|(_, host)| host);
+    let named = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    !(own.is_some() && own == named || allowed_origin(config, Some(origin)))
 }
 
 fn allowed_origin(config: &Config, origin: Option<&HeaderValue>) -> bool {

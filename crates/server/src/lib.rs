@@ -19,6 +19,7 @@ mod queues;
 mod serve;
 mod session;
 mod sse;
+mod strangers;
 mod trace;
 
 pub use config::{Config, ConfigError, LogFormat, Settings};

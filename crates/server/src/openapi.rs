@@ -139,8 +139,10 @@ fn operation(generator: &mut SchemaGenerator, info: &OperationInfo) -> Value {
         "responses": responses(info, outcome),
     });
     if matches!(info.method, Method::Post | Method::Put) {
-        // Even one that may say nothing must say that it is JSON: a browser asks before it sends that across origins.
-        operation["requestBody"] = json!({ "required": true, "content": { "application/json": { "schema": body } } });
+        // A call that needs to say nothing needs no body.
+        let required = body["required"].as_array().is_some_and(|required| !required.is_empty());
+        operation["requestBody"] =
+            json!({ "required": required, "content": { "application/json": { "schema": body } } });
     }
     operation
 }
@@ -160,10 +162,13 @@ fn header(name: &str, description: &str) -> Value {
     json!({ "name": name, "in": "header", "required": false, "description": description, "schema": { "type": "string" } })
 }
 
+/// The paths under which things are created one at a time.
+const CREATES: [&str; 5] = ["/v1/executions", "/v1/flows", "/v1/budgets", "/v1/quotas", "/v1/admin/tokens"];
+
 fn responses(info: &OperationInfo, outcome: Value) -> Value {
     let mut content = json!({ "application/json": { "schema": outcome } });
     match info.name {
-        "get_result" => content["*/*"] = json!({ "schema": {} }),
+        "get_input" | "get_result" => content["*/*"] = json!({ "schema": {} }),
         "list_events" => content[EVENT_STREAM] = json!({ "schema": { "type": "string" } }),
         _ => {}
     }
@@ -171,6 +176,13 @@ fn responses(info: &OperationInfo, outcome: Value) -> Value {
         "200": { "description": "Done.", "content": content },
         "default": { "$ref": "#/components/responses/Problem" },
     });
+    if info.name.starts_with("create_") && CREATES.contains(&info.path) {
+        let location = json!({ "description": "Where it stands.", "schema": { "type": "string" } });
+        let content = responses["200"]["content"].clone();
+        responses["201"] =
+            json!({ "description": "Created.", "headers": { "Location": location }, "content": content });
+        responses["200"]["description"] = json!("It was there before, the same.");
+    }
     if info.name == "claim" {
         responses["204"] = json!({ "description": "Nothing was claimable for the whole wait." });
     }
@@ -191,7 +203,15 @@ fn execution_stream() -> Value {
                         `paused`, `ping` every 15 seconds, and `end` when the execution is terminal.",
         "tags": ["executions"],
         "x-role": ff_core::Role::Reader,
-        "parameters": [id, steps, header("Last-Event-ID", "The last event that is known; the answer begins after it.")],
+        "parameters": [
+            id,
+            steps,
+            { "name": "after", "in": "query", "required": false, "schema": { "type": "string" },
+              "description": "The same as Last-Event-ID, for a browser's first request." },
+            { "name": "ticket", "in": "query", "required": false, "schema": { "type": "string" },
+              "description": "A ticket in place of an API token; see create_stream_ticket." },
+            header("Last-Event-ID", "The last event that is known; the answer begins after it."),
+        ],
         "responses": {
             "200": { "description": "Events.", "content": { EVENT_STREAM: { "schema": { "type": "string" } } } },
             "default": { "$ref": "#/components/responses/Problem" },

@@ -1,7 +1,7 @@
 //! Listens, serves connections within their limits, and stops without losing anything.
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -91,8 +91,8 @@ impl Server {
                 () = &mut stop => break,
                 Some(_ended) = connections.join_next() => {}
                 (accepted, place) = accepted => match accepted {
-                    Ok((stream, _peer)) => {
-                        let serving = connection(app.clone(), stream);
+                    Ok((stream, peer)) => {
+                        let serving = connection(app.clone(), stream, peer.ip());
                         connections.spawn(async move {
                             let _place = place;
                             serving.await;
@@ -157,18 +157,18 @@ impl std::fmt::Debug for Server {
 
 /// Serves one connection until it ends, or until the server stops and the present answer is given. Boxed, because
 /// [`Server::run`] is compiled by its callers, and this should not be.
-fn connection(app: Arc<App>, stream: TcpStream) -> BoxFuture<'static, ()> {
-    Box::pin(serve(app, stream))
+fn connection(app: Arc<App>, stream: TcpStream, peer: IpAddr) -> BoxFuture<'static, ()> {
+    Box::pin(serve(app, stream, peer))
 }
 
-async fn serve(app: Arc<App>, stream: TcpStream) {
+async fn serve(app: Arc<App>, stream: TcpStream, peer: IpAddr) {
     // Answers are small and written at once; waiting for more would only delay them.
     let _ = stream.set_nodelay(true);
     let io = TokioIo::new(Patience::new(stream, app.config.write_timeout));
     let for_requests = app.clone();
     let service = service_fn(move |request| {
         let app = for_requests.clone();
-        async move { Ok::<_, Infallible>(http::respond(app, request).await) }
+        async move { Ok::<_, Infallible>(http::respond(app, peer, request).await) }
     });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(app.config.header_timeout).max_buf_size(64 * 1024);

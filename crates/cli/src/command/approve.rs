@@ -5,8 +5,8 @@
 
 use std::io::{BufRead, IsTerminal, Write};
 
-use flowfabric::op::list_executions;
-use flowfabric::{ExecutionId, ExecutionView, PublicState, SignalOutcome, SuspendReason};
+use flowfabric::op::{ApprovalView, list_approvals};
+use flowfabric::{ExecutionId, ExecutionView, SignalOutcome};
 use serde::Serialize;
 
 use crate::command::signal;
@@ -14,6 +14,16 @@ use crate::failure::{self, Failure, Result};
 use crate::input::{Payload, SOURCE, Source};
 use crate::output::{Cell, Style, Table};
 use crate::session::Session;
+
+const REJECT: &str = "reject";
+
+/// What `ff approvals` takes.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  ff approvals                          what waits for people
+  ff approvals -o json | jq -r '.items[].execution_id'")]
+pub(crate) struct Approvals {}
 
 /// What `ff approve` takes.
 #[derive(Debug, clap::Args)]
@@ -72,12 +82,20 @@ struct Decision {
 struct Pending {
     execution_id: ExecutionId,
     kind: String,
+    /// What people are asked.
+    question: Option<String>,
     /// What exactly is waited for.
     detail: Option<String>,
     /// Signals it takes; any when empty.
     signals: Vec<String>,
     suspended_at: Option<i64>,
     timeout_at: Option<i64>,
+    assignees: Vec<String>,
+    /// Who has signed so far.
+    signed: Vec<String>,
+    /// People are asked, so a refusal ends it whatever it waits for.
+    #[serde(skip)]
+    asks: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -91,6 +109,12 @@ struct Decided {
     signal: String,
     #[serde(flatten)]
     outcome: SignalOutcome,
+}
+
+/// Lists what waits for people.
+pub(crate) async fn list(session: Session, _: Approvals) -> Result<()> {
+    let list = pending(&session).await?;
+    session.out.answer(&list, |style| text(&list, style))
 }
 
 /// Approves.
@@ -130,26 +154,48 @@ async fn decide(session: Session, decision: Decision, signal: String) -> Result<
         .answer(&answer, |_| format!("{} {}", answer.execution_id, signal::text(&answer.signal, &answer.outcome)))
 }
 
-/// Everything that is suspended for an approval, the newest first.
+/// Everything that waits for people, what has waited longest first.
 async fn pending(session: &Session) -> Result<List> {
-    let filter = list_executions::Args { state: vec![PublicState::Suspended], ..Default::default() };
     let mut items = Vec::new();
-    for summary in session.client.list_all(filter).await? {
-        let view = session.client.execution(summary.execution_id).get().await?;
-        if view.suspension.as_ref().is_some_and(|suspension| suspension.reason == SuspendReason::Approval) {
-            items.push(describe(session, view).await?);
+    let mut page = list_approvals::Args::default();
+    loop {
+        let found = session.client.approvals(page.clone()).await?;
+        items.extend(found.items.into_iter().map(Pending::from));
+        match found.next_cursor {
+            Some(cursor) => page.cursor = Some(cursor),
+            None => return Ok(List { items }),
         }
     }
-    Ok(List { items })
 }
 
 async fn look(session: &Session, id: ExecutionId) -> Result<Pending> {
+    let asked = list_approvals::Args { execution_id: Some(id), ..Default::default() };
+    if let Some(found) = session.client.approvals(asked).await?.items.into_iter().next() {
+        return Ok(found.into());
+    }
     let view = session.client.execution(id).get().await?;
     if view.suspension.is_none() {
         let message = format!("{id} is {}: it waits for no decision", view.public_state);
         return Err(Failure::of(flowfabric::Code::ExecutionNotSuspended, message));
     }
     describe(session, view).await
+}
+
+impl From<ApprovalView> for Pending {
+    fn from(view: ApprovalView) -> Self {
+        Self {
+            execution_id: view.execution_id,
+            kind: view.kind,
+            question: view.question,
+            detail: view.detail,
+            signals: view.signals,
+            suspended_at: Some(view.since),
+            timeout_at: view.deadline,
+            assignees: view.assignees,
+            signed: view.signed.into_iter().map(|one| one.by.unwrap_or(one.name)).collect(),
+            asks: true,
+        }
+    }
 }
 
 async fn describe(session: &Session, view: ExecutionView) -> Result<Pending> {
@@ -162,13 +208,18 @@ async fn describe(session: &Session, view: ExecutionView) -> Result<Pending> {
         kind: view.kind,
         detail: view.blocking_detail,
         signals,
+        question: None,
+        assignees: Vec::new(),
+        signed: Vec::new(),
+        asks: false,
         suspended_at: view.suspension.as_ref().map(|suspension| suspension.suspended_at),
         timeout_at: view.suspension.and_then(|suspension| suspension.timeout_at),
     })
 }
 
 fn check_name(pending: &Pending, signal: &str) -> Result<()> {
-    if pending.signals.is_empty() || pending.signals.iter().any(|name| name == signal) {
+    let refusal = pending.asks && signal == REJECT;
+    if refusal || pending.signals.is_empty() || pending.signals.iter().any(|name| name == signal) {
         return Ok(());
     }
     let id = pending.execution_id;
@@ -179,19 +230,21 @@ fn check_name(pending: &Pending, signal: &str) -> Result<()> {
 }
 
 fn text(list: &List, style: Style) -> String {
-    let mut table = Table::new(["#", "EXECUTION", "KIND", "WAITS FOR", "SIGNALS", "SINCE", "GIVES UP"]);
+    let mut table = Table::new(["#", "EXECUTION", "KIND", "QUESTION", "SIGNALS", "FOR", "SIGNED", "SINCE", "GIVES UP"]);
     for (number, item) in list.items.iter().enumerate() {
         table.row([
             Cell::of(number + 1),
             Cell::of(item.execution_id),
             Cell::of(&item.kind),
-            Cell::maybe(item.detail.as_ref()),
+            Cell::maybe(item.question.as_ref().or(item.detail.as_ref())),
             Cell::list(&item.signals),
+            Cell::list(&item.assignees),
+            Cell::list(&item.signed),
             Cell::maybe_at(item.suspended_at),
             Cell::maybe_at(item.timeout_at),
         ]);
     }
-    table.text(style, "Nothing waits for an approval.")
+    table.text(style, "Nothing waits for a decision.")
 }
 
 /// Shows the list and asks for one of it.

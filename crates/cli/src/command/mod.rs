@@ -55,6 +55,7 @@ pub(crate) fn run(command: Command) -> ExitCode {
         Command::Cancel(it) => connected(*it, cancel::run),
         Command::Replay(it) => connected(*it, replay::run),
         Command::Signal(it) => connected(*it, signal::run),
+        Command::Approvals(it) => connected(*it, approve::list),
         Command::Approve(it) => connected(*it, approve::approve),
         Command::Reject(it) => connected(*it, approve::reject),
         Command::Flow(it) => match it.own.check() {

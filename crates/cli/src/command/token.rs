@@ -55,6 +55,12 @@ struct Create {
     /// How long it works [default: until it is revoked]
     #[arg(long, value_name = "SPAN", value_parser = span::parse)]
     expires: Option<i64>,
+    /// A lane it may submit to and claim from; may be repeated [default: all]
+    #[arg(long = "lane", value_name = "LANE")]
+    lanes: Vec<String>,
+    /// It is believed about whom it speaks for, such as a program that relays what people say in a chat
+    #[arg(long)]
+    may_assert_source: bool,
 }
 
 /// Does what the verb says.
@@ -63,8 +69,14 @@ pub(crate) async fn run(session: Session, arguments: Arguments) -> Result<()> {
         Verb::Create(create) => {
             let own = session.client.namespace().map(str::to_owned);
             let namespace = if create.everywhere { Some("*".to_owned()) } else { own };
-            let args =
-                create_token::Args { name: create.name, role: create.role, namespace, expires_in_ms: create.expires };
+            let args = create_token::Args {
+                name: create.name,
+                role: create.role,
+                namespace,
+                expires_in_ms: create.expires,
+                may_assert_source: create.may_assert_source,
+                lanes: create.lanes,
+            };
             let answer = session.client.call::<CreateToken>(args).await?;
             session.out.note("The secret is shown this once:");
             session.out.answer(&answer, |_| answer.secret.0.clone())

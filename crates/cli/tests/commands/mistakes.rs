@@ -24,6 +24,7 @@ const COMMANDS: &[(&[&str], i32)] = &[
     (&["cancel", ID], 3),
     (&["replay", ID], 3),
     (&["signal", ID, "go"], 3),
+    (&["approvals"], 0),
     (&["approve", ID, "--yes"], 3),
     (&["reject", ID, "--yes"], 3),
     (&["flow", "submit", "-"], 0),

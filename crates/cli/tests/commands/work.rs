@@ -139,6 +139,9 @@ pub(crate) fn ask(namespace: &str, signals: &[&str], detail: &str) {
             waitpoint_ids: Vec::new(),
             waitpoint_key: Some("decision".into()),
             detail: Some(detail.into()),
+            question: None,
+            schema: None,
+            assignees: Vec::new(),
             idempotency_key: None,
         };
         client.call::<Suspend>(args).await.unwrap();

@@ -111,6 +111,7 @@ mod tests {
             kind: "k".into(),
             priority: 0,
             creator: String::new(),
+            submitted_by: String::new(),
             tags: Default::default(),
             policy: Policy { pin_build, ..Default::default() },
             capabilities: CapabilitySet::new((0..count).map(|number| format!("c{number}"))).unwrap(),

@@ -353,7 +353,9 @@ impl Execution {
         self.ended_at = 0;
         // A terminal one may still owe its end to its flow; it has not ended any more.
         self.owes_resolution = false;
-        self.deadline_at = self.policy.timeout.execution_deadline_ms.map_or(0, |deadline_ms| now + deadline_ms);
+        // An instant that the submitter chose is still the one it means; one of the policy counts from now.
+        let chosen = if self.deadline_at > now { self.deadline_at } else { 0 };
+        self.deadline_at = self.policy.timeout.execution_deadline_ms.map_or(chosen, |deadline_ms| now + deadline_ms);
         self.state.lifecycle_phase = LifecyclePhase::Runnable;
         self.state.terminal_outcome = TerminalOutcome::None;
         self.state.attempt_state = AttemptState::PendingReplayAttempt;

@@ -30,6 +30,9 @@ impl Indexed for Execution {
                 entries.push(entry(index::worker(&self.namespace, &lease.instance_id), lease.acquired_at));
             }
         }
+        if let Some(suspension) = self.suspension.as_ref().filter(|suspension| suspension.asks()) {
+            entries.push(entry(index::asks(&self.namespace), suspension.suspended_at));
+        }
         if self.owes_anything() {
             entries.push(entry(index::marks(), self.updated_at));
         }

@@ -66,6 +66,8 @@ document! {
         "p" priority: i64,
         /// Who submitted it.
         "c" creator: String,
+        /// The API token that submitted it, where that one may do no more than submit: it may cancel, signal and replay it.
+        "sb" submitted_by: String,
         /// Labels to find it by.
         "tg" tags: BTreeMap<String, String>,
         /// What it asks of the engine.
@@ -245,6 +247,8 @@ pub struct NewExecution {
     pub priority: i64,
     /// Who submitted it.
     pub creator: String,
+    /// The API token that submits it, where that one may do no more than submit.
+    pub submitted_by: String,
     /// Labels.
     pub tags: BTreeMap<String, String>,
     /// What it asks of the engine.
@@ -332,6 +336,7 @@ impl Execution {
             kind: request.kind,
             priority: request.priority.clamp(0, limits::PRIORITY_MAX),
             creator: request.creator,
+            submitted_by: request.submitted_by,
             tags: request.tags,
             capabilities: {
                 let required = CapabilitySet::new(capabilities)?;

@@ -27,6 +27,7 @@ fn request() -> NewExecution {
         kind: "test".into(),
         priority: 0,
         creator: String::new(),
+        submitted_by: String::new(),
         tags: BTreeMap::new(),
         policy: Policy {
             retry: RetryPolicy { max_retries: 1, backoff: Backoff::Fixed { delay_ms: 100 }, ..Default::default() },
@@ -83,6 +84,7 @@ fn suspension(timeout_ms: Option<i64>, behavior: TimeoutBehavior) -> SuspendRequ
             requested_by: String::new(),
             allow_operator_resume: true,
             idempotency_key: String::new(),
+            ask: crate::suspension::Ask::default(),
         },
         buffered: Vec::new(),
         continuation: None,

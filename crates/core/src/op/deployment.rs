@@ -12,7 +12,7 @@ use crate::text;
 operation! {
     /// Shows what a deployment is: how it is partitioned, and what it runs on.
     GetDeployment(GetDeploymentArgs) -> GetDeploymentOutcome,
-    "get_deployment" Get "/v1/deployment" Reader
+    "get_deployment" Get "/v1/deployment" Reader any_role
 }
 
 /// What the call says.
@@ -105,10 +105,10 @@ impl ListAuditArgs {
         parts::optional(self.namespace.as_deref(), "namespace", text::name)?;
         parts::optional(self.who.as_deref(), "who", text::label)?;
         if let Some(operation) = &self.what {
-            let administrative = crate::op::OPERATIONS.iter().filter(|known| known.administrative);
-            let valid: Vec<&str> = administrative.map(|known| known.name).collect();
+            let audited = crate::op::OPERATIONS.iter().filter(|known| known.audited);
+            let valid: Vec<&str> = audited.map(|known| known.name).collect();
             if !valid.contains(&operation.as_str()) {
-                let detail = format!("{operation:?} is no administrative operation");
+                let detail = format!("{operation:?} is no operation that leaves a record");
                 return Err(Error::new(Code::InvalidFilter, detail).with("field", "what").with("valid", valid));
             }
         }

@@ -13,7 +13,7 @@ use crate::lease::LeaseFence;
 use crate::op::operation;
 use crate::op::parts::{self, Content, Secret};
 use crate::state::PublicState;
-use crate::suspension::{ResumeSignal, SuspendReason, TimeoutBehavior};
+use crate::suspension::{Ask, ResumeSignal, SuspendReason, TimeoutBehavior};
 use crate::{limits, text};
 
 operation! {
@@ -270,6 +270,15 @@ pub struct SuspendArgs {
     /// What exactly is waited for, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
+    /// What people are asked. The execution is then in the list of what waits for them, as with the reason `approval`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub question: Option<String>,
+    /// The JSON schema of the answer: a signal that counts must carry a payload that fits.
+    #[serde(default, deserialize_with = "crate::encoding::present_json", skip_serializing_if = "Option::is_none")]
+    pub schema: Option<JsonText>,
+    /// Whom the question is for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub assignees: Vec<String>,
     /// The same key means the same suspension.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
@@ -321,10 +330,20 @@ impl SuspendArgs {
         .content()
     }
 
+    /// What people are asked.
+    pub fn ask(&self) -> Ask {
+        Ask {
+            question: self.question.clone().unwrap_or_default(),
+            schema: self.schema.as_ref().map(|schema| schema.0.clone()).unwrap_or_default(),
+            assignees: self.assignees.clone(),
+        }
+    }
+
     /// Refuses what no suspension could keep.
     pub fn validate(&self) -> Result<()> {
         self.continuation()?;
         self.condition.validate()?;
+        self.ask().validate()?;
         parts::optional(self.requested_by.as_deref(), "requested_by", text::label)?;
         parts::optional(self.waitpoint_key.as_deref(), "waitpoint_key", text::label)?;
         parts::optional(self.detail.as_deref(), "detail", text::text)?;

@@ -141,7 +141,20 @@ impl CreateFlowArgs {
             parts::optional(edge.kind.as_deref(), "edges.kind", text::label)?;
             parts::optional(edge.data_ref.as_deref(), "edges.data_ref", text::label)?;
         }
-        Ok(())
+        self.nodes.iter().try_for_each(|node| self.check_quorum(node))
+    }
+}
+
+impl CreateFlowArgs {
+    /// Refuses a join that waits for more successes than there are dependencies: it could never be satisfied.
+    fn check_quorum(&self, node: &NodeRequest) -> Result<()> {
+        let Some(JoinPolicy::Quorum(quorum)) = &node.join else { return Ok(()) };
+        let upstreams = self.edges.iter().filter(|edge| edge.to == node.name).count();
+        if usize::try_from(quorum.k).is_ok_and(|k| k <= upstreams) {
+            return Ok(());
+        }
+        let detail = format!("of {:?} waits for {} of {upstreams} dependencies", node.name, quorum.k);
+        Err(Error::invalid("nodes.join", detail))
     }
 }
 
@@ -432,7 +445,7 @@ impl ListUpstreamsArgs {
 }
 
 operation! {
-    /// Cancels a flow; none of its members starts after the answer.
+    /// Cancels a flow; none of its members starts after the answer. A flow that had ended before is told with its state.
     CancelFlow(CancelFlowArgs) -> CancelFlowResult,
     "cancel_flow" Post "/v1/flows/{flow_id}/cancel" Operator administrative validated
 }
@@ -452,6 +465,9 @@ pub struct CancelFlowArgs {
     /// Answer when the members are cancelled, not when that is certain.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub wait: bool,
+    /// Where the last page of the members of a flow that had ended before ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
 }
 
 impl CancelFlowArgs {

@@ -16,6 +16,7 @@ pub mod parts;
 pub mod view;
 pub mod wire;
 
+mod approval;
 mod budget;
 mod continuation;
 mod decision;
@@ -31,10 +32,12 @@ mod lease;
 mod quota;
 mod stream;
 mod test_clock;
+mod ticket;
 mod token;
 mod waitpoint;
 mod worker;
 
+pub use approval::*;
 pub use budget::*;
 pub use continuation::*;
 pub use decision::*;
@@ -50,6 +53,7 @@ pub use lease::*;
 pub use quota::*;
 pub use stream::*;
 pub use test_clock::*;
+pub use ticket::*;
 pub use token::*;
 pub use waitpoint::*;
 pub use worker::*;
@@ -66,8 +70,14 @@ pub trait Operation: Send + Sync + 'static {
     const PATH: &'static str;
     /// The least role that may call it; see [`Operation::role`].
     const ROLE: Role;
-    /// It leaves an audit record.
+    /// It leaves an audit record; see [`Operation::is_audited`].
     const ADMINISTRATIVE: bool = false;
+    /// Some of its calls leave an audit record.
+    const AUDITED: bool = Self::ADMINISTRATIVE;
+    /// Callers of every role may call it, also those that may not read.
+    const ANY_ROLE: bool = false;
+    /// A submitter may call it for what it submitted itself.
+    const OWN: bool = false;
     /// How arguments that cannot be read are refused.
     const UNREADABLE: Code = Code::Invalid;
     /// The largest HTTP body.
@@ -87,6 +97,11 @@ pub trait Operation: Send + Sync + 'static {
     /// Refuses arguments that are wrong whatever the state of the system.
     fn validate(_args: &Self::Args) -> Result<()> {
         Ok(())
+    }
+
+    /// Whether this very call leaves an audit record.
+    fn is_audited(_args: &Self::Args) -> bool {
+        Self::ADMINISTRATIVE
     }
 
     /// The least role for these very arguments: some prove a right of their own, such as a lease.
@@ -135,6 +150,12 @@ pub struct OperationInfo {
     pub role: Role,
     /// See [`Operation::ADMINISTRATIVE`].
     pub administrative: bool,
+    /// See [`Operation::AUDITED`].
+    pub audited: bool,
+    /// See [`Operation::ANY_ROLE`].
+    pub any_role: bool,
+    /// See [`Operation::OWN`].
+    pub own: bool,
     /// See [`Operation::BODY_MAX_BYTES`].
     pub body_max_bytes: usize,
     /// The JSON schema of the arguments.
@@ -153,6 +174,9 @@ impl OperationInfo {
             path: O::PATH,
             role: O::ROLE,
             administrative: O::ADMINISTRATIVE,
+            audited: O::AUDITED,
+            any_role: O::ANY_ROLE,
+            own: O::OWN,
             body_max_bytes: O::BODY_MAX_BYTES,
             args_schema: schemars::SchemaGenerator::subschema_for::<O::Args>,
             outcome_schema: schemars::SchemaGenerator::subschema_for::<O::Outcome>,
@@ -167,7 +191,8 @@ impl OperationInfo {
 
 /// Declares an operation beside its arguments and its answer: `Type(Args) -> Outcome, "verb" Method "path" Role`, then
 /// what is special: `administrative`, `filtered` (unreadable arguments are `invalid_filter`), `validated` (the arguments
-/// have a method `validate`), `with_roles` (they have a method `role`), `body(bytes)`.
+/// have a method `validate`), `with_roles` (they have a method `role`), `audited` (they have a method `is_audited`), `any_role`,
+/// `own`, `body(bytes)`.
 macro_rules! operation {
     ($(#[doc = $doc:literal])* $name:ident($args:ident) -> $outcome:ident, $verb:literal $method:ident $path:literal $role:ident $($special:ident $(($value:expr))?)*) => {
         $(#[doc = $doc])*
@@ -192,6 +217,14 @@ macro_rules! operation {
             fn read(answer: &[u8]) -> ::serde_json::Result<$outcome> {
                 ::serde_json::from_slice(answer)
             }
+        }
+    };
+    (@ any_role) => { const ANY_ROLE: bool = true; };
+    (@ own) => { const OWN: bool = true; };
+    (@ audited) => {
+        const AUDITED: bool = true;
+        fn is_audited(args: &Self::Args) -> bool {
+            args.is_audited()
         }
     };
     (@ administrative) => { const ADMINISTRATIVE: bool = true; };
@@ -260,6 +293,8 @@ macro_rules! operations {
             deliver_signal DeliverSignal;
             list_pending_waitpoints ListPendingWaitpoints;
             get_waitpoint_token GetWaitpointToken;
+            signal_waitpoint SignalWaitpoint;
+            list_approvals ListApprovals;
             close_waitpoint CloseWaitpoint;
             list_resume_signals ListResumeSignals;
             read_stream ReadStream;
@@ -296,6 +331,7 @@ macro_rules! operations {
             resume_lane ResumeLane;
             drain_lane DrainLane;
             disable_lane DisableLane;
+            create_stream_ticket CreateStreamTicket;
             list_events ListEvents;
             get_deployment GetDeployment;
             rotate_waitpoint_secret RotateWaitpointSecret;

@@ -7,11 +7,13 @@ use bytes::Bytes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::api_token::Role;
 use crate::encoding::{Blob, JsonText};
 use crate::error::{Code, Error, Result};
 use crate::id::{ExecutionId, LeaseId};
 use crate::lease::LeaseFence;
 use crate::limits;
+use crate::suspension::{APPROVE, REJECT};
 use crate::text;
 use crate::vocabulary;
 
@@ -35,12 +37,12 @@ pub struct Content {
 }
 
 impl Content {
-    /// The bytes as JSON text, when they say they are JSON and are.
+    /// The bytes as JSON text, when they say they are JSON, are, and can be read inside of other JSON.
     pub fn json(&self) -> Option<JsonText> {
         if !is_json(&self.content_type) {
             return None;
         }
-        let text = std::str::from_utf8(&self.bytes).ok()?;
+        let text = std::str::from_utf8(&self.bytes).ok().filter(|text| readable(text).is_ok())?;
         serde_json::from_str::<JsonText>(text).ok()
     }
 }
@@ -257,6 +259,20 @@ where
         }
     }
     deserializer.deserialize_any(Values(std::marker::PhantomData))
+}
+
+/// Whether a signal of this name is a decision.
+pub(crate) fn is_decision(name: &str) -> bool {
+    name == APPROVE || name == REJECT
+}
+
+/// The least role for a signal: none with a waitpoint's token, an approver's for a decision, an operator's otherwise.
+pub(crate) fn signal_role(has_token: bool, name: &str) -> Role {
+    match (has_token, is_decision(name)) {
+        (true, _) => Role::Reader,
+        (false, true) => Role::Approver,
+        (false, false) => Role::Operator,
+    }
 }
 
 /// A tag filter, written `key=value`, as its key and value.

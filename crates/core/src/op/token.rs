@@ -29,6 +29,12 @@ pub struct CreateTokenArgs {
     /// How long it works; until it is revoked when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_in_ms: Option<i64>,
+    /// Signals that it delivers count for the `source_identity` they name: for a program that relays what people say.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub may_assert_source: bool,
+    /// The lanes it may submit to and claim from; all when empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lanes: Vec<String>,
 }
 
 /// The answer.
@@ -45,6 +51,8 @@ impl CreateTokenArgs {
     pub fn validate(&self) -> Result<()> {
         text::name("name", &self.name)?;
         parts::optional(self.namespace.as_deref(), "namespace", text::name)?;
+        parts::at_most("lanes", self.lanes.len(), limits::LANES_MAX)?;
+        self.lanes.iter().try_for_each(|lane| text::name("lanes", lane))?;
         let life = |life_ms| text::within("expires_in_ms", life_ms, 1..=limits::DURATION_MAX_MS);
         self.expires_in_ms.map_or(Ok(()), life)
     }

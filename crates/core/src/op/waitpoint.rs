@@ -66,7 +66,7 @@ impl CreatePendingWaitpointArgs {
 operation! {
     /// Delivers a signal to a waitpoint. Its token is all the authority it takes; an operator needs none.
     DeliverSignal(DeliverSignalArgs) -> SignalOutcome,
-    "deliver_signal" Post "/v1/executions/{execution_id}/signal" Operator validated with_roles body(crate::op::parts::body_for(limits::SIGNAL_PAYLOAD_MAX_BYTES))
+    "deliver_signal" Post "/v1/executions/{execution_id}/signal" Operator validated with_roles audited own body(crate::op::parts::body_for(limits::SIGNAL_PAYLOAD_MAX_BYTES))
 }
 
 /// What the call says.
@@ -131,9 +131,14 @@ impl DeliverSignalArgs {
         .content()
     }
 
-    /// With a token anybody may signal; without one, an operator.
+    /// With a waitpoint's token anybody may signal; without one, an operator, and an approver decides.
     pub fn role(&self) -> Role {
-        if self.token.is_some() { Role::Reader } else { Role::Operator }
+        parts::signal_role(self.token.is_some(), &self.name)
+    }
+
+    /// Decisions are on record whoever made them, and whatever was signalled by the right of a role.
+    pub fn is_audited(&self) -> bool {
+        self.token.is_none() || parts::is_decision(&self.name)
     }
 
     /// Refuses what no waitpoint could keep.
@@ -178,7 +183,7 @@ pub struct ListPendingWaitpointsOutcome {
 operation! {
     /// Signs a waitpoint's token with the current secret. The answer must not be stored on its way.
     GetWaitpointToken(GetWaitpointTokenArgs) -> GetWaitpointTokenOutcome,
-    "get_waitpoint_token" Get "/v1/executions/{execution_id}/waitpoints/{waitpoint_id}/token" Operator
+    "get_waitpoint_token" Get "/v1/executions/{execution_id}/waitpoints/{waitpoint_id}/token" Operator administrative
 }
 
 /// What the call says.

@@ -289,6 +289,7 @@ impl SuspendExecution<'_> {
             requested_by: args.requested_by.clone().unwrap_or_default(),
             allow_operator_resume: args.allow_operator_resume.unwrap_or(true),
             idempotency_key: args.idempotency_key.clone().unwrap_or_default(),
+            ask: args.ask(),
         }
     }
 

@@ -89,6 +89,7 @@ impl MakeFork<'_> {
             kind: origin.kind.clone(),
             priority: origin.priority,
             creator: origin.creator.clone(),
+            submitted_by: self.caller.submitter(),
             tags: self.args.tags.clone().unwrap_or_else(|| origin.tags.clone()),
             policy,
             capabilities: origin.required_capabilities(),

@@ -35,7 +35,7 @@ impl Handle<Claim> for Engine {
             // Boxed, as few come to it.
             return Box::pin(self.claim_once(caller, namespace, args, key)).await;
         }
-        let ask = self.ask(namespace, &args)?;
+        let ask = self.ask(caller, namespace, &args)?;
         if args.retry {
             let mut held = self.find_leases(&ask).await?;
             // A commit that did not answer may have taken something beside what took its place.
@@ -69,7 +69,7 @@ impl Engine {
             return Err(Error::of(Code::Internal));
         };
         args.lease_ids = (0..args.max_tasks()).map(|place| derived_lease(&identity, place)).collect();
-        let ask = self.ask(namespace, &args)?;
+        let ask = self.ask(caller, namespace, &args)?;
         let once = ClaimOnce { partition, identity, own: self.fresh_command() };
         let taken = self.rehearse(partition, &FindClaim { once: &once }).await?;
         let held = self.find_leases(&ask).await?;
@@ -102,10 +102,10 @@ impl Engine {
         }
     }
 
-    fn ask(&self, namespace: String, args: &ClaimArgs) -> Result<Ask> {
+    fn ask(&self, caller: &Caller, namespace: String, args: &ClaimArgs) -> Result<Ask> {
         let limits = self.limits();
         limits.capabilities(&args.capabilities)?;
-        args.lanes.iter().try_for_each(|lane| self.check_lane(lane))?;
+        args.lanes.iter().try_for_each(|lane| caller.check_lane(lane).and_then(|()| self.check_lane(lane)))?;
         let mut lease_ids = args.lease_ids.clone();
         lease_ids.resize_with(args.max_tasks(), || LeaseId::mint(&env::mint(self.env(), self.now())));
         let grant_ttl_ms = match args.mode {

@@ -1,5 +1,6 @@
 //! The operations, by noun: load documents, call transitions, save. Decisions live in `ff-core`.
 
+mod approval;
 mod budget;
 mod continuation;
 mod decision;
@@ -17,6 +18,7 @@ mod quota;
 mod signal;
 mod stream;
 mod test_clock;
+mod ticket;
 mod token;
 mod waitpoint;
 mod worker;

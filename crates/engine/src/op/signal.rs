@@ -1,6 +1,7 @@
 //! Delivers a signal to a waitpoint. Its token is all the authority it takes; nothing is revealed before it verified.
 //! An operator needs none.
 
+use ff_core::condition::source;
 use ff_core::event::Effects;
 use ff_core::execution::{Execution, ResumedBy};
 use ff_core::journal::StepIdentity;
@@ -9,12 +10,12 @@ use ff_core::planted::{Bug, planted};
 use ff_core::signal::SignalOutcome;
 use ff_core::waitpoint::{Waitpoint, WaitpointState};
 use ff_core::{
-    Blob, Code, Document, Error, Indexed, Key, NewSignal, Result, Signal, SignalEffect, SignalId, SignalRecord,
+    Blob, Code, Document, Error, Indexed, Key, NewSignal, Result, Role, Signal, SignalEffect, SignalId, SignalRecord,
     TokenSubject, WaitpointId, WaitpointSecrets, index, limits,
 };
 use ff_store::{Query, Scan, StoredDocument};
 
-use crate::engine::{Caller, Engine, Handle};
+use crate::engine::{Caller, Engine, Handle, Standing, WAITPOINT_TOKEN};
 use crate::execution_data::close_waitpoints;
 use crate::journal::signal_entry;
 use crate::limits::bytes;
@@ -24,7 +25,8 @@ use crate::{env, journal};
 
 impl Handle<DeliverSignal> for Engine {
     async fn handle(&self, caller: &Caller, args: DeliverSignalArgs) -> Result<SignalOutcome> {
-        let signal = self.new_signal(&args)?;
+        let mut signal = self.new_signal(&args)?;
+        attribute(&mut signal, caller, args.token.is_some());
         signal.validate()?;
         let size = signal.payload.as_ref().map_or(0, |payload| payload.len());
         bytes("payload", size, self.limits().signal_payload_max_bytes)?;
@@ -58,8 +60,22 @@ impl Engine {
             content_type: payload.as_ref().map(|payload| payload.content_type.clone()).unwrap_or_default(),
             payload: payload.map(|payload| Blob(payload.bytes)),
             created_at: args.created_at,
+            ..NewSignal::default()
         })
     }
+}
+
+/// Says who brought a signal, and what counts as its source. Whoever has to prove who they are cannot speak for several
+/// people, unless they are trusted to.
+fn attribute(signal: &mut NewSignal, caller: &Caller, by_token: bool) {
+    let by_token = by_token && matches!(caller.standing, Standing::Open | Standing::Stranger);
+    signal.delivered_by = if by_token { WAITPOINT_TOKEN.to_owned() } else { caller.name.clone() };
+    signal.counted_as = match caller.standing {
+        Standing::Open => None,
+        Standing::Relay if !signal.source_identity.is_empty() => None,
+        Standing::Token | Standing::Relay => Some(source("api_token", &caller.name)),
+        Standing::Stranger => Some(source(WAITPOINT_TOKEN, &signal.waitpoint.to_string())),
+    };
 }
 
 /// Signals of one name that a function may be sent before it waits for them, past and present.
@@ -232,6 +248,16 @@ impl SendSignal<'_> {
         Ok(SignalEffect::ResumeConditionSatisfied)
     }
 
+    /// An approver decides what people are asked, and nothing else.
+    fn check_approver(&self, execution: &Execution) -> Result<()> {
+        let by_role = self.caller.role == Role::Approver && matches!(self.authority, Authority::Operator);
+        if by_role && !execution.suspension.as_ref().is_some_and(|suspension| suspension.takes_decisions()) {
+            let detail = "an approver may only decide what people are asked";
+            return Err(Error::new(Code::Forbidden, detail).with("execution_id", execution.id));
+        }
+        Ok(())
+    }
+
     /// Takes the signal: it counts for the suspension, or waits in the buffer for one.
     async fn accept(
         &self,
@@ -239,6 +265,7 @@ impl SendSignal<'_> {
         mut execution: Execution,
         mut waitpoint: Waitpoint,
     ) -> Result<SignalOutcome> {
+        self.check_approver(&execution)?;
         waitpoint.check_open(tx.now)?;
         if waitpoint.generation.is_some_and(|generation| generation != execution.generation) {
             return Err(Error::of(Code::WaitpointClosed).with("waitpoint_id", waitpoint.id));
@@ -260,6 +287,9 @@ impl SendSignal<'_> {
             }
             WaitpointState::Active | WaitpointState::Closed => {
                 let delay_ms = self.args.resume_delay_ms.unwrap_or(0);
+                if let Some(suspension) = &suspension {
+                    suspension.check_answer(&fact, new.payload.as_ref().map(|payload| &payload[..]))?;
+                }
                 // The waitpoint must still be open when this is committed.
                 tx.pin(&waitpoint.key());
                 execution.deliver_signal(fact, delay_ms, tx.now)?.delivery.effect()

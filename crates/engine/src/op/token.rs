@@ -27,6 +27,8 @@ impl Handle<CreateToken> for Engine {
             role: args.role,
             expires_in_ms: args.expires_in_ms,
             created_by: caller.name.clone(),
+            may_assert_source: args.may_assert_source,
+            lanes: args.lanes,
         };
         let key = caller.idempotency_key.as_deref();
         let verb = StoreToken { caller, new, random: self.random_bytes(), identity, key };

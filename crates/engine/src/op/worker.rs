@@ -17,7 +17,7 @@ use crate::transaction::{Command, Tx};
 impl Handle<RegisterWorker> for Engine {
     async fn handle(&self, caller: &Caller, args: RegisterWorkerArgs) -> Result<RegisterWorkerOutcome> {
         self.limits().capabilities(&args.capabilities)?;
-        args.lanes.iter().try_for_each(|lane| self.check_lane(lane))?;
+        args.lanes.iter().try_for_each(|lane| caller.check_lane(lane).and_then(|()| self.check_lane(lane)))?;
         let registration = Registration {
             namespace: caller.namespace(args.namespace.as_deref())?,
             worker_id: args.worker_id,

@@ -83,7 +83,7 @@ async fn a_worker_reports_for_its_execution_even_after_it_lost_the_lease() {
     h.must::<CreateBudget>(json!({ "name": "missing", "dimensions": { "calls": {} } })).await;
     let task = h.claim_with(json!({ "lease_ttl_ms": 1000 })).await.unwrap();
     h.pass(1_100).await;
-    let worker = Caller { name: "w".into(), namespace: None, role: ff_core::Role::Worker, idempotency_key: None };
+    let worker = Caller::new("w", None, ff_core::Role::Worker);
     let report =
         json!({ "execution_id": id, "fence": task.fence, "usage": { "tokens": 3, "cents": 2 }, "dedup_key": "x" });
     let args: ff_core::op::report_usage::Args = serde_json::from_str(&report.to_string()).unwrap();

@@ -234,7 +234,12 @@ async fn cancelling_a_flow_ends_members_in_every_state_and_nothing_starts() {
     let CancelFlowResult::Cancelled { policy, members, failed } = &done else { panic!("{done:?}") };
     assert_eq!((*policy, members.len(), failed.len()), (CancelFlowPolicy::CancelAll, 4, 0));
     assert_eq!(states(&h, &g, "a b c d").await, "cancelled cancelled cancelled cancelled");
-    assert_eq!(h.must::<CancelFlow>(cancel).await, done, "the same answer again");
+    let again = h.must::<CancelFlow>(cancel).await;
+    let CancelFlowResult::AlreadyTerminal { state, policy, reason, member_count, members, .. } = again else {
+        panic!("{again:?}")
+    };
+    assert_eq!((state, policy), (FlowState::Cancelled, Some(CancelFlowPolicy::CancelAll)));
+    assert_eq!((reason.as_deref(), member_count, members.len()), (Some("enough"), 4, 4));
     assert_eq!(flow_state(&h, &g).await, FlowState::Cancelled);
     let late = json!({ "kind": "test", "flow_id": g.flow });
     assert_eq!(h.refused::<CreateExecution>(late).await, Code::FlowAlreadyTerminal);
@@ -242,6 +247,47 @@ async fn cancelling_a_flow_ends_members_in_every_state_and_nothing_starts() {
     let view = h.must::<GetExecution>(json!({ "execution_id": g.id("b") })).await;
     let cancellation = view.cancellation.unwrap();
     assert_eq!((cancellation.reason.as_deref(), cancellation.source.as_str()), (Some("enough"), "flow"));
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn cancelling_a_flow_that_ended_by_itself_tells_its_state_and_members() {
+    let h = Harness::start().await;
+    let g = graph(&h, &["a", "b"], &[]).await;
+    for _ in 0..2 {
+        let task = h.claim().await.unwrap();
+        h.must::<Complete>(json!({ "execution_id": task.execution_id, "fence": task.fence })).await;
+    }
+    let told = h.must::<CancelFlow>(json!({ "flow_id": g.flow })).await;
+    let CancelFlowResult::AlreadyTerminal { state, policy, members, next_cursor, .. } = told else {
+        panic!("{told:?}")
+    };
+    assert_eq!((state, policy, members.len(), next_cursor), (FlowState::Completed, None, 2, None));
+    assert_eq!(flow_state(&h, &g).await, FlowState::Completed);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancellation_lists_only_what_it_cancels() {
+    let h = Harness::start().await;
+    let g = graph(&h, &["a", "b", "c"], &[]).await;
+    let done = h.claim().await.unwrap();
+    h.must::<Complete>(json!({ "execution_id": done.execution_id, "fence": done.fence })).await;
+    let running = h.claim().await.unwrap();
+    let told = h.must::<CancelFlow>(json!({ "flow_id": g.flow, "policy": "cancel_pending", "wait": true })).await;
+    let CancelFlowResult::Cancelled { members, .. } = told else { panic!("{told:?}") };
+    assert_eq!(members.len(), 1);
+    assert!(!members.contains(&done.execution_id) && !members.contains(&running.execution_id));
+    h.must::<Complete>(json!({ "execution_id": running.execution_id, "fence": running.fence })).await;
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quorum_above_its_dependencies_is_refused() {
+    let h = Harness::start().await;
+    let mut request = graph_request(&["a", "b"], &["a>b"], &json!({}));
+    request["nodes"][1]["join"] = json!({ "quorum": { "k": 2 } });
+    assert_eq!(h.refused::<CreateFlow>(request).await, Code::Invalid);
     h.finish().await;
 }
 

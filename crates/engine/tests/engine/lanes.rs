@@ -37,7 +37,7 @@ async fn a_disabled_lane_refuses_submissions_and_a_draining_one_is_worked_off() 
     let h = Harness::start().await;
     let id = h.submit(json!({ "lane": "old" })).await;
     h.must::<DrainLane>(json!({ "lane": "old" })).await;
-    assert_eq!(h.refused::<CreateExecution>(json!({ "kind": "t", "lane": "old" })).await, Code::LaneDisabled);
+    assert_eq!(h.refused::<CreateExecution>(json!({ "kind": "t", "lane": "old" })).await, Code::LaneDraining);
     assert_eq!(h.claim_with(json!({ "lanes": ["old"] })).await.unwrap().execution_id, id);
     h.must::<DisableLane>(json!({ "lane": "old" })).await;
     assert_eq!(h.refused::<CreateExecution>(json!({ "kind": "t", "lane": "old" })).await, Code::LaneDisabled);

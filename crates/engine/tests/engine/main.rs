@@ -1,6 +1,7 @@
 //! The engine on the memory store under virtual time, in one test binary.
 #![expect(clippy::disallowed_methods, reason = "a test moves virtual time and has patience in it")]
 
+mod approvals;
 mod budgets;
 mod clocks;
 mod confirmation;

@@ -416,12 +416,7 @@ async fn an_operator_signals_without_a_token_in_its_own_namespace() {
     let mut h = Harness::start().await;
     let waiting = suspended(&h, json!({})).await;
     let signal = json!({ "execution_id": waiting.id, "name": "approve" });
-    let with_role = |role, namespace: Option<&str>| Caller {
-        name: "ops".into(),
-        namespace: namespace.map(str::to_owned),
-        role,
-        idempotency_key: None,
-    };
+    let with_role = |role, namespace: Option<&str>| Caller::new("ops", namespace.map(str::to_owned), role);
     h.caller = with_role(Role::Worker, None);
     assert_eq!(h.refused::<DeliverSignal>(signal.clone()).await, Code::Forbidden);
     h.caller = with_role(Role::Operator, Some("other"));

@@ -19,8 +19,8 @@ async fn a_token_stands_for_its_name_namespace_and_role() {
     let h = Harness::start().await;
     let secret = create(&h, json!({ "name": "ci", "role": "submitter", "namespace": "team-a" })).await;
     let caller = h.engine.authenticate(&secret).await.unwrap();
-    let expected =
-        Caller { name: "ci".into(), namespace: Some("team-a".into()), role: Role::Submitter, idempotency_key: None };
+    let expected = Caller::new("ci", Some("team-a".into()), Role::Submitter);
+    let expected = Caller { standing: ff_engine::Standing::Token, ..expected };
     assert_eq!(caller, expected);
     let everywhere = create(&h, json!({ "name": "ops", "role": "operator", "namespace": "*" })).await;
     assert_eq!(h.engine.authenticate(&everywhere).await.unwrap().namespace, None);
@@ -84,7 +84,7 @@ async fn tokens_are_listed_by_name_page_by_page_within_the_callers_namespace() {
         cursor = next.into();
     }
     assert_eq!(names, ["a", "b", "c", "d"]);
-    h.caller = Caller { name: "one".into(), namespace: Some("one".into()), role: Role::Admin, idempotency_key: None };
+    h.caller = Caller::new("one", Some("one".into()), Role::Admin);
     let own = h.must::<ListTokens>(json!({})).await;
     assert_eq!(own.items.iter().map(|item| item.name.as_str()).collect::<Vec<_>>(), ["b", "c"]);
     assert_eq!(h.refused::<RevokeToken>(json!({ "name": "a" })).await, Code::TokenNotFound);
@@ -102,8 +102,7 @@ async fn administrative_acts_leave_one_record_each_without_secrets() {
     h.must::<RotateWaitpointSecret>(json!({ "new_kid": "k2", "new_secret_hex": hex })).await;
     h.must::<GetState>(json!({ "execution_id": id })).await;
     h.refused::<ResumeExecution>(json!({ "execution_id": id })).await;
-    h.caller =
-        Caller { name: "mallory".into(), namespace: Some("team".into()), role: Role::Reader, idempotency_key: None };
+    h.caller = Caller::new("mallory", Some("team".into()), Role::Reader);
     assert_eq!(h.refused::<RevokeToken>(json!({ "name": "ci" })).await, Code::Forbidden);
     assert_eq!(h.refused::<ListAudit>(json!({})).await, Code::Forbidden);
     h.caller = Caller::system();
@@ -129,7 +128,7 @@ async fn administrative_acts_leave_one_record_each_without_secrets() {
     assert_eq!(refusals.items.len(), 1);
     assert_eq!(h.refused::<ListAudit>(json!({ "what": "get_state" })).await, Code::InvalidFilter);
     assert_eq!(h.refused::<ListAudit>(json!({ "cursor": "x" })).await, Code::InvalidFilter);
-    h.caller = Caller { name: "lead".into(), namespace: Some("team".into()), role: Role::Admin, idempotency_key: None };
+    h.caller = Caller::new("lead", Some("team".into()), Role::Admin);
     let own = h.must::<ListAudit>(json!({})).await;
     assert!(own.items.iter().all(|item| item.namespace == "team"));
     let seen: Vec<_> = own.items.iter().map(|item| item.what.as_str()).collect();

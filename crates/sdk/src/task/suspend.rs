@@ -34,6 +34,9 @@ pub struct SuspendRequest {
     detail: Option<String>,
     requested_by: Option<String>,
     allow_operator_resume: Option<bool>,
+    question: Option<String>,
+    schema: Option<JsonText>,
+    assignees: Vec<String>,
     broken: Option<SdkError>,
 }
 
@@ -50,6 +53,9 @@ impl SuspendRequest {
             detail: None,
             requested_by: None,
             allow_operator_resume: None,
+            question: None,
+            schema: None,
+            assignees: Vec::new(),
             broken: None,
         }
     }
@@ -57,6 +63,34 @@ impl SuspendRequest {
     /// Waits for one signal of this name.
     pub fn for_signal(name: impl Into<String>, reason: SuspendReason) -> Self {
         Self::until(Condition::Any(vec![ConditionMatcher::named(name)]), reason)
+    }
+
+    /// Asks people: waits for a signal `approve`, and a `reject` ends it as well. It is in the list of what waits for them.
+    ///
+    /// ```
+    /// use flowfabric::SuspendRequest;
+    /// let request = SuspendRequest::question("Refund 40 EUR to Ann?").assignee("support").schema(
+    ///     &serde_json::json!({ "type": "object", "required": ["amount"], "properties": { "amount": { "type": "number" } } }),
+    /// );
+    /// ```
+    pub fn question(question: impl Into<String>) -> Self {
+        let request = Self::for_signal(ff_core::suspension::APPROVE, SuspendReason::Approval);
+        Self { question: Some(question.into()), ..request }
+    }
+
+    /// The JSON schema of the answer; one that does not fit is refused.
+    pub fn schema(mut self, schema: &(impl Serialize + ?Sized)) -> Self {
+        match serde_json::to_string(schema) {
+            Ok(text) => self.schema = Some(JsonText(text)),
+            Err(source) => self.broken = Some(SdkError::Payload { what: "schema", source }),
+        }
+        self
+    }
+
+    /// Whom the question is for; may be said several times.
+    pub fn assignee(mut self, who: impl Into<String>) -> Self {
+        self.assignees.push(who.into());
+        self
     }
 
     /// How long, and what happens then.
@@ -164,6 +198,9 @@ impl ClaimedTask {
             waitpoint_ids: request.waitpoint_ids,
             waitpoint_key: request.waitpoint_key,
             detail: request.detail,
+            question: request.question,
+            schema: request.schema,
+            assignees: request.assignees,
             idempotency_key: None,
         };
         let outcome = self.end::<Suspend>(args).await?;

@@ -59,7 +59,7 @@ impl Http {
     async fn answer(&self, operation: &str, call: WireRequest, key: Option<&str>) -> Result<Bytes, Failure> {
         let (status, body) = self.exchange(call, key).await?;
         match status {
-            StatusCode::OK => Ok(body),
+            StatusCode::OK | StatusCode::CREATED => Ok(body),
             // The one answer without a body: a claim that found nothing.
             StatusCode::NO_CONTENT if operation == Claim::NAME => {
                 Ok(Bytes::from_static(br#"{"tasks":[],"grants":[]}"#))

@@ -39,10 +39,13 @@ pub(crate) struct Problem<'a> {
     retry_after_ms: Option<i64>,
     /// What to do about it.
     advice: &'static str,
+    /// What the request is called in the server's log.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request_id: Option<&'a str>,
 }
 
 impl<'a> Problem<'a> {
-    fn of(error: &'a Error) -> Self {
+    fn of(error: &'a Error, request_id: Option<&'a str>) -> Self {
         let code = error.code;
         Self {
             kind: format!("urn:flowfabric:error:{code}"),
@@ -54,6 +57,7 @@ impl<'a> Problem<'a> {
             details: &error.details,
             retry_after_ms: error.retry_after_ms,
             advice: code.advice(),
+            request_id,
         }
     }
 }
@@ -89,9 +93,9 @@ pub(crate) fn bytes(content: &Content) -> Response<Body> {
 }
 
 /// A refusal.
-pub(crate) fn problem(error: &Error) -> Response<Body> {
+pub(crate) fn problem(error: &Error, request_id: Option<&str>) -> Response<Body> {
     let status = StatusCode::from_u16(error.code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let text = serde_json::to_vec(&Problem::of(error)).unwrap_or_default();
+    let text = serde_json::to_vec(&Problem::of(error, request_id)).unwrap_or_default();
     let mut response = whole(status, PROBLEM, text);
     if let Some(retry_after_ms) = error.retry_after_ms {
         let seconds = retry_after_ms.max(0).saturating_add(999) / 1_000;

@@ -186,7 +186,7 @@ impl<'de> Deserialize<'de> for Fields {
 
 fn read_object(body: &[u8]) -> Result<Fields> {
     let refused =
-        |error| Error::new(Code::Invalid, format!("the body is not a JSON object: {error}")).with("field", "");
+        |error| Error::new(Code::Invalid, format!("the body is not a JSON object: {error}")).with("field", "body");
     let fields: Fields = serde_json::from_slice(body).map_err(refused)?;
     for (name, value) in fields.0.iter().filter(|(name, _)| !PAYLOADS.contains(&name.as_str())) {
         serde_json::from_str::<Unambiguous>(value.get())

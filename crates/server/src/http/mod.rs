@@ -5,14 +5,16 @@ pub(crate) mod arguments;
 pub(crate) mod route;
 pub(crate) mod shape;
 
+use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use ff_core::op::{DeliverSignal, Operation, SignalWaitpoint};
 use ff_core::{Code, Error, Result};
-use ff_engine::ServiceHealth;
+use ff_engine::{ServiceHealth, Standing};
 use futures_util::FutureExt;
 use http_body_util::BodyExt;
 use hyper::header::{self, HeaderName};
@@ -27,18 +29,19 @@ use arguments::Sent;
 use route::{Asked, Found, Routes};
 
 /// Answers a request, whatever it is.
-pub(crate) async fn respond<B>(app: Arc<App>, request: Request<B>) -> Response<Body>
+pub(crate) async fn respond<B>(app: Arc<App>, peer: IpAddr, request: Request<B>) -> Response<Body>
 where
     B: hyper::body::Body<Data = Bytes> + Send + Unpin + 'static,
     B::Error: std::error::Error,
 {
     let origin = request.headers().get(header::ORIGIN).cloned();
+    let request_id = request_id(request.headers());
     let method = request.method().clone();
     // The path names things, never secrets; the query may hold payloads and stays out of the log.
     let path = request.uri().path().to_owned();
     // Whether there is still something of the request to come.
     let unread = AtomicBool::new(!request.body().is_end_stream());
-    let answered = AssertUnwindSafe(handle(&app, request, &unread)).catch_unwind().await;
+    let answered = AssertUnwindSafe(handle(&app, peer, request, &unread)).catch_unwind().await;
     let mut response = match answered {
         Ok(Ok(response)) => response,
         Ok(Err(error)) => {
@@ -46,22 +49,23 @@ where
                 // Said by the server about itself, or by writers about each other: no trouble of the store.
                 Code::ShuttingDown | Code::Contention => {}
                 code if code.class() == ff_core::Class::Internal => {
-                    tracing::error!(%method, path, %error, "a request failed");
+                    tracing::error!(%method, path, request_id, %error, "a request failed");
                 }
                 code if code.class() == ff_core::Class::Unavailable => {
-                    tracing::warn!(%method, path, %error, "the store could not serve a request");
+                    tracing::warn!(%method, path, request_id, %error, "the store could not serve a request");
                 }
                 _ => {}
             }
-            answer::problem(&error)
+            answer::problem(&error, Some(&request_id))
         }
         Err(_panic) => {
-            tracing::error!(%method, path, "a request met a defect");
-            answer::problem(&Error::of(Code::Internal))
+            tracing::error!(%method, path, request_id, "a request met a defect");
+            answer::problem(&Error::of(Code::Internal), Some(&request_id))
         }
     };
     app.counters.answered(response.status());
-    tracing::debug!(%method, path, status = response.status().as_u16(), "answered");
+    tracing::debug!(%method, path, request_id, status = response.status().as_u16(), "answered");
+    answer::set(&mut response, X_REQUEST_ID, &request_id);
     finish(&app, &mut response, origin.as_ref());
     if unread.into_inner() {
         // What follows on this connection is a body that nobody reads: the client must not take it for open.
@@ -70,7 +74,7 @@ where
     response
 }
 
-async fn handle<B>(app: &Arc<App>, request: Request<B>, unread: &AtomicBool) -> Result<Response<Body>>
+async fn handle<B>(app: &Arc<App>, peer: IpAddr, request: Request<B>, unread: &AtomicBool) -> Result<Response<Body>>
 where
     B: hyper::body::Body<Data = Bytes> + Send + Unpin + 'static,
     B::Error: std::error::Error,
@@ -94,13 +98,26 @@ where
         if *request.method() != Method::GET {
             return Err(Error::of(Code::MethodNotAllowed).with("allowed", ["GET"]));
         }
-        let steps = sse::steps_after(request.uri().query())?;
-        let caller = auth::authenticate(app, request.method(), request.headers()).await?;
-        let credential = auth::Credential::of(app, request.headers())?;
-        return sse::execution(app, (caller, credential), &execution_id, steps, request.headers()).await;
+        let asked = StreamQuery::read(request.uri().query().unwrap_or(""))?;
+        let steps = sse::steps_after(Some(&asked.others))?;
+        let id = Some(execution_id.as_str());
+        let (caller, credential) = auth::viewer(app, request.headers(), asked.ticket.as_deref(), id).await?;
+        let from = sse::Beginning { after: asked.after, steps };
+        return sse::execution(app, (caller, credential), &execution_id, from, request.headers()).await;
     }
     let Found { route, parameters } = Routes::all().find(request.method(), request.uri().path())?;
-    let mut caller = auth::authenticate(app, request.method(), request.headers()).await?;
+    if route.info.name == sse::EVENTS && accepts(request.headers(), sse::EVENT_STREAM) {
+        let asked = StreamQuery::read(request.uri().query().unwrap_or(""))?;
+        let (caller, credential) = auth::viewer(app, request.headers(), asked.ticket.as_deref(), None).await?;
+        let body = Sent::Nothing;
+        let said = arguments::Request { path: &parameters, query: &asked.others, headers: request.headers(), body };
+        let text = arguments::merge(&route.shape, route.info.name, said)?;
+        return sse::events(app, route, caller, credential, &text, asked.after, request.headers()).await;
+    }
+    let (mut caller, _place) = match TAKES_WAITPOINT_TOKENS.contains(&route.info.name) {
+        true => auth::admit(app, request.method(), request.headers(), peer).await?,
+        false => (auth::authenticate(app, request.method(), request.headers()).await?, None),
+    };
     let (mut parts, body) = request.into_parts();
     let max = app.config.body_max(route.info.body_max_bytes);
     let body = read_body(app, &parts.method, &parts.headers, body, max).await?;
@@ -117,16 +134,62 @@ where
     let query = parts.uri.query().unwrap_or("");
     let request = arguments::Request { path: &parameters, query, headers: &parts.headers, body };
     let text = arguments::merge(&route.shape, route.info.name, request)?;
+    if caller.standing == Standing::Stranger {
+        auth::check_waitpoint_token(&text)?;
+    }
     if parts.method == Method::POST {
         caller.idempotency_key = arguments::idempotency_key(&parts.headers)?;
     }
     let accepts = |wanted: &str| accepts(&parts.headers, wanted);
-    if route.info.name == sse::EVENTS && accepts(sse::EVENT_STREAM) {
-        let credential = auth::Credential::of(app, &parts.headers)?;
-        return sse::events(app, route, caller, credential, &text, &parts.headers).await;
-    }
     (route.call)(app.clone(), route, caller, Asked { text, json_only: accepts("application/json"), span }).await
 }
+
+const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// Longer names of requests are replaced by our own.
+const REQUEST_ID_MAX_BYTES: usize = 128;
+
+/// What a request is called in logs and refusals: what its sender calls it, if that is a plain name.
+fn request_id(headers: &HeaderMap) -> String {
+    let plain = |text: &&str| {
+        !text.is_empty() && text.len() <= REQUEST_ID_MAX_BYTES && text.bytes().all(|byte| byte.is_ascii_graphic())
+    };
+    let given = headers.get(X_REQUEST_ID).and_then(|value| value.to_str().ok()).filter(plain);
+    given.map_or_else(|| uuid::Uuid::now_v7().to_string(), str::to_owned)
+}
+
+/// What a browser says in the address of a stream, because it can say it nowhere else.
+struct StreamQuery {
+    after: Option<String>,
+    ticket: Option<String>,
+    /// The query without these two.
+    others: String,
+}
+
+impl StreamQuery {
+    fn read(query: &str) -> Result<Self> {
+        let mut asked = Self { after: None, ticket: None, others: String::new() };
+        let mut others = Vec::new();
+        for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
+            let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+            let place = match name {
+                "after" => &mut asked.after,
+                "ticket" => &mut asked.ticket,
+                _ => {
+                    others.push(parameter);
+                    continue;
+                }
+            };
+            if place.replace(arguments::decode(value)?).is_some() {
+                return Err(Error::invalid(name, "is given more than once"));
+            }
+        }
+        asked.others = others.join("&");
+        Ok(asked)
+    }
+}
+
+/// The operations for which a waitpoint's token is authority enough.
+const TAKES_WAITPOINT_TOKENS: [&str; 2] = [DeliverSignal::NAME, SignalWaitpoint::NAME];
 
 /// What is outside of the versioned routes.
 const PLAIN: &[&str] = &["/livez", "/healthz", "/readyz", "/openapi.json", "/metrics"];
@@ -193,6 +256,11 @@ where
     B: hyper::body::Body<Data = Bytes> + Send + Unpin + 'static,
     B::Error: std::error::Error,
 {
+    if let Some(encoding) = headers.get(header::CONTENT_ENCODING).filter(|value| *value != "identity") {
+        let encoding = encoding.to_str().unwrap_or("");
+        let detail = format!("bodies are not decoded; this one is said to be {encoding:?}");
+        return Err(Error::new(Code::UnsupportedMediaType, detail).with("field", "Content-Encoding"));
+    }
     let essence = headers.get(header::CONTENT_TYPE).map(|value| {
         let text = value.to_str().unwrap_or("");
         text.split(';').next().unwrap_or("").trim().to_ascii_lowercase()
@@ -202,6 +270,8 @@ where
         Some("application/octet-stream") => Sent::Raw,
         // A browser sends other types across origins without asking. Reads and removals do not need one.
         None if matches!(*method, Method::GET | Method::DELETE) => Sent::Json,
+        // Nor does a call that says nothing, unless a page of another origin may have made it.
+        None if body.is_end_stream() && !auth::is_foreign(&app.config, headers) => return Ok(Sent::Nothing),
         _ => return Err(Error::of(Code::UnsupportedMediaType)),
     };
     let announced = body.size_hint().lower();

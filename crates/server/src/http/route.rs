@@ -5,11 +5,14 @@ use std::sync::{Arc, LazyLock};
 
 use ff_core::op::parts::Content;
 use ff_core::op::view::Task;
-use ff_core::op::{Operation, OperationInfo, claim, claim_from_grant, create_execution, read_stream, tail_stream};
+use ff_core::op::{
+    CreateBudgetOutcome, CreateExecutionOutcome, CreateFlowOutcome, CreateQuotaOutcome, CreateTokenOutcome, Operation,
+    OperationInfo, claim, claim_from_grant, create_execution, read_stream, tail_stream,
+};
 use ff_core::{Code, Error, Result, limits, text};
 use ff_engine::{Caller, Engine, Serves};
 use futures_util::future::BoxFuture;
-use hyper::{Method, Response};
+use hyper::{Method, Response, StatusCode, header};
 
 use super::answer::{self, Body};
 use super::arguments;
@@ -95,7 +98,13 @@ where
             }
             span.end(outcome.as_ref().err(), any.map_or(&[], handed_out));
         }
-        respond(&outcome?, asked.json_only)
+        let outcome = outcome?;
+        let mut response = respond(&outcome, asked.json_only)?;
+        if let Some(location) = created::<O>(&outcome, &asked.text) {
+            *response.status_mut() = StatusCode::CREATED;
+            answer::set(&mut response, header::LOCATION, &location);
+        }
+        Ok(response)
     })
 }
 
@@ -105,7 +114,7 @@ where
 {
     let args = arguments::parse::<O>(&route.shape, text).map_err(|unreadable| {
         // Who may not call this at all learns that, and not how to. What can be read, the engine judges.
-        allow(caller, O::ROLE).err().unwrap_or(unreadable)
+        allow::<O>(caller).err().unwrap_or(unreadable)
     })?;
     check_frames(&args)?;
     let _place = app.pools.enter_operation(&route.info)?;
@@ -130,12 +139,36 @@ fn handed_out(outcome: &dyn Any) -> &[Task] {
     outcome.downcast_ref::<claim_from_grant::Outcome>().map_or(&[], |claimed| std::slice::from_ref(&claimed.task))
 }
 
-fn allow(caller: &Caller, required: ff_core::Role) -> Result<()> {
-    if caller.role.allows(required) {
+fn allow<O: Operation>(caller: &Caller) -> Result<()> {
+    let required = O::ROLE;
+    if O::ANY_ROLE || caller.role.allows(required) {
         return Ok(());
     }
     let detail = format!("this needs the role {required}, the token has {}", caller.role);
     Err(Error::new(Code::Forbidden, detail).with("required", required))
+}
+
+/// Where something stands that this call created; none where it was there before.
+fn created<O: Operation>(outcome: &O::Outcome, arguments: &str) -> Option<String> {
+    let any = outcome as &dyn Any;
+    if let Some(created) = any.downcast_ref::<CreateExecutionOutcome>() {
+        return (!created.duplicate).then(|| format!("{}/{}", O::PATH, created.execution_id));
+    }
+    if let Some(CreateFlowOutcome::Created { flow_id, .. }) = any.downcast_ref::<CreateFlowOutcome>() {
+        return Some(format!("{}/{flow_id}", O::PATH));
+    }
+    let is_new = matches!(any.downcast_ref::<CreateBudgetOutcome>(), Some(CreateBudgetOutcome::Created))
+        || matches!(any.downcast_ref::<CreateQuotaOutcome>(), Some(CreateQuotaOutcome::Created))
+        || any.is::<CreateTokenOutcome>();
+    let name = is_new.then(|| serde_json::from_str::<Named>(arguments).ok())??.name;
+    let name = percent_encoding::utf8_percent_encode(&name, percent_encoding::NON_ALPHANUMERIC);
+    Some(format!("{}/{name}", O::PATH))
+}
+
+/// The arguments of what people name.
+#[derive(serde::Deserialize)]
+struct Named {
+    name: String,
 }
 
 /// Most answers are JSON. An empty claim has none, and a result is its bytes.

@@ -25,9 +25,11 @@ pub(crate) async fn events(
     caller: Caller,
     credential: Credential,
     text: &str,
+    after: Option<String>,
     headers: &HeaderMap,
 ) -> Result<Response<Body>> {
     let mut args = arguments::parse::<ListEvents>(&route.shape, text)?;
+    args.cursor = args.cursor.or(after);
     if let Some(cursor) = last_event_id(headers)? {
         args.cursor = Some(cursor.to_owned());
     }

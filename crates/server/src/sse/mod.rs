@@ -32,6 +32,8 @@ pub(crate) use feed::Feeds;
 pub(crate) const EVENTS: &str = "list_events";
 /// The content type of SSE.
 pub(crate) const EVENT_STREAM: &str = "text/event-stream";
+/// How soon a browser comes back after a stream broke off; said with the first event.
+const RETRY: &[u8] = b"retry: 1000\n";
 /// A viewer hears something at least this often.
 const PING: Duration = Duration::from_secs(15);
 
@@ -52,9 +54,17 @@ pub(crate) fn steps_after(query: Option<&str>) -> Result<Option<u64>> {
         }
         None => {
             let name = query.split(['=', '&']).next().unwrap_or(query);
-            Err(Error::invalid(name, "is no parameter of a stream; Last-Event-ID says where to begin"))
+            Err(Error::invalid(name, "is no parameter of a stream; it takes `after`, `steps` and `ticket`"))
         }
     }
+}
+
+/// Where a viewer begins.
+pub(crate) struct Beginning {
+    /// Behind this frame; Last-Event-ID says more where both are said.
+    pub(crate) after: Option<String>,
+    /// Behind this entry of the journal, where it is to be shown.
+    pub(crate) steps: Option<u64>,
 }
 
 /// Shows the stream of an execution, and its journal to a viewer that asks for it.
@@ -62,19 +72,21 @@ pub(crate) async fn execution(
     app: &Arc<App>,
     (caller, credential): (Caller, Credential),
     execution_id: &str,
-    steps: Option<u64>,
+    from: Beginning,
     headers: &HeaderMap,
 ) -> Result<Response<Body>> {
     let id: ExecutionId = execution_id.parse()?;
-    let after = match last_event_id(headers)? {
-        Some(last) => last.parse().map_err(|_| Error::invalid("Last-Event-ID", "must be an id of this stream"))?,
-        None => FrameId::START,
+    // A browser that reconnects says both, and where it was cut is what counts.
+    let after = match (last_event_id(headers)?, &from.after) {
+        (Some(last), _) => last.parse().map_err(|_| Error::invalid("Last-Event-ID", "must be an id of this stream"))?,
+        (None, Some(after)) => after.parse().map_err(|_| Error::invalid("after", "must be an id of this stream"))?,
+        (None, None) => FrameId::START,
     };
     let place = app.pools.sse.enter()?;
     let seen = Seen { after, paused: false };
     // A refusal belongs into the status of the answer, so the first look comes before its head.
     let first = app.engine.follow(&caller, &id, seen, viewer::PAGE, 0).await?;
-    let journal = steps.map(|after| JournalSeen { generation: None, after });
+    let journal = from.steps.map(|after| JournalSeen { generation: None, after });
     let viewer = viewer::Viewer::new(app.clone(), (caller, credential), id, (seen, journal), place);
     Ok(respond(viewer.begin(first).stream()))
 }
@@ -87,7 +99,11 @@ fn last_event_id(headers: &HeaderMap) -> Result<Option<&str>> {
 
 fn respond(events: impl Stream<Item = Bytes> + Send + 'static) -> Response<Body> {
     use futures_util::StreamExt;
-    let frames = events.map(|event| Ok(Frame::data(event)));
+    let mut first = true;
+    let frames = events.map(move |event| {
+        let told = if std::mem::take(&mut first) { Bytes::from([RETRY, &event].concat()) } else { event };
+        Ok(Frame::data(told))
+    });
     let mut response = Response::new(StreamBody::new(frames).boxed_unsync());
     *response.status_mut() = StatusCode::OK;
     answer::set(&mut response, hyper::header::CONTENT_TYPE, EVENT_STREAM);

@@ -1,9 +1,11 @@
 //! The server over HTTP, as a client meets it.
 
+mod approvals;
 mod balancer;
 mod canary;
 mod clients;
 mod journal;
+mod manners;
 mod metrics;
 mod refusals;
 mod repeats;

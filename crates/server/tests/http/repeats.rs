@@ -123,6 +123,12 @@ impl Scene<'_> {
             "suspend" => leased(nothing, "suspend", json!({ "condition": { "any": [] }, "reason": "signal" })).await,
             "create_pending_waitpoint" => leased(nothing, "waitpoints", json!({ "waitpoint_key": "gate" })).await,
             "deliver_signal" => (format!("{}/signal", self.suspended().await), json!({ "name": "go" })),
+            "signal_waitpoint" => {
+                let path = self.suspended().await;
+                let waitpoints = self.client.get(&format!("{path}/pending-waitpoints")).await.ok();
+                let id = waitpoints["items"][0]["waitpoint_id"].as_str().unwrap();
+                (format!("/v1/signals/{id}"), json!({ "name": "go" }))
+            }
             "close_waitpoint" => {
                 let (path, fence) = self.leased(nothing).await;
                 let made = self.post(&format!("{path}/waitpoints"), json!({ "fence": fence })).await;
@@ -192,6 +198,7 @@ impl Scene<'_> {
                 let body = json!({ "new_kid": "k2", "new_secret_hex": "5a".repeat(32) });
                 ("/v1/admin/rotate-waitpoint-secret".into(), body)
             }
+            "create_stream_ticket" => ("/v1/stream-tickets".into(), json!({})),
             "create_token" => ("/v1/admin/tokens".into(), json!({ "name": "ci", "role": "reader" })),
             other => panic!("say here what a call of {other} is about"),
         }
@@ -199,12 +206,19 @@ impl Scene<'_> {
 }
 
 /// Operations whose answer to a repeat says that it is one, in words of their own.
-const SAY_SO: &[&str] =
-    &["create_execution", "create_executions", "create_flow", "deliver_signal", "report_usage", "report_budget_usage"];
+const SAY_SO: &[&str] = &[
+    "create_execution",
+    "create_executions",
+    "create_flow",
+    "deliver_signal",
+    "signal_waitpoint",
+    "report_usage",
+    "report_budget_usage",
+];
 /// Operations that only a server has whose clock a test moves; `test_clock` repeats them there.
 const NOT_HERE: &[&str] = &["advance_test_clock", "wait_until_idle"];
-/// Operations that only ever prolong: the answer says until when by now.
-const PROLONG: &[&str] = &["renew_leases", "heartbeat_worker"];
+/// Operations that only ever prolong or store nothing: the answer says until when by now.
+const PROLONG: &[&str] = &["renew_leases", "heartbeat_worker", "create_stream_ticket"];
 
 /// An answer without the instant at which a lease ends, which its claim only estimates.
 fn settled(mut answer: Value) -> Value {
@@ -243,7 +257,9 @@ async fn a_repeat_of_any_post_is_the_same_call() {
                     }
                     assert_ne!(first["results"][0]["execution_id"], first["results"][1]["execution_id"]);
                 }
-                "deliver_signal" => assert_eq!(again["existing_signal_id"], first["signal_id"], "{name}"),
+                "deliver_signal" | "signal_waitpoint" => {
+                    assert_eq!(again["existing_signal_id"], first["signal_id"], "{name}")
+                }
                 "report_usage" => {
                     assert_eq!(again["budgets"][&scene.lane]["outcome"], "already_applied", "{again}");
                 }

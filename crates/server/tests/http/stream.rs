@@ -309,3 +309,67 @@ async fn a_revoked_token_sees_nothing_more() {
     assert_eq!(server.client_with(&token).get(&path).await.status, 401);
     server.stop().await;
 }
+
+#[tokio::test]
+async fn a_ticket_opens_a_stream_without_headers_and_ends_with_its_token() {
+    let server = Running::start(with_tokens()).await;
+    let admin = server.client_with(crate::support::ADMIN);
+    let id = submit(&admin, json!({ "kind": "k" })).await;
+    let other = submit(&admin, json!({ "kind": "k" })).await;
+    let fence = claim(&admin).await;
+    let frames = json!({ "fence": fence, "first_sequence": 1, "frames": [{ "type": "t" }, { "type": "t" }] });
+    admin.post(&format!("/v1/executions/{id}/frames"), &frames).await.ok();
+    let token = json!({ "name": "viewer", "role": "reader", "namespace": "default" });
+    let token = admin.post("/v1/admin/tokens", &token).await.ok()["secret"].as_str().unwrap().to_owned();
+    let reader = server.client_with(&token);
+    let ticket = async |body: Value| {
+        let made = reader.post("/v1/stream-tickets", &body).await.ok();
+        made["ticket"].as_str().unwrap().to_owned()
+    };
+    let (any, only) = (ticket(json!({})).await, ticket(json!({ "execution_id": id })).await);
+    let nobody = server.client();
+    let path = format!("/v1/executions/{id}/stream");
+    let mut viewer = Viewer::open(&nobody, &format!("{path}?ticket={only}&after=0-1")).await;
+    assert_eq!(viewer.names(1).await, ["frame 0-2"]);
+    for (path, status) in [
+        (format!("{path}?after=0-1"), 401),
+        (format!("{path}?ticket=k1:00.00"), 401),
+        (format!("{path}?ticket={only}&ticket={only}"), 400),
+        (format!("{path}?ticket={only}&after=nonsense"), 400),
+        (format!("{path}?ticket={only}&colour=red"), 400),
+        (format!("/v1/executions/{other}/stream?ticket={only}"), 403),
+        (format!("/v1/executions/{id}?ticket={any}"), 401),
+    ] {
+        assert_eq!(nobody.get(&path).await.status, status, "{path}");
+    }
+    let mut events = Viewer::open(&nobody, &format!("/v1/events?ticket={any}")).await;
+    assert!(events.next().await.is_some());
+    let revoked = admin.send(Method::DELETE, "/v1/admin/tokens/viewer", "").await;
+    assert_eq!(revoked.status, 200);
+    // What is said from now on, the viewer does not hear once its credential was looked at again.
+    let mut sequence = 3;
+    let cut = loop {
+        let more = json!({ "fence": fence, "first_sequence": sequence, "frames": [{ "type": "t" }] });
+        admin.post(&format!("/v1/executions/{id}/frames"), &more).await.ok();
+        sequence += 1;
+        match viewer.next().await {
+            Some(event) if event.name == "error" => break event.data["code"].clone(),
+            Some(event) => assert!(["frame", "ping"].contains(&event.name.as_str()), "{event:?}"),
+            None => panic!("the stream ended without a word"),
+        }
+    };
+    assert_eq!(cut, "unauthenticated");
+    assert_eq!(nobody.get(&format!("{path}?ticket={any}")).await.status, 401);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_browser_is_told_how_soon_to_come_back() {
+    let server = Running::start(settings()).await;
+    let client = server.client();
+    let id = submit(&client, json!({ "kind": "k" })).await;
+    client.post(&format!("/v1/executions/{id}/cancel"), &json!({})).await.ok();
+    let told = client.get(&format!("/v1/executions/{id}/stream")).await;
+    assert!(told.body.starts_with(b"retry: 1000\nevent: "), "{:?}", told.body);
+    server.stop().await;
+}

@@ -125,7 +125,7 @@ impl Answer {
 
     /// The answer, which must be a success.
     pub(crate) fn ok(self) -> Value {
-        assert_eq!(self.status, 200, "{:?}", self.body);
+        assert!(matches!(self.status, 200 | 201), "{} {:?}", self.status, self.body);
         self.json()
     }
 }

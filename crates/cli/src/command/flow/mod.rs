@@ -170,6 +170,9 @@ async fn cancel(session: Session, arguments: Cancel) -> Result<()> {
         CancelFlowResult::CancellationScheduled { policy, member_count, .. } => {
             format!("{flow_id} is cancelled ({policy}); its {member_count} members follow")
         }
+        CancelFlowResult::AlreadyTerminal { state, member_count, .. } => {
+            format!("the flow had ended before: {state}, {member_count} members")
+        }
         CancelFlowResult::Cancelled { policy, members, failed } => {
             let failed = if failed.is_empty() { String::new() } else { format!(", {} could not be", failed.len()) };
             format!("{flow_id} is cancelled ({policy}) with {} members{failed}", members.len())

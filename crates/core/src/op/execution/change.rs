@@ -125,7 +125,7 @@ pub struct ReleaseExecutionOutcome {
 operation! {
     /// Cancels an execution. One that has ended keeps its outcome.
     CancelExecution(CancelExecutionArgs) -> CancelExecutionOutcome,
-    "cancel_execution" Post "/v1/executions/{execution_id}/cancel" Operator administrative validated with_roles
+    "cancel_execution" Post "/v1/executions/{execution_id}/cancel" Operator administrative own validated with_roles
 }
 
 /// What the call says.
@@ -173,7 +173,7 @@ impl CancelExecutionArgs {
 operation! {
     /// Runs an execution that has ended once more.
     ReplayExecution(ReplayExecutionArgs) -> ReplayExecutionOutcome,
-    "replay_execution" Post "/v1/executions/{execution_id}/replay" Operator administrative validated
+    "replay_execution" Post "/v1/executions/{execution_id}/replay" Operator administrative validated own
 }
 
 /// What the call says.

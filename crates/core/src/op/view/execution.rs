@@ -5,8 +5,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::capability::CapabilitySet;
 use crate::condition::Condition;
+use crate::encoding::JsonText;
 use crate::event::Event;
-use crate::id::{AttemptIndex, ExecutionId, FlowId, LeaseEpoch, LeaseId, SuspensionId, WaitpointId};
+use crate::id::{AttemptIndex, ExecutionId, FlowId, LeaseEpoch, LeaseId, SignalId, SuspensionId, WaitpointId};
 use crate::journal::{Journal, StepIdentity};
 use crate::lease::{AttemptKind, AttemptOutcome, ClaimKind, LeaseEnd, LeaseFence};
 use crate::op::parts::Content;
@@ -251,6 +252,32 @@ pub struct SuspensionView {
     pub timeout_at: Option<i64>,
     /// What happens then.
     pub timeout_behavior: TimeoutBehavior,
+    /// What people are asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub question: Option<String>,
+    /// The JSON schema of the answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schema: Option<JsonText>,
+    /// Whom the question is for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub assignees: Vec<String>,
+    /// The signals that have counted so far.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub signed: Vec<SignedView>,
+}
+
+/// A signal that counts for a suspension, and who stands behind it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SignedView {
+    /// The signal.
+    pub signal_id: SignalId,
+    /// Its name.
+    pub name: String,
+    /// Who: the name of an API token, the person that such a token vouches for, or `waitpoint_token`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// When it was accepted.
+    pub at: i64,
 }
 
 /// A lease, present or past.

@@ -87,6 +87,7 @@ impl Engine {
     pub(crate) async fn submission(&self, caller: &Caller, args: &CreateExecutionArgs) -> Result<Submission> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let lane = args.lane.clone().unwrap_or_else(|| DEFAULT_LANE.to_owned());
+        caller.check_lane(&lane)?;
         self.check_submission(&namespace, &lane).await?;
         let input = args.input()?;
         let size = input.as_ref().map_or(0, |input| input.bytes.len());
@@ -107,6 +108,7 @@ impl Engine {
             kind: args.kind.clone(),
             priority: args.priority.unwrap_or(0),
             creator: args.creator.clone().unwrap_or_default(),
+            submitted_by: caller.submitter(),
             tags: args.tags.clone(),
             policy,
             capabilities: args.required_capabilities.clone(),

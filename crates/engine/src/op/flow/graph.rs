@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use ff_core::execution::Execution;
-use ff_core::flow::{CancelFlowResult, Flow, FlowState, NewFlow};
+use ff_core::execution::{CancelSource, Execution};
+use ff_core::flow::{CancelFlowPolicy, CancelFlowResult, Flow, FlowState, NewFlow};
 use ff_core::index::{self, kind};
 use ff_core::op::view::{EdgeView, FlowView, GraphNode, GraphView, JoinView};
 use ff_core::op::{
@@ -19,12 +19,12 @@ use ff_store::{Answer, Query, Scan, StoredDocument};
 use uuid::Uuid;
 
 use crate::engine::{Caller, Engine, Handle};
-use crate::env;
 use crate::flow::{self, cursor_of, end_if_complete, load_flow, parse_cursor, save_flow};
 use crate::op::Request;
 use crate::op::execution::create::{Submission, write_new};
 use crate::transaction::{Command, Tx};
 use crate::view::{join, some_instant, some_text};
+use crate::{cursor, env};
 
 impl Handle<CreateFlow> for Engine {
     async fn handle(&self, caller: &Caller, args: CreateFlowArgs) -> Result<CreateFlowOutcome> {
@@ -316,13 +316,26 @@ impl Handle<CancelFlow> for Engine {
     async fn handle(&self, caller: &Caller, args: CancelFlowArgs) -> Result<CancelFlowResult> {
         let id = &args.flow_id;
         self.check_flow_id(id)?;
+        let after = cursor::decode::<(i64, Vec<u8>)>(args.cursor.as_deref())?;
         let deadline = self.env().now_ms() + limits::WAIT_MAX_MS;
         let mut listener = self.listen_to(id.partition(), Flow::key_of(id));
         let verb = Request::<CancelFlow> { caller, args: &args };
         let identity = self.identity::<CancelFlow>(caller, &args, None);
-        self.transact_once(id.partition(), identity, &verb).await?;
+        let found = self.transact_once(id.partition(), identity, &verb).await?;
         // A repeat finds it further on than the first call left it.
-        let mut flow = self.visible_flow(caller, id).await?.0;
+        let (mut flow, mut counts) = self.visible_flow(caller, id).await?;
+        if found.had_ended {
+            let (members, next_cursor) = self.flow_members(id, PublicState::ALL, after, |_| true).await?;
+            let cancellation = flow.cancellation.as_ref();
+            return Ok(CancelFlowResult::AlreadyTerminal {
+                state: flow.state(&counts),
+                policy: cancellation.map(|cancellation| cancellation.policy),
+                reason: cancellation.and_then(|cancellation| some_text(&cancellation.reason)),
+                member_count: flow.node_count,
+                members,
+                next_cursor,
+            });
+        }
         let outstanding = |flow: &Flow| flow.cancellation.as_ref().is_some_and(|cancellation| cancellation.outstanding);
         while args.wait && outstanding(&flow) {
             self.refuse_if_closing()?;
@@ -331,11 +344,11 @@ impl Handle<CancelFlow> for Engine {
                 break;
             }
             env::within(self.env_handle(), left, listener.changed()).await;
-            flow = self.visible_flow(caller, id).await?.0;
+            (flow, counts) = self.visible_flow(caller, id).await?;
         }
-        let members = self.first_members(id, limits::FLOW_CANCEL_LISTED_MAX).await?;
         let policy = flow.cancellation.as_ref().map(|cancellation| cancellation.policy).unwrap_or_default();
-        if args.wait && !outstanding(&flow) {
+        let (members, _) = self.flow_members(id, CANCELLABLE, None, |member| concerns(policy, member)).await?;
+        if !outstanding(&flow) || counts.ended() == counts.total() {
             // Cancelling a member cannot fail for good: a crash or a conflict only makes it take longer.
             return Ok(CancelFlowResult::Cancelled { policy, members, failed: Vec::new() });
         }
@@ -343,11 +356,46 @@ impl Handle<CancelFlow> for Engine {
     }
 }
 
-impl Command for Request<'_, CancelFlow> {
-    type Outcome = ();
+/// Where members may be that a cancellation concerns: those that have not ended, and those that it has ended.
+const CANCELLABLE: &[PublicState] = &[
+    PublicState::Waiting,
+    PublicState::Delayed,
+    PublicState::RateLimited,
+    PublicState::WaitingChildren,
+    PublicState::Active,
+    PublicState::Suspended,
+    PublicState::Cancelled,
+];
 
-    async fn run(&self, tx: &mut Tx<'_>) -> Result<()> {
+/// Whether a cancellation with this policy ends a member, or has ended it.
+fn concerns(policy: CancelFlowPolicy, member: &Execution) -> bool {
+    match (&member.cancellation, policy) {
+        (Some(cancellation), _) => cancellation.source == CancelSource::Flow,
+        (None, CancelFlowPolicy::CancelAll) => true,
+        (None, CancelFlowPolicy::CancelPending) => !member.has_started(),
+        (None, CancelFlowPolicy::FlowOnly) => false,
+    }
+}
+
+/// What a cancellation found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub(crate) struct Found {
+    had_ended: bool,
+}
+
+impl Command for Request<'_, CancelFlow> {
+    type Outcome = Found;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<Found> {
         let mut flow = load_flow(tx, self.caller, &self.args.flow_id).await?;
+        // Its last member may have ended without anybody having looked at the flow since.
+        let ended_now = flow.ended.is_none() && flow.node_count > 0 && end_if_complete(tx, &mut flow).await?;
+        if flow.ended.is_some() {
+            if ended_now {
+                save_flow(tx, &flow);
+            }
+            return Ok(Found { had_ended: true });
+        }
         let reason = self.args.reason.as_deref().unwrap_or_default();
         if flow.cancel(self.args.policy.unwrap_or_default(), reason, tx.now)? {
             if flow.node_count == 0 {
@@ -355,6 +403,6 @@ impl Command for Request<'_, CancelFlow> {
             }
             save_flow(tx, &flow);
         }
-        Ok(())
+        Ok(Found { had_ended: false })
     }
 }

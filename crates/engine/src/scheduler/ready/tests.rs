@@ -32,6 +32,7 @@ fn new_execution() -> NewExecution {
         kind: String::new(),
         priority: 0,
         creator: String::new(),
+        submitted_by: String::new(),
         tags: BTreeMap::new(),
         policy: Default::default(),
         capabilities: CapabilitySet::default(),
@@ -176,11 +177,13 @@ fn serving(kinds: &[&str]) -> Criteria {
 }
 
 fn heads(pick: &Pick) -> Vec<&QueueId> {
-    let of_head = |read| match read {
-        &Read::Head(ref id) => Some(id),
-        Read::Names { .. } => None,
-    };
-    pick.reads.iter().filter_map(of_head).collect()
+    let mut heads = Vec::new();
+    for read in &pick.reads {
+        if let Read::Head(id) = read {
+            heads.push(id);
+        }
+    }
+    heads
 }
 
 #[test]

@@ -1,0 +1,213 @@
+//! What waits for people, and how somebody decides who knows nothing but a waitpoint.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::api_token::Role;
+use crate::condition::Condition;
+use crate::encoding::{Blob, JsonText};
+use crate::error::Result;
+use crate::id::{ExecutionId, SignalId, WaitpointId};
+use crate::limits;
+use crate::op::parts::{self, Secret};
+use crate::op::view::SignedView;
+use crate::op::{DeliverSignalArgs, operation};
+use crate::signal::SignalOutcome;
+use crate::suspension::{SuspendReason, TimeoutBehavior};
+use crate::text::{self, Tags};
+
+operation! {
+    /// Lists what waits for people, what has waited longest first. It is decided with a signal `approve` or `reject`.
+    ListApprovals(ListApprovalsArgs) -> ListApprovalsOutcome,
+    "list_approvals" Get "/v1/approvals" Reader any_role validated filtered
+}
+
+/// What the call says.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ListApprovalsArgs {
+    /// Their namespace; the caller's default when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Only what this execution asks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub execution_id: Option<ExecutionId>,
+    /// Only questions for this person.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub assignee: Option<String>,
+    /// Only of these kinds.
+    #[serde(default, deserialize_with = "parts::one_or_several", skip_serializing_if = "Vec::is_empty")]
+    pub kind: Vec<String>,
+    /// Only with this tag, as `key=value`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tag: Option<String>,
+    /// Where the last page ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
+    /// How many; 100 when absent, at most 1,000.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<usize>,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ListApprovalsOutcome {
+    /// What waits.
+    pub items: Vec<ApprovalView>,
+    /// Where the next page begins, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<String>,
+}
+
+/// An execution that waits for people.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ApprovalView {
+    /// The execution.
+    pub execution_id: ExecutionId,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its lane.
+    pub lane: String,
+    /// What kind of work it is.
+    pub kind: String,
+    /// Its tags.
+    pub tags: Tags,
+    /// Why it waits.
+    pub reason: SuspendReason,
+    /// What people are asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub question: Option<String>,
+    /// What exactly is waited for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+    /// The JSON schema of the answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schema: Option<JsonText>,
+    /// Whom the question is for.
+    pub assignees: Vec<String>,
+    /// Who asked for it, as the worker says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requested_by: Option<String>,
+    /// Since when it waits.
+    pub since: i64,
+    /// When it gives up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<i64>,
+    /// What happens then.
+    pub timeout_behavior: TimeoutBehavior,
+    /// What it waits for.
+    pub condition: Condition,
+    /// The names of the signals that count; any when empty. `reject` ends it in any case.
+    pub signals: Vec<String>,
+    /// Where signals arrive.
+    pub waitpoint_ids: Vec<WaitpointId>,
+    /// Who has signed so far.
+    pub signed: Vec<SignedView>,
+}
+
+impl ListApprovalsArgs {
+    /// The tag as its key and value.
+    pub fn tag(&self) -> Result<Option<(&str, &str)>> {
+        parts::tag_filter(self.tag.as_deref())
+    }
+
+    /// Refuses filters that can match nothing.
+    pub fn validate(&self) -> Result<()> {
+        self.tag()?;
+        parts::optional(self.namespace.as_deref(), "namespace", text::name)?;
+        parts::optional(self.assignee.as_deref(), "assignee", text::label)?;
+        parts::each("kind", &self.kind, text::kind)?;
+        parts::page(self.limit)
+    }
+}
+
+operation! {
+    /// Delivers a signal to a waitpoint, whichever execution it belongs to. Its token is all the authority it takes, also
+    /// on a server that asks for API tokens.
+    SignalWaitpoint(SignalWaitpointArgs) -> SignalOutcome,
+    "signal_waitpoint" Post "/v1/signals/{waitpoint_id}" Operator validated with_roles audited own body(crate::op::parts::body_for(limits::SIGNAL_PAYLOAD_MAX_BYTES))
+}
+
+/// What the call says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SignalWaitpointArgs {
+    /// The waitpoint.
+    pub waitpoint_id: WaitpointId,
+    /// The waitpoint's token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<Secret>,
+    /// What the signal is called; conditions match it.
+    pub name: String,
+    /// What kind of signal it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub category: Option<String>,
+    /// What kind of sender it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source_type: Option<String>,
+    /// Who sends it; conditions may count distinct senders.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source_identity: Option<String>,
+    /// What it carries. As any JSON value.
+    #[serde(default, deserialize_with = "crate::encoding::present_json", skip_serializing_if = "Option::is_none")]
+    pub payload: Option<JsonText>,
+    /// The same as bytes; not both.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payload_base64: Option<Blob>,
+    /// What the bytes are; `application/octet-stream` when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content_type: Option<String>,
+    /// The same key means the same signal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<String>,
+    /// An id the caller minted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal_id: Option<SignalId>,
+    /// What it belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub correlation_id: Option<String>,
+    /// When its sender made it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created_at: Option<i64>,
+    /// How long the resumed execution waits before it is eligible.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resume_delay_ms: Option<i64>,
+}
+
+impl SignalWaitpointArgs {
+    /// The same signal for the execution that the waitpoint belongs to.
+    pub fn for_execution(self, execution_id: ExecutionId) -> DeliverSignalArgs {
+        DeliverSignalArgs {
+            execution_id,
+            waitpoint_id: Some(self.waitpoint_id),
+            token: self.token,
+            name: self.name,
+            category: self.category,
+            source_type: self.source_type,
+            source_identity: self.source_identity,
+            payload: self.payload,
+            payload_base64: self.payload_base64,
+            content_type: self.content_type,
+            idempotency_key: self.idempotency_key,
+            signal_id: self.signal_id,
+            correlation_id: self.correlation_id,
+            created_at: self.created_at,
+            resume_delay_ms: self.resume_delay_ms,
+        }
+    }
+
+    /// See [`DeliverSignalArgs::role`].
+    pub fn role(&self) -> Role {
+        parts::signal_role(self.token.is_some(), &self.name)
+    }
+
+    /// See [`DeliverSignalArgs::is_audited`].
+    pub fn is_audited(&self) -> bool {
+        self.token.is_none() || parts::is_decision(&self.name)
+    }
+
+    /// Refuses what no waitpoint could keep.
+    pub fn validate(&self) -> Result<()> {
+        self.clone().for_execution(ExecutionId::default()).validate()
+    }
+}

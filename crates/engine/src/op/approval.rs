@@ -1,0 +1,155 @@
+//! What waits for people, what has waited longest first, over all partitions; and signals for a waitpoint whose execution the
+//! sender does not know.
+
+use ff_core::execution::Execution;
+use ff_core::op::{
+    ApprovalView, DeliverSignal, ListApprovals, ListApprovalsArgs, ListApprovalsOutcome, SignalWaitpoint,
+    SignalWaitpointArgs,
+};
+use ff_core::waitpoint::Waitpoint;
+use ff_core::{Code, Document, Error, ExecutionId, JsonText, Key, Partition, Result, SignalOutcome, Suspension, index};
+use ff_store::{Answer, IndexEntry, Query, Scan};
+
+use crate::cursor;
+use crate::engine::{Caller, Engine, Handle};
+use crate::view::{signed, some_text};
+
+/// Rounds one call makes; a filter that matches little answers with fewer items and a cursor.
+const ROUNDS_MAX: usize = 20;
+
+/// A place in the list: since when, partition, id.
+type Position = (i64, u16, [u8; 16]);
+
+impl Handle<ListApprovals> for Engine {
+    async fn handle(&self, caller: &Caller, args: ListApprovalsArgs) -> Result<ListApprovalsOutcome> {
+        let namespace = caller.namespace(args.namespace.as_deref())?;
+        let limit = self.limits().page(args.limit)?;
+        if let Some(id) = &args.execution_id {
+            let (execution, _) = self.visible_execution(caller, id).await?;
+            let asked = execution.suspension.as_ref().is_some_and(|suspension| suspension.asks());
+            let asked = asked && execution.namespace == namespace && matches(&args, &execution)?;
+            return Ok(ListApprovalsOutcome {
+                items: view(&execution).filter(|_| asked).into_iter().collect(),
+                next_cursor: None,
+            });
+        }
+        let mut after = cursor::decode::<Position>(args.cursor.as_deref())?;
+        let mut items = Vec::new();
+        for _ in 0..ROUNDS_MAX {
+            let page = self.asking(&namespace, after, limit).await?;
+            let full = page.len() == limit;
+            for (position, entry) in page {
+                if items.len() == limit {
+                    return Ok(ListApprovalsOutcome { items, next_cursor: after.map(|after| cursor::encode(&after)) });
+                }
+                after = Some(position);
+                let execution = entry.document.and_then(|stored| self.readable::<Execution>(&stored));
+                let Some(execution) = execution.filter(|execution| execution.namespace == namespace) else { continue };
+                if matches(&args, &execution)? {
+                    items.extend(view(&execution));
+                }
+            }
+            if !full {
+                return Ok(ListApprovalsOutcome { items, next_cursor: None });
+            }
+        }
+        Ok(ListApprovalsOutcome { items, next_cursor: after.map(|after| cursor::encode(&after)) })
+    }
+}
+
+impl Engine {
+    /// The next executions that ask, in order.
+    async fn asking(
+        &self,
+        namespace: &str,
+        after: Option<Position>,
+        limit: usize,
+    ) -> Result<Vec<(Position, IndexEntry)>> {
+        let reads = self.flow_partitions().map(|partition| async move {
+            let scan = behind(partition, Scan::first(index::asks(namespace), limit).with_documents(), after);
+            let answers = self.read(partition, vec![Query::Scan(scan)]).await?;
+            let page = answers.into_only(Answer::into_scan).map_err(ff_core::Error::from)?;
+            Ok::<_, ff_core::Error>((partition, page.entries))
+        });
+        let mut all = Vec::new();
+        for (partition, entries) in futures_util::future::try_join_all(reads).await? {
+            all.extend(entries.into_iter().filter_map(|entry| {
+                let uuid = entry.member.uuid()?.into_bytes();
+                Some(((entry.score, partition.number, uuid), entry))
+            }));
+        }
+        all.sort_by_key(|(position, _)| *position);
+        all.truncate(limit);
+        Ok(all)
+    }
+}
+
+/// The part of a partition's index behind a place.
+fn behind(partition: Partition, mut scan: Scan, after: Option<Position>) -> Scan {
+    let Some((since, number, uuid)) = after else { return scan };
+    match partition.number.cmp(&number) {
+        std::cmp::Ordering::Greater => scan.min = since,
+        std::cmp::Ordering::Less => scan.min = since.saturating_add(1),
+        std::cmp::Ordering::Equal => scan.after = Some((since, Key::new(index::kind::EXECUTION, &[&uuid]))),
+    }
+    scan
+}
+
+fn matches(args: &ListApprovalsArgs, execution: &Execution) -> Result<bool> {
+    let suspension = execution.suspension.as_ref();
+    let assigned = |person: &String| suspension.is_some_and(|suspension| suspension.assignees.contains(person));
+    let tagged = args.tag()?.is_none_or(|(key, value)| execution.tags.get(key).is_some_and(|found| found == value));
+    Ok(tagged
+        && args.assignee.as_ref().is_none_or(assigned)
+        && (args.kind.is_empty() || args.kind.contains(&execution.kind)))
+}
+
+fn view(execution: &Execution) -> Option<ApprovalView> {
+    let suspension: &Suspension = execution.suspension.as_ref()?;
+    Some(ApprovalView {
+        execution_id: execution.id,
+        namespace: execution.namespace.clone(),
+        lane: execution.lane.clone(),
+        kind: execution.kind.clone(),
+        tags: execution.tags.clone(),
+        reason: suspension.reason,
+        question: some_text(&suspension.question),
+        detail: some_text(&execution.blocking_detail),
+        schema: some_text(&suspension.schema).map(JsonText),
+        assignees: suspension.assignees.clone(),
+        requested_by: some_text(&suspension.requested_by),
+        since: suspension.suspended_at,
+        deadline: suspension.timeout_at,
+        timeout_behavior: suspension.behavior,
+        condition: suspension.condition.clone(),
+        signals: suspension.condition.required_names(),
+        waitpoint_ids: suspension.waitpoints.clone(),
+        signed: signed(suspension),
+    })
+}
+
+impl Handle<SignalWaitpoint> for Engine {
+    async fn handle(&self, caller: &Caller, args: SignalWaitpointArgs) -> Result<SignalOutcome> {
+        let execution = self.execution_of(&args).await?;
+        if execution.is_none() && args.token.is_none() {
+            return Err(Error::of(Code::WaitpointNotFound).with("waitpoint_id", args.waitpoint_id));
+        }
+        // A token for a waitpoint that is not there is refused where all wrong tokens are, and takes as long.
+        let execution =
+            execution.unwrap_or(ExecutionId { partition: args.waitpoint_id.partition, ..Default::default() });
+        Handle::<DeliverSignal>::handle(self, caller, args.for_execution(execution)).await
+    }
+}
+
+impl Engine {
+    async fn execution_of(&self, args: &SignalWaitpointArgs) -> Result<Option<ExecutionId>> {
+        let id = &args.waitpoint_id;
+        let partition = ExecutionId { partition: id.partition, uuid: id.uuid };
+        if partition.check(self.partitions()).is_err() {
+            return Ok(None);
+        }
+        let found = self.store().documents(partition.partition(), vec![Waitpoint::key_of(id)]).await?;
+        let found = found.into_iter().next().flatten().map(|stored| Waitpoint::decode(&stored.body)).transpose()?;
+        Ok(found.map(|waitpoint| waitpoint.execution))
+    }
+}
