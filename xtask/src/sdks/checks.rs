@@ -37,14 +37,25 @@ impl Checks {
         command
     }
 
-    /// Runs a command and shows its summary; all it said, if it fails.
+    /// Runs a command and shows its last line; all it said, if it fails.
     pub(super) fn run(&self, what: &str, command: &mut Command) -> Result<(), String> {
+        self.run_showing(1, what, command)
+    }
+
+    /// The same for a command whose summary has several lines.
+    pub(super) fn run_showing(&self, lines: usize, what: &str, command: &mut Command) -> Result<(), String> {
         let output =
             command.output().map_err(|why| format!("{what}: cannot run {:?}: {why}", command.get_program()))?;
         let said = String::from_utf8_lossy(&output.stdout);
         if output.status.success() {
-            let summary = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("done");
-            println!("sdks/{}: {what}: {summary}", self.name);
+            let mut summary: Vec<&str> =
+                said.lines().rev().filter(|line| !line.trim().is_empty()).take(lines).collect();
+            summary.reverse();
+            println!(
+                "sdks/{}: {what}: {}",
+                self.name,
+                if summary.is_empty() { "done".into() } else { summary.join(", ") }
+            );
             return Ok(());
         }
         let mut terminal = std::io::stderr().lock();

@@ -3,6 +3,7 @@
 
 mod checks;
 mod python;
+mod typescript;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -12,7 +13,7 @@ use checks::Checks;
 /// An SDK: its folder under `sdks/`, and everything its gate checks.
 type Sdk = (&'static str, fn(&Checks) -> Result<(), String>);
 
-const SDKS: [Sdk; 1] = [("python", python::check)];
+const SDKS: [Sdk; 2] = [("python", python::check), ("typescript", typescript::check)];
 
 /// Checks the SDKs that are named, or all of them. Each is checked, also after another has failed.
 pub(crate) fn check(names: &[&str]) -> ExitCode {

@@ -1,0 +1,269 @@
+/** The client: everything a program does with executions from outside of a worker. */
+import { ExecutionFailedError, FlowFabricError } from "./errors.js";
+import { FlowBuilder } from "./flow.js";
+import { Connection, type ConnectOptions, path } from "./http.js";
+import { checked, type Content, type StandardSchema, valueOf } from "./schema.js";
+import { type StreamEvent, tail } from "./stream.js";
+import type { AnyTask, TaskDefinition } from "./task.js";
+import { milliseconds, type Span } from "./time.js";
+import type { components } from "./wire.js";
+
+export type Schemas = components["schemas"];
+export type ExecutionView = Schemas["ExecutionView"];
+export type ExecutionSummary = Schemas["ExecutionSummary"];
+export type Explanation = Schemas["Explanation"];
+export type EventView = Schemas["EventView"];
+
+export interface SubmitOptions {
+  lane?: string;
+  namespace?: string;
+  priority?: number;
+  tags?: Record<string, string>;
+  /** A repeat with the same key finds the same execution. */
+  idempotencyKey?: string;
+  /** How often an attempt that failed is tried again. */
+  retries?: number;
+  /** Starts after this time. */
+  delay?: Span;
+  /** Ends the execution after this time, whatever it does. */
+  deadline?: Span;
+  budgets?: string[];
+  quota?: string;
+  capabilities?: string[];
+  policy?: Partial<Schemas["Policy"]>;
+  /** The W3C trace context of the submitter. */
+  traceContext?: string;
+}
+
+/** A page of a list, with where the next one begins. */
+export interface Page<T> {
+  items: T[];
+  next_cursor?: string | null;
+}
+
+const WAIT_MS = 25_000;
+
+export class Client {
+  readonly connection: Connection;
+
+  constructor(options: ConnectOptions | Connection = {}) {
+    this.connection = options instanceof Connection ? options : new Connection(options);
+  }
+
+  /** Submits work. A task gives its input and result their types; a kind in plain text gives none. */
+  async submit<I, O>(task: TaskDefinition<I, O>, input: I, options?: SubmitOptions): Promise<Execution<O>>;
+  async submit(kind: string, input?: unknown, options?: SubmitOptions): Promise<Execution>;
+  async submit(
+    task: string | AnyTask,
+    input?: unknown,
+    options: SubmitOptions = {},
+  ): Promise<Execution> {
+    const body = submission(task, input, options, this.connection.namespace);
+    const created = await this.connection.call<Schemas["CreateExecutionOutcome"]>("POST", "/v1/executions", {
+      body,
+      ...(options.idempotencyKey !== undefined && { idempotencyKey: options.idempotencyKey }),
+    });
+    return this.execution(created.execution_id, outputOf(task));
+  }
+
+  /** Submits many in one call. A refused one is a `FlowFabricError` at its place; the others are not concerned. */
+  async submitBatch<I, O>(
+    task: TaskDefinition<I, O>,
+    inputs: readonly I[],
+    options: SubmitOptions = {},
+  ): Promise<(Execution<O> | FlowFabricError)[]> {
+    const executions = inputs.map((input) => submission(task, input, options, this.connection.namespace));
+    const answer = await this.connection.call<Schemas["CreateExecutionsOutcome"]>("POST", "/v1/executions/batch", {
+      body: { executions },
+      ...(options.idempotencyKey !== undefined && { idempotencyKey: options.idempotencyKey }),
+    });
+    return answer.results.map((result) => {
+      if ("execution_id" in result) return this.execution<O>(result.execution_id, task.output);
+      return new FlowFabricError({ status: 0, retryable: false, details: {}, ...(result.error as object) } as never);
+    });
+  }
+
+  /** An execution that was submitted before. */
+  execution<O = unknown>(id: string, output?: StandardSchema<O>): Execution<O> {
+    return new Execution<O>(this.connection, id, output);
+  }
+
+  /** Lists executions, newest first; `state`, `kind`, `lane` and `tag` take one value or several. */
+  list(filter: Record<string, string | number | string[] | undefined> = {}): Promise<Page<ExecutionSummary>> {
+    return this.connection.call("GET", "/v1/executions", { query: { namespace: this.connection.namespace, ...filter } });
+  }
+
+  /** Begins a flow: nodes and edges, created together in one call. */
+  flow(options: { kind?: string; tags?: Record<string, string>; idempotencyKey?: string } = {}): FlowBuilder {
+    return new FlowBuilder(this.connection, options);
+  }
+
+  /** Events from a cursor on, for as long as the caller asks for more. An event may come twice, under the same id. */
+  async *events(filter: { cursor?: string; kinds?: string[]; flow_id?: string; tag?: string; signal?: AbortSignal } = {}): AsyncGenerator<EventView> {
+    const { signal, cursor: first, ...query } = filter;
+    let cursor = first;
+    while (!signal?.aborted) {
+      const page: Schemas["ListEventsOutcome"] = await this.connection.call("GET", "/v1/events", {
+        query: { namespace: this.connection.namespace, ...query, cursor, wait_ms: WAIT_MS },
+        waitMs: WAIT_MS,
+        signal,
+      });
+      yield* page.items;
+      cursor = page.next_cursor;
+    }
+  }
+
+  /** Creates a budget. */
+  createBudget(name: string, definition: Partial<Schemas["BudgetDefinition"]>): Promise<Schemas["CreateBudgetOutcome"]> {
+    return this.connection.call("POST", "/v1/budgets", { body: { name, ...definition } });
+  }
+
+  budget(name: string): Promise<Schemas["BudgetStatus"]> {
+    return this.connection.call("GET", path`/v1/budgets/${name}`);
+  }
+
+  /** Calls any operation of the HTTP API that has no method here. */
+  call<T>(method: "GET" | "POST" | "PUT" | "DELETE", route: string, body?: unknown): Promise<T> {
+    return this.connection.call<T>(method, route, body === undefined ? {} : { body });
+  }
+}
+
+/** One execution. */
+export class Execution<O = unknown> {
+  constructor(
+    private readonly connection: Connection,
+    readonly id: string,
+    private readonly output?: StandardSchema<O>,
+  ) {}
+
+  get(): Promise<ExecutionView> {
+    return this.connection.call("GET", this.#at(""));
+  }
+
+  /** Why it does not run, in words. */
+  explain(): Promise<Explanation> {
+    return this.connection.call("GET", this.#at("/explain"));
+  }
+
+  /** Waits for its end. With a limit, the last view may be of an execution that goes on. */
+  async wait(options: { timeout?: Span; signal?: AbortSignal } = {}): Promise<ExecutionView> {
+    const until = options.timeout === undefined ? Infinity : Date.now() + milliseconds(options.timeout);
+    for (;;) {
+      const waitMs = Math.max(0, Math.min(WAIT_MS, until - Date.now()));
+      const answer = await this.connection.call<Schemas["WaitExecutionOutcome"]>("GET", this.#at("/wait"), {
+        query: { wait_ms: Math.round(waitMs) },
+        waitMs,
+        signal: options.signal,
+      });
+      if (answer.terminal || Date.now() >= until) return answer.execution;
+    }
+  }
+
+  /** Waits for its result. An execution that ended otherwise is an `ExecutionFailedError`. */
+  async result(options: { signal?: AbortSignal } = {}): Promise<O> {
+    const ended = await this.wait(options);
+    if (ended.public_state !== "completed") {
+      const failure = ended.last_failure;
+      const reason = failure?.reason ?? ended.cancellation?.reason ?? `the execution is ${ended.public_state}`;
+      throw new ExecutionFailedError(this.id, ended.public_state, failure?.category ?? undefined, reason);
+    }
+    const content = await this.connection.call<Content>("GET", this.#at("/result"), { signal: options.signal });
+    return checked(this.output, valueOf(content), "the result");
+  }
+
+  async cancel(reason?: string): Promise<void> {
+    await this.connection.call("POST", this.#at("/cancel"), { body: { ...(reason !== undefined && { reason }) } });
+  }
+
+  /** Runs an ended execution again, with a new journal, or from a step on. */
+  async replay(options: { fromStep?: string | { name: string; key: string } } = {}): Promise<void> {
+    const { fromStep } = options;
+    const from_step = typeof fromStep === "string" ? { name: fromStep } : fromStep;
+    await this.connection.call("POST", this.#at("/replay"), { body: { ...(from_step !== undefined && { from_step }) } });
+  }
+
+  /** Sends a signal by name. It is kept if the execution does not wait for it yet. */
+  signal(name: string, payload?: unknown, options: { waitpoint?: string; token?: string; source?: string } = {}): Promise<Schemas["SignalOutcome"]> {
+    return this.connection.call("POST", this.#at("/signal"), {
+      body: {
+        name,
+        ...(payload !== undefined && { payload }),
+        ...(options.waitpoint !== undefined && { waitpoint_id: options.waitpoint }),
+        ...(options.token !== undefined && { token: options.token }),
+        ...(options.source !== undefined && { source_identity: options.source }),
+      },
+    });
+  }
+
+  /**
+   * Answers what is asked about a step: `happened` (with its result), `did_not_happen` or `fail` for a step in doubt;
+   * `keep`, `run_again` or `fail` for one that the program no longer fits.
+   */
+  async decide(
+    step: string | { name: string; key: string },
+    answer: "happened" | "did_not_happen" | "fail" | "keep" | "run_again",
+    result?: unknown,
+  ): Promise<void> {
+    const identity = typeof step === "string" ? { name: step } : step;
+    await this.connection.call("POST", this.#at("/steps/decide"), { body: { step: identity, answer, ...(result !== undefined && { result }) } });
+  }
+
+  /** What it writes while it runs. Reconnects by itself after the last frame: none is missed, none comes twice. */
+  tail(options: { after?: string; signal?: AbortSignal } = {}): AsyncGenerator<StreamEvent> {
+    return tail(this.connection, this.id, options);
+  }
+
+  /** The records of its journal. */
+  async steps(generation?: number): Promise<Schemas["StepView"][]> {
+    const items: Schemas["StepView"][] = [];
+    let after: number | undefined;
+    do {
+      const page: Schemas["ListStepsOutcome"] = await this.connection.call("GET", this.#at("/steps"), {
+        query: { generation, after, limit: 1_000 },
+      });
+      items.push(...page.items);
+      after = page.next_after ?? undefined;
+    } while (after !== undefined);
+    return items;
+  }
+
+  #at(part: string): string {
+    return path`/v1/executions/${this.id}` + part;
+  }
+}
+
+/** A submission as the wire has it. */
+export function submission(
+  task: string | AnyTask,
+  input: unknown,
+  options: SubmitOptions,
+  namespace: string | undefined,
+): Record<string, unknown> {
+  const defined = typeof task === "string" ? undefined : task;
+  const retries = options.retries ?? defined?.retries;
+  const policy = { ...options.policy };
+  if (retries !== undefined) policy.retry = { ...policy.retry, max_retries: retries };
+  const lane = options.lane ?? defined?.lane;
+  const scope = options.namespace ?? namespace;
+  return {
+    kind: defined?.kind ?? task,
+    ...(input instanceof Uint8Array
+      ? { input_base64: Buffer.from(input).toString("base64"), content_type: "application/octet-stream" }
+      : input !== undefined && { input }),
+    ...(lane !== undefined && { lane }),
+    ...(scope !== undefined && { namespace: scope }),
+    ...(options.priority !== undefined && { priority: options.priority }),
+    ...(options.tags !== undefined && { tags: options.tags }),
+    ...(Object.keys(policy).length > 0 && { policy }),
+    ...(options.delay !== undefined && { delay_until: Date.now() + milliseconds(options.delay) }),
+    ...(options.deadline !== undefined && { deadline_at: Date.now() + milliseconds(options.deadline) }),
+    ...(options.budgets !== undefined && { budget_ids: options.budgets }),
+    ...(options.quota !== undefined && { quota_policy_id: options.quota }),
+    ...(options.capabilities !== undefined && { required_capabilities: options.capabilities }),
+    ...(options.traceContext !== undefined && { trace_context: options.traceContext }),
+  };
+}
+
+function outputOf(task: string | AnyTask): StandardSchema | undefined {
+  return typeof task === "string" ? undefined : task.output;
+}

@@ -1,0 +1,352 @@
+/** What a task's function is called with: steps, waits, children, and its stream. */
+import { type Schemas, submission, type SubmitOptions } from "./client.js";
+import { inWords, NotDone, TaskError } from "./errors.js";
+import type { FrameWriter } from "./frames.js";
+import { childId, derived, digest, inputHash, type StepIdentity } from "./ids.js";
+import { isChanged, isEnded, type Journal, type StepEntry, type StepView } from "./journal.js";
+import { checked, type Content, type StandardSchema, valueOf } from "./schema.js";
+import type { AnyTask, TaskDefinition } from "./task.js";
+import { milliseconds, pause, type Span } from "./time.js";
+
+export interface StepOptions {
+  /** Tells calls of one name apart. Parallel calls need one. */
+  key?: string;
+  /**
+   * The body has an effect that must not happen twice. The journal says that it begins before it runs; when nobody
+   * knows whether it happened, a person is asked, or it fails, or it runs again.
+   */
+  once?: boolean | "ask" | "fail" | "run_again";
+  /** Tries in one attempt, with a wait that doubles up to 5 seconds. */
+  retry?: { times: number; wait?: Span };
+  /** How long each try may take. */
+  timeout?: Span;
+  /** What the body works on. A person is asked about a counted step whose input is not the recorded one. */
+  input?: unknown;
+  /** What another input than the recorded one means for a step with a key; the recorded result stands when absent. */
+  onChange?: "keep" | "run_again" | "fail";
+  /** The body undoes this step: once both have completed, a retry of the attempt runs both again. */
+  compensates?: string | { name: string; key: string };
+}
+
+export interface SignalOptions<T> {
+  /** Checks the payload. */
+  schema?: StandardSchema<T>;
+  /** How long to wait; the instant is fixed when the wait begins. */
+  timeout?: Span;
+  /** Tells waits for one name apart. Parallel waits need one. */
+  key?: string;
+}
+
+/** What a context needs of the worker that holds the task. */
+export interface TaskLink {
+  readonly task: Schemas["Task"];
+  readonly signal: AbortSignal;
+  call<T>(part: string, body: Record<string, unknown>): Promise<T>;
+  submit(body: Record<string, unknown>): Promise<unknown>;
+  result(executionId: string): Promise<Content>;
+  continueAsNew(input: unknown): Promise<never>;
+}
+
+/** A body that runs longer than this is shown to people as begun. */
+const SHOWN_AFTER_MS = 1_000;
+/** Sleeps up to this long are slept under the lease. */
+const SHORT_SLEEP_MS = 5_000;
+
+export class Context {
+  readonly #link: TaskLink;
+  readonly #journal: Journal;
+  readonly #frames: FrameWriter;
+
+  constructor(link: TaskLink, journal: Journal, frames: FrameWriter) {
+    this.#link = link;
+    this.#journal = journal;
+    this.#frames = frames;
+  }
+
+  get executionId(): string {
+    return this.#link.task.execution_id;
+  }
+
+  get kind(): string {
+    return this.#link.task.kind;
+  }
+
+  get tags(): Record<string, string> {
+    return this.#link.task.tags;
+  }
+
+  /** The number of this attempt, from 0. */
+  get attempt(): number {
+    return this.#link.task.fence.attempt;
+  }
+
+  /** The submitter's W3C trace context. */
+  get traceContext(): string | undefined {
+    return this.#link.task.trace_context ?? undefined;
+  }
+
+  /** Fires when the execution is cancelled or its lease is lost: give it to `fetch` and the like. */
+  get signal(): AbortSignal {
+    return this.#link.signal;
+  }
+
+  /** Runs the body and records its result, or brings back what it did before. Results are JSON. */
+  async step<T>(name: string, body: (signal: AbortSignal) => T | Promise<T>, options: StepOptions = {}): Promise<T> {
+    const call = this.#journal.begin(name, options.key);
+    try {
+      const hash = options.input === undefined ? undefined : inputHash(options.input);
+      const known = await this.#journal.findSame(call.identity, "step", hash);
+      if (known === undefined) return await this.#runBody(call.identity, body, options, hash, 0);
+      if (isEnded(known) && isChanged(known, "step", hash)) {
+        if (options.onChange === "run_again") return await this.#runBody(call.identity, body, options, hash, 0);
+        if (options.onChange === "fail") {
+          throw new TaskError(`step ${JSON.stringify(name)} has another input than the one it recorded`, { category: "journal_mismatch" });
+        }
+        this.#journal.noteChanged(call.identity);
+      }
+      if (known.state === "completed") return valueOf(known.result) as T;
+      if (known.state === "failed") throw new StepFailure(call.identity, known);
+      if (known.state === "begun") await this.#doubt(call.identity, options, hash);
+      return await this.#runBody(call.identity, body, options, hash, known.tries);
+    } finally {
+      call.ended();
+    }
+  }
+
+  async #runBody<T>(
+    identity: StepIdentity,
+    body: (signal: AbortSignal) => T | Promise<T>,
+    options: StepOptions,
+    hash: string | undefined,
+    before: number,
+  ): Promise<T> {
+    const doubt = onDoubt(options);
+    const times = Math.max(options.retry?.times ?? 1, 1);
+    const firstWait = milliseconds(options.retry?.wait ?? 0);
+    const entry = (state: StepEntry["state"], tries: number): StepEntry => ({
+      ...identity,
+      state,
+      tries,
+      ...(hash !== undefined && { input_hash: hash }),
+    });
+    const compensates = compensated(options.compensates);
+    const begin = (tries: number) => (doubt === undefined ? undefined : this.#journal.record(entry("begun", tries)));
+    await begin(before);
+    for (let tried = 1; ; tried++) {
+      const started = performance.now();
+      try {
+        const shown = doubt === undefined ? entry("begun", before + tried) : undefined;
+        const result = await this.#journal.while(this.#oneTry(body, options.timeout, shown));
+        const took_ms = Math.round(performance.now() - started);
+        const value = result === undefined ? null : result;
+        const done = { ...entry("completed", before + tried), result: value, took_ms, ...(compensates && { compensates }) };
+        await this.#journal.record(done);
+        return result;
+      } catch (thrown) {
+        if (this.signal.aborted) throw thrown;
+        if (!(thrown instanceof NotDone)) await this.#doubt(identity, options, hash);
+        if (tried < times) {
+          await this.#journal.while(pause(Math.min(firstWait * 2 ** (tried - 1), SHORT_SLEEP_MS), this.signal));
+          continue;
+        }
+        const { category, message } = inWords(thrown);
+        await this.#journal.record({ ...entry("failed", before + tried), category, message });
+        throw new StepFailure(identity, { category, message }, thrown);
+      }
+    }
+  }
+
+  /** One try of a body, with its limit; a long one is shown as begun. */
+  async #oneTry<T>(
+    body: (signal: AbortSignal) => T | Promise<T>,
+    timeout: Span | undefined,
+    shown: StepEntry | undefined,
+  ): Promise<T> {
+    const limit = new AbortController();
+    const signal = AbortSignal.any([this.signal, limit.signal]);
+    const timers: NodeJS.Timeout[] = [];
+    const late = new Promise<never>((_, reject) => {
+      if (timeout === undefined) return;
+      const ms = milliseconds(timeout);
+      timers.push(
+        setTimeout(() => {
+          const error = new TaskError(`the step did not end within ${ms} ms`, { category: "timeout" });
+          reject(error);
+          limit.abort(error);
+        }, ms),
+      );
+    });
+    let recorded: Promise<unknown> | undefined;
+    if (shown !== undefined) {
+      timers.push(setTimeout(() => { recorded = this.#journal.record(shown).catch(() => undefined); }, SHOWN_AFTER_MS));
+    }
+    try {
+      return await Promise.race([Promise.resolve(body(signal)), late]);
+    } finally {
+      timers.forEach(clearTimeout);
+      await recorded;
+    }
+  }
+
+  /** Nobody knows whether a `once` body happened. This returns when it is to run, and at once for other steps. */
+  async #doubt(identity: StepIdentity, options: StepOptions, hash: string | undefined): Promise<void> {
+    const doubt = onDoubt(options);
+    if (doubt === undefined || doubt === "run_again") return;
+    const label = identity.key === undefined ? identity.name : `${identity.name}[${identity.key}]`;
+    const detail = `nobody knows whether step ${label} happened`;
+    const input = hash === undefined ? {} : { input_hash: hash };
+    if (doubt === "ask") await this.#journal.ask({ step: identity, reason: "in_doubt", detail, kind: "step", ...input });
+    await this.#journal.record({ ...identity, state: "failed", category: "in_doubt", message: detail, ...input });
+    throw new TaskError(detail, { category: "in_doubt" });
+  }
+
+  /** Begins the same execution anew with another input and an empty journal; for loops that run for months. */
+  continueAsNew(input: unknown): Promise<never> {
+    return this.#journal.while(this.#link.continueAsNew(input));
+  }
+
+  /** Sleeps. A long sleep lets go of the worker; the instant at which it ends is fixed when it begins. */
+  async sleep(name: string, span: Span): Promise<void> {
+    const ms = milliseconds(span);
+    const call = this.#journal.begin(name, undefined);
+    try {
+      const known = await this.#journal.findSame(call.identity, "sleep");
+      if (known !== undefined && isEnded(known)) return;
+      if (ms <= SHORT_SLEEP_MS && known === undefined) {
+        await this.#journal.while(pause(ms, this.signal));
+        await this.#journal.record({ ...call.identity, kind: "sleep", state: "completed" });
+        return;
+      }
+      await this.#journal.untilEnded(call.identity, { sleepMs: ms });
+    } finally {
+      call.ended();
+    }
+  }
+
+  /** Waits for a signal by its name and answers with its payload; past the timeout it throws the category `timeout`. */
+  async waitSignal<T = unknown>(
+    name: string,
+    second: StandardSchema<T> | SignalOptions<T> = {},
+  ): Promise<T> {
+    const options: SignalOptions<T> = "~standard" in second ? { schema: second } : second;
+    const call = this.#journal.begin(name, options.key);
+    try {
+      await this.#journal.findSame(call.identity, "signal");
+      const timeout = options.timeout === undefined ? undefined : milliseconds(options.timeout);
+      const ended = await this.#journal.untilEnded(call.identity, { timeoutMs: timeout });
+      if (ended.state === "failed") {
+        const category = ended.category ?? "timeout";
+        throw new TaskError(`no signal ${JSON.stringify(name)} came in time`, { category });
+      }
+      return await checked(options.schema, valueOf(ended.result as Content | null), `the payload of signal ${JSON.stringify(name)}`);
+    } finally {
+      call.ended();
+    }
+  }
+
+  /** Spawns a child once, waits for its end and answers with its result. A child that did not succeed throws. */
+  async child<I, O>(name: string, task: TaskDefinition<I, O>, input: I, options?: SubmitOptions & { key?: string }): Promise<O>;
+  async child(name: string, task: string, input?: unknown, options?: SubmitOptions & { key?: string }): Promise<unknown>;
+  async child(
+    name: string,
+    task: string | AnyTask,
+    input?: unknown,
+    options: SubmitOptions & { key?: string } = {},
+  ): Promise<unknown> {
+    const call = this.#journal.begin(name, options.key);
+    try {
+      const id = childId(this.executionId, this.#generation, call.identity);
+      let ended = await this.#journal.findSame(call.identity, "child");
+      if (ended === undefined || !isEnded(ended)) {
+        const body = submission(task, input, options, undefined);
+        const parent = { execution_id: this.executionId, fence: this.#link.task.fence };
+        await this.#journal.while(this.#link.submit({ ...body, execution_id: id, parent }));
+        ended = await this.#journal.untilEnded(call.identity, { childId: id });
+      }
+      if (ended.state === "failed") {
+        const message = ended.message ?? `child ${JSON.stringify(name)} did not succeed`;
+        throw new TaskError(message, { category: ended.category ?? "error" });
+      }
+      const content = await this.#journal.while(this.#link.result(id));
+      return await checked(typeof task === "string" ? undefined : task.output, valueOf(content), "the child's result");
+    } finally {
+      call.ended();
+    }
+  }
+
+  /** The time in milliseconds, the same in every run. */
+  async now(name = "now"): Promise<number> {
+    const call = this.#journal.begin(name, undefined);
+    try {
+      const known = await this.#journal.findSame(call.identity, "now");
+      if (known !== undefined && isEnded(known)) return valueOf(known.result) as number;
+      const now = Date.now();
+      await this.#journal.record({ ...call.identity, kind: "now", state: "completed", result: now });
+      return now;
+    } finally {
+      call.ended();
+    }
+  }
+
+  /** A number from 0 up to 1, the same in every run. It needs no entry in the journal. */
+  random(name = "random", key?: string): number {
+    const bytes = digest("random", this.executionId, this.#generation, key === undefined ? { name } : { name, key });
+    return Number(bytes.readBigUInt64BE() >> 11n) / 2 ** 53;
+  }
+
+  /** A UUID, the same in every run. */
+  uuid(name = "uuid", key?: string): string {
+    return derived("uuid", this.executionId, this.#generation, key === undefined ? { name } : { name, key });
+  }
+
+  /** Writes a frame to the execution's stream: text, or any JSON. Frames of one turn go together. */
+  emit(type: string, value: unknown): void {
+    if (typeof value === "string") {
+      const payload_base64 = Buffer.from(value).toString("base64");
+      this.#frames.write({ type, payload_base64, content_type: "text/plain; charset=utf-8" });
+    } else {
+      this.#frames.write({ type, payload: value });
+    }
+  }
+
+  /** Says how far the task is. */
+  async progress(percent: number, message?: string): Promise<void> {
+    await this.#link.call("/progress", { pct: Math.round(percent), ...(message !== undefined && { message }) });
+  }
+
+  /** Reports usage to the execution's budgets. The key tells a repeat; a hard limit that is passed throws. */
+  async usage(amounts: Record<string, number>, options: { key: string; budget?: string }): Promise<void> {
+    const body = { usage: amounts, dedup_key: options.key, ...(options.budget !== undefined && { budget: options.budget }) };
+    const answer = await this.#link.call<{ budgets: Record<string, { outcome: string; dimension?: string }> }>("/usage", body);
+    for (const [budget, result] of Object.entries(answer.budgets)) {
+      if (result.outcome === "hard_breach") {
+        throw new TaskError(`budget ${budget}: the limit of ${result.dimension ?? "it"} is reached`, { category: "budget_exceeded" });
+      }
+    }
+  }
+
+  get #generation(): number {
+    return this.#link.task.generation ?? 0;
+  }
+}
+
+/** A step failed: what it threw first, or what the journal says of it. A retry of the attempt runs this step again. */
+export class StepFailure extends TaskError {
+  constructor(
+    readonly step: StepIdentity,
+    known: Partial<Pick<StepView, "category" | "message">>,
+    cause?: unknown,
+  ) {
+    const category = known.category ?? "error";
+    super(known.message ?? `step ${JSON.stringify(step.name)} failed`, { category, cause });
+  }
+}
+
+function compensated(step: StepOptions["compensates"]): StepIdentity | undefined {
+  return typeof step === "string" ? { name: step, occurrence: 0 } : step;
+}
+
+function onDoubt(options: StepOptions): "ask" | "fail" | "run_again" | undefined {
+  if (options.once === undefined || options.once === false) return undefined;
+  return options.once === true ? "ask" : options.once;
+}

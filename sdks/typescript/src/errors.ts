@@ -1,0 +1,91 @@
+/** What goes wrong: refusals of the server, servers out of reach, and the ways in which a task ends without a result. */
+
+/** A problem as the server describes it. Codes and fields that this version does not know are kept. */
+export interface Problem {
+  code: string;
+  status: number;
+  detail: string;
+  retryable: boolean;
+  details: Record<string, unknown>;
+  advice?: string;
+  retry_after_ms?: number | null;
+  [field: string]: unknown;
+}
+
+/** The server refused a call. `code` is one of the table in the documentation, or one that a newer server invented. */
+export class FlowFabricError extends Error {
+  override readonly name = "FlowFabricError";
+
+  constructor(readonly problem: Problem) {
+    super(`${problem.code}: ${problem.detail}`);
+  }
+
+  get code(): string {
+    return this.problem.code;
+  }
+
+  get status(): number {
+    return this.problem.status;
+  }
+
+  get retryable(): boolean {
+    return this.problem.retryable;
+  }
+}
+
+/** No server answered in time. The call may have had its effect; a repeat under the same key is safe. */
+export class UnreachableError extends Error {
+  override readonly name = "UnreachableError";
+}
+
+/** An execution ended without a result. */
+export class ExecutionFailedError extends Error {
+  override readonly name = "ExecutionFailedError";
+
+  constructor(
+    readonly executionId: string,
+    readonly state: string,
+    readonly category: string | undefined,
+    reason: string,
+  ) {
+    super(reason);
+  }
+}
+
+export interface TaskErrorOptions {
+  /** The retry policy decides by the category whether there is another attempt. */
+  category?: string;
+  /** How long to wait before the retry, instead of the policy's backoff. */
+  retryAfterMs?: number;
+  cause?: unknown;
+}
+
+/** A failure with a category. Any other error that a task throws fails the attempt with the category `error`. */
+export class TaskError extends Error {
+  override readonly name: string = "TaskError";
+  readonly category: string;
+  readonly retryAfterMs: number | undefined;
+
+  constructor(message: string, options: TaskErrorOptions = {}) {
+    super(message, { cause: options.cause });
+    this.category = options.category ?? "error";
+    this.retryAfterMs = options.retryAfterMs;
+  }
+}
+
+/** The body of a `once` step says for certain that nothing happened, so the body may be tried again. */
+export class NotDone extends TaskError {
+  override readonly name = "NotDone";
+
+  constructor(message: string, options: TaskErrorOptions = {}) {
+    super(message, { ...options, category: "not_done" });
+  }
+}
+
+/** Category and message of anything that was thrown. */
+export function inWords(thrown: unknown): { category: string; message: string } {
+  if (thrown instanceof TaskError) return { category: thrown.category, message: thrown.message };
+  if (thrown instanceof FlowFabricError) return { category: thrown.code, message: thrown.message };
+  if (thrown instanceof Error) return { category: "error", message: thrown.message || thrown.name };
+  return { category: "error", message: String(thrown) };
+}

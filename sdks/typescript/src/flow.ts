@@ -1,0 +1,74 @@
+/** A graph of executions, created in one call. */
+import { submission, type Schemas, type SubmitOptions } from "./client.js";
+import { type Connection, path } from "./http.js";
+import type { TaskDefinition } from "./task.js";
+
+export interface NodeOptions extends SubmitOptions {
+  /** The nodes that must end first. */
+  after?: readonly string[];
+  /** How many of them must succeed: all (the default), any one, or so many. */
+  join?: "all" | "any" | { quorum: number };
+}
+
+/** Nodes and edges in the making. */
+export class FlowBuilder {
+  readonly #nodes: Schemas["NodeRequest"][] = [];
+  readonly #edges: Schemas["GraphEdge"][] = [];
+
+  constructor(
+    private readonly connection: Connection,
+    private readonly options: { kind?: string; tags?: Record<string, string>; idempotencyKey?: string },
+  ) {}
+
+  /** Adds a node. Its name is how edges and the result speak of it. */
+  node<I, O>(name: string, task: string | TaskDefinition<I, O>, input?: I, options: NodeOptions = {}): this {
+    const request = submission(task, input, options, undefined);
+    const join = joinOf(options.join);
+    this.#nodes.push({ name, request, ...(join !== undefined && { join }) } as Schemas["NodeRequest"]);
+    for (const from of options.after ?? []) this.#edges.push({ from, to: name });
+    return this;
+  }
+
+  /** Creates the flow with everything in it. */
+  async create(): Promise<Flow> {
+    const { kind, tags, idempotencyKey } = this.options;
+    const namespace = this.connection.namespace;
+    const body = {
+      nodes: this.#nodes,
+      edges: this.#edges,
+      ...(kind !== undefined && { kind }),
+      ...(tags !== undefined && { tags }),
+      ...(namespace !== undefined && { namespace }),
+    };
+    const created = await this.connection.call<Schemas["CreateFlowOutcome"]>("POST", "/v1/flows", {
+      body,
+      ...(idempotencyKey !== undefined && { idempotencyKey }),
+    });
+    return new Flow(this.connection, created.flow_id, created.executions);
+  }
+}
+
+/** A flow that was created. */
+export class Flow {
+  constructor(
+    private readonly connection: Connection,
+    readonly id: string,
+    /** The execution of each node, by the node's name. */
+    readonly executions: Record<string, string>,
+  ) {}
+
+  get(): Promise<Schemas["FlowView"]> {
+    return this.connection.call("GET", path`/v1/flows/${this.id}`);
+  }
+
+  async cancel(reason?: string): Promise<Schemas["CancelFlowResult"]> {
+    return this.connection.call("POST", path`/v1/flows/${this.id}/cancel`, { body: { ...(reason !== undefined && { reason }) } });
+  }
+}
+
+function joinOf(join: NodeOptions["join"]): Schemas["JoinPolicy"] | undefined {
+  if (join === undefined) return undefined;
+  if (join === "all") return "all_of";
+  if (join === "any") return { any_of: {} };
+  return { quorum: { k: join.quorum } };
+}

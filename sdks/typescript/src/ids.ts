@@ -1,0 +1,70 @@
+/** Ids that this process mints, and ids that derive from an entry of a journal. */
+import { createHash, randomBytes } from "node:crypto";
+
+/** A UUID of version 7: ids that were minted later sort later. */
+export function uuid7(now = Date.now()): string {
+  const bytes = randomBytes(16);
+  bytes.writeUIntBE(now, 0, 6);
+  bytes[6] = ((bytes[6] ?? 0) & 0x0f) | 0x70;
+  bytes[8] = ((bytes[8] ?? 0) & 0x3f) | 0x80;
+  return hyphenated(bytes);
+}
+
+/** Which entry of a journal: its name, and its key or how many calls of the name came before it. */
+export interface StepIdentity {
+  name: string;
+  key?: string;
+  occurrence?: number;
+}
+
+/** One text for each identity, for maps. Keys and counts are separate spaces. */
+export function labelOf(identity: { name: string; key?: string | null; occurrence?: number | null }): string {
+  if (identity.key != null) return JSON.stringify([identity.name, identity.key]);
+  return JSON.stringify([identity.name, identity.occurrence ?? 0]);
+}
+
+/** The child of an entry. Every SDK derives the same id, so that spawning a child again finds it. */
+export function childId(executionId: string, generation: number, identity: StepIdentity): string {
+  const partition = executionId.slice(0, executionId.indexOf("-"));
+  return `${partition}-${derived("child", executionId, generation, identity)}`;
+}
+
+/** A UUID that is the same in every run of a generation. */
+export function derived(what: string, executionId: string, generation: number, identity: StepIdentity): string {
+  return hyphenated(digest(what, executionId, generation, identity));
+}
+
+/** Sixteen bytes that are the same in every run of a generation. */
+export function digest(what: string, executionId: string, generation: number, identity: StepIdentity): Buffer {
+  const own = executionId.slice(executionId.indexOf("-") + 1).replaceAll("-", "");
+  const [space, place] =
+    identity.key === undefined
+      ? ["count", bigEndian(identity.occurrence ?? 0)]
+      : ["key", Buffer.from(identity.key)];
+  const parts = [what, Buffer.from(own, "hex"), bigEndian(generation), identity.name, space, place];
+  const hash = createHash("sha256");
+  for (const part of parts) {
+    const bytes = Buffer.from(part);
+    const length = Buffer.alloc(8);
+    length.writeBigUInt64BE(BigInt(bytes.length));
+    hash.update(length).update(bytes);
+  }
+  return hash.digest().subarray(0, 16);
+}
+
+/** A digest of what a step works on. */
+export function inputHash(input: unknown): string {
+  const text = JSON.stringify(input) as string | undefined;
+  return createHash("sha256").update(text ?? "null").digest("hex").slice(0, 32);
+}
+
+function bigEndian(value: number): Buffer {
+  const bytes = Buffer.alloc(4);
+  bytes.writeUInt32BE(value);
+  return bytes;
+}
+
+function hyphenated(bytes: Buffer): string {
+  const hex = bytes.toString("hex");
+  return [hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20), hex.slice(20)].join("-");
+}

@@ -1,0 +1,306 @@
+/**
+ * What one call of a task's function knows of its journal: the entries there are, those on their way, and what its
+ * branches wait for. The worker gives it a `Holder` to talk to the server with, and learns from it when the function
+ * may be parked.
+ */
+import { FlowFabricError, TaskError } from "./errors.js";
+import { labelOf, type StepIdentity } from "./ids.js";
+import type { components } from "./wire.js";
+
+type Schemas = components["schemas"];
+export type StepView = Schemas["StepView"];
+export type StepEntry = Schemas["StepEntry"];
+export interface ParkArgs {
+  first_number: number;
+  entries: StepEntry[];
+  sleeps: Schemas["ParkSleep"][];
+  waitpoints: Schemas["ParkSignal"][];
+  children: Schemas["ParkChild"][];
+  questions: Question[];
+}
+
+/** What a person is asked about an entry. */
+export interface Question {
+  step: StepIdentity;
+  reason: "in_doubt" | "journal_mismatch";
+  detail: string;
+  kind: StepEntry["kind"];
+  input_hash?: string;
+}
+
+/** What the journal asks of the holder of the lease. */
+export interface Holder {
+  readonly executionId: string;
+  readonly generation: number;
+  record(firstNumber: number, entries: StepEntry[]): Promise<Schemas["RecordStepsOutcome"]>;
+  list(after: number): Promise<Schemas["ListStepsOutcome"]>;
+}
+
+export type Wait = { sleepMs: number } | { timeoutMs: number | undefined } | { childId: string } | { question: Question };
+
+/** The journal moved under this run: the function starts over with what is there. */
+export class StartOver extends Error {
+  override readonly name = "StartOver";
+}
+
+/** The function was parked, or its lease is gone: its context takes no more calls. */
+export class Interrupted extends Error {
+  override readonly name = "Interrupted";
+}
+
+const NAME_MAX_BYTES = 128;
+const ENTRIES_PER_CALL_MAX = 100;
+const STEPS_NAMED_MAX = 100;
+
+interface Queued {
+  entry: StepEntry;
+  resolve: (number: number) => void;
+  reject: (error: unknown) => void;
+}
+
+export class Journal {
+  readonly #entries = new Map<string, StepView>();
+  readonly #counts = new Map<string, number>();
+  readonly #visited = new Set<string>();
+  /** Entries with a key that stand although this run gave them another input. */
+  readonly #changed: StepIdentity[] = [];
+  /** Completed entries, those of this run included, with the entry that each of them undoes. */
+  readonly #completed = new Map<string, { identity: StepIdentity; number: number; compensates: StepIdentity | undefined }>();
+  /** Names without a key whose last call has not ended. */
+  readonly #unfinished = new Set<string>();
+  readonly #waits = new Map<string, { identity: StepIdentity; wait: Wait; resolve: (entry: StepView) => void }>();
+  #queue: Queued[] = [];
+  #sending: Promise<void> | undefined;
+  #reading: Promise<void> | undefined;
+  #complete: boolean;
+  #nextNumber: number;
+  /** Bodies that run, and entries that are sent. */
+  #busy = 0;
+  #closed: Error | undefined;
+  /** Called when nothing runs any more and something is waited for. */
+  onIdle: () => void = () => undefined;
+
+  constructor(
+    private readonly holder: Holder,
+    journal: Schemas["Journal"] | null | undefined,
+  ) {
+    this.#nextNumber = Math.max(journal?.next_number ?? 1, 1);
+    this.#complete = journal?.complete ?? true;
+    for (const entry of journal?.entries ?? []) this.#note(entry);
+  }
+
+  get nextNumber(): number {
+    return this.#nextNumber;
+  }
+
+  /** From now on every call is refused: what a forgotten branch does has no effect. */
+  close(why: Error): void {
+    this.#closed ??= why;
+  }
+
+  /** Counts a call when it is made, in the order of the code. The caller says when the call has ended. */
+  begin(name: string, key: string | undefined): { identity: StepIdentity; ended: () => void } {
+    if (this.#closed !== undefined) throw this.#closed;
+    const bytes = Buffer.byteLength(name);
+    if (bytes === 0 || bytes > NAME_MAX_BYTES) {
+      throw new TaskError(`a step's name has 1 to ${NAME_MAX_BYTES} bytes, not ${bytes}`, { category: "invalid" });
+    }
+    if (key !== undefined) return this.#visit({ name, key }, () => undefined);
+    if (this.#unfinished.has(name)) {
+      const reason = `another call of step ${JSON.stringify(name)} has not ended; give each a key`;
+      throw new TaskError(reason, { category: "step_key_required" });
+    }
+    const occurrence = this.#counts.get(name) ?? 0;
+    this.#counts.set(name, occurrence + 1);
+    this.#unfinished.add(name);
+    return this.#visit({ name, occurrence }, () => this.#unfinished.delete(name));
+  }
+
+  #visit(identity: StepIdentity, ended: () => void): { identity: StepIdentity; ended: () => void } {
+    const label = labelOf(identity);
+    if (this.#visited.has(label)) {
+      throw new TaskError(`step ${label} is called twice in one run`, { category: "duplicate_step" });
+    }
+    this.#visited.add(label);
+    return { identity, ended };
+  }
+
+  /** What the journal says of an entry. The rest of a large journal is read when it is first asked for. */
+  async find(identity: StepIdentity): Promise<StepView | undefined> {
+    if (!this.#complete) {
+      this.#reading ??= this.#readRest();
+      await this.while(this.#reading);
+    }
+    return this.#entries.get(labelOf(identity));
+  }
+
+  /** The same for an entry of one kind and input. A counted entry of another one is asked about, and never comes back. */
+  async findSame(identity: StepIdentity, kind: NonNullable<StepEntry["kind"]>, hash?: string): Promise<StepView | undefined> {
+    const known = await this.find(identity);
+    if (known === undefined || identity.key !== undefined || !isChanged(known, kind, hash)) return known;
+    const detail = `${kind} ${JSON.stringify(identity.name)} is not what the journal recorded: the program has changed under it`;
+    return this.ask({ step: identity, reason: "journal_mismatch", detail, kind, ...(hash !== undefined && { input_hash: hash }) });
+  }
+
+  /** Asks a person. The function is called again when there is an answer; this call of it ends here. */
+  ask(question: Question): Promise<never> {
+    this.#waits.set(labelOf(question.step), { identity: question.step, wait: { question }, resolve: () => undefined });
+    this.#mayIdle();
+    return new Promise(() => undefined);
+  }
+
+  /** An entry stands although its input is another one. */
+  noteChanged(identity: StepIdentity): void {
+    this.#changed.push(identity);
+  }
+
+  /** What a run that has come to its end found out about its journal. */
+  runNotes(): { steps_not_visited: StepIdentity[]; steps_changed: StepIdentity[] } | undefined {
+    const unasked = [...this.#entries].filter(([label]) => this.#complete && !this.#visited.has(label));
+    const steps_not_visited = unasked.slice(0, STEPS_NAMED_MAX).map(([, entry]) => identityOf(entry));
+    const steps_changed = this.#changed.slice(0, STEPS_NAMED_MAX);
+    return steps_not_visited.length + steps_changed.length === 0 ? undefined : { steps_not_visited, steps_changed };
+  }
+
+  /** Completed steps that a completed compensation has undone, and these compensations: a retry runs them again. */
+  undone(): StepIdentity[] {
+    const undone = new Map<string, StepIdentity>();
+    for (const [label, { identity, number, compensates }] of this.#completed) {
+      if (compensates === undefined) continue;
+      const step = this.#completed.get(labelOf(compensates));
+      if (step === undefined || step.number >= number) continue;
+      undone.set(labelOf(compensates), compensates).set(label, identity);
+    }
+    return [...undone.values()].slice(0, STEPS_NAMED_MAX);
+  }
+
+  async #readRest(): Promise<void> {
+    for (;;) {
+      const known = [...this.#entries.values()].map((entry) => entry.number);
+      const page = await this.holder.list(known.reduce((last, number) => Math.max(last, number), 0));
+      page.items.forEach((entry) => { this.#note(entry); });
+      if (page.next_after == null) break;
+    }
+    this.#complete = true;
+  }
+
+  /** Keeps the function from being parked while something runs. */
+  async while<T>(running: Promise<T>): Promise<T> {
+    this.#busy += 1;
+    try {
+      return await running;
+    } finally {
+      this.#busy -= 1;
+      this.#mayIdle();
+    }
+  }
+
+  /** Stores an entry and answers with its number. Entries of parallel steps that wait together share a call. */
+  record(entry: StepEntry): Promise<number> {
+    if (this.#closed !== undefined) return Promise.reject(this.#closed);
+    const recorded = new Promise<number>((resolve, reject) => this.#queue.push({ entry, resolve, reject }));
+    this.#sending ??= this.#sendAll().finally(() => (this.#sending = undefined));
+    return this.while(recorded);
+  }
+
+  async #sendAll(): Promise<void> {
+    while (this.#queue.length > 0) {
+      const batch = this.#queue.splice(0, ENTRIES_PER_CALL_MAX);
+      const first = this.#nextNumber;
+      try {
+        const stored = await this.holder.record(first, batch.map(({ entry }) => entry));
+        this.#nextNumber = stored.next_number;
+        batch.forEach(({ entry, resolve }, place) => {
+          this.#noteState(identityOf(entry), first + place, entry);
+          resolve(first + place);
+        });
+      } catch (error) {
+        const failure = failureOfRecord(error);
+        batch.forEach(({ reject }) => { reject(failure); });
+      }
+    }
+  }
+
+  /** Resolves when the journal says that the entry has ended. While every branch waits, the function is parked. */
+  untilEnded(identity: StepIdentity, wait: Wait): Promise<StepView> {
+    const known = this.#entries.get(labelOf(identity));
+    if (known !== undefined && isEnded(known)) return Promise.resolve(known);
+    return new Promise((resolve) => {
+      this.#waits.set(labelOf(identity), { identity, wait, resolve });
+      this.#mayIdle();
+    });
+  }
+
+  /** Whether nothing runs and something is waited for. */
+  mayPark(): boolean {
+    return this.#busy === 0 && this.#queue.length === 0 && this.#waits.size > 0 && this.#closed === undefined;
+  }
+
+  #mayIdle(): void {
+    if (this.mayPark()) this.onIdle();
+  }
+
+  /** What a park of the function as it stands says. The instant of a wait is fixed the first time. */
+  parkArgs(): ParkArgs {
+    const args: ParkArgs = { first_number: this.#nextNumber, entries: [], sleeps: [], waitpoints: [], children: [], questions: [] };
+    for (const [label, { identity: step, wait }] of this.#waits) {
+      const fixed = this.#entries.get(label)?.next_at ?? undefined;
+      if ("sleepMs" in wait) {
+        args.sleeps.push(fixed === undefined ? { step, sleep_ms: wait.sleepMs } : { step, until: fixed });
+      } else if ("question" in wait) {
+        args.questions.push(wait.question);
+      } else if ("childId" in wait) {
+        args.children.push({ step, execution_id: wait.childId });
+      } else if (fixed !== undefined) {
+        args.waitpoints.push({ step, timeout_at: fixed });
+      } else {
+        args.waitpoints.push(wait.timeoutMs === undefined ? { step } : { step, timeout_ms: wait.timeoutMs });
+      }
+    }
+    return args;
+  }
+
+  /** Something that was waited for had happened before the park: the branches that wait for it go on. */
+  satisfied(entries: StepView[], nextNumber: number): void {
+    this.#nextNumber = nextNumber;
+    for (const entry of entries) this.#note(entry);
+    for (const [label, { wait, resolve }] of [...this.#waits]) {
+      const entry = this.#entries.get(label);
+      if ("question" in wait || entry === undefined || !isEnded(entry)) continue;
+      this.#waits.delete(label);
+      resolve(entry);
+    }
+  }
+
+  #note(entry: StepView): void {
+    this.#entries.set(labelOf(entry), entry);
+    this.#noteState(identityOf(entry), entry.number, entry);
+  }
+
+  #noteState(identity: StepIdentity, number: number, entry: StepEntry | StepView): void {
+    const label = labelOf(identity);
+    if (entry.state !== "completed") this.#completed.delete(label);
+    else this.#completed.set(label, { identity, number, compensates: entry.compensates == null ? undefined : identityOf(entry.compensates) });
+  }
+}
+
+/** Which entry a record speaks of. */
+function identityOf(entry: { name: string; key?: string | null; occurrence?: number | null }): StepIdentity {
+  return entry.key == null ? { name: entry.name, occurrence: entry.occurrence ?? 0 } : { name: entry.name, key: entry.key };
+}
+
+/** Whether the program asks for something else than the journal recorded. */
+export function isChanged(known: StepView, kind: NonNullable<StepEntry["kind"]>, hash: string | undefined): boolean {
+  return known.kind !== kind || (hash !== undefined && known.input_hash != null && known.input_hash !== hash);
+}
+
+export function isEnded(entry: StepView): boolean {
+  return entry.state === "completed" || entry.state === "failed";
+}
+
+function failureOfRecord(error: unknown): unknown {
+  if (!(error instanceof FlowFabricError)) return error;
+  if (error.code === "journal_conflict") return new StartOver(error.message);
+  if (error.code === "journal_full") return new TaskError(error.message, { category: "journal_full" });
+  return error;
+}

@@ -1,0 +1,132 @@
+/**
+ * A thread of its own renews leases and the worker's registration, so that a function that blocks the event loop does
+ * not lose its lease. It is told which leases are held and tells which are lost.
+ */
+import { parentPort, workerData } from "node:worker_threads";
+
+import { FlowFabricError } from "./errors.js";
+import { Connection, path } from "./http.js";
+import type { components } from "./wire.js";
+
+type Schemas = components["schemas"];
+
+export interface RenewerData {
+  server: string;
+  token: string | undefined;
+  instanceId: string;
+  registration: Record<string, unknown> & { nonce: string; namespace?: string };
+  leaseTtlMs: number;
+}
+
+export interface HeldLease {
+  executionId: string;
+  fence: Schemas["LeaseFence"];
+  /** How long the lease lasts from now on. */
+  ttlMs: number;
+}
+
+export type ToRenewer = { hold: HeldLease } | { release: string } | { stop: true };
+export type FromRenewer = { lost: string; reason: string } | { trouble: string } | { replaced: true };
+
+const RENEWALS_PER_CALL_MAX = 100;
+
+class Renewer {
+  readonly #held = new Map<string, HeldLease & { until: number }>();
+  readonly #connection: Connection;
+  readonly #periodMs: number;
+  #lastBeat = performance.now();
+  /** Heartbeats that failed one after another; only the first is told. */
+  #failures = 0;
+
+  constructor(
+    private readonly data: RenewerData,
+    private readonly tell: (message: FromRenewer) => void,
+  ) {
+    const { server, token } = data;
+    this.#connection = new Connection({ server, retryForMs: 0, ...(token !== undefined && { token }) });
+    this.#periodMs = Math.floor(data.leaseTtlMs / 3);
+  }
+
+  hear(message: ToRenewer): void {
+    if ("hold" in message) {
+      const { hold } = message;
+      this.#held.set(hold.fence.lease_id, { ...hold, until: performance.now() + hold.ttlMs });
+    } else if ("release" in message) {
+      this.#held.delete(message.release);
+    }
+  }
+
+  /** Beats for ever. An idle worker beats half as often: its registration lives twice as long as a lease. */
+  async run(): Promise<never> {
+    for (;;) {
+      await new Promise((resolve) => setTimeout(resolve, this.#periodMs));
+      if (this.#held.size === 0 && performance.now() - this.#lastBeat < this.#periodMs * 1.5) continue;
+      this.#lastBeat = performance.now();
+      await this.#beat();
+    }
+  }
+
+  async #beat(): Promise<void> {
+    const all = [...this.#held.values()];
+    for (let from = 0; from === 0 || from < all.length; from += RENEWALS_PER_CALL_MAX) {
+      const chunk = all.slice(from, from + RENEWALS_PER_CALL_MAX);
+      const asked = performance.now();
+      try {
+        for (const result of await this.#renew(chunk)) this.#note(result, asked);
+        this.#failures = 0;
+      } catch (error) {
+        if (this.#failures++ === 0) this.tell({ trouble: error instanceof Error ? error.message : String(error) });
+      }
+    }
+    for (const [leaseId, lease] of this.#held) {
+      if (lease.until <= performance.now()) this.#lose(leaseId, "expired");
+    }
+  }
+
+  async #renew(leases: HeldLease[]): Promise<Schemas["RenewalOutcome"][]> {
+    const renewals = leases.map(({ executionId, fence }) => ({ execution_id: executionId, fence }));
+    const { instanceId, registration } = this.data;
+    const scope = registration.namespace === undefined ? {} : { namespace: registration.namespace };
+    // An answer that comes later than the next beat is of no use.
+    const signal = AbortSignal.timeout(this.#periodMs);
+    try {
+      const beat = await this.#connection.call<Schemas["HeartbeatWorkerOutcome"]>("POST", path`/v1/workers/${instanceId}/heartbeat`, {
+        body: { nonce: registration.nonce, leases: renewals, ...scope },
+        signal,
+        idempotencyKey: null,
+      });
+      return beat.leases;
+    } catch (error) {
+      if (!(error instanceof FlowFabricError)) throw error;
+      if (error.code === "duplicate_worker_instance") this.tell({ replaced: true });
+      else if (error.code === "worker_not_found") {
+        // The registration ran out, or an operator removed it; the leases are as good as before.
+        await this.#connection.call("PUT", path`/v1/workers/${instanceId}`, { body: registration, signal });
+      }
+      if (renewals.length === 0) return [];
+    }
+    const renewed = await this.#connection.call<Schemas["RenewLeasesOutcome"]>("POST", "/v1/leases/renew", { body: { leases: renewals }, signal, idempotencyKey: null });
+    return renewed.results;
+  }
+
+  #note(result: Schemas["RenewalOutcome"], asked: number): void {
+    const lease = this.#held.get(result.lease_id);
+    if (lease === undefined) return;
+    if (result.outcome === "renewed") lease.until = asked + lease.ttlMs;
+    else if (result.outcome === "lost") this.#lose(result.lease_id, result.reason);
+  }
+
+  #lose(leaseId: string, reason: string): void {
+    if (this.#held.delete(leaseId)) this.tell({ lost: leaseId, reason });
+  }
+}
+
+const port = parentPort;
+if (port !== null) {
+  const renewer = new Renewer(workerData as RenewerData, (message) => { port.postMessage(message); });
+  port.on("message", (message: ToRenewer) => {
+    if ("stop" in message) process.exit(0);
+    renewer.hear(message);
+  });
+  void renewer.run();
+}

@@ -1,0 +1,53 @@
+/** Typed payloads: any library that speaks Standard Schema (zod, valibot, arktype), or a plain type without a check. */
+
+/** The part of the Standard Schema interface that is needed to check a value. */
+export interface StandardSchema<Output = unknown> {
+  readonly "~standard": {
+    readonly version: 1;
+    readonly vendor: string;
+    readonly validate: (value: unknown) => Checked<Output> | Promise<Checked<Output>>;
+    readonly types?: { readonly input: unknown; readonly output: Output } | undefined;
+  };
+}
+
+type Checked<Output> =
+  | { readonly value: Output; readonly issues?: undefined }
+  | { readonly issues: readonly { readonly message: string; readonly path?: readonly unknown[] | undefined }[] };
+
+/** A value that does not fit its schema. */
+export class SchemaError extends Error {
+  override readonly name = "SchemaError";
+}
+
+/** The value as the schema gives it back; without a schema, the value as it is. */
+export async function checked<T>(schema: StandardSchema<T> | undefined, value: unknown, what: string): Promise<T> {
+  if (schema === undefined) return value as T;
+  const result = await schema["~standard"].validate(value);
+  if (result.issues === undefined) return result.value;
+  const issues = result.issues.map((issue) => {
+    const path = (issue.path ?? []).map((part) => String((part as { key?: unknown }).key ?? part)).join(".");
+    return path === "" ? issue.message : `${path}: ${issue.message}`;
+  });
+  throw new SchemaError(`${what} does not fit its schema: ${issues.join("; ")}`);
+}
+
+/** A payload as the wire carries it. */
+export interface Content {
+  payload_base64?: string;
+  payload?: unknown;
+  content_type: string;
+}
+
+/** The value of a payload: parsed JSON, or bytes of any other content type. */
+export function valueOf(content: Content | null | undefined): unknown {
+  if (content == null) return null;
+  if (content.payload !== undefined) return content.payload;
+  const bytes = Buffer.from(content.payload_base64 ?? "", "base64");
+  if (!isJson(content.content_type)) return new Uint8Array(bytes);
+  return JSON.parse(bytes.toString("utf8"));
+}
+
+function isJson(contentType: string): boolean {
+  const type = (contentType.split(";")[0] ?? "").trim().toLowerCase();
+  return type === "application/json" || type.endsWith("+json");
+}

@@ -1,0 +1,43 @@
+/** Spans of time: a number of milliseconds, or text such as `"90s"`, `"1h 30m"`. */
+
+export type Span = number | string;
+
+const UNITS: Record<string, number> = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 };
+const PART = /^\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)/;
+
+/** The span in whole milliseconds. Text that is no span throws a `TypeError` that says so. */
+export function milliseconds(span: Span): number {
+  if (typeof span === "number") {
+    if (!Number.isFinite(span) || span < 0) throw new TypeError(`${span} is no span of time`);
+    return Math.round(span);
+  }
+  let rest = span;
+  let total = 0;
+  do {
+    const part = PART.exec(rest);
+    const unit = UNITS[part?.[2] ?? ""];
+    if (part === null || unit === undefined) {
+      throw new TypeError(`${JSON.stringify(span)} is no span of time; write for example "90s" or "1h 30m"`);
+    }
+    total += Number(part[1]) * unit;
+    rest = rest.slice(part[0].length);
+  } while (rest.trim() !== "");
+  return Math.round(total);
+}
+
+/** Resolves after a pause, or at once when the signal fires. */
+export function pause(ms: number, signal?: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    if (signal?.aborted) {
+      resolve();
+      return;
+    }
+    const over = () => {
+      clearTimeout(timer);
+      signal?.removeEventListener("abort", over);
+      resolve();
+    };
+    const timer = setTimeout(over, ms);
+    signal?.addEventListener("abort", over);
+  });
+}

@@ -1,0 +1,140 @@
+/** The client and its connection. */
+import assert from "node:assert/strict";
+import { createServer } from "node:http";
+import { after, before, test } from "node:test";
+
+import { Client, FlowFabricError, task } from "../src/index.js";
+import { childId } from "../src/ids.js";
+import { freePort } from "../src/testing.js";
+import { milliseconds } from "../src/time.js";
+import { startServer, withWorker } from "./support.js";
+
+let own: Awaited<ReturnType<typeof startServer>>;
+let client: Client;
+before(async () => {
+  own = await startServer();
+  client = own.server.client();
+});
+after(() => own.end());
+
+const echo = task("echo", (_ctx, input: unknown) => input);
+
+test("spans of time are read in words, and nonsense is refused", () => {
+  assert.equal(milliseconds("1h 30m"), 5_400_000);
+  assert.equal(milliseconds("250ms"), 250);
+  assert.equal(milliseconds(7), 7);
+  for (const nonsense of ["", "soon", "1 fortnight", -1, NaN]) assert.throws(() => milliseconds(nonsense), TypeError);
+});
+
+test("a child's id derives as it does in every SDK", () => {
+  const parent = "0000-01a1e2b9-04ce-7b48-ab36-c6ca3bcb8be1";
+  const first = childId(parent, 0, { name: "mail", occurrence: 0 });
+  assert.match(first, /^0000-[0-9a-f-]{36}$/);
+  assert.notEqual(first, childId(parent, 1, { name: "mail", occurrence: 0 }));
+  assert.notEqual(first, childId(parent, 0, { name: "mail", key: "0" }));
+});
+
+test("a repeat under the same key finds the same execution", async () => {
+  const options = { idempotencyKey: "order-7" };
+  const [one, other] = [await client.submit(echo, 1, options), await client.submit(echo, 1, options)];
+  assert.equal(one.id, other.id);
+});
+
+test("a batch keeps its order, and a refused one does not stop the others", async () => {
+  const kind = "x".repeat(10_000);
+  const refused = await client.submitBatch(task(kind, () => null), [1]);
+  assert.ok(refused[0] instanceof FlowFabricError);
+  const batch = await client.submitBatch(echo, [1, 2, 3]);
+  await withWorker(client, [echo], async () => {
+    const results = await Promise.all(batch.map(async (one) => (one instanceof FlowFabricError ? one : one.result())));
+    assert.deepEqual(results, [1, 2, 3]);
+  });
+});
+
+test("bytes arrive as bytes", async () => {
+  const bytes = new Uint8Array([0, 255, 7]);
+  await withWorker(client, [echo], async () => {
+    assert.deepEqual(await (await client.submit(echo, bytes)).result(), bytes);
+  });
+});
+
+test("what an execution writes is read while it runs and after it has ended", async () => {
+  const talk = task("talk", (ctx) => {
+    for (const word of ["once", "upon", "a", "time"]) ctx.emit("token", word);
+    ctx.emit("meta", { words: 4 });
+    return "done";
+  });
+  await withWorker(client, [talk], async () => {
+    const execution = await client.submit(talk, null);
+    const read = async () => {
+      const seen: unknown[] = [];
+      for await (const event of execution.tail()) {
+        if (event.event === "frame") seen.push(event.value);
+        if (event.event === "end") seen.push(event.public_state);
+      }
+      return seen;
+    };
+    const expected = ["once", "upon", "a", "time", { words: 4 }, "completed"];
+    assert.deepEqual(await read(), expected);
+    assert.deepEqual(await read(), expected);
+  });
+});
+
+test("a flow runs its nodes in order", async () => {
+  const order: string[] = [];
+  const note = task("note", (_ctx, name: string) => { order.push(name); });
+  await withWorker(client, [note], async () => {
+    const flow = await client.flow().node("a", note, "a").node("b", note, "b").node("c", note, "c", { after: ["a", "b"] }).create();
+    await client.execution(flow.executions["c"] ?? "").result();
+    assert.equal(order.at(-1), "c");
+    assert.equal(order.length, 3);
+  });
+});
+
+test("explain says why something does not run", async () => {
+  const execution = await client.submit("nobody-serves-this", 1, { delay: "1h" });
+  const explanation = await execution.explain();
+  assert.ok(explanation.reasons.length > 0);
+  await execution.cancel("not needed");
+  assert.equal((await execution.get()).public_state, "cancelled");
+});
+
+test("a refusal has its code, and nothing is repeated", async () => {
+  await assert.rejects(client.execution("0000-01a1e2b9-04ce-7b48-ab36-c6ca3bcb8be1").get(), (error) => {
+    assert.ok(error instanceof FlowFabricError);
+    assert.deepEqual([error.code, error.status, error.retryable], ["execution_not_found", 404, false]);
+    return true;
+  });
+});
+
+test("codes and fields of a newer server are kept", async () => {
+  const port = await freePort();
+  const newer = createServer((_request, response) => {
+    response.writeHead(418, { "content-type": "application/problem+json" });
+    response.end(JSON.stringify({ code: "of_tomorrow", status: 418, detail: "tea", retryable: false, shape: "round" }));
+  }).listen(port, "127.0.0.1");
+  try {
+    const error: unknown = await new Client({ server: `http://127.0.0.1:${port}` }).execution("x").get().catch((error: unknown) => error);
+    assert.ok(error instanceof FlowFabricError);
+    assert.deepEqual([error.code, error.problem["shape"]], ["of_tomorrow", "round"]);
+  } finally {
+    newer.close();
+  }
+});
+
+test("a call goes on while the server restarts, under the same key", async () => {
+  const keys = new Set<string>();
+  const port = await freePort();
+  let calls = 0;
+  const shaky = createServer((request, response) => {
+    keys.add(String(request.headers["idempotency-key"]));
+    if (++calls < 3) request.socket.destroy();
+    else response.end(JSON.stringify({ execution_id: "0000-x", duplicate: false, public_state: "waiting" }));
+  }).listen(port, "127.0.0.1");
+  try {
+    await new Client({ server: `http://127.0.0.1:${port}` }).submit("k", 1);
+    assert.deepEqual([calls, keys.size], [3, 1]);
+  } finally {
+    shaky.close();
+  }
+});

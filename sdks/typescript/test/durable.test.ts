@@ -1,0 +1,254 @@
+/** Steps, waits and children against a real server. */
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+
+import { z } from "zod";
+
+import { type Client, ExecutionFailedError, NotDone, task, TaskError } from "../src/index.js";
+import { startServer, untilState, withWorker } from "./support.js";
+
+let own: Awaited<ReturnType<typeof startServer>>;
+let client: Client;
+before(async () => {
+  own = await startServer();
+  client = own.server.client();
+});
+after(() => own.end());
+
+test("a task's result comes back with its type", async () => {
+  const double = task("double", (_ctx, input: number) => input * 2);
+  await withWorker(client, [double], async () => {
+    const result: number = await (await client.submit(double, 21)).result();
+    assert.equal(result, 42);
+  });
+});
+
+test("a step that completed is not run again by a retry, and the failed one is", async () => {
+  const runs = { fetch: 0, write: 0 };
+  const report = task("report", { retries: 1 }, async (ctx) => {
+    const page = await ctx.step("fetch", () => ++runs.fetch);
+    return ctx.step("write", () => {
+      if (++runs.write === 1) throw new Error("the disk is full");
+      return `page ${page}`;
+    });
+  });
+  await withWorker(client, [report], async () => {
+    const execution = await client.submit(report, null, { policy: { retry: { max_retries: 1, backoff: { fixed: { delay_ms: 0 } } } } });
+    assert.equal(await execution.result(), "page 1");
+    assert.deepEqual(runs, { fetch: 1, write: 2 });
+    const states = (await execution.steps()).map((step) => `${step.name} ${step.state}`);
+    assert.deepEqual(states, ["fetch completed", "write failed", "write retrying", "write completed"]);
+  });
+});
+
+test("a failure carries its category and its reason", async () => {
+  const refuse = task("refuse", () => { throw new TaskError("no such customer", { category: "bad_request" }); });
+  await withWorker(client, [refuse], async () => {
+    const execution = await client.submit(refuse, null);
+    await assert.rejects(execution.result(), (error) => {
+      assert.ok(error instanceof ExecutionFailedError);
+      assert.deepEqual([error.state, error.category, error.message], ["failed", "bad_request", "no such customer"]);
+      return true;
+    });
+  });
+});
+
+test("a function that waits for a signal is parked and goes on with its payload", async () => {
+  const Decision = z.object({ approved: z.boolean() });
+  let calls = 0;
+  const gate = task("gate", async (ctx) => {
+    calls += 1;
+    const plan = await ctx.step("plan", () => "ship it");
+    const decision = await ctx.waitSignal("decision", Decision);
+    return decision.approved ? plan : "stay";
+  });
+  await withWorker(client, [gate], async () => {
+    const execution = await client.submit(gate, null);
+    await untilState(client, execution.id, "suspended");
+    await execution.signal("decision", { approved: true });
+    assert.equal(await execution.result(), "ship it");
+    assert.equal(calls, 2);
+  });
+});
+
+test("a signal that comes before the function waits is kept", async () => {
+  const early = task("early", (ctx) => ctx.waitSignal<string>("word"));
+  const execution = await client.submit(early, null);
+  await execution.signal("word", "hello");
+  await withWorker(client, [early], async () => { assert.equal(await execution.result(), "hello"); });
+});
+
+test("a wait for a signal gives up at its timeout", async () => {
+  const patient = task("patient", async (ctx) => {
+    try {
+      return await ctx.waitSignal("never", { timeout: 200 });
+    } catch (error) {
+      return (error as TaskError).category;
+    }
+  });
+  await withWorker(client, [patient], async () => {
+    assert.equal(await (await client.submit(patient, null)).result(), "timeout");
+  });
+});
+
+test("branches wait beside each other and each gets its own signal", async () => {
+  const both = task("both", async (ctx) => Promise.all([ctx.waitSignal("left"), ctx.waitSignal("right")]));
+  await withWorker(client, [both], async () => {
+    const execution = await client.submit(both, null);
+    await untilState(client, execution.id, "suspended");
+    await execution.signal("right", 2);
+    await execution.signal("left", 1);
+    assert.deepEqual(await execution.result(), [1, 2]);
+  });
+});
+
+test("a child is spawned once and its result comes back", async () => {
+  let children = 0;
+  const square = task("square", (_ctx, input: number) => { children += 1; return input * input; });
+  const sum = task("sum", async (ctx, inputs: number[]) => {
+    const squares = await Promise.all(inputs.map((input) => ctx.child("square", square, input, { key: String(input) })));
+    return squares.reduce((total, each) => total + each, 0);
+  });
+  await withWorker(client, [square, sum], async () => {
+    assert.equal(await (await client.submit(sum, [1, 2, 3])).result(), 14);
+    assert.equal(children, 3);
+  });
+});
+
+test("a step that may happen once is asked about when nobody knows whether it did", async () => {
+  let charges = 0;
+  const pay = task("pay", (ctx) =>
+    ctx.step("charge", () => {
+      charges += 1;
+      throw new Error("the connection was cut");
+    }, { once: "ask" }));
+  await withWorker(client, [pay], async () => {
+    const execution = await client.submit(pay, null);
+    await untilState(client, execution.id, "suspended");
+    await execution.decide("charge", "happened", "receipt 7");
+    assert.equal(await execution.result(), "receipt 7");
+    assert.equal(charges, 1);
+  });
+});
+
+test("a once step whose body says that nothing happened is tried again", async () => {
+  let tries = 0;
+  const careful = task("careful", (ctx) =>
+    ctx.step("charge", () => {
+      if (++tries < 3) throw new NotDone("the provider is busy");
+      return tries;
+    }, { once: true, retry: { times: 3 } }));
+  await withWorker(client, [careful], async () => {
+    assert.equal(await (await client.submit(careful, null)).result(), 3);
+  });
+});
+
+test("the time, random numbers and ids are the same in every run", async () => {
+  const seen: unknown[] = [];
+  const stable = task("stable", async (ctx) => {
+    seen.push([await ctx.now(), ctx.random(), ctx.uuid()]);
+    await ctx.waitSignal("go");
+    return null;
+  });
+  await withWorker(client, [stable], async () => {
+    const execution = await client.submit(stable, null);
+    await untilState(client, execution.id, "suspended");
+    await execution.signal("go");
+    await execution.result();
+    assert.equal(seen.length, 2);
+    assert.deepEqual(seen[0], seen[1]);
+  });
+});
+
+test("two calls of one name at once need keys, and a key is used once", async () => {
+  const pairs = task("pairs", async (ctx) => {
+    const category = (error: unknown) => (error as TaskError).category;
+    const slow = ctx.step("a", () => new Promise((resolve) => setTimeout(resolve, 50)));
+    const second = await ctx.step("a", () => 1).catch(category);
+    await slow;
+    await ctx.step("b", () => 1, { key: "k" });
+    return [second, await ctx.step("b", () => 1, { key: "k" }).catch(category)];
+  });
+  await withWorker(client, [pairs], async () => {
+    assert.deepEqual(await (await client.submit(pairs, null)).result(), ["step_key_required", "duplicate_step"]);
+  });
+});
+
+test("an input that does not fit its schema fails without calling the function", async () => {
+  let called = false;
+  const strict = task("strict", { input: z.object({ count: z.number() }) }, () => { called = true; });
+  await withWorker(client, [strict], async () => {
+    const execution = await client.submit("strict", { count: "many" });
+    await assert.rejects(execution.result(), /count/);
+    assert.equal((await execution.get()).last_failure?.category, "invalid_input");
+    assert.equal(called, false);
+  });
+});
+
+test("a counted step with another input than before is asked about", async () => {
+  let version = 1;
+  const changing = task("changing", async (ctx) => {
+    const value = await ctx.step("fetch", () => version, { input: version });
+    await ctx.waitSignal("go");
+    return value;
+  });
+  await withWorker(client, [changing], async () => {
+    const execution = await client.submit(changing, null);
+    await untilState(client, execution.id, "suspended");
+    version = 2;
+    await execution.signal("go");
+    const asked = async () => execution.decide("fetch", "keep").then(() => true, () => false);
+    while (!(await asked())) await new Promise((resolve) => setTimeout(resolve, 10));
+    assert.equal(await execution.result(), 1);
+  });
+});
+
+test("an execution begins anew with an empty journal, as often as it likes", async () => {
+  const loop = task("loop", async (ctx, round: number) => {
+    const next = await ctx.step("count", () => round + 1);
+    return next < 20 ? ctx.continueAsNew(next) : next;
+  });
+  await withWorker(client, [loop], async () => {
+    const execution = await client.submit(loop, 0);
+    assert.equal(await execution.result(), 20);
+    assert.equal((await execution.steps()).length, 1);
+  });
+});
+
+test("a retry runs a step again that was undone, and its compensation", async () => {
+  const ran: string[] = [];
+  const saga = task("saga", async (ctx) => {
+    await ctx.step("book", () => { ran.push("book"); });
+    try {
+      await ctx.step("pay", () => {
+        ran.push("pay");
+        if (ran.length < 4) throw new Error("declined");
+      });
+    } catch (error) {
+      await ctx.step("unbook", () => { ran.push("unbook"); }, { compensates: "book" });
+      throw error;
+    }
+    return ran;
+  });
+  await withWorker(client, [saga], async () => {
+    const policy = { retry: { max_retries: 1, backoff: { fixed: { delay_ms: 0 } } } };
+    assert.deepEqual(await (await client.submit(saga, null, { policy })).result(), ["book", "pay", "unbook", "book", "pay"]);
+  });
+});
+
+test("steps that a run no longer asks for are listed", async () => {
+  let version = 1;
+  const shrinking = task("shrinking", async (ctx) => {
+    if (version === 1) await ctx.step("old", () => 1);
+    await ctx.waitSignal("go");
+    return "done";
+  });
+  await withWorker(client, [shrinking], async () => {
+    const execution = await client.submit(shrinking, null);
+    await untilState(client, execution.id, "suspended");
+    version = 2;
+    await execution.signal("go");
+    assert.equal(await execution.result(), "done");
+    assert.match(JSON.stringify(await execution.get()), /"steps_not_visited":\[\{"name":"old"/);
+  });
+});

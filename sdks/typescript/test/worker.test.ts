@@ -1,0 +1,164 @@
+/** Leases, crashes, cancellation and drains of real workers against real servers. */
+import assert from "node:assert/strict";
+import { type ChildProcess, spawn } from "node:child_process";
+import { readFile, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { fileURLToPath } from "node:url";
+
+import { type Client, FlowFabricError, task, Worker } from "../src/index.js";
+import { agent } from "./agent.js";
+import { startServer, untilState, withWorker } from "./support.js";
+
+let own: Awaited<ReturnType<typeof startServer>>;
+let client: Client;
+before(async () => {
+  own = await startServer();
+  client = own.server.client();
+});
+after(() => own.end());
+
+test("a function that blocks the event loop keeps its lease", async () => {
+  const busy = task("busy", (ctx) => {
+    const end = Date.now() + 4_000;
+    while (Date.now() < end) Math.sqrt(end);
+    return ctx.attempt;
+  });
+  await withWorker(client, [busy], async () => {
+    const execution = await client.submit(busy, null);
+    assert.equal(await execution.result(), 0);
+    assert.equal((await execution.get()).reclaim_count, 0);
+  }, { leaseTtl: "1s" });
+});
+
+test("a cancellation reaches the function", async () => {
+  let reached: (reason: unknown) => void = () => undefined;
+  const cancelled = new Promise((resolve) => (reached = resolve));
+  let begun: () => void = () => undefined;
+  const running = new Promise<void>((resolve) => (begun = resolve));
+  const long = task("long", (ctx) => {
+    begun();
+    return new Promise((_, reject) => { ctx.signal.addEventListener("abort", () => { reached(ctx.signal.reason); reject(new Error("aborted")); }); });
+  });
+  await withWorker(client, [long], async () => {
+    const execution = await client.submit(long, null);
+    await running;
+    await execution.cancel("changed my mind");
+    assert.match(String(await cancelled), /cancelled/);
+    assert.equal((await execution.get()).public_state, "cancelled");
+  }, { leaseTtl: "1s" });
+});
+
+test("a worker that is told to stop lets its tasks end and hands the others back", async () => {
+  const release: (() => void)[] = [];
+  const slow = task("slow", async () => new Promise<string>((resolve) => release.push(() => { resolve("ended"); })));
+  const worker = new Worker(client, { tasks: [slow], drain: "200ms" });
+  const running = worker.run();
+  const [quick, stuck] = [await client.submit(slow, null), await client.submit(slow, null)];
+  while (release.length < 2) await new Promise((resolve) => setTimeout(resolve, 5));
+  const first = (await quick.get()).public_state;
+  release[0]?.();
+  worker.stop();
+  await running;
+  const states = [(await quick.get()).public_state, (await stuck.get()).public_state].sort();
+  assert.equal(first, "active");
+  assert.deepEqual(states.filter((state) => state === "completed").length, 1);
+  assert.ok(states.some((state) => ["waiting", "delayed"].includes(state)), states.join());
+  await stuck.cancel();
+  await quick.cancel().catch(() => undefined);
+});
+
+test("neither of two workers of one lane is handed the other's kind", async () => {
+  const left = task("left-kind", () => "left");
+  const right = task("right-kind", () => "right");
+  const ids = await Promise.all(Array.from({ length: 10 }, async (_, place) => client.submit(place % 2 === 0 ? left : right, null)));
+  await withWorker(client, [left], () =>
+    withWorker(client, [right], async () => {
+      const results = await Promise.all(ids.map(async (one) => one.result()));
+      assert.deepEqual(results, Array.from({ length: 10 }, (_, place) => (place % 2 === 0 ? "left" : "right")));
+      const attempts = await Promise.all(ids.map(async (one) => (await one.get()).attempt));
+      assert.deepEqual(new Set(attempts), new Set([0]));
+    }),
+  );
+});
+
+test("a result that the server refuses fails the attempt and says so", async () => {
+  const deep = task("deep", () => {
+    let nested: unknown = 1;
+    for (let level = 0; level < 200; level++) nested = [nested];
+    return nested;
+  });
+  await withWorker(client, [deep], async () => {
+    const execution = await client.submit(deep, null);
+    await assert.rejects(execution.result());
+    assert.equal((await execution.get()).last_failure?.category, "refused");
+  });
+});
+
+test("a server that is killed and comes back finds its workers at work, and nothing is lost", async () => {
+  const { server, end } = await startServer();
+  try {
+    const patient = server.client();
+    const echo = task("echo", (_ctx, input: number) => input);
+    await withWorker(patient, [echo], async () => {
+      const before = await patient.submit(echo, 1);
+      assert.equal(await before.result(), 1);
+      await server.kill();
+      const submitted = patient.submit(echo, 2);
+      await server.restart();
+      assert.equal(await (await submitted).result(), 2);
+    }, { leaseTtl: "1s" });
+  } finally {
+    await end();
+  }
+});
+
+test("a token that is revoked is told as such", async () => {
+  const { server, end } = await startServer({ FF_API_TOKEN: "an-administrator-of-tests" });
+  try {
+    const admin = server.client({ token: "an-administrator-of-tests" });
+    const created = await admin.call<{ secret: string }>("POST", "/v1/admin/tokens", { name: "temp", role: "submitter", namespace: "default" });
+    const temp = server.client({ token: created.secret });
+    await temp.submit("k", 1);
+    await admin.call("DELETE", "/v1/admin/tokens/temp");
+    await assert.rejects(temp.submit("k", 1), (error) => error instanceof FlowFabricError && error.status === 401);
+  } finally {
+    await end();
+  }
+});
+
+const boundaries = ["plan", "search", "pay", "write"].flatMap((name) => [`before ${name}`, `after ${name}`]);
+for (const boundary of boundaries) {
+  test(`a worker that is killed ${boundary} loses nothing`, async () => {
+    const effects = join(own.folder, `effects-${boundary.replace(" ", "-")}`);
+    await writeFile(effects, "");
+    const execution = await client.submit(agent, null);
+    const first = startAgent(effects, boundary);
+    await new Promise((resolve) => first.once("exit", resolve));
+    const second = startAgent(effects);
+    try {
+      if (boundary.endsWith("pay")) {
+        await untilState(client, execution.id, "suspended");
+        const happened = boundary.startsWith("after");
+        await (happened ? execution.decide("pay", "happened", "pay") : execution.decide("pay", "did_not_happen"));
+      }
+      assert.deepEqual(await execution.result(), ["plan", "search", "pay", "write"]);
+    } finally {
+      second.kill("SIGKILL");
+    }
+    const counts: Record<string, number> = {};
+    for (const line of (await readFile(effects, "utf8")).trim().split("\n")) counts[line] = (counts[line] ?? 0) + 1;
+    // A step whose result was recorded ran once; the one in which the worker died may have run twice, unless it is `once`.
+    const killed = boundary.split(" ")[1] ?? "";
+    for (const name of ["plan", "search", "pay", "write"]) {
+      const most = name === killed && name !== "pay" && boundary.startsWith("after") ? 2 : 1;
+      assert.equal(counts[name], most, `${name} ran ${counts[name] ?? 0} times`);
+    }
+  });
+}
+
+function startAgent(effects: string, killAt?: string): ChildProcess {
+  const program = fileURLToPath(new URL("./agent.js", import.meta.url));
+  const env = { ...process.env, FF_SERVER: own.server.url, ...(killAt !== undefined && { KILL_AT: killAt }) };
+  return spawn(process.execPath, [program, effects], { env, stdio: ["ignore", "inherit", "inherit"] });
+}
