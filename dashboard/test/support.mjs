@@ -145,6 +145,24 @@ class Task {
 
 let browser;
 
+/** Files to show instead of those inside of the binary: for work on the page that does not wait for a build. */
+const FILES = process.env.DASHBOARD_FILES;
+
+function isFile(path) {
+  return path === "/favicon.svg" || path.startsWith("/assets/") || !/^\/(v1|metrics|readyz|livez|openapi\.json)/.test(path);
+}
+
+async function serveFile(deployment, route) {
+  const { pathname } = new URL(route.request().url());
+  const name = pathname === "/favicon.svg" || pathname.startsWith("/assets/") ? pathname : "/index.html";
+  // The policy is the server's own.
+  const { headers } = await fetch(deployment.url + "/");
+  const policy = headers.get("content-security-policy") ?? "default-src 'none'";
+  await route.fulfill({ path: FILES + name, headers: { "content-security-policy": policy, "content-type": TYPES[name.split(".").pop()] ?? "text/plain" } });
+}
+
+const TYPES = { html: "text/html; charset=utf-8", js: "text/javascript", css: "text/css", svg: "image/svg+xml" };
+
 /** The browser, started once. */
 export async function launch() {
   if (browser) return browser;
@@ -177,6 +195,7 @@ export async function open(deployment, path = "/", { theme = "light", width = 13
     faults.push(`dialog: ${dialog.message()}`);
     void dialog.dismiss();
   });
+  if (FILES) await context.route((url) => url.origin === deployment.url && isFile(url.pathname), (route) => serveFile(deployment, route));
   // A clock of the page's own, which a test can move.
   if (clock) await page.clock.install();
   await page.goto(deployment.url + path);
