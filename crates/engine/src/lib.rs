@@ -50,6 +50,7 @@ pub use engine::{Caller, Engine, Options, Standing};
 pub use follow::{JournalSeen, Seen, Sight};
 pub use limits::Limits;
 pub use metrics::{BUCKETS_US, Family, FamilyKind, Histogram, Metrics, Sample, SampleValue};
+pub use op::EventWatch;
 pub use reconcile::Reconciled;
 pub use serves::Serves;
 pub use service::ServiceHealth;

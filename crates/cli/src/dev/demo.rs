@@ -9,6 +9,7 @@ use flowfabric::{BlockingReason, Client, CreatedFlow, Execution, Limits, PublicS
 use tokio::task::JoinSet;
 
 use super::narrator::Narrator;
+use super::scenery;
 use super::work::{LANE, TOPICS};
 use crate::failure::{Failure, Result};
 use crate::output::Colour;
@@ -42,6 +43,7 @@ pub(super) async fn tell(client: &Client, narrator: &Narrator, started: Instant,
 
     let draft = node(&flow, "draft")?;
     stream(&draft, narrator).await?;
+    scenery::arrange(client).await?;
     let review = node(&flow, "review")?;
     approve(client, &review, narrator, auto_approve).await?;
 

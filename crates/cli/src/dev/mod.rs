@@ -1,9 +1,11 @@
 //! `ff dev`: a server for trying things out, in this process, with a demo.
 //!
-//! `demo` submits a flow and tells what happens to it, `work` is what the demo's worker does, `narrator` is the voice.
+//! `demo` submits a flow and tells what happens to it, `work` is what the demo's worker does, `scenery` is what else there
+//! is to see, `narrator` is the voice.
 
 mod demo;
 mod narrator;
+mod scenery;
 mod work;
 
 use std::io::BufRead;
@@ -31,6 +33,7 @@ const DEFAULT_LISTEN: &str = "127.0.0.1:7171";
 Examples:
   ff dev                                  a server on ./flowfabric-dev
   ff dev --demo                           the same, with a worker and a flow that waits for your approval
+  ff dev --demo --open                    and show it in a browser
   ff dev --demo --memory                  leave nothing behind
   ff dev --demo --auto-approve --exit-when-done
   ff dev --memory --test-clock            for tests: time passes only by POST /v1/test/clock")]
@@ -50,6 +53,9 @@ pub(crate) struct Arguments {
     /// Address and port [default: 127.0.0.1:7171, or a free port when that one is taken]
     #[arg(long, env = "FF_LISTEN", value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
+    /// Open the dashboard in a browser
+    #[arg(long)]
+    open: bool,
     /// Approve without asking
     #[arg(long, requires = "demo")]
     auto_approve: bool,
@@ -93,6 +99,9 @@ async fn serve(arguments: Arguments, out: Output, started: Instant) -> Result<()
     let client = Client::connect_with(server.engine().clone()).await?;
     let narrator = Narrator::new(out.style(), format!("http://{}", server.address()));
     narrator.ready(&store, started.elapsed());
+    if arguments.open {
+        browse(narrator.address());
+    }
 
     let over = CancellationToken::new();
     let serving = tokio::spawn(server.run(over.clone().cancelled_owned()));
@@ -167,6 +176,22 @@ fn start_logs(level: &str) -> Result<()> {
     let filter = EnvFilter::try_new(level).map_err(|error| Failure::usage(format!("--log-level: {error}")))?;
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     Ok(())
+}
+
+/// Opens an address in the browser of whoever sits here. Where there is none, the address that was printed is enough.
+fn browse(address: &str) {
+    let (program, arguments): (&str, &[&str]) = match std::env::consts::OS {
+        "macos" => ("open", &[]),
+        "windows" => ("cmd", &["/c", "start"]),
+        _ => ("xdg-open", &[]),
+    };
+    let mut command = std::process::Command::new(program);
+    command.args(arguments).arg(address);
+    let silent = std::process::Stdio::null;
+    let opened = command.stdin(silent()).stdout(silent()).stderr(silent()).spawn();
+    if let Err(error) = opened {
+        eprintln!("no browser could be opened ({program}: {error}); the dashboard is at {address}");
+    }
 }
 
 /// Ends when somebody presses Enter. A thread of its own, because nothing can take back a read from a terminal; it ends

@@ -32,6 +32,12 @@ impl Narrator {
                 .style
                 .paint(Colour::Dim, &format!("  kept in {store}; API at {address}/openapi.json; Ctrl-C ends it")),
         );
+        self.line(&format!("  the dashboard: {}", self.style.bold(&format!("{address}/"))));
+    }
+
+    /// Where the server is.
+    pub(super) fn address(&self) -> &str {
+        &self.address
     }
 
     /// Where commands are typed, and what they need to know there.

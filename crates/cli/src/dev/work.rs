@@ -8,6 +8,8 @@ use flowfabric::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::scenery;
+
 /// The demo's own lane, so that it takes nobody else's work.
 pub(super) const LANE: &str = "demo";
 /// What the report is about, and what research finds out about it.
@@ -45,6 +47,9 @@ pub(super) async fn start(client: &Client) -> Result<RunningWorker> {
         .register("draft", draft)
         .register("review", review)
         .register("publish", publish)
+        .register("agent", scenery::agent)
+        .register("flaky", scenery::flaky)
+        .register("refuse", scenery::refuse)
         .start(client)
         .await
 }

@@ -12,6 +12,7 @@ use ff_core::{Partition, Result};
 use ff_store::{LogPage, LogRecord, LogStart};
 use serde::{Deserialize, Serialize};
 
+use crate::board::Listener;
 use crate::engine::{Caller, Engine, Handle};
 use crate::{cursor, env, logs};
 
@@ -102,8 +103,7 @@ impl Handle<ListEvents> for Engine {
             cursor::decode::<Watermark>(args.cursor.as_deref())?.unwrap_or_default()
         };
         futures_util::future::try_join_all(self.flow_partitions().map(|partition| self.learn_clock(partition))).await?;
-        let mut listeners: Vec<_> =
-            self.flow_partitions().map(|partition| self.listen_to(partition, logs::events())).collect();
+        let mut watch = self.watch_events();
         let mut gap = false;
         for _ in 0..ROUNDS_MAX {
             self.refuse_if_closing()?;
@@ -117,12 +117,35 @@ impl Handle<ListEvents> for Engine {
                 return Ok(ListEventsOutcome { items: round.items, gap, next_cursor: cursor::encode(&mark) });
             }
             if !round.more {
-                let changes = listeners.iter_mut().map(|listener| Box::pin(listener.changed()));
-                env::within(self.env_handle(), left, futures_util::future::select_all(changes)).await;
+                env::within(self.env_handle(), left, watch.changed()).await;
             }
         }
         mark.settle();
         Ok(ListEventsOutcome { items: Vec::new(), gap, next_cursor: cursor::encode(&mark) })
+    }
+}
+
+/// Tells when events may have been appended anywhere in the deployment. Waiting costs the store nothing.
+pub struct EventWatch(Vec<Listener>);
+
+impl EventWatch {
+    /// Ends when something has happened since the last call, or since watching began. Safe to cancel.
+    pub async fn changed(&mut self) {
+        let changes = self.0.iter_mut().map(|listener| Box::pin(listener.changed()));
+        futures_util::future::select_all(changes).await;
+    }
+}
+
+impl std::fmt::Debug for EventWatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("EventWatch")
+    }
+}
+
+impl Engine {
+    /// Begins to watch for events: watch first, then list, then wait.
+    pub fn watch_events(&self) -> EventWatch {
+        EventWatch(self.flow_partitions().map(|partition| self.listen_to(partition, logs::events())).collect())
     }
 }
 

@@ -25,6 +25,8 @@ mod worker;
 
 use ff_core::op::Operation;
 
+pub use event::EventWatch;
+
 use crate::engine::Caller;
 
 /// A call as the command of a transaction: `impl Command for Request<'_, SomeOperation>` says what it does.

@@ -2,14 +2,16 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use ff_core::op::ListEvents;
 use ff_core::op::list_events::{Args, Outcome};
 use ff_core::{Error, Result};
-use ff_engine::Caller;
+use ff_engine::{Caller, EventWatch};
 use hyper::{HeaderMap, Response};
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
 
 use super::{PING, event, last_event_id, ping, respond, trouble};
 use crate::app::App;
@@ -17,6 +19,10 @@ use crate::auth::Credential;
 use crate::http::answer::Body;
 use crate::http::arguments;
 use crate::http::route::Route;
+
+/// A hint may be lost, so a subscriber that was told nothing reads all the same, this seldom: viewers that wait must not
+/// be a load on the store.
+const LOOK: Duration = Duration::from_secs(120);
 
 /// Shows events from a cursor on. Last-Event-ID is a cursor, too, and the stronger one: it is where the reader was cut.
 pub(crate) async fn events(
@@ -35,14 +41,17 @@ pub(crate) async fn events(
     }
     let place = app.pools.sse.enter()?;
     args.wait_ms = Some(0);
+    let watch = app.engine.watch_events();
     // A refusal belongs into the status of the answer, so the first look comes before its head.
     let first = app.engine.call::<ListEvents>(&caller, args.clone()).await?;
-    args.wait_ms = Some(i64::try_from(PING.as_millis()).unwrap_or(i64::MAX));
     let mut subscriber = Subscriber {
         app: app.clone(),
         caller,
         credential,
         args,
+        watch,
+        caught_up: false,
+        look_at: Instant::now() + LOOK,
         waiting: VecDeque::new(),
         ended: false,
         _place: place,
@@ -59,6 +68,11 @@ struct Subscriber {
     caller: Caller,
     credential: Credential,
     args: Args,
+    watch: EventWatch,
+    /// Nothing is left to read until the watch tells of more.
+    caught_up: bool,
+    /// When the logs are read again although nothing was told.
+    look_at: Instant,
     waiting: VecDeque<Bytes>,
     ended: bool,
     _place: OwnedSemaphorePermit,
@@ -77,14 +91,27 @@ impl Subscriber {
             if self.ended {
                 return None;
             }
+            if self.caught_up {
+                let now = Instant::now();
+                let (until, looks) =
+                    if self.look_at <= now + PING { (self.look_at, true) } else { (now + PING, false) };
+                tokio::select! {
+                    biased;
+                    () = app.stopped() => return None,
+                    () = self.watch.changed() => self.caught_up = false,
+                    () = tokio::time::sleep_until(until) => {
+                        self.caught_up = !looks;
+                        return Some(ping());
+                    }
+                }
+            }
             let read = tokio::select! {
                 biased;
                 () = app.stopped() => return None,
                 read = app.engine.call::<ListEvents>(&self.caller, self.args.clone()) => read,
             };
             match read.and_then(|outcome| self.take(outcome)) {
-                Ok(()) if self.waiting.is_empty() => return Some(ping()),
-                Ok(()) => {}
+                Ok(()) => self.look_at = Instant::now() + LOOK,
                 Err(error) => self.fail(&error),
             }
         }
@@ -101,6 +128,8 @@ impl Subscriber {
             let id = (number == last).then_some(outcome.next_cursor.as_str());
             self.waiting.push_back(event(item.event.event_type.kind().as_str(), id, item)?);
         }
+        // A cursor that stood still has passed over nothing: there is nothing behind it.
+        self.caught_up = outcome.items.is_empty() && self.args.cursor.as_ref() == Some(&outcome.next_cursor);
         self.args.cursor = Some(outcome.next_cursor);
         Ok(())
     }
