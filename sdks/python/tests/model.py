@@ -28,7 +28,11 @@ def mock_model() -> Iterator[Model]:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
             prompt = body["messages"][-1]["content"]
             model.asked[prompt] += 1
-            message = {"role": "assistant", "content": f"An answer to: {prompt}"}
+            message: dict[str, object] = {"role": "assistant", "content": f"An answer to: {prompt}"}
+            if body.get("tools") and body["messages"][-1]["role"] == "user":
+                function = {"name": body["tools"][0]["function"]["name"], "arguments": '{"word": "tide"}'}
+                call = {"id": "call-1", "type": "function", "function": function}
+                message = {"role": "assistant", "content": None, "tool_calls": [call]}
             answer = {
                 "id": "1", "object": "chat.completion", "created": 0, "model": "small",
                 "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],

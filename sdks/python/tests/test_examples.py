@@ -130,6 +130,26 @@ def test_the_agent_of_the_documentation_as_it_is_printed(own: Server, tmp_path: 
         assert [event.text for event in execution.tail() if event.frame] == [published]
 
 
+def test_an_agent_of_the_openai_sdk_killed_in_a_tool_call(own: Server, tmp_path: Path) -> None:
+    crash = tmp_path / "crash"
+    crash.touch()
+    with mock_model() as model, own.client() as client:
+        environment = {**os.environ, "FF_SERVER": own.url, "MODEL_URL": model.url, "CRASH_ONCE": str(crash)}
+
+        def start() -> subprocess.Popen[bytes]:
+            return subprocess.Popen([sys.executable, EXAMPLES / "openai_agents.py", "worker"], env=environment)
+
+        execution = client.submit("researcher", "What makes the tide?")
+        assert start().wait(60) == -9
+        second = start()
+        try:
+            assert execution.result(60) == "An answer to: The tide follows the moon."
+        finally:
+            second.terminate()
+            second.wait(20)
+        assert model.asked == {"What makes the tide?": 1, "The tide follows the moon.": 1}
+
+
 def test_examples_are_all_run() -> None:
     here = Path(__file__).read_text()
     assert all(f'"{one.name}"' in here for one in EXAMPLES.glob("*.py")), "an example that no test runs"
