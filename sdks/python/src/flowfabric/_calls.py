@@ -93,7 +93,7 @@ class Call(Generic[T]):
         self.headers = trace_headers()
         _identify(operation, args, partitions, self.headers)
         path = operation.path
-        self._query: dict[str, str] = {}
+        self._query: dict[str, str | list[str]] = {}
         self._body: dict[str, Any] = {}
         for name, value in args.items():
             if "{" + name + "}" in path:
@@ -210,11 +210,11 @@ def _claim_wait_ms(args: dict[str, Any]) -> int:
     return int(claim.get("wait_ms") or 0) if isinstance(claim, dict) else 0
 
 
-def _query_text(value: Any) -> str:
+def _query_text(value: Any) -> str | list[str]:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list | tuple | set | frozenset):
-        return ",".join(str(one) for one in value)
+        return [str(one) for one in value]
     return str(value)
 
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 from typing import TYPE_CHECKING, Any
 
 from . import wire
+from ._gather import Gatherer
 from ._payload import plain
 from .errors import Refused
 
 if TYPE_CHECKING:
     from ._journal import Lessee
 
-#: Frames in one call, and those that wait for it; a writer that is faster than the server waits, too.
+#: Frames in one call, and those that may wait for it.
 APPEND_MAX = 1_000
 BACKLOG_MAX = 4_096
 #: Bytes in one call, well below the largest body even in base64.
@@ -26,45 +26,35 @@ class Frames:
     def __init__(self, lessee: Lessee) -> None:
         self._lessee = lessee
         self._next = lessee.task.next_frame_sequence
-        self._waiting: list[dict[str, Any]] = []
-        self._sender: asyncio.Task[None] | None = None
+        self._frames: Gatherer[dict[str, Any], None] = Gatherer(self._send, APPEND_MAX)
         self._error: Exception | None = None
 
     async def write(self, frame: dict[str, Any]) -> None:
-        """Hands over a frame. A single one is on its way at once, and a flood costs few calls."""
-        while len(self._waiting) >= BACKLOG_MAX and self._sender is not None:
-            await asyncio.wait({self._sender}, timeout=0.05)
+        """Hands over a frame. A writer that is faster than the server waits."""
         if self._error:
             raise self._error
-        self._waiting.append(frame)
-        if self._sender is None:
-            self._sender = asyncio.create_task(self._send())
+        stored = self._frames.put(frame)
+        if len(self._frames) >= BACKLOG_MAX:
+            await stored
 
     async def flush(self) -> None:
         """Waits until everything is stored."""
-        while self._sender is not None:
-            await asyncio.wait({self._sender})
+        await self._frames.flush()
         if self._error:
             raise self._error
 
-    async def _send(self) -> None:
+    async def _send(self, frames: list[dict[str, Any]]) -> list[BaseException | None]:
+        """Appends frames, as many in a call as a body may hold."""
+        start = size = 0
         try:
-            while self._waiting:
-                await self._append(self._take())
+            for end, frame in enumerate(frames, 1):
+                size += len(frame.get("payload_base64") or str(frame.get("payload")))
+                if end == len(frames) or size > APPEND_MAX_BYTES:
+                    await self._append(frames[start:end])
+                    start, size = end, 0
         except Exception as error:
-            self._error = error
-        finally:
-            self._sender = None
-
-    def _take(self) -> list[dict[str, Any]]:
-        count, size = 0, 0
-        for frame in self._waiting[:APPEND_MAX]:
-            size += len(frame.get("payload_base64") or str(frame.get("payload", "")))
-            if count and size > APPEND_MAX_BYTES:
-                break
-            count += 1
-        batch, self._waiting = self._waiting[:count], self._waiting[count:]
-        return batch
+            self._error = self._error or error
+        return [self._error] * len(frames)
 
     async def _append(self, frames: list[dict[str, Any]]) -> None:
         try:

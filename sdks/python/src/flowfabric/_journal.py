@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from . import wire
+from ._gather import Gatherer, settle
 from .errors import Parked, Refused, TaskError
 
 #: Entries in one call, and records in one page.
@@ -87,8 +88,7 @@ class Journal:
         self._visited: set[Identity] = set()
         #: Names without a key whose last call has not ended.
         self._unfinished: set[str] = set()
-        self._queue: list[tuple[dict[str, Any], asyncio.Future[int]]] = []
-        self._sender: asyncio.Task[None] | None = None
+        self._records: Gatherer[dict[str, Any], int] = Gatherer(self._send, RECORD_MAX)
         self._reading = asyncio.Lock()
         self._busy = 0
         self._waits: dict[Identity, Wait] = {}
@@ -171,26 +171,17 @@ class Journal:
         """Stores an entry and answers with its number. Entries of branches that wait together share a call, and an
         entry is sent also when its branch is gone."""
         await self._gate()
-        stored: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._queue.append((entry, stored))
-        if self._sender is None:
-            self._sender = asyncio.create_task(self._send())
         with self.busy():
-            return await stored
+            return await self._records.put(entry)
 
-    async def _send(self) -> None:
-        while self._queue:
-            batch, self._queue = self._queue[:RECORD_MAX], self._queue[RECORD_MAX:]
-            first, entries = self.next_number, [entry for entry, _ in batch]
-            error: BaseException | None = None
-            try:
-                answer = await self._lessee.call(wire.RECORD_STEPS, first_number=first, entries=entries)
-                self.next_number = answer.next_number
-            except Exception as failure:
-                error = self._of_record(failure)
-            for number, (_, stored) in enumerate(batch, first):
-                _settle(stored, number, error)
-        self._sender = None
+    async def _send(self, entries: list[dict[str, Any]]) -> list[int | BaseException]:
+        first = self.next_number
+        try:
+            answer = await self._lessee.call(wire.RECORD_STEPS, first_number=first, entries=entries)
+        except Exception as failure:
+            return [self._of_record(failure)] * len(entries)
+        self.next_number = answer.next_number
+        return list(range(first, first + len(entries)))
 
     def _of_record(self, error: Exception) -> BaseException:
         """An entry could not be recorded."""
@@ -205,8 +196,7 @@ class Journal:
 
     async def flush(self) -> None:
         """Waits until everything that branches left behind is stored."""
-        while self._sender is not None:
-            await asyncio.wait({self._sender})
+        await self._records.flush()
 
     # Waiting
 
@@ -272,7 +262,7 @@ class Journal:
             self._parking = None
             error = self._of_record(failure)
             for wait in self._waits.values():
-                _settle(wait.ended, None, error)
+                settle(wait.ended, error)
             return
         self._parking = None
         if outcome.outcome != "already_satisfied":
@@ -284,7 +274,7 @@ class Journal:
         for identity, wait in self._waits.items():
             known = self._entries.get(identity)
             if identity.occurrence == -1 or (known and is_ended(known)):
-                _settle(wait.ended, known)
+                settle(wait.ended, known)
         self._consider_parking()
 
     def _park_args(self) -> dict[str, Any]:
@@ -304,23 +294,11 @@ class Journal:
         """Unwinds every branch that waits, and refuses every further call."""
         self.closed = True
         for wait in self._waits.values():
-            _settle(wait.ended, None, Parked())
+            settle(wait.ended, Parked())
 
 
 def _future() -> asyncio.Future[Any]:
     return asyncio.get_running_loop().create_future()
-
-
-def _settle(future: asyncio.Future[Any], value: Any, error: BaseException | None = None) -> None:
-    """Answers a branch, which may be gone."""
-    if future.done():
-        return
-    if error is None:
-        future.set_result(value)
-    else:
-        future.set_exception(error)
-        # A branch that is gone does not ask.
-        future.exception()
 
 
 def is_ended(entry: wire.StepView) -> bool:

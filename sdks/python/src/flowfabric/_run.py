@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from . import wire
 from ._calls import enter_trace
 from ._frames import Frames
+from ._gather import Gatherer
 from ._journal import Journal
 from ._leases import Lease
 from ._step import in_thread, in_words
@@ -53,7 +54,7 @@ class Run:
         self._function: asyncio.Task[Any] | None = None
         #: The thread of a plain function, which goes on when its task is lost.
         self._thread: asyncio.Task[Any] | None = None
-        self._spawns: list[tuple[dict[str, Any], asyncio.Future[None]]] = []
+        self._spawns: Gatherer[dict[str, Any], None] = Gatherer(self._send_spawns, SPAWN_MAX)
         #: Those that are known to be there.
         self.children: set[str] = set()
         self._restart = False
@@ -102,30 +103,12 @@ class Run:
     async def spawn(self, args: dict[str, Any]) -> None:
         """Spawns a child. Children that are spawned together share a call."""
         parent = {"execution_id": self.task.execution_id, "fence": self.fence}
-        spawned: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._spawns.append(({**args, "parent": parent}, spawned))
-        if len(self._spawns) == 1:
-            asyncio.get_running_loop().call_soon(lambda: asyncio.ensure_future(self._send_spawns()))
-        await spawned
+        await self._spawns.put({**args, "parent": parent})
 
-    async def _send_spawns(self) -> None:
-        while self._spawns:
-            batch, self._spawns = self._spawns[:SPAWN_MAX], self._spawns[SPAWN_MAX:]
-            error: Exception | None = None
-            results: list[wire.CreateResult] = []
-            try:
-                answer = await self.client.call(wire.CREATE_EXECUTIONS, executions=[args for args, _ in batch])
-                results = answer.results
-            except Exception as failure:
-                error = failure
-            for number, (_, spawned) in enumerate(batch):
-                refused = results[number].error if results else None
-                if spawned.done():
-                    continue
-                if error or refused:
-                    spawned.set_exception(error or TaskError(refused.detail, category=refused.code))  # type: ignore[union-attr]
-                else:
-                    spawned.set_result(None)
+    async def _send_spawns(self, children: list[dict[str, Any]]) -> list[BaseException | None]:
+        answer = await self.client.call(wire.CREATE_EXECUTIONS, executions=children)
+        refused = [one.error for one in answer.results]
+        return [TaskError(error.detail, category=error.code) if error else None for error in refused]
 
     # The life of the task
 

@@ -3,7 +3,7 @@ until the test moves it.
 
     with Server() as server, server.client() as client:
         sleeper = client.submit(nap)
-        ...
+        server.until_idle()
         server.advance(hours=1)
 """
 
@@ -22,6 +22,7 @@ from typing import Any
 import httpx
 from typing_extensions import Self
 
+from . import wire
 from .client import AsyncClient, Client
 
 #: A server that does not answer after this time has not started.
@@ -44,7 +45,6 @@ class Server:
         found = program or os.environ.get("FF_PROGRAM") or shutil.which("ff")
         if not found:
             raise FileNotFoundError("the program ff was not found; name it in FF_PROGRAM")
-        self.has_test_clock = store is None
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             address = f"127.0.0.1:{free.getsockname()[1]}"
@@ -98,13 +98,17 @@ class Server:
             self._process = None
 
     def advance(self, seconds: float = 0, *, minutes: float = 0, hours: float = 0, days: float = 0) -> None:
-        """Moves its clock, and lets happen what is due by then."""
-        if not self.has_test_clock:
-            raise RuntimeError("this server runs on real time; start it without a store")
+        """Moves its clock, and waits until what became due on the way has happened."""
         span = timedelta(days, seconds, 0, 0, minutes, hours)
-        with httpx.Client(trust_env=False) as client:
-            body = {"advance_ms": round(span.total_seconds() * 1000)}
-            client.post(f"{self.url}/v1/test/clock", json=body, timeout=60).raise_for_status()
+        with self.client() as client:
+            client.call(wire.ADVANCE_TEST_CLOCK, advance_ms=round(span.total_seconds() * 1000))
+
+    def until_idle(self, timeout: float = 30.0) -> None:
+        """Waits until nothing happens any more by itself: nothing is leased or claimable, and no timer is due."""
+        with self.client() as client:
+            idle = client.call(wire.WAIT_UNTIL_IDLE, timeout_ms=round(timeout * 1000))
+        if not idle.idle:
+            raise TimeoutError(f"the server is busy: {idle.leased} leased, {idle.claimable} claimable, {idle.due} due")
 
     def client(self, **options: Any) -> Client:
         """A client of it."""

@@ -54,7 +54,7 @@ ClaimMode: TypeAlias = Literal["lease", "grant"] | str
 
 Class: TypeAlias = Literal["not_found", "invalid", "conflict", "stale", "limit", "unauthenticated", "forbidden", "unavailable", "internal"] | str
 
-Code: TypeAlias = Literal["execution_not_found", "flow_not_found", "budget_not_found", "quota_not_found", "lane_not_found", "waitpoint_not_found", "worker_not_found", "attempt_not_found", "edge_not_found", "token_not_found", "result_not_ready", "no_result", "result_trimmed", "route_not_found", "invalid", "invalid_filter", "invalid_capabilities", "no_lanes", "self_referencing_edge", "partition_mismatch", "unsupported_media_type", "method_not_allowed", "idempotency_conflict", "definition_conflict", "execution_not_eligible", "execution_not_leaseable", "grant_already_exists", "invalid_claim_grant", "claim_grant_expired", "not_a_resumed_execution", "capability_mismatch", "execution_not_terminal", "execution_not_suspended", "execution_terminal", "already_suspended", "operator_resume_not_allowed", "waitpoint_closed", "waitpoint_not_pending", "target_not_signalable", "flow_already_terminal", "stale_graph_revision", "cycle_detected", "dependency_already_exists", "execution_not_in_flow", "execution_in_other_flow", "join_policy_conflict", "dependency_not_applicable", "duplicate_worker_instance", "rotation_conflict", "lane_disabled", "partition_counts_differ", "store_newer", "journal_conflict", "stale_lease", "lease_expired", "lease_revoked", "execution_not_active", "stream_closed", "payload_too_large", "signal_limit_exceeded", "flow_full", "worker_at_capacity", "concurrency_limit_exceeded", "max_replays_exhausted", "waitpoint_limit_exceeded", "journal_full", "commit_too_large", "unauthenticated", "invalid_token", "token_expired", "forbidden", "host_not_allowed", "unavailable", "contention", "store_full", "store_read_only", "store_locked", "store_version_too_low", "library_version_mismatch", "shutting_down", "corrupt_document", "internal"] | str
+Code: TypeAlias = Literal["execution_not_found", "flow_not_found", "budget_not_found", "quota_not_found", "lane_not_found", "waitpoint_not_found", "worker_not_found", "attempt_not_found", "edge_not_found", "token_not_found", "result_not_ready", "no_result", "result_trimmed", "no_test_clock", "route_not_found", "invalid", "invalid_filter", "invalid_capabilities", "no_lanes", "self_referencing_edge", "partition_mismatch", "unsupported_media_type", "method_not_allowed", "idempotency_conflict", "definition_conflict", "execution_not_eligible", "execution_not_leaseable", "grant_already_exists", "invalid_claim_grant", "claim_grant_expired", "not_a_resumed_execution", "capability_mismatch", "execution_not_terminal", "execution_not_suspended", "execution_terminal", "already_suspended", "operator_resume_not_allowed", "waitpoint_closed", "waitpoint_not_pending", "target_not_signalable", "flow_already_terminal", "stale_graph_revision", "cycle_detected", "dependency_already_exists", "execution_not_in_flow", "execution_in_other_flow", "join_policy_conflict", "dependency_not_applicable", "duplicate_worker_instance", "rotation_conflict", "lane_disabled", "partition_counts_differ", "store_newer", "journal_conflict", "stale_lease", "lease_expired", "lease_revoked", "execution_not_active", "stream_closed", "payload_too_large", "signal_limit_exceeded", "flow_full", "worker_at_capacity", "concurrency_limit_exceeded", "max_replays_exhausted", "waitpoint_limit_exceeded", "journal_full", "commit_too_large", "unauthenticated", "invalid_token", "token_expired", "forbidden", "host_not_allowed", "unavailable", "contention", "store_full", "store_read_only", "store_locked", "store_version_too_low", "library_version_mismatch", "shutting_down", "corrupt_document", "internal"] | str
 
 CommandId: TypeAlias = str
 
@@ -878,6 +878,8 @@ class GetDeploymentOutcome(Model):
     now: int
     #: The version of the engine that answers.
     version: str
+    #: Time stands still here until a test moves it.
+    test_clock: bool | None = None
     #: How often that engine met a stored entry that it could not decode, since its start. Lists leave such entries out.
     undecodable: int | None = None
     #: The last of these entries, the one seen last at the end.
@@ -1931,6 +1933,17 @@ class Task(Model):
     trace_context: str | None = None
 
 
+class TestClockView(Model):
+    """A clock that stands still until it is moved."""
+
+    #: The store's time.
+    now: int
+    #: The next instant at which something happens by itself: a wake-up, a retry, the end of a lease, a timeout.
+    next_due_at: int | None = None
+    #: Timers whose instant has come and that have not fired.
+    due: int
+
+
 class TimeoutPolicy(Model):
     """How long things may take."""
 
@@ -1992,6 +2005,23 @@ class WaitExecutionOutcome(Model):
     terminal: bool
     #: The execution.
     execution: ExecutionView
+
+
+class WaitUntilIdleOutcome(Model):
+    """Whether the server is idle, and what keeps it busy."""
+
+    #: Nothing is under way; otherwise the time was up.
+    idle: bool
+    #: Executions that a worker holds.
+    leased: int
+    #: Executions that a worker could claim: their lane is open and no budget or quota is known to refuse them.
+    claimable: int
+    #: Timers whose instant has come and that have not fired.
+    due: int
+    #: Ended executions whose flows, parents or quotas have not been told.
+    owed: int
+    #: The store's time.
+    now: int
 
 
 class WorkerView(Model):
@@ -2722,6 +2752,38 @@ GET_QUOTA: Operation[QuotaStatus] = Operation(
     QuotaStatus,
 )
 """Shows a quota and how full it is."""
+
+GET_TEST_CLOCK: Operation[TestClockView] = Operation(
+    "get_test_clock",
+    "GET",
+    "/v1/test/clock",
+    frozenset(),
+    frozenset(),
+    TestClockView,
+)
+"""Shows the time of a server whose clock only a test moves, and when something is due next."""
+
+ADVANCE_TEST_CLOCK: Operation[TestClockView] = Operation(
+    "advance_test_clock",
+    "POST",
+    "/v1/test/clock",
+    frozenset(),
+    frozenset({"advance_ms"}),
+    TestClockView,
+)
+"""Moves the clock of a test server and answers when what became due on the way was fired, in its order."""
+
+WAIT_UNTIL_IDLE: Operation[WaitUntilIdleOutcome] = Operation(
+    "wait_until_idle",
+    "POST",
+    "/v1/test/idle",
+    frozenset(),
+    frozenset({"timeout_ms"}),
+    WaitUntilIdleOutcome,
+)
+"""Waits until a test server is idle: nothing is leased, claimable, due or owed. A worker, the clock or a call ends
+that.
+"""
 
 LIST_WORKERS: Operation[ListWorkersOutcome] = Operation(
     "list_workers",
