@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from . import wire
@@ -17,11 +16,9 @@ CLAIM_MAX = 256
 class Desk:
     """Claims and endings, each in a call of its own."""
 
-    def __init__(self, client: AsyncClient, asks: dict[str, Any], kinds: Iterable[str]) -> None:
+    def __init__(self, client: AsyncClient, asks: dict[str, Any]) -> None:
         self._client = client
-        self._asks = dict(asks)
-        if "kinds" in wire.CLAIM.body:
-            self._asks["kinds"] = sorted(kinds)
+        self._asks = asks
 
     async def claim(self, max_tasks: int, wait_ms: int) -> list[wire.Task]:
         """Takes up to so many tasks, waiting for the first of them."""

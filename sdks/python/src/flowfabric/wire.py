@@ -54,7 +54,7 @@ ClaimMode: TypeAlias = Literal["lease", "grant"] | str
 
 Class: TypeAlias = Literal["not_found", "invalid", "conflict", "stale", "limit", "unauthenticated", "forbidden", "unavailable", "internal"] | str
 
-Code: TypeAlias = Literal["execution_not_found", "flow_not_found", "budget_not_found", "quota_not_found", "lane_not_found", "waitpoint_not_found", "worker_not_found", "attempt_not_found", "edge_not_found", "token_not_found", "result_not_ready", "no_result", "result_trimmed", "no_test_clock", "route_not_found", "invalid", "invalid_filter", "invalid_capabilities", "no_lanes", "self_referencing_edge", "partition_mismatch", "unsupported_media_type", "method_not_allowed", "idempotency_conflict", "definition_conflict", "execution_not_eligible", "execution_not_leaseable", "grant_already_exists", "invalid_claim_grant", "claim_grant_expired", "not_a_resumed_execution", "capability_mismatch", "execution_not_terminal", "execution_not_suspended", "execution_terminal", "already_suspended", "operator_resume_not_allowed", "waitpoint_closed", "waitpoint_not_pending", "target_not_signalable", "flow_already_terminal", "stale_graph_revision", "cycle_detected", "dependency_already_exists", "execution_not_in_flow", "execution_in_other_flow", "join_policy_conflict", "dependency_not_applicable", "duplicate_worker_instance", "rotation_conflict", "lane_disabled", "partition_counts_differ", "store_newer", "journal_conflict", "stale_lease", "lease_expired", "lease_revoked", "execution_not_active", "stream_closed", "payload_too_large", "signal_limit_exceeded", "flow_full", "worker_at_capacity", "concurrency_limit_exceeded", "max_replays_exhausted", "waitpoint_limit_exceeded", "journal_full", "commit_too_large", "unauthenticated", "invalid_token", "token_expired", "forbidden", "host_not_allowed", "unavailable", "contention", "store_full", "store_read_only", "store_locked", "store_version_too_low", "library_version_mismatch", "shutting_down", "corrupt_document", "internal"] | str
+Code: TypeAlias = Literal["execution_not_found", "flow_not_found", "budget_not_found", "quota_not_found", "lane_not_found", "waitpoint_not_found", "worker_not_found", "attempt_not_found", "edge_not_found", "token_not_found", "no_input", "result_not_ready", "no_result", "result_trimmed", "no_test_clock", "route_not_found", "invalid", "invalid_filter", "invalid_capabilities", "no_lanes", "self_referencing_edge", "partition_mismatch", "unsupported_media_type", "method_not_allowed", "idempotency_conflict", "definition_conflict", "execution_not_eligible", "execution_not_leaseable", "grant_already_exists", "invalid_claim_grant", "claim_grant_expired", "not_a_resumed_execution", "capability_mismatch", "execution_not_terminal", "execution_not_suspended", "execution_terminal", "already_suspended", "operator_resume_not_allowed", "waitpoint_closed", "waitpoint_not_pending", "target_not_signalable", "flow_already_terminal", "stale_graph_revision", "cycle_detected", "dependency_already_exists", "execution_not_in_flow", "execution_in_other_flow", "join_policy_conflict", "dependency_not_applicable", "duplicate_worker_instance", "rotation_conflict", "lane_disabled", "partition_counts_differ", "store_newer", "journal_conflict", "stale_lease", "lease_expired", "lease_revoked", "execution_not_active", "stream_closed", "payload_too_large", "signal_limit_exceeded", "flow_full", "worker_at_capacity", "concurrency_limit_exceeded", "max_replays_exhausted", "waitpoint_limit_exceeded", "journal_full", "commit_too_large", "unauthenticated", "invalid_token", "token_expired", "forbidden", "host_not_allowed", "unavailable", "contention", "store_full", "store_read_only", "store_locked", "store_version_too_low", "library_version_mismatch", "shutting_down", "corrupt_document", "internal"] | str
 
 CommandId: TypeAlias = str
 
@@ -108,13 +108,15 @@ LeaseLoss: TypeAlias = Literal["expired", "revoked", "cancelled", "stale", "not_
 
 LifecyclePhase: TypeAlias = Literal["runnable", "active", "suspended", "terminal"] | str
 
+ListOrder: TypeAlias = Literal["newest", "oldest"] | str
+
 OnSatisfied: TypeAlias = Literal["cancel_remaining", "let_run"] | str
 
 OwnershipState: TypeAlias = Literal["unowned", "leased", "lease_expired_reclaimable", "lease_revoked"] | str
 
 PublicState: TypeAlias = Literal["waiting", "delayed", "rate_limited", "waiting_children", "active", "suspended", "completed", "failed", "cancelled", "expired", "skipped"] | str
 
-ReasonCode: TypeAlias = Literal["terminal", "running", "suspended", "held_by_operator", "flow_cancelled", "waiting_for_upstream", "waiting_for_child", "delay", "retry_backoff", "resume_delay", "budget_exhausted", "budget_not_found", "quota_full", "quota_not_found", "lane_not_active", "no_worker", "no_capable_worker", "granted", "queued"] | str
+ReasonCode: TypeAlias = Literal["terminal", "running", "suspended", "held_by_operator", "flow_cancelled", "waiting_for_upstream", "waiting_for_child", "delay", "retry_backoff", "resume_delay", "budget_exhausted", "budget_not_found", "quota_full", "quota_not_found", "lane_not_active", "no_worker", "kind_not_served", "no_capable_worker", "granted", "queued"] | str
 
 Role: TypeAlias = Literal["reader", "submitter", "worker", "operator", "admin"] | str
 
@@ -409,6 +411,15 @@ class Content(Model):
     content_type: str
 
 
+class Count(Model):
+    """A number that may be a lower bound."""
+
+    #: How many there are, or how far they were counted.
+    value: int
+    #: There are more than that.
+    more: bool
+
+
 class CountCondition(Model):
     """So many signals, sources or waitpoints."""
 
@@ -673,6 +684,24 @@ class ExecutionSummary(Model):
     flow_id: FlowId | None = None
     #: Its name in the flow's graph.
     node: str | None = None
+    #: Its tags.
+    tags: dict[str, str] = {}
+    #: The number of its current or last attempt.
+    attempt: AttemptIndex | None = None
+    #: When it last changed.
+    updated_at: int = 0
+    #: When its first attempt began.
+    started_at: int | None = None
+    #: When it ended.
+    completed_at: int | None = None
+    #: When its delay or backoff ends.
+    delay_until: int | None = None
+    #: When it expires.
+    deadline_at: int | None = None
+    #: What kind of thing last went wrong.
+    failure_category: str | None = None
+    #: What its worker last said.
+    progress: ProgressView | None = None
 
 
 class ExecutionView(Model):
@@ -861,6 +890,19 @@ class FrameRequest(Model):
     correlation_id: str | None = None
     #: How it is kept; `durable` when absent.
     mode: FrameMode | None = None
+
+
+class GetCountsOutcome(Model):
+    """The answer."""
+
+    #: The namespace.
+    namespace: str
+    #: How many executions are in each state; every state is named.
+    states: dict[str, Any]
+    #: How many may be claimed in each lane, by kind; lanes in which nothing waits are left out.
+    waiting: list[WaitingCount]
+    #: When they were counted, in the store's time.
+    counted_at: int
 
 
 class GetDeploymentOutcome(Model):
@@ -1133,6 +1175,15 @@ class ListLanesOutcome(Model):
     next_cursor: str | None = None
 
 
+class ListNamespacesOutcome(Model):
+    """The answer."""
+
+    #: The namespaces.
+    items: list[NamespaceView]
+    #: Where the next page begins, if there is one.
+    next_cursor: str | None = None
+
+
 class ListPendingWaitpointsOutcome(Model):
     """The answer."""
 
@@ -1210,6 +1261,13 @@ class MemberCounts(Model):
     suspended: int | None = None
     waiting: int | None = None
     waiting_children: int | None = None
+
+
+class NamespaceView(Model):
+    """A namespace."""
+
+    #: Its name.
+    name: str
 
 
 class NodeRequest(Model):
@@ -2024,6 +2082,21 @@ class WaitUntilIdleOutcome(Model):
     now: int
 
 
+class WaitingCount(Model):
+    """What waits in one lane, of one kind."""
+
+    #: The lane.
+    lane: str
+    #: The kind; absent where queues hold several kinds.
+    kind: str | None = None
+    #: How many there are, or how far they were counted.
+    value: int
+    #: There are more than that.
+    more: bool
+    #: When the next in line was created; where there are several queues, the earliest of theirs.
+    next_created_at: int | None = None
+
+
 class WorkerView(Model):
     """A worker process as people see it."""
 
@@ -2037,6 +2110,8 @@ class WorkerView(Model):
     lanes: list[str]
     #: What it offers.
     capabilities: CapabilitySet
+    #: The kinds it serves; all when empty.
+    kinds: list[str] = []
     #: Tasks it runs at once.
     capacity: int
     #: The version of its program.
@@ -2161,6 +2236,19 @@ REPORT_BUDGET_USAGE: Operation[ReportUsageResult] = Operation(
 )
 """Charges usage to a budget."""
 
+GET_COUNTS: Operation[GetCountsOutcome] = Operation(
+    "get_counts",
+    "GET",
+    "/v1/counts",
+    frozenset({"namespace"}),
+    frozenset(),
+    GetCountsOutcome,
+)
+"""Counts the executions of a namespace by state, and those that may be claimed by lane and kind. A reading is shared
+by all who ask within two seconds. Where the store would have to walk through the entries, counting stops at
+10,000 and `more` says so.
+"""
+
 GET_DEPLOYMENT: Operation[GetDeploymentOutcome] = Operation(
     "get_deployment",
     "GET",
@@ -2185,11 +2273,14 @@ LIST_EXECUTIONS: Operation[ListExecutionsOutcome] = Operation(
     "list_executions",
     "GET",
     "/v1/executions",
-    frozenset({"created_from", "created_to", "cursor", "flow_id", "kind", "lane", "limit", "namespace", "state", "tag"}),
+    frozenset({"created_from", "created_to", "cursor", "ended_from", "ended_to", "failure_category", "flow_id", "kind", "lane", "limit", "namespace", "open", "order", "state", "tag", "terminal", "worker"}),
     frozenset(),
     ListExecutionsOutcome,
 )
-"""Lists executions, newest first."""
+"""Lists executions, newest first unless told otherwise. A filter that is given several times takes any of its
+values; tags with different keys must all be there. One call looks at 10,000 executions at the most: when few of
+them match, the page is short and has a cursor.
+"""
 
 CREATE_EXECUTION: Operation[CreateExecutionOutcome] = Operation(
     "create_execution",
@@ -2340,6 +2431,16 @@ HOLD_EXECUTION: Operation[HoldExecutionOutcome] = Operation(
     HoldExecutionOutcome,
 )
 """Keeps an execution from being claimed until it is released."""
+
+GET_INPUT: Operation[Content] = Operation(
+    "get_input",
+    "GET",
+    "/v1/executions/{execution_id}/input",
+    frozenset(),
+    frozenset(),
+    Content,
+)
+"""Fetches the input of an execution: its bytes and their content type. `no_input` when it was submitted without."""
 
 PARK: Operation[ParkOutcome] = Operation(
     "park",
@@ -2723,6 +2824,16 @@ RENEW_LEASES: Operation[RenewLeasesOutcome] = Operation(
 )
 """Renews leases, each on its own."""
 
+LIST_NAMESPACES: Operation[ListNamespacesOutcome] = Operation(
+    "list_namespaces",
+    "GET",
+    "/v1/namespaces",
+    frozenset({"cursor", "limit"}),
+    frozenset(),
+    ListNamespacesOutcome,
+)
+"""Lists by name the namespaces that the caller may see and in which there is or was configured something."""
+
 LIST_QUOTAS: Operation[ListQuotasOutcome] = Operation(
     "list_quotas",
     "GET",
@@ -2800,7 +2911,7 @@ REGISTER_WORKER: Operation[RegisterWorkerOutcome] = Operation(
     "PUT",
     "/v1/workers/{instance_id}",
     frozenset(),
-    frozenset({"capabilities", "capacity", "lanes", "lease_ttl_ms", "namespace", "nonce", "version", "worker_id"}),
+    frozenset({"capabilities", "capacity", "kinds", "lanes", "lease_ttl_ms", "namespace", "nonce", "version", "worker_id"}),
     RegisterWorkerOutcome,
 )
 """Registers a worker process, or replaces what it said before."""
@@ -2820,7 +2931,7 @@ CLAIM: Operation[ClaimOutcome] = Operation(
     "POST",
     "/v1/workers/{instance_id}/claim",
     frozenset(),
-    frozenset({"capabilities", "grant_ttl_ms", "lanes", "lease_ids", "lease_ttl_ms", "max_tasks", "mode", "namespace", "retry", "wait_ms"}),
+    frozenset({"capabilities", "grant_ttl_ms", "kinds", "lanes", "lease_ids", "lease_ttl_ms", "max_tasks", "mode", "namespace", "retry", "wait_ms"}),
     ClaimOutcome,
 )
 """Takes work, waiting for it if there is none."""

@@ -24,8 +24,6 @@ log = logging.getLogger("flowfabric")
 
 #: The pause after a claim that failed, on top of the client's own repeats.
 CLAIM_PAUSE_S = 1.0
-#: Work of a kind that this worker does not know stays away for so long.
-UNKNOWN_KIND_DELAY_MS = 5_000
 
 
 class Worker:
@@ -63,23 +61,17 @@ class Worker:
         self._lease_ttl_s = milliseconds(lease_ttl) / 1000
         self._claim_wait_ms = milliseconds(claim_wait)
         self._drain_s = milliseconds(drain) / 1000
-        self._registration = {
-            "instance_id": self.instance_id,
-            "worker_id": name,
-            "lanes": list(lanes),
-            "capabilities": list(capabilities),
-            "capacity": concurrency,
-            "version": version,
-            # Chosen anew by each process, so that a second one with the same instance id is noticed.
-            "nonce": mint(),
-            "lease_ttl_ms": milliseconds(lease_ttl),
-        }
+        #: What claims say, too: work of another kind is never handed out to this worker.
         self._asks = {
             "instance_id": self.instance_id,
             "lanes": list(lanes),
             "capabilities": list(capabilities),
+            "kinds": sorted(self.tasks),
             "lease_ttl_ms": milliseconds(lease_ttl),
         }
+        # The nonce is chosen anew by each process, so that a second one with the same instance id is noticed.
+        own = {"worker_id": name, "capacity": concurrency, "version": version, "nonce": mint()}
+        self._registration = {**self._asks, **own}
         self._runs: dict[asyncio.Task[None], Run] = {}
         self.desk: Desk
         self._keeper: LeaseKeeper
@@ -119,7 +111,7 @@ class Worker:
         self._freed = asyncio.Event()
         async with async_client_of(self.settings) as client:
             await client.call(wire.REGISTER_WORKER, **self._registration)
-            self.desk = Desk(client, self._asks, self.tasks)
+            self.desk = Desk(client, self._asks)
             self._keeper = LeaseKeeper(self.settings, self._registration, self._lease_ttl_s, self.stop)
             self._keeper.start()
             log.info("worker %s serves %s", self.instance_id, ", ".join(sorted(self.tasks)))
@@ -183,13 +175,8 @@ class Worker:
         running.add_done_callback(self._ended)
 
     async def _go(self, run: Run) -> None:
-        task = self.tasks.get(run.task.kind)
         try:
-            if task is not None:
-                await run.go(task)
-            else:
-                # Another worker knows it; this one is not handed it again at once.
-                await run.call(wire.DELAY, delay_ms=UNKNOWN_KIND_DELAY_MS)
+            await run.go(self.tasks[run.task.kind])
         finally:
             self._keeper.remove(run.lease)
 
