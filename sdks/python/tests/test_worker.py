@@ -111,7 +111,8 @@ def test_a_server_that_is_away_for_a_while_loses_nothing(tmp_path: Path) -> None
     run(test())
 
 
-def test_a_lease_that_ran_out_while_the_server_was_away_cancels_the_function(tmp_path: Path) -> None:
+@pytest.mark.parametrize("silent", [False, True])
+def test_a_lease_that_ran_out_while_the_server_was_away_cancels_the_function(silent: bool, tmp_path: Path) -> None:
     seen: list[str] = []
     began, ended = asyncio.Event(), asyncio.Event()
 
@@ -135,9 +136,16 @@ def test_a_lease_that_ran_out_while_the_server_was_away_cancels_the_function(tmp
             async with bench(server, unlucky, lease_ttl=1.0) as its:
                 execution = await its.submit(unlucky)
                 await began.wait()
-                await asyncio.to_thread(server.kill)
-                await asyncio.wait_for(ended.wait(), 20)
-                await asyncio.to_thread(server.start)
+                if silent:
+                    process = server._process
+                    assert process is not None
+                    process.send_signal(signal.SIGSTOP)
+                    await asyncio.wait_for(ended.wait(), 20)
+                    process.send_signal(signal.SIGCONT)
+                else:
+                    await asyncio.to_thread(server.kill)
+                    await asyncio.wait_for(ended.wait(), 20)
+                    await asyncio.to_thread(server.start)
                 assert await execution.result(30) == "reclaim"
         finally:
             server.stop()

@@ -27,8 +27,6 @@ except ImportError:
 
 T = TypeVar("T")
 
-#: An answer that is not there after this time is lost; a call that waits has its wait on top.
-ANSWER_TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 10.0
 #: Calls that are the same call by nature: their arguments name what they do, and nothing undoes it.
 NATURAL = frozenset({"heartbeat_worker", "renew_leases", "exchange", "create_budget", "create_quota"})
@@ -51,6 +49,8 @@ class RetryPolicy:
     max_backoff: float = 2.0
     #: No repeat begins later than this after the first try; 0 switches repeats off.
     max_elapsed: float = 30.0
+    #: An answer that is not there after this time is lost; a call that waits has its wait on top.
+    answer_timeout: float = 30.0
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Settings:
         return {
             "base_url": self.url.rstrip("/"),
             "headers": headers,
-            "timeout": httpx.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S, pool=None),
+            "timeout": httpx.Timeout(self.retry.answer_timeout, pool=None),
             "limits": httpx.Limits(max_connections=None, max_keepalive_connections=64),
             "verify": parts.scheme == "https",
             "trust_env": not loopback,
@@ -108,7 +108,9 @@ class Call(Generic[T]):
             raise TypeError(f"{operation.name} needs {path[path.index('{') + 1 : path.index('}')]!r}")
         self.path = path
         waits_ms = int(args.get("wait_ms") or args.get("block_ms") or _claim_wait_ms(args))
-        self.timeout = httpx.Timeout(ANSWER_TIMEOUT_S + waits_ms / 1000, connect=CONNECT_TIMEOUT_S, pool=None)
+        patience = settings.retry.answer_timeout
+        connecting = min(patience, CONNECT_TIMEOUT_S)
+        self.timeout = httpx.Timeout(patience + waits_ms / 1000, connect=connecting, pool=None)
         self._content: bytes | None = None
 
     def request(self) -> dict[str, Any]:

@@ -79,8 +79,8 @@ class LeaseKeeper(threading.Thread):
 
     def run(self) -> None:
         """The loop of the thread."""
-        # A repeat that comes later than the next renewal is of no use.
-        retry = RetryPolicy(max_backoff=self._period / 4, max_elapsed=self._period)
+        # A repeat or an answer that comes later than the next renewal is of no use.
+        retry = RetryPolicy(max_backoff=self._period / 4, max_elapsed=self._period, answer_timeout=self._period)
         settings = self._settings
         with Client(settings.url, token=settings.token, namespace=settings.namespace, retry=retry) as client:
             last = time.monotonic()
