@@ -18,6 +18,7 @@ from uuid import uuid4
 import pytest
 
 import flowfabric as ff
+from flowfabric import wire
 from flowfabric.testing import Server
 
 from .support import until
@@ -111,8 +112,8 @@ async def settle(client: ff.AsyncClient, execution: ff.AsyncExecution[list[str]]
         for name in ("pay", "ship", "mail"):
             if begun.get(name) == "begun":
                 happened = f"{execution.id} {name}" in (folder / "effects").read_text().splitlines()
-                answer = {"answer": "happened", "result": f"{name} done"} if happened else "did_not_happen"
-                await one.signal(f"in doubt: {name}", answer)
+                answer = {"answer": "happened", "result": f"{name} done"} if happened else {"answer": "did_not_happen"}
+                await client.call(wire.DECIDE_STEP, execution_id=one.id, step={"name": name}, **answer)
     return True if (await execution.get()).public_state in {"completed", "failed", "cancelled"} else None
 
 

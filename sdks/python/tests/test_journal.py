@@ -135,13 +135,9 @@ def test_a_retry_runs_the_failed_step_again_and_no_other(server: Server) -> None
 
 @pytest.mark.parametrize(
     ("answer", "expected", "runs"),
-    [
-        ("did_not_happen", "paid now", 2),
-        ({"answer": "happened", "result": "receipt 7"}, "receipt 7", 1),
-        ("fail", "in_doubt", 1),
-    ],
+    [("did_not_happen", "paid now", 2), ("happened", "receipt 7", 1), ("fail", "in_doubt", 1)],
 )
-def test_a_once_step_in_doubt_asks_and_takes_each_answer(server: Server, answer: Any, expected: str, runs: int) -> None:
+def test_a_once_step_in_doubt_asks_and_takes_each_answer(server: Server, answer: str, expected: str, runs: int) -> None:
     ran: list[str] = []
 
     def pay() -> str:
@@ -161,12 +157,56 @@ def test_a_once_step_in_doubt_asks_and_takes_each_answer(server: Server, answer:
         async with bench(server, paying) as its:
             execution = await its.submit(paying)
             await until_state(execution, "suspended")
-            # An answer that says nothing is asked for again.
-            await execution.signal("in doubt: pay", "perhaps")
-            await until_state(execution, "suspended")
-            await execution.signal("in doubt: pay", answer)
+            result = {"result": "receipt 7"} if answer == "happened" else {}
+            await its.client.call(
+                ff.wire.DECIDE_STEP, execution_id=execution.id, step={"name": "pay"}, answer=answer, **result
+            )
             assert await execution.result(20) == expected
         assert len(ran) == runs
+
+    run(test())
+
+
+def test_a_counted_step_with_another_input_is_asked_about_and_a_keyed_one_says_beforehand(server: Server) -> None:
+    ran: Counter[str] = Counter()
+
+    def count(name: str) -> int:
+        ran[name] += 1
+        return ran[name]
+
+    @ff.task("changed", retries=0)
+    async def changed(ctx: ff.Context) -> list[int]:
+        run_number = ctx.task.fence.epoch
+        kept = await ctx.step("keyed", count, "kept", key="a", input=run_number)
+        again = await ctx.step("keyed", count, "again", key="b", input=run_number, on_change="run_again")
+        await ctx.wait_signal("go on")
+        return [kept, again, await ctx.step("counted", count, "counted", input=run_number > 3)]
+
+    async def test() -> None:
+        async with bench(server, changed) as its:
+            execution = await its.submit(changed)
+            await until_state(execution, "suspended")
+            await execution.signal("go on")
+            assert await execution.result(20) == [1, 2, 1]
+            view = await execution.get()
+            assert [one.name for one in view.steps_changed] == ["keyed"]
+
+    run(test())
+
+
+def test_a_loop_continues_as_new_with_an_empty_journal(server: Server) -> None:
+    @ff.task("loop", retries=0)
+    async def loop(ctx: ff.Context, count: int) -> int:
+        await ctx.step("work", lambda: count)
+        if count < 5:
+            await ctx.continue_as_new(count + 1)
+        return count
+
+    async def test() -> None:
+        async with bench(server, loop) as its:
+            execution = await its.submit(loop, 1)
+            assert await execution.result(20) == 5
+            assert await steps_of(execution) == [("work", "completed")]
 
     run(test())
 

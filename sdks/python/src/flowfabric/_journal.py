@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 from . import wire
 from ._gather import Gatherer, settle
@@ -22,6 +22,8 @@ RECORD_MAX = 100
 PAGE_MAX = 1_000
 #: Things that one park waits for.
 WAITS_MAX = 1_000
+#: Entries that one ending names.
+NAMED_MAX = 100
 #: Turns of the event loop in which nothing happens before a function counts as waiting: a branch that was just woken
 #: needs some to get to its next call.
 QUIET_TURNS = 10
@@ -86,6 +88,8 @@ class Journal:
         self._note(known.entries if known else [])
         self._counts: dict[str, int] = {}
         self._visited: set[Identity] = set()
+        #: Entries with a key that stand although this run gave them another input.
+        self.changed: set[Identity] = set()
         #: Names without a key whose last call has not ended.
         self._unfinished: set[str] = set()
         self._records: Gatherer[dict[str, Any], int] = Gatherer(self._send, RECORD_MAX)
@@ -139,18 +143,30 @@ class Journal:
 
     # Entries
 
-    async def find(self, identity: Identity) -> wire.StepView | None:
-        """What the journal says of an entry. The rest of a large journal is read when it is first asked for."""
+    async def find(self, identity: Identity, kind: str = "step", input_hash: str | None = None) -> wire.StepView | None:
+        """What the journal says of an entry. The rest of a large journal is read when it is first asked for. Under a
+        counted identity another kind or input means that the code has changed under it, and a person is asked."""
         await self._gate()
         if not self._complete:
             with self.busy():
                 async with self._reading:
                     await self._read_rest()
-        return self._entries.get(identity)
+        known = self._entries.get(identity)
+        if known and identity.key is None and (what := changed(known, kind, input_hash)):
+            detail = f"step {identity.label} has another {what} than the one it recorded"
+            await self.ask(identity, "journal_mismatch", detail, kind, input_hash)
+        return known
+
+    async def ask(self, identity: Identity, reason: str, detail: str, kind: str, input_hash: str | None) -> NoReturn:
+        """Asks a person about an entry. The function is unwound, and called again with the answer in its journal."""
+        await self._gate()
+        question = {"step": identity.args(), "reason": reason, "detail": detail, "kind": kind}
+        await self._wait(identity, Wait("questions", [{**question, "input_hash": input_hash}], _future()))
+        raise AssertionError("a question ends with the run that asks it")
 
     async def take(self, name: str) -> list[wire.StepView]:
         """All entries of a name that somebody else than the steps keeps, oldest first."""
-        await self.find(Identity(name, None, 0))
+        await self.find(Identity(name, "", None))
         taken = [entry for identity, entry in self._entries.items() if identity.name == name]
         self._visited.update(map(_identity_of, taken))
         return sorted(taken, key=lambda entry: entry.number)
@@ -197,6 +213,13 @@ class Journal:
     async def flush(self) -> None:
         """Waits until everything that branches left behind is stored."""
         await self._records.flush()
+
+    def notes(self) -> dict[str, Any]:
+        """What a run that has come to its end found out about its journal."""
+        unasked = [one for one in self._entries if one not in self._visited] if self._complete else []
+        found = {"steps_not_visited": unasked, "steps_changed": self.changed}
+        notes = {name: [one.args() for one in list(steps)[:NAMED_MAX]] for name, steps in found.items() if steps}
+        return {"run": notes} if notes else {}
 
     # Waiting
 
@@ -273,7 +296,7 @@ class Journal:
         self._activity += 1
         for identity, wait in self._waits.items():
             known = self._entries.get(identity)
-            if identity.occurrence == -1 or (known and is_ended(known)):
+            if wait.list_name != "questions" and (identity.occurrence == -1 or (known and is_ended(known))):
                 settle(wait.ended, known)
         self._consider_parking()
 
@@ -299,6 +322,13 @@ class Journal:
 
 def _future() -> asyncio.Future[Any]:
     return asyncio.get_running_loop().create_future()
+
+
+def changed(known: wire.StepView, kind: str, input_hash: str | None) -> str | None:
+    """What of an entry is not as the program has it now."""
+    if known.kind != kind:
+        return "kind"
+    return "input" if known.input_hash and input_hash and known.input_hash != input_hash else None
 
 
 def is_ended(entry: wire.StepView) -> bool:

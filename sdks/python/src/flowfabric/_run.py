@@ -81,6 +81,13 @@ class Run:
         assert isinstance(outcome, wire.ParkOutcome)
         return outcome
 
+    async def continue_as_new(self, args: dict[str, Any]) -> None:
+        """Ends this generation of the execution and begins the next."""
+        await self.journal.flush()
+        await self.frames.flush()
+        await self.call(wire.CONTINUE_AS_NEW, **args)
+        self.unwind()
+
     def unwind(self, restart: bool = False) -> None:
         """Ends the function with `Parked`: its task was let go, or is to be started over."""
         self._restart = restart
@@ -146,7 +153,8 @@ class Run:
         if error is not None:
             return self._failure(error)
         try:
-            return Ending(wire.COMPLETE, task.result.encode("result", self._function.result()))
+            result = task.result.encode("result", self._function.result())
+            return Ending(wire.COMPLETE, {**result, **self.journal.notes()})
         except Exception as failure:
             return self._failure(TaskError(str(failure), category="invalid_result"))
 

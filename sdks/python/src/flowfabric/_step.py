@@ -15,8 +15,8 @@ from typing import Any, Literal, TypeAlias, TypeVar
 from typing_extensions import TypedDict
 
 from . import wire
-from ._journal import IN_STEP, Identity, Journal
-from ._payload import Codec, codec, returned_type, wire_json
+from ._journal import IN_STEP, Identity, Journal, changed, is_ended
+from ._payload import codec, returned_type, wire_json
 from .errors import NotDone, StepFailed, TaskError
 from .task import Span, milliseconds
 
@@ -26,12 +26,14 @@ T = TypeVar("T")
 SHOWN_AFTER_S = 1.0
 #: The longest wait between two tries under one lease.
 WAIT_MAX_S = 5.0
-#: The longest name of an entry.
-NAME_MAX_BYTES = 128
+#: The category of a step of which nobody knows whether it happened.
+IN_DOUBT = "in_doubt"
 
-#: What becomes of a `once` step of which nobody knows whether it happened: `ask` waits for the signal
-#: `in doubt: NAME`, `fail` fails with the category `in_doubt`, `run_again` runs it.
+#: What becomes of a `once` step of which nobody knows whether it happened: `ask` suspends the execution until a person
+#: answers, `fail` fails with the category `in_doubt`, `run_again` runs it.
 OnDoubt: TypeAlias = Literal["ask", "fail", "run_again"]
+#: What becomes of an entry with a key that the program gives another input than the recorded one.
+OnChange: TypeAlias = Literal["keep", "run_again", "fail"]
 
 
 @dataclass(frozen=True)
@@ -58,8 +60,10 @@ class StepOptions(TypedDict, total=False):
     retry: Retry | int
     #: For each try.
     timeout: Span
-    #: What the body works on. A counted step that finds another one later fails with `journal_mismatch`.
+    #: What the body works on. A counted step that finds another one later is asked about (`journal_mismatch`).
     input: Any
+    #: What another input means for a step with a key.
+    on_change: OnChange
     #: The type of the result, instead of the body's return annotation.
     returns: Any
 
@@ -68,12 +72,7 @@ class Step:
     """A step about to run."""
 
     def __init__(
-        self,
-        journal: Journal,
-        identity: Identity,
-        body: Callable[[], Any],
-        options: StepOptions,
-        kind: str | None = None,
+        self, journal: Journal, identity: Identity, body: Callable[[], Any], options: StepOptions, kind: str = "step"
     ) -> None:
         self.journal = journal
         self.identity = identity
@@ -86,6 +85,7 @@ class Step:
         retry = options.get("retry", 1)
         self.retry = Retry(retry) if isinstance(retry, int) else retry
         self.timeout = options.get("timeout")
+        self.on_change = options.get("on_change", "keep")
         given = options.get("input")
         self.input_hash = None if given is None else hashlib.sha256(wire_json(given)).hexdigest()[:32]
 
@@ -97,25 +97,27 @@ class Step:
             self.journal.call_ended(self.identity)
 
     async def _run(self) -> Any:
-        known = await self.journal.find(self.identity)
+        known = await self.journal.find(self.identity, self.kind, self.input_hash)
         if known is None:
             return await self._run_body(0)
-        recorded = known.input_hash
-        if self.identity.key is None and self.input_hash and recorded and recorded != self.input_hash:
-            reason = f"step {self.identity.label} has another input than the one it recorded"
-            raise TaskError(reason, category="journal_mismatch")
+        if is_ended(known) and changed(known, self.kind, self.input_hash):
+            # Under a key the program has said beforehand what this means.
+            if self.on_change == "run_again":
+                return await self._run_body(0)
+            if self.on_change == "fail":
+                reason = f"step {self.identity.label} has another input than the one it recorded"
+                raise TaskError(reason, category="journal_mismatch")
+            self.journal.changed.add(self.identity)
         if known.state == "completed":
             return self._result_of(known)
         if known.state == "failed":
-            raise failure_of(self.identity, known)
+            raise _failed(self.identity, known.message or f"step {self.identity.label} failed", known.category, None)
         if known.state == "begun" and self.once:
-            decided, value = await self._decide(known.number)
-            if decided:
-                return value
+            await self._doubt()
         return await self._run_body(known.tries)
 
     async def _run_body(self, before: int) -> Any:
-        begun = await self._begin(before)
+        await self._begin(before)
         tried = 0
         while True:
             tried += 1
@@ -130,13 +132,8 @@ class Step:
                 took_ms = round((time.monotonic() - started) * 1000)
                 await self.journal.record(self._entry("completed", before + tried, took_ms=took_ms, **encoded))
                 return value
-            if begun is not None and self.once != "run_again" and not isinstance(failure, NotDone):
-                decided, value = await self._decide(begun)
-                if decided:
-                    return value
-                # What begins now is a doubt of its own, which no earlier answer settles.
-                begun = await self._begin(before + tried)
-                continue
+            if self.once in {"ask", "fail"} and not isinstance(failure, NotDone):
+                await self._doubt()
             if tried < self.retry.tries:
                 with self.journal.busy():
                     await asyncio.sleep(self.retry.seconds_before(tried))
@@ -145,9 +142,10 @@ class Step:
             await self.journal.record(self._entry("failed", before + tried, category=category, message=reason))
             raise _failed(self.identity, reason, category, retry_after) from failure
 
-    async def _begin(self, tries: int) -> int | None:
-        """Records that a `once` body begins, and says under which number."""
-        return await self.journal.record(self._entry("begun", tries)) if self.once else None
+    async def _begin(self, tries: int) -> None:
+        """Records that a `once` body begins."""
+        if self.once:
+            await self.journal.record(self._entry("begun", tries))
 
     async def _one_try(self, tries: int) -> Any:
         limit = None if self.timeout is None else milliseconds(self.timeout) / 1000
@@ -179,44 +177,14 @@ class Step:
             reason = f"the recorded result of step {known.name!r} cannot be read: {error}"
             raise TaskError(reason, category="journal_mismatch") from error
 
-    async def _decide(self, begun: int) -> tuple[bool, Any]:
-        """Nobody knows whether the `once` body happened that began under this number. Not decided means that it is to
-        run."""
+    async def _doubt(self) -> None:
+        """Nobody knows whether a `once` body happened. This returns when it is to run."""
         doubt = f"nobody knows whether step {self.identity.label} happened"
-        if self.once == "run_again":
-            return False, None
-        if self.once == "fail":
-            raise await self._fail_in_doubt(doubt)
-        question = f"in doubt: {self.identity.label}".encode()[:NAME_MAX_BYTES].decode(errors="ignore")
-        answers: Codec[Any] = Codec(Any)
-        round_ = 0
-        # The key ties the answer to this beginning: one that was given for an earlier doubt, or before anybody asked,
-        # does not let the body run again. An answer that says nothing is asked for again.
-        while True:
-            identity = self.journal.call(question, f"{begun}.{round_}")
-            ended = await self.journal.until_ended(identity, "waitpoints", {})
-            answer = answers.decode(ended.result)
-            word = answer.get("answer") if isinstance(answer, dict) else answer
-            if word == "did_not_happen":
-                return False, None
-            if word == "fail":
-                raise await self._fail_in_doubt(f"{doubt}; a person let it fail")
-            if word == "happened":
-                result = answer.get("result") if isinstance(answer, dict) else None
-                try:
-                    value = self.result.of_json(result)
-                except ValueError:
-                    round_ += 1
-                    continue
-                entry = {**self.identity.args(), "state": "completed"}
-                await self.journal.record({**entry, **({} if result is None else {"result": result})})
-                return True, value
-            round_ += 1
-
-    async def _fail_in_doubt(self, reason: str) -> StepFailed:
-        failed = {**self.identity.args(), "state": "failed", "category": "in_doubt", "message": reason}
-        await self.journal.record(failed)
-        return _failed(self.identity, reason, "in_doubt", None)
+        if self.once == "ask":
+            await self.journal.ask(self.identity, IN_DOUBT, doubt, self.kind, self.input_hash)
+        elif self.once == "fail":
+            await self.journal.record(self._entry("failed", 0, category=IN_DOUBT, message=doubt))
+            raise _failed(self.identity, doubt, IN_DOUBT, None)
 
 
 async def call_body(body: Callable[[], Any]) -> Any:
@@ -271,10 +239,6 @@ def in_words(error: BaseException) -> tuple[str, str, float | None]:
 
 def _failed(identity: Identity, reason: str, category: str | None, retry_after: float | None) -> StepFailed:
     failed = StepFailed(reason, category=category, retry_after=retry_after)
-    failed.step = identity.args()
+    # A step that failed because nobody knows whether it happened does not run again by itself.
+    failed.step = None if category == IN_DOUBT else identity.args()
     return failed
-
-
-def failure_of(identity: Identity, known: wire.StepView) -> StepFailed:
-    """The failure that the journal holds."""
-    return _failed(identity, known.message or f"step {identity.label} failed", known.category, None)

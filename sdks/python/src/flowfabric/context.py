@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextvars import ContextVar
 from datetime import datetime, timedelta, timezone
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
 
 from typing_extensions import Unpack
 
@@ -20,7 +20,7 @@ from ._ids import child_id, derive
 from ._journal import Identity, is_ended
 from ._payload import Codec, codec
 from ._step import Step, StepOptions
-from .errors import ChildFailed, SignalTimeout, TaskError
+from .errors import ChildFailed, Parked, SignalTimeout, TaskError
 from .task import Options, Span, Submission, Task, milliseconds, submission
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class Context(_About):
     async def _sleep(self, identity: Identity, seconds: float) -> None:
         journal = self._run.journal
         try:
-            known = await journal.find(identity)
+            known = await journal.find(identity, "sleep")
             if known and is_ended(known):
                 return
             if seconds <= SHORT_SLEEP_S and known is None:
@@ -165,7 +165,7 @@ class Context(_About):
     async def _wait_signal(self, identity: Identity, payload: Codec[Any], timeout: Span | None) -> Any:
         journal = self._run.journal
         try:
-            await journal.find(identity)
+            await journal.find(identity, "signal")
             args = {} if timeout is None else {"timeout_ms": milliseconds(timeout)}
             ended = await journal.until_ended(identity, "waitpoints", args)
             if ended.state == "failed":
@@ -221,6 +221,12 @@ class Context(_About):
         self._run.children.update(found)
         return {one.execution_id: one for one in found.values() if one.public_state in TERMINAL}
 
+    async def continue_as_new(self, input: Any) -> NoReturn:
+        """Begins the function anew, with another input and an empty journal. It stays the same execution, so that a
+        loop may run for months."""
+        await self._run.continue_as_new(codec(Any).encode("input", input))
+        raise Parked
+
     async def emit(
         self, frame_type: str, value: Any, *, mode: str | None = None, correlation_id: str | None = None
     ) -> None:
@@ -265,7 +271,7 @@ class Child(Generic[R], Awaitable[R]):
     async def spawn(self) -> str:
         """Spawns it without waiting for its end; answers its id. Spawning it again finds it."""
         journal = self._run.journal
-        known = await journal.find(self.identity)
+        known = await journal.find(self.identity, "child")
         if not self._spawned and known is None:
             with journal.busy():
                 await self._run.spawn({**self._made.args, "execution_id": self.id})
@@ -291,8 +297,12 @@ class Child(Generic[R], Awaitable[R]):
             if ended.state == "failed":
                 reason = ended.message or f"child {self.identity.name!r} did not succeed"
                 raise ChildFailed(reason, category=ended.category)
+            if ended.result is not None:
+                # A fork has the results of the children of its origin in its own journal.
+                return self._made.result.decode(ended.result)
             with journal.busy():
-                content = await self._run.client.call(wire.GET_RESULT, execution_id=self.id)
+                # An entry of an earlier generation names the child of that time.
+                content = await self._run.client.call(wire.GET_RESULT, execution_id=ended.child_id or self.id)
             return self._made.result.decode(content)
         finally:
             journal.call_ended(self.identity)

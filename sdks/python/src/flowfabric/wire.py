@@ -42,7 +42,7 @@ AttemptState: TypeAlias = Literal["pending_first_attempt", "running_attempt", "a
 
 Blob: TypeAlias = str
 
-BlockingReason: TypeAlias = Literal["waiting_for_worker", "none", "waiting_for_retry_backoff", "waiting_for_resume_delay", "waiting_for_delay", "waiting_for_signal", "waiting_for_approval", "waiting_for_callback", "waiting_for_tool_result", "waiting_for_children", "waiting_for_budget", "waiting_for_quota", "waiting_for_capable_worker", "paused_by_operator", "paused_by_policy", "paused_by_flow_cancel"] | str
+BlockingReason: TypeAlias = Literal["waiting_for_worker", "none", "waiting_for_retry_backoff", "waiting_for_resume_delay", "waiting_for_delay", "waiting_for_signal", "waiting_for_approval", "waiting_for_callback", "waiting_for_tool_result", "waiting_for_children", "waiting_for_budget", "waiting_for_quota", "waiting_for_capable_worker", "paused_by_operator", "paused_by_policy", "paused_by_flow_cancel", "waiting_for_decision"] | str
 
 CancelFlowPolicy: TypeAlias = Literal["cancel_all", "cancel_pending", "flow_only"] | str
 
@@ -54,7 +54,7 @@ ClaimMode: TypeAlias = Literal["lease", "grant"] | str
 
 Class: TypeAlias = Literal["not_found", "invalid", "conflict", "stale", "limit", "unauthenticated", "forbidden", "unavailable", "internal"] | str
 
-Code: TypeAlias = Literal["execution_not_found", "flow_not_found", "budget_not_found", "quota_not_found", "lane_not_found", "waitpoint_not_found", "worker_not_found", "attempt_not_found", "edge_not_found", "token_not_found", "no_input", "result_not_ready", "no_result", "result_trimmed", "no_test_clock", "route_not_found", "invalid", "invalid_filter", "invalid_capabilities", "no_lanes", "self_referencing_edge", "partition_mismatch", "unsupported_media_type", "method_not_allowed", "idempotency_conflict", "definition_conflict", "execution_not_eligible", "execution_not_leaseable", "grant_already_exists", "invalid_claim_grant", "claim_grant_expired", "not_a_resumed_execution", "capability_mismatch", "execution_not_terminal", "execution_not_suspended", "execution_terminal", "already_suspended", "operator_resume_not_allowed", "waitpoint_closed", "waitpoint_not_pending", "target_not_signalable", "flow_already_terminal", "stale_graph_revision", "cycle_detected", "dependency_already_exists", "execution_not_in_flow", "execution_in_other_flow", "join_policy_conflict", "dependency_not_applicable", "duplicate_worker_instance", "rotation_conflict", "lane_disabled", "partition_counts_differ", "store_newer", "journal_conflict", "stale_lease", "lease_expired", "lease_revoked", "execution_not_active", "stream_closed", "payload_too_large", "signal_limit_exceeded", "flow_full", "worker_at_capacity", "concurrency_limit_exceeded", "max_replays_exhausted", "waitpoint_limit_exceeded", "journal_full", "commit_too_large", "unauthenticated", "invalid_token", "token_expired", "forbidden", "host_not_allowed", "unavailable", "contention", "store_full", "store_read_only", "store_locked", "store_version_too_low", "library_version_mismatch", "shutting_down", "corrupt_document", "internal"] | str
+Code: TypeAlias = Literal["execution_not_found", "flow_not_found", "budget_not_found", "quota_not_found", "lane_not_found", "waitpoint_not_found", "worker_not_found", "attempt_not_found", "edge_not_found", "token_not_found", "no_input", "result_not_ready", "no_result", "result_trimmed", "no_test_clock", "route_not_found", "invalid", "invalid_filter", "invalid_capabilities", "no_lanes", "self_referencing_edge", "partition_mismatch", "unsupported_media_type", "method_not_allowed", "idempotency_conflict", "definition_conflict", "execution_not_eligible", "execution_not_leaseable", "grant_already_exists", "invalid_claim_grant", "claim_grant_expired", "not_a_resumed_execution", "capability_mismatch", "execution_not_terminal", "execution_not_suspended", "execution_terminal", "already_suspended", "operator_resume_not_allowed", "waitpoint_closed", "waitpoint_not_pending", "target_not_signalable", "flow_already_terminal", "stale_graph_revision", "cycle_detected", "dependency_already_exists", "execution_not_in_flow", "execution_in_other_flow", "join_policy_conflict", "dependency_not_applicable", "duplicate_worker_instance", "rotation_conflict", "lane_disabled", "partition_counts_differ", "store_newer", "question_not_open", "journal_conflict", "stale_lease", "lease_expired", "lease_revoked", "execution_not_active", "stream_closed", "payload_too_large", "signal_limit_exceeded", "flow_full", "worker_at_capacity", "concurrency_limit_exceeded", "max_replays_exhausted", "waitpoint_limit_exceeded", "journal_full", "commit_too_large", "unauthenticated", "invalid_token", "token_expired", "forbidden", "host_not_allowed", "unavailable", "contention", "store_full", "store_read_only", "store_locked", "store_version_too_low", "library_version_mismatch", "shutting_down", "corrupt_document", "internal"] | str
 
 CommandId: TypeAlias = str
 
@@ -98,7 +98,7 @@ JsonValue: TypeAlias = Any
 
 LaneState: TypeAlias = Literal["active", "paused", "draining", "disabled"] | str
 
-LeaseEnd: TypeAlias = Literal["none", "completed", "failed", "cancelled", "delayed", "waiting_children", "suspended", "parked", "returned", "expired", "revoked", "execution_cancelled", "deadline_passed", "attempt_timed_out"] | str
+LeaseEnd: TypeAlias = Literal["none", "completed", "failed", "cancelled", "delayed", "waiting_children", "suspended", "parked", "returned", "expired", "revoked", "execution_cancelled", "deadline_passed", "attempt_timed_out", "continued"] | str
 
 LeaseEpoch: TypeAlias = int
 
@@ -116,7 +116,7 @@ OwnershipState: TypeAlias = Literal["unowned", "leased", "lease_expired_reclaima
 
 PublicState: TypeAlias = Literal["waiting", "delayed", "rate_limited", "waiting_children", "active", "suspended", "completed", "failed", "cancelled", "expired", "skipped"] | str
 
-ReasonCode: TypeAlias = Literal["terminal", "running", "suspended", "held_by_operator", "flow_cancelled", "waiting_for_upstream", "waiting_for_child", "delay", "retry_backoff", "resume_delay", "budget_exhausted", "budget_not_found", "quota_full", "quota_not_found", "lane_not_active", "no_worker", "kind_not_served", "no_capable_worker", "granted", "queued"] | str
+ReasonCode: TypeAlias = Literal["terminal", "running", "suspended", "held_by_operator", "flow_cancelled", "waiting_for_upstream", "waiting_for_child", "delay", "retry_backoff", "resume_delay", "budget_exhausted", "budget_not_found", "quota_full", "quota_not_found", "lane_not_active", "no_worker", "kind_not_served", "no_capable_worker", "pinned_to_build", "granted", "queued", "copying_journal", "decision_needed"] | str
 
 Role: TypeAlias = Literal["reader", "submitter", "worker", "operator", "admin"] | str
 
@@ -128,11 +128,13 @@ SignalId: TypeAlias = str
 
 SoftAction: TypeAlias = Literal["warn", "none"] | str
 
+StepAnswer: TypeAlias = Literal["happened", "did_not_happen", "fail", "keep", "run_again"] | str
+
 StepKind: TypeAlias = Literal["step", "sleep", "signal", "child", "now"] | str
 
 StepState: TypeAlias = Literal["begun", "retrying", "completed", "failed"] | str
 
-SuspendReason: TypeAlias = Literal["signal", "approval", "callback", "tool_result", "manual", "policy", "escalation"] | str
+SuspendReason: TypeAlias = Literal["signal", "approval", "callback", "tool_result", "manual", "policy", "escalation", "in_doubt", "journal_mismatch"] | str
 
 SuspensionId: TypeAlias = str
 
@@ -205,6 +207,8 @@ class AttemptView(Model):
     kind: AttemptKind
     #: The worker that held its last lease.
     worker_id: str | None = None
+    #: The build of the worker that held its last lease.
+    build_id: str | None = None
     #: When its first lease was taken.
     started_at: int | None = None
     #: When it ended.
@@ -245,6 +249,13 @@ class Backoff(Model):
 
     fixed: dict[str, Any] = {}
     exponential: ExponentialBackoff | None = None
+
+
+class BeginSession(Model):
+    """What begins a session."""
+
+    #: An API token.
+    token: str
 
 
 class BudgetDefinition(Model):
@@ -411,6 +422,15 @@ class Content(Model):
     content_type: str
 
 
+class ContinueAsNewOutcome(Model):
+    """What began."""
+
+    #: The generation that began.
+    generation: int
+    #: Its state now.
+    public_state: PublicState
+
+
 class Count(Model):
     """A number that may be a lower bound."""
 
@@ -564,6 +584,17 @@ class CreateTokenOutcome(Model):
     token: ApiTokenInfo
     #: To be sent as `Authorization: Bearer`.
     secret: Secret
+
+
+class DecideStepOutcome(Model):
+    """What the answer led to."""
+
+    #: The entry that was asked about.
+    step: StepIdentity
+    #: The generation that goes on; a new one where entries were dropped.
+    generation: int
+    #: Its state now.
+    public_state: PublicState
 
 
 class DelayOutcome(Model):
@@ -775,6 +806,18 @@ class ExecutionView(Model):
     lease: LeaseView | None = None
     #: What it is suspended on.
     suspension: SuspensionView | None = None
+    #: What a person is asked about its journal.
+    questions: list[QuestionView] = []
+    #: Which of its journals is written to: a replay and a continuation begin one.
+    generation: int = 0
+    #: The build that runs it to its end.
+    pinned_build: str | None = None
+    #: The execution that it was forked from.
+    forked_from: ExecutionId | None = None
+    #: Journal entries that the run which ended it never asked for.
+    steps_not_visited: list[StepIdentity] = []
+    #: Journal entries that stand although the program gave them another input.
+    steps_changed: list[StepIdentity] = []
     #: What there is to fetch.
     result: ResultView | None = None
 
@@ -873,6 +916,17 @@ class FlowView(Model):
     ended_at: int | None = None
     #: How it was cancelled.
     cancellation: FlowCancellationView | None = None
+
+
+class ForkExecutionOutcome(Model):
+    """The new execution."""
+
+    #: The new execution.
+    execution_id: ExecutionId
+    #: The one it was forked from.
+    origin_id: ExecutionId
+    #: Its state now.
+    public_state: PublicState
 
 
 class FrameRequest(Model):
@@ -1060,6 +1114,25 @@ class LaneView(Model):
     created_at: int
 
 
+class LateReportView(Model):
+    """How a step ended according to a worker that had lost its lease."""
+
+    #: How it ended.
+    state: StepState
+    #: Its result, when it is small.
+    result: Content | None = None
+    #: How many bytes the result has.
+    result_size: int
+    #: What kind of thing went wrong.
+    category: str | None = None
+    #: What went wrong.
+    message: str | None = None
+    #: The lease that was lost.
+    lease_id: LeaseId
+    #: When it was reported.
+    reported_at: int
+
+
 class LeaseFence(Model):
     """What a lease holder shows with every call. Attempt, id and epoch must all be those of the present lease."""
 
@@ -1092,6 +1165,8 @@ class LeaseView(Model):
     ended_at: int | None = None
     #: Why it ended.
     end: LeaseEnd | None = None
+    #: The build of the worker's program.
+    build_id: str | None = None
 
 
 class Limits(Model):
@@ -1162,6 +1237,15 @@ class ListFlowsOutcome(Model):
 
     #: The flows.
     items: list[FlowView]
+    #: Where the next page begins, if there is one.
+    next_cursor: str | None = None
+
+
+class ListForksOutcome(Model):
+    """A page of forks."""
+
+    #: The forks.
+    items: list[ExecutionSummary]
     #: Where the next page begins, if there is one.
     next_cursor: str | None = None
 
@@ -1415,6 +1499,8 @@ class Policy(Model):
     quota_policy_id: str | None = None
     #: Which model to use at which retry.
     fallback: list[FallbackTier] = []
+    #: After its first start, only workers of the same build run it.
+    pin_build: bool = False
 
 
 class Problem(Model):
@@ -1449,6 +1535,21 @@ class ProgressView(Model):
     message: str | None = None
     #: When it said so.
     reported_at: int
+
+
+class QuestionView(Model):
+    """A question about an entry of the journal, which `decide_step` answers."""
+
+    #: The entry.
+    step: StepIdentity
+    #: `in_doubt` or `journal_mismatch`.
+    reason: SuspendReason
+    #: The same for people.
+    detail: str | None = None
+    #: The answers it takes.
+    answers: list[StepAnswer]
+    #: What workers said of the step after they had lost their lease.
+    evidence: list[LateReportView] = []
 
 
 class Quorum(Model):
@@ -1575,6 +1676,15 @@ class RenewalOutcome(Model):
     reason: LeaseLoss | None = None
     #: The refusal a single call would have got.
     error: Error | None = None
+
+
+class RepinBuildOutcome(Model):
+    """What it is pinned to."""
+
+    #: The build it is pinned to now.
+    build_id: str | None = None
+    #: Its state now.
+    public_state: PublicState
 
 
 class ReplayExecutionOutcome(Model):
@@ -1716,6 +1826,28 @@ class RoutingPolicy(Model):
     required_capabilities: CapabilitySet | None = None
 
 
+class RunNotes(Model):
+    """What the holder found out about its journal while the function ran, told with an ending."""
+
+    #: Entries of the journal that the run never asked for: the program no longer has these steps. At most 100.
+    steps_not_visited: list[StepIdentity] = []
+    #: Entries with a key that stand although the program gave them another input. At most 100.
+    steps_changed: list[StepIdentity] = []
+
+
+class SessionView(Model):
+    """On whose behalf a page acts."""
+
+    #: The name of the token, as the audit log has it.
+    name: str
+    #: The one namespace it reaches; absent where it reaches all.
+    namespace: str | None = None
+    #: What it may do.
+    role: Role
+    #: Whether this server asks for tokens at all.
+    tokens_required: bool
+
+
 class SetTagsOutcome(Model):
     """The answer."""
 
@@ -1791,6 +1923,8 @@ class StepEntry(Model):
     next_at: int | None = None
     #: How long its body took.
     took_ms: int | None = None
+    #: The entry that its body undoes. When both have completed, a retry of the attempt runs both again.
+    compensates: StepIdentity | None = None
     #: A digest of the entry's input, at most 64 bytes of text; a different one later means that the code has changed.
     input_hash: str | None = None
 
@@ -1804,6 +1938,21 @@ class StepIdentity(Model):
     key: str | None = None
     #: Which call of the name it is, from 0, when it has no key.
     occurrence: int | None = None
+
+
+class StepQuestion(Model):
+    """A question about an entry of the journal, which `decide_step` answers."""
+
+    #: The entry.
+    step: StepIdentity
+    #: `in_doubt`: nobody knows whether it happened. `journal_mismatch`: the program is not the one that recorded it.
+    reason: SuspendReason
+    #: The same for people.
+    detail: str | None = None
+    #: What the program takes the entry for now; `step` when absent.
+    kind: StepKind | None = None
+    #: The digest of its input now. An answer that lets the entry stand records it, so that nobody is asked again.
+    input_hash: str | None = None
 
 
 class StepView(Model):
@@ -1845,8 +1994,12 @@ class StepView(Model):
     input_hash: str | None = None
     #: The signal that ended it.
     signal_id: SignalId | None = None
+    #: The child that it is about, whose result is the entry's.
+    child_id: ExecutionId | None = None
+    #: The entry that its body undoes.
+    compensates: StepIdentity | None = None
     #: It was copied from the execution this one was forked from.
-    inherited: bool
+    inherited: bool = False
 
 
 class StreamFrame(Model):
@@ -2367,10 +2520,22 @@ COMPLETE: Operation[CompleteOutcome] = Operation(
     "POST",
     "/v1/executions/{execution_id}/complete",
     frozenset(),
-    frozenset({"content_type", "entries", "fence", "first_number", "result", "result_base64"}),
+    frozenset({"content_type", "entries", "fence", "first_number", "result", "result_base64", "run"}),
     CompleteOutcome,
 )
 """Ends the attempt, and with it the execution, with a result."""
+
+CONTINUE_AS_NEW: Operation[ContinueAsNewOutcome] = Operation(
+    "continue_as_new",
+    "POST",
+    "/v1/executions/{execution_id}/continue-as-new",
+    frozenset(),
+    frozenset({"content_type", "fence", "input", "input_base64"}),
+    ContinueAsNewOutcome,
+)
+"""Releases the lease and begins the function anew: the same execution and attempt, another input, an empty journal.
+For loops that run for months.
+"""
 
 DELAY: Operation[DelayOutcome] = Operation(
     "delay",
@@ -2407,10 +2572,32 @@ FAIL: Operation[FailOutcome] = Operation(
     "POST",
     "/v1/executions/{execution_id}/fail",
     frozenset(),
-    frozenset({"category", "cause", "entries", "fence", "first_number", "reason", "retry_after_ms"}),
+    frozenset({"category", "cause", "entries", "fence", "first_number", "reason", "retry_after_ms", "run", "undone"}),
     FailOutcome,
 )
 """Ends the attempt in failure; the policy decides whether there is another."""
+
+FORK_EXECUTION: Operation[ForkExecutionOutcome] = Operation(
+    "fork_execution",
+    "POST",
+    "/v1/executions/{execution_id}/fork",
+    frozenset(),
+    frozenset({"before_step", "budget_ids", "command_id", "content_type", "input", "input_base64", "tags"}),
+    ForkExecutionOutcome,
+)
+"""Makes a new execution that begins with what the journal of another one has below a step. The other one stays as it
+is. The new one is held until its journal is copied.
+"""
+
+LIST_FORKS: Operation[ListForksOutcome] = Operation(
+    "list_forks",
+    "GET",
+    "/v1/executions/{execution_id}/forks",
+    frozenset({"cursor", "limit"}),
+    frozenset(),
+    ListForksOutcome,
+)
+"""Lists the executions that were forked from one, newest first."""
 
 APPEND_FRAMES: Operation[AppendFramesOutcome] = Operation(
     "append_frames",
@@ -2447,11 +2634,11 @@ PARK: Operation[ParkOutcome] = Operation(
     "POST",
     "/v1/executions/{execution_id}/park",
     frozenset(),
-    frozenset({"children", "entries", "fence", "first_number", "sleeps", "waitpoints"}),
+    frozenset({"children", "entries", "fence", "first_number", "questions", "sleeps", "waitpoints"}),
     ParkOutcome,
 )
-"""Records entries and releases the lease until the first of several waits is over: an instant, a signal or a child's
-end. What ends a wait also ends its journal entry, in one commit.
+"""Records entries and releases the lease until the first of several waits is over: an instant, a signal, a child's
+end or the answer to a question. What ends a wait also ends its journal entry, in one commit.
 """
 
 LIST_PENDING_WAITPOINTS: Operation[ListPendingWaitpointsOutcome] = Operation(
@@ -2494,12 +2681,22 @@ RELEASE_EXECUTION: Operation[ReleaseExecutionOutcome] = Operation(
 )
 """Ends an operator's hold."""
 
+REPIN_BUILD: Operation[RepinBuildOutcome] = Operation(
+    "repin_build",
+    "POST",
+    "/v1/executions/{execution_id}/repin",
+    frozenset(),
+    frozenset({"build_id", "command_id"}),
+    RepinBuildOutcome,
+)
+"""Pins an execution to another build, or lets any build take it: the next one that does is the one it is pinned to."""
+
 REPLAY_EXECUTION: Operation[ReplayExecutionOutcome] = Operation(
     "replay_execution",
     "POST",
     "/v1/executions/{execution_id}/replay",
     frozenset(),
-    frozenset({"command_id"}),
+    frozenset({"command_id", "from_step"}),
     ReplayExecutionOutcome,
 )
 """Runs an execution that has ended once more."""
@@ -2583,6 +2780,18 @@ RECORD_STEPS: Operation[RecordStepsOutcome] = Operation(
     RecordStepsOutcome,
 )
 """Appends entries to the journal of the execution. A repeat with the same numbers is the same entries."""
+
+DECIDE_STEP: Operation[DecideStepOutcome] = Operation(
+    "decide_step",
+    "POST",
+    "/v1/executions/{execution_id}/steps/decide",
+    frozenset(),
+    frozenset({"answer", "command_id", "content_type", "reason", "result", "result_base64", "step"}),
+    DecideStepOutcome,
+)
+"""Answers a question about a journal entry: whether a step that is in doubt happened, or what becomes of an entry
+that the program no longer fits. The answer is recorded in the journal, and the function runs again.
+"""
 
 SUSPEND: Operation[SuspendOutcome] = Operation(
     "suspend",
@@ -2975,3 +3184,23 @@ HEARTBEAT_WORKER: Operation[HeartbeatWorkerOutcome] = Operation(
     HeartbeatWorkerOutcome,
 )
 """Keeps a registration and all leases the worker names, each on its own."""
+
+GET_SESSION: Operation[SessionView] = Operation(
+    "get_session",
+    "GET",
+    "/v1/session",
+    frozenset(),
+    frozenset(),
+    SessionView,
+)
+"""Shows on whose behalf a caller acts."""
+
+BEGIN_SESSION: Operation[SessionView] = Operation(
+    "begin_session",
+    "POST",
+    "/v1/session",
+    frozenset(),
+    frozenset({"token"}),
+    SessionView,
+)
+"""Exchanges an API token for the session cookie of a browser."""

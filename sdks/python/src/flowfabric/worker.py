@@ -48,6 +48,7 @@ class Worker:
         claim_wait: Span = 20.0,
         drain: Span = 15.0,
         version: str | None = None,
+        build_id: str | None = None,
     ) -> None:
         self.tasks = {task.kind: task for task in tasks}
         if not self.tasks:
@@ -61,6 +62,9 @@ class Worker:
         self._lease_ttl_s = milliseconds(lease_ttl) / 1000
         self._claim_wait_ms = milliseconds(claim_wait)
         self._drain_s = milliseconds(drain) / 1000
+        if build_id:
+            # Executions with the policy `pin_build` are run to their end by the build that started them.
+            capabilities = [*capabilities, f"build:{build_id}"]
         #: What claims say, too: work of another kind is never handed out to this worker.
         self._asks = {
             "instance_id": self.instance_id,
