@@ -6,6 +6,7 @@ mod all;
 mod compare;
 mod dashboard;
 mod growth;
+mod house;
 mod recovery;
 mod schemathesis;
 mod sdks;
@@ -19,6 +20,7 @@ fn main() -> ExitCode {
     match words.as_slice() {
         ["test", filters @ ..] => test(filters),
         ["tidy"] => tidy(),
+        ["tidy", "house"] => house(),
         ["dashboard"] => report(dashboard::build()),
         ["dashboard", "test", filters @ ..] => report(dashboard::test(filters)),
         ["screenshots"] => report(dashboard::screenshots()),
@@ -32,7 +34,9 @@ fn main() -> ExitCode {
         ["schemathesis", rest @ ..] => schemathesis::run(rest),
         ["sdks", names @ ..] => sdks::check(names),
         _ => {
-            eprintln!("usage: cargo xtask test [FILTER] | tidy | sim [--seeds N | --seed S] [--steps N] [--planted]");
+            eprintln!(
+                "usage: cargo xtask test [FILTER] | tidy [house] | sim [--seeds N | --seed S] [--steps N] [--planted]"
+            );
             eprintln!("       cargo xtask dashboard [test [FILE]] | screenshots");
             eprintln!("       cargo xtask recovery [--store valkey,postgres] [--minutes N]");
             eprintln!("       cargo xtask schemathesis [-n CASES] [--seed S]");
@@ -91,12 +95,21 @@ fn sim(arguments: &[&str]) -> ExitCode {
     run("cargo", &[&["run", "--quiet", "--release", "--package", "ff-sim"], planted, &["--"], arguments].concat())
 }
 
-/// Format and lints, as strict as the gate.
+/// Arrows between modules and crates, sizes of files, stray files.
+fn house() -> ExitCode {
+    if house::is_in_order() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Format, the order of the house, and lints, as strict as the gate.
 fn tidy() -> ExitCode {
     let formatted = run("cargo", &["fmt", "--all", "--check"]);
     if formatted != ExitCode::SUCCESS {
         eprintln!("run `cargo fmt --all`");
         return formatted;
+    }
+    let ordered = house();
+    if ordered != ExitCode::SUCCESS {
+        return ordered;
     }
     run("cargo", &["clippy", "--workspace", "--all-targets", "--quiet", "--", "--deny", "warnings"])
 }

@@ -1,0 +1,82 @@
+//! The arrows between crates: a crate depends on lower ones only.
+
+use std::path::Path;
+
+use super::Findings;
+
+/// The crates from the bottom up; a crate may depend on those of earlier rows.
+const ROWS: &[&[&str]] = &[
+    &["ff-core", "ff-testkit"],
+    &["ff-store"],
+    &["ff-store-sqlite", "ff-store-postgres", "ff-store-valkey", "ff-engine"],
+    &["ff-stores"],
+    &["ff-server", "flowfabric", "ff-sim"],
+    &["ff-bench", "ff-sequences"],
+    &["ff-cli", "ff-torture"],
+    &["xtask"],
+];
+
+fn row(package: &str) -> Option<usize> {
+    ROWS.iter().position(|row| row.contains(&package))
+}
+
+/// Checks the dependencies of every package below the given folders. What only tests need may come from anywhere.
+pub(super) fn check(root: &Path, findings: &mut Findings) -> Result<(), String> {
+    for manifest in manifests(root)? {
+        let text = std::fs::read_to_string(&manifest).map_err(|error| format!("{}: {error}", manifest.display()))?;
+        let Some((package, dependencies)) = read(&text) else { continue };
+        let Some(own) = row(&package) else {
+            findings.refused.push(format!("{package} stands in no row of crates; add it in xtask/src/house/crates.rs"));
+            continue;
+        };
+        for dependency in dependencies {
+            if row(&dependency).is_some_and(|row| row >= own) {
+                findings.refused.push(format!("{package} must not depend on {dependency}, which is not below it"));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn manifests(root: &Path) -> Result<Vec<std::path::PathBuf>, String> {
+    let mut found = Vec::new();
+    for folder in [root.to_owned(), root.join("crates")] {
+        let entries = std::fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        let paths = entries.filter_map(|entry| Some(entry.ok()?.path().join("Cargo.toml")));
+        found.extend(paths.filter(|path| path.is_file()));
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// The name of a package and what it depends on outside of tests.
+fn read(text: &str) -> Option<(String, Vec<String>)> {
+    let (mut section, mut package, mut dependencies) = ("", None, Vec::new());
+    for line in text.lines().map(str::trim) {
+        if line.starts_with('[') {
+            section = line.trim_matches(['[', ']']);
+            continue;
+        }
+        let Some((name, value)) = line.split_once('=') else { continue };
+        match section {
+            "package" if name.trim() == "name" => package = Some(value.trim().trim_matches('"').to_owned()),
+            "dependencies" => {
+                let name = name.trim();
+                dependencies.push(name.split('.').next().unwrap_or(name).to_owned());
+            }
+            _ => {}
+        }
+    }
+    Some((package?, dependencies))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manifest_is_read_without_what_tests_need() {
+        let text = "[package]\nname = \"a\"\n[dependencies]\nff-core.workspace = true\nserde = \"1\"\n[dev-dependencies]\nx = \"1\"\n";
+        assert_eq!(read(text), Some(("a".to_owned(), vec!["ff-core".to_owned(), "serde".to_owned()])));
+    }
+}
