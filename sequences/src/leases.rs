@@ -209,3 +209,71 @@ pub(crate) async fn s30_a_heartbeat_renews_each_lease_on_its_own(w: World) {
         w.complete(id, &lease["fence"], json!(number)).await;
     }
 }
+
+pub(crate) async fn s47_an_exchange_whose_reply_is_lost_is_the_same_exchange(w: World) {
+    let policy = json!({ "policy": { "retry": { "max_retries": 0 } } });
+    for _ in 0..40 {
+        w.submit(policy.clone()).await;
+    }
+    let mut held = Vec::new();
+    while held.len() < 20 {
+        let ask =
+            json!({ "instance_id": "w-1", "lanes": ["default"], "wait_ms": 10_000, "max_tasks": 20 - held.len() });
+        held.extend(w.must("claim", ask).await["tasks"].as_array().expect("tasks").clone());
+    }
+    let holder = |task: &Value| json!({ "execution_id": task["execution_id"], "fence": task["fence"] });
+    let end: Vec<Value> = held
+        .iter()
+        .enumerate()
+        .map(|(number, task)| match number % 4 {
+            0 => json!({ "fail": merged(holder(task), json!({ "reason": "broke" })) }),
+            1 => json!({ "delay": merged(holder(task), json!({ "delay_ms": 600_000 })) }),
+            _ => json!({ "complete": merged(holder(task), json!({ "result": number })) }),
+        })
+        .collect();
+    let ids: Vec<String> = (1..=20).map(|number| format!("01890000-0000-7000-8000-0000000000{number:02}")).collect();
+    let claim = json!({ "lanes": ["default"], "max_tasks": 20, "lease_ids": ids, "retry": true });
+    let exchange = json!({ "instance_id": "w-1", "end": end, "claim": claim });
+    // A server that has not heard of the work yet finds none of it: then the call is repeated, as after a lost reply.
+    let mut first = w.must("exchange", exchange.clone()).await;
+    w.until("the exchange takes something", async || {
+        let some = first["claim"]["tasks"].as_array().is_some_and(|tasks| !tasks.is_empty());
+        if !some {
+            first = w.must("exchange", exchange.clone()).await;
+        }
+        some
+    })
+    .await;
+    let again = w.must("exchange", exchange.clone()).await;
+    assert_eq!(again["end"], first["end"], "{again}");
+    let fences = |answer: &Value| -> Vec<Value> {
+        let tasks = answer["claim"]["tasks"].as_array().expect("tasks");
+        tasks.iter().map(|task| json!([task["execution_id"], task["fence"]])).collect()
+    };
+    assert_eq!(fences(&again), fences(&first));
+    for (number, (task, ended)) in held.iter().zip(first["end"].as_array().expect("endings")).enumerate() {
+        let (verb, state) = match number % 4 {
+            0 => ("fail", "failed"),
+            1 => ("delay", "delayed"),
+            _ => ("complete", "completed"),
+        };
+        assert!(ended[verb].is_object(), "{verb}: {ended}");
+        let id = task["execution_id"].as_str().expect("an id");
+        w.is(id, state).await;
+        assert_eq!(w.get(id).await["attempt"], 0);
+    }
+    // What another worker finds is the rest, and nothing that was handed out.
+    let taken = first["claim"]["tasks"].as_array().expect("tasks").clone();
+    let mut rest = 20 - taken.len();
+    while rest > 0 {
+        let task = w.claim_with(json!({ "instance_id": "w-2" })).await.expect("the rest waits");
+        assert!(!taken.iter().any(|other| other["execution_id"] == task["execution_id"]));
+        w.complete(task["execution_id"].as_str().expect("an id"), &task["fence"], json!(1)).await;
+        rest -= 1;
+    }
+    w.nothing_to_claim().await;
+    let end: Vec<Value> = taken.iter().map(|task| json!({ "complete": holder(task) })).collect();
+    let done = w.must("exchange", json!({ "instance_id": "w-1", "end": end, "renew": [holder(&taken[0])] })).await;
+    assert!(done["end"].as_array().expect("endings").iter().all(|ended| ended["complete"].is_object()), "{done}");
+    assert!(done["claim"].is_null() && done["renew"].as_array().map(Vec::len) == Some(1), "{done}");
+}

@@ -91,6 +91,7 @@ sequences! {
     journal::s37_a_replay_from_a_step_takes_over_what_stands_before_it,
     journal::s38_a_fork_inherits_what_stands_before_a_step,
     journal::s39_a_pinned_execution_is_finished_by_the_build_that_started_it,
+    leases::s47_an_exchange_whose_reply_is_lost_is_the_same_exchange,
     governance::s49_services_with_different_kinds_share_a_lane,
     flows::s50_an_edge_after_the_decision_lets_the_child_run,
     journal::s51_a_waitpoint_survives_the_wake_of_another,

@@ -7,8 +7,8 @@ use ff_core::op::parts::RenewalOutcome;
 use ff_core::op::view::Task;
 use ff_core::op::{
     AppendFrames, CancelExecution, Claim, ClaimFromGrant, ClaimFromReclaimGrant, Complete, CreateExecution,
-    CreatePendingWaitpoint, Delay, DeregisterWorker, Fail, HeartbeatWorker, Progress, RegisterWorker, RenewLeases,
-    ReturnGrant, Suspend, WaitChildren, suspend,
+    CreatePendingWaitpoint, Delay, DeregisterWorker, Exchange, ExchangeEnded, Fail, HeartbeatWorker, Progress,
+    RegisterWorker, RenewLeases, ReturnGrant, Suspend, WaitChildren, suspend,
 };
 use ff_core::{Code, ExecutionId, LeaseId, Partition};
 use futures_util::future::{Either, select};
@@ -71,7 +71,11 @@ pub(crate) async fn run(world: Arc<World>, number: usize) {
     let habit = (number % 2 == 1).then_some(if shared { world.habit } else { own });
     register(&world, &terms).await;
     while !world.over() {
-        let (tasks, grants) = claim(&world, &terms, habit).await;
+        let (mut tasks, grants) = claim(&world, &terms, habit).await;
+        // A busy worker ends what it has and takes the next in one call.
+        while !tasks.is_empty() && habit.is_none() && world.stormy() && world.chance(300) {
+            tasks = exchange(&world, &terms, &tasks).await;
+        }
         for task in tasks {
             work(&world, &terms, &task).await;
         }
@@ -148,6 +152,48 @@ async fn claim(world: &Arc<World>, terms: &Terms, habit: Option<LeaseId>) -> (Ve
         world.wait(pause).await;
     }
     (Vec::new(), Vec::new())
+}
+
+/// Completes tasks and takes as many others, repeating the call with the same leases when its reply is lost.
+async fn exchange(world: &Arc<World>, terms: &Terms, tasks: &[Task]) -> Vec<Task> {
+    let holders: Vec<Holder> = tasks.iter().map(|task| Holder::of(world, terms, task)).collect();
+    let end: Vec<Value> = holders.iter().map(|holder| json!({ "complete": holder.completion() })).collect();
+    let leases: Vec<_> = tasks.iter().map(|_| world.mint_lease()).collect();
+    let mut args = json!({
+        "instance_id": terms.instance, "namespace": terms.namespace, "end": end,
+        "claim": {
+            "lanes": terms.lanes, "capabilities": terms.capabilities, "max_tasks": leases.len(), "lease_ids": leases,
+            "lease_ttl_ms": world.between(1_000, 5_000),
+        },
+    });
+    if world.chance(300) {
+        args["renew"] = json!([holders[0].args(json!({}))]);
+    }
+    let generation = world.checker().generation;
+    for _ in 0..6 {
+        match world.call::<Exchange>(&args).await {
+            Reply::Answer(Ok(outcome)) => {
+                for (holder, ended) in holders.iter().zip(&outcome.end) {
+                    if matches!(ended, ExchangeEnded::Complete(_)) {
+                        holder.acknowledge(generation, LeaseEnd::Completed);
+                    }
+                }
+                let claimed = outcome.claim.unwrap_or_default();
+                for task in &claimed.tasks {
+                    took(world, &terms.instance, generation, task);
+                }
+                return claimed.tasks;
+            }
+            Reply::Answer(Err(error)) => {
+                world.note(format_args!("{} exchanges: {}", terms.instance, error.code.as_str()));
+            }
+            Reply::Lost => {}
+        }
+        args["claim"]["retry"] = Value::Bool(true);
+        let pause = world.between(1, 300);
+        world.wait(pause).await;
+    }
+    Vec::new()
 }
 
 /// A claim while it waits, as the checkers see it.
@@ -253,9 +299,7 @@ pub(crate) struct Holder {
 
 /// Does something with a task.
 async fn work(world: &Arc<World>, terms: &Terms, task: &Task) {
-    let (world, instance) = (Arc::clone(world), terms.instance.clone());
-    let namespace = terms.namespace;
-    let holder = Holder { world: Arc::clone(&world), instance, namespace, id: task.execution_id, fence: task.fence };
+    let holder = Holder::of(world, terms, task);
     if !world.stormy() {
         let busy = if world.profile.large { 0 } else { world.between(0, CALM_WORK_MS) };
         world.wait(busy).await;
@@ -296,6 +340,17 @@ async fn work(world: &Arc<World>, terms: &Terms, task: &Task) {
 }
 
 impl Holder {
+    fn of(world: &Arc<World>, terms: &Terms, task: &Task) -> Self {
+        let (world, instance, namespace) = (Arc::clone(world), terms.instance.clone(), terms.namespace);
+        Self { world, instance, namespace, id: task.execution_id, fence: task.fence }
+    }
+
+    /// What completing says.
+    fn completion(&self) -> Value {
+        let result: Value = serde_json::from_str(&result_of(self.fence.lease_id, self.fence.epoch)).unwrap_or_default();
+        self.args(json!({ "result": result }))
+    }
+
     pub(crate) fn args(&self, more: Value) -> Value {
         let mut args = json!({ "execution_id": self.id, "fence": self.fence });
         if let (Some(args), Value::Object(more)) = (args.as_object_mut(), more) {
@@ -484,9 +539,7 @@ impl Holder {
     }
 
     async fn complete(&self) -> Option<LeaseEnd> {
-        let result: Value = serde_json::from_str(&result_of(self.fence.lease_id, self.fence.epoch)).unwrap_or_default();
-        let args = self.args(json!({ "result": result }));
-        self.world.insist::<Complete>(&args).await.and_then(Result::ok).map(|_| LeaseEnd::Completed)
+        self.world.insist::<Complete>(&self.completion()).await.and_then(Result::ok).map(|_| LeaseEnd::Completed)
     }
 
     pub(crate) fn acknowledge(&self, generation: u64, end: LeaseEnd) {

@@ -9,7 +9,7 @@ use ff_core::op::{GetCountsOutcome, Operation};
 use ff_core::planted::{Bug, planted};
 use ff_core::policy::Policy;
 use ff_core::{Code, CommandId, Error, Key, LogLimit, Mint, Partition, PartitionConfig, Result, Rising, Role, limits};
-use ff_store::{Answers, Query, Signal, Store};
+use ff_store::{Answers, Batch, Outcome, Query, Signal, Store, StoreError};
 
 use crate::board::{Board, Listener};
 use crate::cache::Cache;
@@ -32,7 +32,7 @@ use crate::shared::Shared;
 use crate::system::SystemCache;
 use crate::test_clock::TestClock;
 use crate::timers::Timers;
-use crate::transaction::{Command, Tx};
+use crate::transaction::{Command, Gathering, Tx};
 use crate::usage::Reports;
 
 /// How long a reading that many ask for is shared: counts, and which namespaces there are.
@@ -192,8 +192,16 @@ pub(crate) trait Handle<O: Operation> {
 }
 
 /// A running engine; clones share it.
-#[derive(Clone)]
-pub struct Engine(Arc<Inner>);
+///
+/// The handle of a call with several parts has a place where their commits are gathered. Clones have none: what goes on
+/// beside the call commits by itself.
+pub struct Engine(Arc<Inner>, Option<Arc<Gathering>>);
+
+impl Clone for Engine {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0), None)
+    }
+}
 
 struct Inner {
     store: Arc<dyn Store>,
@@ -279,14 +287,14 @@ impl Engine {
             origin,
             closing: AtomicBool::new(false),
         };
-        let opening = Self(Arc::new(inner));
+        let opening = Self(Arc::new(inner), None);
         let stored = opening.transact(Partition::SYSTEM, opening.fresh_command(), &Pin { wanted: default }).await?;
         if let Some(configured) = &opening.0.options.partitions {
             configured.check_against(&stored)?;
         }
         let mut inner = Arc::into_inner(opening.0).expect("nothing else holds an engine that is not open yet");
         inner.partitions = stored;
-        let engine = Self(Arc::new(inner));
+        let engine = Self(Arc::new(inner), None);
         engine.install_secret().await?;
         if engine.options().services {
             engine.join_servers().await?;
@@ -436,6 +444,36 @@ impl Engine {
                     }
                 }
             }
+        }
+    }
+
+    /// A handle for a call with several parts, whose commits are gathered.
+    pub(crate) fn gather(&self) -> Self {
+        Self(Arc::clone(&self.0), Some(Arc::default()))
+    }
+
+    /// The same handle for a part that needs one of its own.
+    pub(crate) fn part(&self) -> Self {
+        Self(Arc::clone(&self.0), self.1.clone())
+    }
+
+    /// Runs the parts of a call, and sends what they commit through this handle.
+    pub(crate) async fn run_parts<T>(&self, parts: impl Future<Output = T>) -> T {
+        match &self.1 {
+            Some(gathering) => gathering.run(self.store(), parts).await,
+            None => parts.await,
+        }
+    }
+
+    /// Commits batches, together with those of other parts of the same call.
+    pub(crate) fn commit_batches(
+        &self,
+        partition: Partition,
+        batches: Vec<Batch>,
+    ) -> BoxFuture<'_, std::result::Result<Vec<Outcome>, StoreError>> {
+        match &self.1 {
+            Some(gathering) => Box::pin(gathering.commit(self.store(), partition, batches)),
+            None => self.store().commit(partition, batches),
         }
     }
 

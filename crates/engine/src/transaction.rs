@@ -4,6 +4,7 @@
 //! document as it was loaded and as it is saved, so a command cannot forget one.
 
 mod commit;
+mod gather;
 mod once;
 
 use std::collections::BTreeMap;
@@ -28,6 +29,7 @@ use crate::hint::Item;
 use crate::logs;
 
 pub(crate) use commit::Prepared;
+pub(crate) use gather::Gathering;
 
 /// One verb of the engine: loads documents, calls transitions, saves. It may run several times, each time on fresh
 /// data, so it must not have effects of its own.

@@ -305,6 +305,7 @@ macro_rules! operations {
             deregister_worker DeregisterWorker;
             list_workers ListWorkers;
             claim Claim;
+            exchange Exchange;
             claim_from_grant ClaimFromGrant;
             claim_from_reclaim_grant ClaimFromReclaimGrant;
             return_grant ReturnGrant;

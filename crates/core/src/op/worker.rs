@@ -7,9 +7,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::api_token::Role;
 use crate::capability::CapabilitySet;
-use crate::error::Result;
-use crate::op::operation;
+use crate::error::{Class, Code, Error, Result};
+use crate::execution::FailOutcome;
+use crate::id::LeaseId;
+use crate::lease::ClaimGrant;
 use crate::op::parts::{self, Renewal, RenewalOutcome};
+use crate::op::view::Task;
+use crate::op::{
+    CancelExecutionArgs, CancelExecutionOutcome, ClaimArgs, ClaimMode, ClaimOutcome, CompleteArgs, CompleteOutcome,
+    DelayArgs, DelayOutcome, FailArgs, ParkArgs, ParkOutcome, SuspendArgs, SuspendOutcome, WaitChildrenArgs,
+    WaitChildrenOutcome, operation,
+};
 use crate::worker::{WorkerView, check_kinds, check_lanes};
 use crate::{limits, text};
 
@@ -199,5 +207,185 @@ impl ListWorkersArgs {
         parts::optional(self.namespace.as_deref(), "namespace", text::name)?;
         parts::optional(self.lane.as_deref(), "lane", text::name)?;
         parts::page(self.limit)
+    }
+}
+
+operation! {
+    /// Ends tasks, renews leases and takes new tasks in one call. Each part has the meaning, the answer and the
+    /// repeatability of its own operation.
+    Exchange(ExchangeArgs) -> ExchangeOutcome,
+    "exchange" Post "/v1/workers/{instance_id}/exchange" Worker validated body(limits::BATCH_BODY_MAX_BYTES)
+}
+
+/// What the call says.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ExchangeArgs {
+    /// The very process.
+    pub instance_id: String,
+    /// Where to look for new tasks; the caller's default when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Tasks that end or are parted from, each on its own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub end: Vec<ExchangeEnding>,
+    /// Leases to keep, each on its own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub renew: Vec<Renewal>,
+    /// A request for new tasks. Beside endings or renewals it looks once and does not wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claim: Option<ExchangeClaim>,
+}
+
+/// One way to end a task or to part from it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ExchangeEnding {
+    /// As `complete` does.
+    Complete(CompleteArgs),
+    /// As `fail` does.
+    Fail(FailArgs),
+    /// As `delay` does.
+    Delay(DelayArgs),
+    /// As `wait_children` does.
+    WaitChildren(WaitChildrenArgs),
+    /// As `suspend` does.
+    Suspend(Box<SuspendArgs>),
+    /// As `park` does.
+    Park(ParkArgs),
+    /// As `cancel_execution` does; with the fence of its holder.
+    Cancel(CancelExecutionArgs),
+}
+
+/// What a claim asks for; the worker and the namespace are those of the call.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ExchangeClaim {
+    /// The lanes to look in, at least one; they take turns at being first.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub lanes: BTreeSet<String>,
+    /// What the worker can do; this set decides.
+    #[serde(default, skip_serializing_if = "CapabilitySet::is_empty")]
+    pub capabilities: CapabilitySet,
+    /// The kinds of work to take; all when empty.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub kinds: BTreeSet<String>,
+    /// How many at the most, once all endings of the call have succeeded; 1 when absent. An ending that leaves its task
+    /// with the worker, or whose outcome is unknown, lowers it by one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_tasks: Option<usize>,
+    /// How long to wait for the first in a call without endings and renewals; 0 when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_ms: Option<i64>,
+    /// `lease`, both steps at once, when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<ClaimMode>,
+    /// The ids the leases or grants get, one for each task; minted by the engine when empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lease_ids: Vec<LeaseId>,
+    /// This repeats a call whose answer was lost: what these lease ids hold is returned first.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub retry: bool,
+    /// How long the leases last without a renewal; 30 seconds when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease_ttl_ms: Option<i64>,
+    /// How long grants last; 5 seconds when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grant_ttl_ms: Option<i64>,
+}
+
+/// The answer, with a result or a problem for each part.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ExchangeOutcome {
+    /// What became of each ending, in the same order.
+    pub end: Vec<ExchangeEnded>,
+    /// What became of each lease, in the same order.
+    pub renew: Vec<RenewalOutcome>,
+    /// What was taken; absent when nothing was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claim: Option<ExchangeClaimed>,
+}
+
+/// What became of an ending: the answer of its own operation, or a problem.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ExchangeEnded {
+    /// As `complete` answers.
+    Complete(CompleteOutcome),
+    /// As `fail` answers.
+    Fail(FailOutcome),
+    /// As `delay` answers.
+    Delay(DelayOutcome),
+    /// As `wait_children` answers.
+    WaitChildren(WaitChildrenOutcome),
+    /// As `suspend` answers.
+    Suspend(SuspendOutcome),
+    /// As `park` answers.
+    Park(ParkOutcome),
+    /// As `cancel_execution` answers.
+    Cancel(CancelExecutionOutcome),
+    /// It was refused, or could not be done.
+    Problem(Error),
+}
+
+/// What a claim took, or why it could not.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ExchangeClaimed {
+    /// What is leased, in `lease` mode.
+    pub tasks: Vec<Task>,
+    /// What is granted, in `grant` mode.
+    pub grants: Vec<ClaimGrant>,
+    /// Why nothing could be taken. An answer without tasks and without a problem means that nothing was claimable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<Error>,
+}
+
+impl ExchangeArgs {
+    /// Refuses too much at once. Each part is checked on its own, because each has its own answer.
+    pub fn validate(&self) -> Result<()> {
+        text::name("instance_id", &self.instance_id)?;
+        parts::optional(self.namespace.as_deref(), "namespace", text::name)?;
+        parts::at_most("end", self.end.len(), limits::EXCHANGE_ENDINGS_MAX)?;
+        parts::renewals("renew", &self.renew)
+    }
+
+    /// The claim as a call of its own.
+    pub fn claim(&self) -> Option<ClaimArgs> {
+        let part = self.claim.clone()?;
+        let waits = self.end.is_empty() && self.renew.is_empty();
+        Some(ClaimArgs {
+            instance_id: self.instance_id.clone(),
+            namespace: self.namespace.clone(),
+            lanes: part.lanes,
+            capabilities: part.capabilities,
+            kinds: part.kinds,
+            max_tasks: part.max_tasks,
+            wait_ms: part.wait_ms.filter(|_| waits),
+            mode: part.mode,
+            lease_ids: part.lease_ids,
+            retry: part.retry,
+            lease_ttl_ms: part.lease_ttl_ms,
+            grant_ttl_ms: part.grant_ttl_ms,
+        })
+    }
+}
+
+impl ExchangeEnded {
+    /// Whether the task has left its worker, so that there is room for another. It has not while nobody knows.
+    pub fn makes_room(&self) -> bool {
+        match self {
+            ExchangeEnded::Suspend(SuspendOutcome::AlreadySatisfied { .. })
+            | ExchangeEnded::Park(ParkOutcome::AlreadySatisfied { .. }) => false,
+            ExchangeEnded::Problem(error) => {
+                error.code.class() == Class::Stale || error.code == Code::ExecutionNotFound
+            }
+            _ => true,
+        }
+    }
+}
+
+impl From<ClaimOutcome> for ExchangeClaimed {
+    fn from(claimed: ClaimOutcome) -> Self {
+        Self { tasks: claimed.tasks, grants: claimed.grants, problem: None }
     }
 }

@@ -4,13 +4,14 @@ use std::sync::{Arc, OnceLock};
 
 use ff_core::execution::{ClaimedAttempt, Execution, ResumedBy};
 use ff_core::idempotency::Identity;
+use ff_core::lease::{ClaimGrant, LeaseFence};
 use ff_core::op::parts::Done;
 use ff_core::op::view::Task;
 use ff_core::op::{
     Claim, ClaimArgs, ClaimMode, ClaimOutcome, Progress, ProgressArgs, RenewLeases, RenewLeasesArgs, RenewLeasesOutcome,
 };
 use ff_core::partition::digest16;
-use ff_core::{Code, CommandId, Error, LeaseId, Partition, Result, ResumeSignal, SignalId};
+use ff_core::{Code, CommandId, Error, ExecutionId, LeaseId, Partition, Result, ResumeSignal, SignalId};
 use futures_util::future::{Either, join_all, select};
 use tokio::sync::oneshot;
 use uuid::Uuid;
@@ -36,23 +37,31 @@ impl Handle<Claim> for Engine {
             return Box::pin(self.claim_once(caller, namespace, args, key)).await;
         }
         let ask = self.ask(caller, namespace, &args)?;
-        if args.retry {
-            let mut held = self.find_leases(&ask).await?;
-            // A commit that did not answer may have taken something beside what took its place.
-            let surplus = held.split_off(held.len().min(ask.lease_ids.len()));
-            if !surplus.is_empty() {
-                self.give_back(surplus).await;
-            }
-            if !held.is_empty() {
-                let (tasks, unread) = self.tasks(held).await;
-                return unread.into_iter().next().map_or(Ok(tasks), |(_, error)| Err(error));
-            }
+        if args.retry
+            && let Some(held) = self.held_before(&ask).await?
+        {
+            return Ok(held);
         }
         self.deliver(ask, None).await
     }
 }
 
 impl Engine {
+    /// What a claim holds that is repeated because its answer was lost; `None` if nothing.
+    pub(super) async fn held_before(&self, ask: &Ask) -> Result<Option<ClaimOutcome>> {
+        let mut held = self.find_leases(ask).await?;
+        // A commit that did not answer may have taken something beside what took its place.
+        let surplus = held.split_off(held.len().min(ask.lease_ids.len()));
+        if !surplus.is_empty() {
+            self.give_back(surplus).await;
+        }
+        if held.is_empty() {
+            return Ok(None);
+        }
+        let (tasks, unread) = self.tasks(held).await;
+        unread.into_iter().next().map_or(Ok(Some(tasks)), |(_, error)| Err(error))
+    }
+
     /// A claim whose caller gave it a key. Its lease ids derive from the key, and once it has taken something it takes
     /// nothing else: a repeat gets what is still held of it. A claim that found nothing may be repeated until it does.
     async fn claim_once(
@@ -102,7 +111,7 @@ impl Engine {
         }
     }
 
-    fn ask(&self, caller: &Caller, namespace: String, args: &ClaimArgs) -> Result<Ask> {
+    pub(super) fn ask(&self, caller: &Caller, namespace: String, args: &ClaimArgs) -> Result<Ask> {
         let limits = self.limits();
         limits.capabilities(&args.capabilities)?;
         args.lanes.iter().try_for_each(|lane| caller.check_lane(lane).and_then(|()| self.check_lane(lane)))?;
@@ -186,28 +195,35 @@ impl Engine {
 
     /// Hands back what nobody received: the same attempt, nothing counted.
     pub(crate) async fn give_back(&self, taken: Vec<Taken>) {
-        let caller = Caller::system();
         for one in taken {
-            let returned = match &one {
-                Taken::Lease { execution, claimed, .. } => {
-                    let fence = claimed.fence;
-                    self.change(&caller, &execution.id, Some(&fence), |execution, context| {
-                        execution.return_lease(&fence, context.now, context.effects)
-                    })
-                    .await
-                }
-                Taken::Grant(grant) => {
-                    self.change(&caller, &grant.execution_id, None, |execution, context| {
-                        execution.drop_grant(grant.grant_id, context.now)
-                    })
-                    .await
-                }
-            };
-            if let Err(error) = returned
-                && let Some(suppressed) = self.may_log("undelivered work could not be given back")
-            {
-                tracing::warn!(%error, suppressed, "undelivered work could not be given back; its lease will run out");
+            match &one {
+                Taken::Lease { execution, claimed, .. } => self.give_lease_back(&execution.id, &claimed.fence).await,
+                Taken::Grant(grant) => self.give_grant_back(grant).await,
             }
+        }
+    }
+
+    pub(super) async fn give_lease_back(&self, id: &ExecutionId, fence: &LeaseFence) {
+        let caller = Caller::system();
+        let returned = self.change(&caller, id, Some(fence), |execution, context| {
+            execution.return_lease(fence, context.now, context.effects)
+        });
+        self.note_returned(returned.await);
+    }
+
+    pub(super) async fn give_grant_back(&self, grant: &ClaimGrant) {
+        let caller = Caller::system();
+        let returned = self.change(&caller, &grant.execution_id, None, |execution, context| {
+            execution.drop_grant(grant.grant_id, context.now)
+        });
+        self.note_returned(returned.await);
+    }
+
+    fn note_returned<T>(&self, returned: Result<T>) {
+        if let Err(error) = returned
+            && let Some(suppressed) = self.may_log("undelivered work could not be given back")
+        {
+            tracing::warn!(%error, suppressed, "undelivered work could not be given back; its lease will run out");
         }
     }
 

@@ -7,6 +7,7 @@ mod decision;
 mod deployment;
 mod ending;
 mod event;
+mod exchange;
 mod execution;
 mod flow;
 mod fork;

@@ -92,7 +92,7 @@ impl Claiming {
         let started = engine.env().now_ms();
         let turn = engine.scheduler().turn.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         Self {
-            engine: engine.clone(),
+            engine: engine.part(),
             ask: Arc::clone(ask),
             started,
             deadline: started + ask.wait_ms,
@@ -194,7 +194,7 @@ impl Claiming {
             let partition = (!gated).then_some(candidate.queue.partition);
             self.pending.push(Pending { number, lease_id, since, partition, overdue: false });
             if candidate.execution.budgets.is_empty() {
-                let (engine, ask, budgets) = (self.engine.clone(), self.ask.clone(), self.budgets.clone());
+                let (engine, ask, budgets) = (self.engine.part(), self.ask.clone(), self.budgets.clone());
                 self.tries.push(Box::pin(async move {
                     let outcome = engine.try_and_settle(&ask, &candidate, lease_id, &budgets).await;
                     vec![Tried { number, lease_id, outcome }]
@@ -206,7 +206,7 @@ impl Claiming {
         if budgeted.is_empty() {
             return;
         }
-        let (engine, ask, budgets) = (self.engine.clone(), self.ask.clone(), self.budgets.clone());
+        let (engine, ask, budgets) = (self.engine.part(), self.ask.clone(), self.budgets.clone());
         self.tries.push(Box::pin(async move {
             let reading = engine.read_budgets(&budgets, budgeted.iter().map(|(_, _, candidate)| candidate));
             // What is not read by then is passed over.

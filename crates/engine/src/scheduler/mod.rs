@@ -137,7 +137,7 @@ impl Taken {
         }
     }
 
-    fn lease_id(&self) -> LeaseId {
+    pub(crate) fn lease_id(&self) -> LeaseId {
         match self {
             Taken::Lease { claimed, .. } => claimed.fence.lease_id,
             Taken::Grant(grant) => grant.grant_id,

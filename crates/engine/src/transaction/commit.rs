@@ -282,7 +282,7 @@ impl Engine {
         partition: Partition,
         prepared: Vec<Prepared>,
     ) -> Result<Vec<std::result::Result<i64, Conflict>>> {
-        let engine = self.clone();
+        let engine = self.part();
         let work = Box::pin(async move { engine.commit_all(partition, prepared).await });
         UnderWay { engine: self.clone(), work: Some(work) }.await
     }
@@ -299,7 +299,7 @@ impl Engine {
         let mut sent_before = false;
         for resend in 0..=RESENDS_MAX {
             let started = self.env().now_us();
-            let committing = self.store().commit(partition, batches.clone());
+            let committing = self.commit_batches(partition, batches.clone());
             let committed = if sent_before {
                 // What it does is not known anyway, so it need not be waited for.
                 let left = (give_up_at - self.env().now_ms()).max(1);

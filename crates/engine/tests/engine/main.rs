@@ -9,6 +9,7 @@ mod counts;
 mod delivery;
 mod events;
 mod evidence;
+mod exchange;
 mod execution;
 mod explain;
 mod flow_edges;

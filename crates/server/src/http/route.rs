@@ -7,7 +7,7 @@ use ff_core::op::parts::Content;
 use ff_core::op::view::Task;
 use ff_core::op::{
     CreateBudgetOutcome, CreateExecutionOutcome, CreateFlowOutcome, CreateQuotaOutcome, CreateTokenOutcome, Operation,
-    OperationInfo, claim, claim_from_grant, create_execution, read_stream, tail_stream,
+    OperationInfo, claim, claim_from_grant, create_execution, exchange, read_stream, tail_stream,
 };
 use ff_core::{Code, Error, Result, limits, text};
 use ff_engine::{Caller, Engine, Serves};
@@ -135,6 +135,9 @@ fn check_frames(args: &dyn Any) -> Result<()> {
 fn handed_out(outcome: &dyn Any) -> &[Task] {
     if let Some(claimed) = outcome.downcast_ref::<claim::Outcome>() {
         return &claimed.tasks;
+    }
+    if let Some(exchanged) = outcome.downcast_ref::<exchange::Outcome>() {
+        return exchanged.claim.as_ref().map_or(&[], |claimed| &claimed.tasks);
     }
     outcome.downcast_ref::<claim_from_grant::Outcome>().map_or(&[], |claimed| std::slice::from_ref(&claimed.task))
 }

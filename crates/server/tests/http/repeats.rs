@@ -150,6 +150,13 @@ impl Scene<'_> {
                 self.execution(nothing).await;
                 ("/v1/workers/w/claim".into(), json!({ "lanes": [self.lane] }))
             }
+            "exchange" => {
+                let (path, fence) = self.leased(nothing.clone()).await;
+                self.execution(nothing).await;
+                let id = path.rsplit('/').next().unwrap();
+                let end = json!([{ "complete": { "execution_id": id, "fence": fence, "result": 1 } }]);
+                ("/v1/workers/w/exchange".into(), json!({ "end": end, "claim": { "lanes": [self.lane] } }))
+            }
             "claim_from_grant" => {
                 self.execution(nothing).await;
                 let (grant, body) = self.grant().await;
@@ -222,7 +229,7 @@ const PROLONG: &[&str] = &["renew_leases", "heartbeat_worker", "create_stream_ti
 
 /// An answer without the instant at which a lease ends, which its claim only estimates.
 fn settled(mut answer: Value) -> Value {
-    for place in ["/task", "/tasks/0"] {
+    for place in ["/task", "/tasks/0", "/claim/tasks/0"] {
         let Some(task) = answer.pointer_mut(place) else { continue };
         task.as_object_mut().unwrap().remove("lease_expires_at");
     }

@@ -1,0 +1,193 @@
+//! What a busy worker says in one call. Its parts run beside each other, each as its own operation does, and what they
+//! commit in one partition at the same time is one call of the store.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use ff_core::op::{
+    CancelExecution, Claim, ClaimArgs, Complete, Delay, Exchange, ExchangeArgs, ExchangeClaimed, ExchangeEnded,
+    ExchangeEnding, ExchangeOutcome, Fail, Operation, Park, Suspend, WaitChildren,
+};
+use ff_core::{Code, Error, LeaseId, Result};
+use futures_util::future::{Either, join, join_all, select};
+use tokio::sync::oneshot;
+
+use crate::engine::{Caller, Engine, Handle};
+use crate::env;
+use crate::scheduler::{Ask, Taken};
+
+/// When the endings and renewals of a call have their answers, its claim has this long to finish.
+const CLAIM_PATIENCE_MS: i64 = 250;
+
+impl Handle<Exchange> for Engine {
+    async fn handle(&self, caller: &Caller, args: ExchangeArgs) -> Result<ExchangeOutcome> {
+        caller.namespace(args.namespace.as_deref())?;
+        self.limits().renewals(&args.renew)?;
+        let (mut reply, answer) = oneshot::channel();
+        let (engine, caller) = (self.clone(), caller.clone());
+        // In a task of its own: what was begun is finished, and what nobody receives is given back.
+        self.spawn_short(async move {
+            let parts = engine.gather();
+            let exchanging = parts.exchange(&caller, args, &mut reply);
+            let (outcome, fresh) = parts.run_parts(exchanging).await;
+            if reply.send(Ok(outcome)).is_err() && !fresh.is_empty() {
+                Box::pin(engine.give_back(fresh)).await;
+            }
+        });
+        answer.await.map_err(|_| Error::of(Code::ShuttingDown))?
+    }
+}
+
+/// What a claim of an exchange holds: its answer, and the part of it that this very call has taken.
+struct Held {
+    claimed: ExchangeClaimed,
+    taken: Vec<Taken>,
+}
+
+impl From<Error> for Held {
+    fn from(error: Error) -> Self {
+        Self { claimed: ExchangeClaimed { problem: Some(error), ..ExchangeClaimed::default() }, taken: Vec::new() }
+    }
+}
+
+impl Engine {
+    /// Carries out all parts. Answers also with what must be given back if nobody receives the answer.
+    async fn exchange(
+        &self,
+        caller: &Caller,
+        args: ExchangeArgs,
+        reply: &mut oneshot::Sender<Result<ExchangeOutcome>>,
+    ) -> (ExchangeOutcome, Vec<Taken>) {
+        let asked = args.claim();
+        let max_tasks = asked.as_ref().map_or(0, ClaimArgs::max_tasks);
+        let said_something = !args.end.is_empty() || !args.renew.is_empty();
+        let ending = join_all(args.end.into_iter().enumerate().map(|(place, one)| self.end_one(caller, place, one)));
+        let saying = Box::pin(join(ending, self.renew_all(caller, &args.renew)));
+        let Some(asked) = asked else {
+            let (end, renew) = saying.await;
+            return (ExchangeOutcome { end, renew, claim: None }, Vec::new());
+        };
+        let ask = match self.ask_for(caller, &asked) {
+            Ok(ask) => Arc::new(ask),
+            Err(error) => {
+                let (end, renew) = saying.await;
+                return (ExchangeOutcome { end, renew, claim: Some(Held::from(error).claimed) }, Vec::new());
+            }
+        };
+        let claiming = Box::pin(self.claim_in_exchange(caller, asked, &ask));
+        let ((end, renew), held) = if said_something {
+            match select(saying, claiming).await {
+                Either::Left((said, mut claiming)) => {
+                    let held = match env::within(self.env_handle(), CLAIM_PATIENCE_MS, &mut claiming).await {
+                        Some(held) => held,
+                        None => {
+                            // It answers with what it has; what comes later is given back.
+                            ask.gone.say();
+                            claiming.await
+                        }
+                    };
+                    (said, held)
+                }
+                Either::Right((held, saying)) => (saying.await, held),
+            }
+        } else {
+            let held = match select(claiming, Box::pin(reply.closed())).await {
+                Either::Left((held, _)) => held,
+                Either::Right(((), claiming)) => {
+                    ask.gone.say();
+                    claiming.await
+                }
+            };
+            (saying.await, held)
+        };
+        let stay = end.iter().filter(|ended| !ended.makes_room()).count();
+        let held = self.lower(held, max_tasks.saturating_sub(stay)).await;
+        (ExchangeOutcome { end, renew, claim: Some(held.claimed) }, held.taken)
+    }
+
+    async fn end_one(&self, caller: &Caller, place: usize, ending: ExchangeEnding) -> ExchangeEnded {
+        // The parts of one call derive their identity from its key and their place.
+        let keyed = caller.idempotency_key.as_ref();
+        let keyed = keyed.map(|key| Caller { idempotency_key: Some(format!("{key}/{place}")), ..caller.clone() });
+        let caller = keyed.as_ref().unwrap_or(caller);
+        let ended = match ending {
+            ExchangeEnding::Complete(args) => self.call::<Complete>(caller, args).await.map(ExchangeEnded::Complete),
+            ExchangeEnding::Fail(args) => self.call::<Fail>(caller, args).await.map(ExchangeEnded::Fail),
+            ExchangeEnding::Delay(args) => self.call::<Delay>(caller, args).await.map(ExchangeEnded::Delay),
+            ExchangeEnding::WaitChildren(args) => {
+                self.call::<WaitChildren>(caller, args).await.map(ExchangeEnded::WaitChildren)
+            }
+            ExchangeEnding::Suspend(args) => self.call::<Suspend>(caller, *args).await.map(ExchangeEnded::Suspend),
+            ExchangeEnding::Park(args) => self.call::<Park>(caller, args).await.map(ExchangeEnded::Park),
+            ExchangeEnding::Cancel(args) if args.fence.is_none() => {
+                Err(Error::invalid("fence", "must be that of the lease that ends"))
+            }
+            ExchangeEnding::Cancel(args) => self.call::<CancelExecution>(caller, args).await.map(ExchangeEnded::Cancel),
+        };
+        ended.unwrap_or_else(ExchangeEnded::Problem)
+    }
+
+    fn ask_for(&self, caller: &Caller, asked: &ClaimArgs) -> Result<Ask> {
+        Claim::validate(asked)?;
+        self.ask(caller, caller.namespace(asked.namespace.as_deref())?, asked)
+    }
+
+    async fn claim_in_exchange(&self, caller: &Caller, asked: ClaimArgs, ask: &Arc<Ask>) -> Held {
+        let started = self.env().now_us();
+        let held = self.try_claim_in_exchange(caller, asked, ask).await;
+        let code = held.as_ref().err().map(|error| error.code);
+        self.metrics().operation(Claim::NAME, code, self.env().now_us() - started);
+        held.unwrap_or_else(Held::from)
+    }
+
+    async fn try_claim_in_exchange(&self, caller: &Caller, asked: ClaimArgs, ask: &Arc<Ask>) -> Result<Held> {
+        if asked.lease_ids.is_empty() && caller.idempotency_key.is_some() {
+            // Its lease ids derive from the key, and a record keeps it from taking something twice.
+            let claimed = Box::pin(Handle::<Claim>::handle(self, caller, asked)).await?;
+            return Ok(Held { claimed: claimed.into(), taken: Vec::new() });
+        }
+        if asked.retry
+            && let Some(claimed) = Box::pin(self.held_before(ask)).await?
+        {
+            return Ok(Held { claimed: in_order(claimed.into(), ask), taken: Vec::new() });
+        }
+        let taken = self.take_work(ask).await?;
+        let (outcome, unread) = self.tasks(taken.clone()).await;
+        let (unread, mut errors): (Vec<Taken>, Vec<Error>) = unread.into_iter().unzip();
+        if let Some(error) = errors.pop() {
+            let empty = outcome.tasks.is_empty() && outcome.grants.is_empty();
+            Box::pin(self.give_back(unread)).await;
+            if empty {
+                return Err(error);
+            }
+        }
+        Ok(Held { claimed: in_order(outcome.into(), ask), taken })
+    }
+
+    /// Gives back what the worker has no room for.
+    async fn lower(&self, mut held: Held, room: usize) -> Held {
+        let surplus = held.claimed.tasks.split_off(held.claimed.tasks.len().min(room));
+        let grants = held.claimed.grants.split_off(held.claimed.grants.len().min(room));
+        if surplus.is_empty() && grants.is_empty() {
+            return held;
+        }
+        let ids: Vec<LeaseId> = surplus.iter().map(|task| task.fence.lease_id).collect();
+        let ids: Vec<LeaseId> = ids.into_iter().chain(grants.iter().map(|grant| grant.grant_id)).collect();
+        held.taken.retain(|one| !ids.contains(&one.lease_id()));
+        for task in &surplus {
+            Box::pin(self.give_lease_back(&task.execution_id, &task.fence)).await;
+        }
+        for grant in &grants {
+            Box::pin(self.give_grant_back(grant)).await;
+        }
+        held
+    }
+}
+
+/// The best work first, and the same order whenever the same leases are told of.
+fn in_order(mut claimed: ExchangeClaimed, ask: &Ask) -> ExchangeClaimed {
+    let place = |id: &LeaseId| Reverse(ask.lease_ids.iter().position(|asked| asked == id));
+    claimed.tasks.sort_by_key(|task| place(&task.fence.lease_id));
+    claimed.grants.sort_by_key(|grant| place(&grant.grant_id));
+    claimed
+}

@@ -1,0 +1,246 @@
+//! Commits of one call that go out together: what its parts bring at the same time for the same partition is one call of
+//! the store. Nothing is waited for: what is ready when no part can go on by itself is sent.
+
+use std::collections::BTreeMap;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::{Mutex, MutexGuard};
+use std::task::{Poll, Waker};
+
+use ff_core::{Partition, limits};
+use ff_store::{Batch, Outcome, Store, StoreError};
+use futures_util::future::join_all;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::sync::oneshot;
+
+use crate::env::BoxFuture;
+
+type Committed = std::result::Result<Vec<Outcome>, StoreError>;
+
+/// Where the parts of a call leave their commits.
+#[derive(Default)]
+pub(crate) struct Gathering(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    waiting: Vec<Waiting>,
+    /// Of the task that sends what waits, while it sleeps.
+    sender: Option<Waker>,
+    /// The call has ended: whatever goes on commits by itself.
+    closed: bool,
+}
+
+/// One commit of one part.
+struct Waiting {
+    partition: Partition,
+    batches: Vec<Batch>,
+    answer: oneshot::Sender<Committed>,
+}
+
+impl Waiting {
+    fn size(&self) -> (usize, usize) {
+        let operations = self.batches.iter().map(Batch::operations).sum();
+        (operations, self.batches.iter().map(Batch::bytes).sum())
+    }
+}
+
+impl Gathering {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().expect("no holder of this lock panics")
+    }
+
+    /// Commits batches together with what others bring, or by themselves once the call has ended.
+    pub(crate) async fn commit(&self, store: &dyn Store, partition: Partition, batches: Vec<Batch>) -> Committed {
+        let (answer, committed) = oneshot::channel();
+        if let Err(alone) = self.leave(Waiting { partition, batches, answer }) {
+            return store.commit(partition, alone.batches).await;
+        }
+        committed.await.unwrap_or_else(|_| Err(StoreError::Unknown("the call that sent it has ended".into())))
+    }
+
+    /// Leaves a commit to be sent with the next ones; gives it back once the call has ended.
+    fn leave(&self, one: Waiting) -> std::result::Result<(), Waiting> {
+        let mut state = self.state();
+        if state.closed {
+            return Err(one);
+        }
+        state.waiting.push(one);
+        if let Some(sender) = state.sender.take() {
+            sender.wake();
+        }
+        Ok(())
+    }
+
+    /// Runs the parts of a call to their end and sends what they leave here.
+    pub(crate) async fn run<T>(&self, store: &dyn Store, parts: impl Future<Output = T>) -> T {
+        let _end = End(self);
+        let mut parts = pin!(parts);
+        let mut sent: FuturesUnordered<BoxFuture<'_, ()>> = FuturesUnordered::new();
+        poll_fn(|cx| {
+            // What the parts leave here while they are polled is sent below; only others have to wake this task.
+            self.state().sender = None;
+            loop {
+                if let Poll::Ready(ended) = parts.as_mut().poll(cx) {
+                    return Poll::Ready(ended);
+                }
+                let waiting = std::mem::take(&mut self.state().waiting);
+                for group in groups(waiting) {
+                    sent.push(Box::pin(send(store, group)));
+                }
+                // What has come back lets a part go on.
+                if matches!(sent.poll_next_unpin(cx), Poll::Ready(Some(()))) {
+                    continue;
+                }
+                let mut state = self.state();
+                if state.waiting.is_empty() {
+                    state.sender = Some(cx.waker().clone());
+                    return Poll::Pending;
+                }
+            }
+        })
+        .await
+    }
+}
+
+/// Closes a gathering with the call it belongs to.
+struct End<'a>(&'a Gathering);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        state.closed = true;
+        state.sender = None;
+        drop(std::mem::take(&mut state.waiting));
+    }
+}
+
+/// What one call of the store takes: commits of one partition within the limits of a commit.
+fn groups(waiting: Vec<Waiting>) -> Vec<Vec<Waiting>> {
+    let mut groups: Vec<Vec<Waiting>> = Vec::new();
+    let mut open: BTreeMap<Partition, (usize, usize, usize)> = BTreeMap::new();
+    for one in waiting {
+        let (operations, bytes) = one.size();
+        let fits = open.get_mut(&one.partition).filter(|(_, in_group, of_bytes)| {
+            in_group + operations <= limits::COMMIT_OPERATIONS_MAX && of_bytes + bytes <= limits::COMMIT_MAX_BYTES
+        });
+        match fits {
+            Some((place, in_group, of_bytes)) => {
+                *in_group += operations;
+                *of_bytes += bytes;
+                groups[*place].push(one);
+            }
+            None => {
+                open.insert(one.partition, (groups.len(), operations, bytes));
+                groups.push(vec![one]);
+            }
+        }
+    }
+    groups
+}
+
+/// Sends a group and tells each of its parts what became of it. A refusal of the call as a whole may be due to one of
+/// them, so each is then tried by itself: a full store takes endings, and no claims.
+async fn send(store: &dyn Store, mut group: Vec<Waiting>) {
+    let Some(partition) = group.first().map(|one| one.partition) else { return };
+    if group.len() == 1 {
+        return send_alone(store, group.remove(0)).await;
+    }
+    let batches = group.iter().flat_map(|one| one.batches.iter().cloned()).collect();
+    match store.commit(partition, batches).await {
+        Ok(outcomes) => {
+            let mut outcomes = outcomes.into_iter();
+            for one in group {
+                let own = outcomes.by_ref().take(one.batches.len()).collect();
+                // A part that has gone away does not hear of it.
+                drop(one.answer.send(Ok(own)));
+            }
+        }
+        Err(StoreError::Full(_) | StoreError::Invalid(_) | StoreError::TooLarge(_)) => {
+            join_all(group.into_iter().map(|one| send_alone(store, one))).await;
+        }
+        Err(error) => {
+            for one in group {
+                drop(one.answer.send(Err(error.clone())));
+            }
+        }
+    }
+}
+
+async fn send_alone(store: &dyn Store, one: Waiting) {
+    let committed = store.commit(one.partition, one.batches).await;
+    drop(one.answer.send(committed));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use ff_core::{CommandId, Key};
+    use ff_store::memory::{Call, Faults, MemoryStore, Plan};
+    use ff_store::{Fence, Guard, Put};
+    use uuid::Uuid;
+
+    use super::*;
+
+    /// Counts commit calls and the batches in them.
+    #[derive(Default)]
+    struct Counted {
+        calls: AtomicUsize,
+        batches: AtomicUsize,
+    }
+
+    impl Faults for Counted {
+        fn plan(&self, call: Call<'_>) -> Plan {
+            if let Call::Commit { batches, .. } = call {
+                self.calls.fetch_add(1, Ordering::Relaxed);
+                self.batches.fetch_add(batches.len(), Ordering::Relaxed);
+            }
+            Plan::default()
+        }
+    }
+
+    fn create(number: u8) -> Vec<Batch> {
+        let key = Key::new(b'x', &[&[number; 16]]);
+        let mut batch = Batch::new(CommandId(Uuid::from_u128(u128::from(number) + 1)));
+        batch.guards.push(Guard::Absent(key.clone()));
+        batch.puts.push(Put { key, body: vec![number].into(), fence: Fence::default(), expires_at: None });
+        vec![batch]
+    }
+
+    #[tokio::test]
+    async fn what_comes_together_for_one_partition_is_one_call_and_each_hears_of_its_own() {
+        let counted = Arc::new(Counted::default());
+        let store = MemoryStore::new().with_faults(counted.clone());
+        let store: &dyn Store = &store;
+        let gathering = Gathering::default();
+        // The last one wants to create what the first one creates.
+        let numbers = [1, 2, 3, 4, 1];
+        let partition = |place: usize| Partition::flow(u16::from(place == 3));
+        let parts = numbers.iter().enumerate();
+        let parts = parts.map(|(place, &number)| gathering.commit(store, partition(place), create(number)));
+        let outcomes = gathering.run(store, join_all(parts)).await;
+        let applied: Vec<bool> = outcomes.into_iter().map(|own| own.unwrap().remove(0).applied().is_some()).collect();
+        assert_eq!(applied, [true, true, true, true, false]);
+        assert_eq!(counted.calls.load(Ordering::Relaxed), 2, "one for each partition");
+        assert_eq!(counted.batches.load(Ordering::Relaxed), 5);
+        // When the call has ended, a commit goes out by itself.
+        assert!(gathering.commit(store, Partition::flow(0), create(9)).await.is_ok());
+        assert_eq!(counted.calls.load(Ordering::Relaxed), 3);
+    }
+
+    #[tokio::test]
+    async fn a_part_that_commits_twice_holds_up_nobody() {
+        let store = MemoryStore::new();
+        let store: &dyn Store = &store;
+        let gathering = Gathering::default();
+        let twice = async {
+            for number in [1, 2] {
+                gathering.commit(store, Partition::flow(0), create(number)).await.unwrap();
+            }
+        };
+        let once = async { gathering.commit(store, Partition::flow(0), create(3)).await.unwrap().len() };
+        let ((), count) = gathering.run(store, futures_util::future::join(twice, once)).await;
+        assert_eq!(count, 1);
+    }
+}

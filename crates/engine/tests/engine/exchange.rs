@@ -1,0 +1,185 @@
+//! What a busy worker says in one call: endings, renewals and a claim, each with an answer of its own.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use ff_core::op::parts::RenewalOutcome;
+use ff_core::op::view::Task;
+use ff_core::op::{Claim, Exchange, ExchangeEnded, ExchangeOutcome, GetExecution};
+use ff_core::{Code, Family, PublicState};
+use ff_store::memory::{Call, Plan};
+use serde_json::{Value, json};
+
+use crate::support::Harness;
+
+async fn claim_many(h: &Harness, count: usize) -> Vec<Task> {
+    for _ in 0..count {
+        h.submit(json!({})).await;
+    }
+    h.must::<Claim>(json!({ "instance_id": "w-1", "lanes": ["default"], "max_tasks": count })).await.tasks
+}
+
+fn complete(task: &Task) -> Value {
+    json!({ "complete": { "execution_id": task.execution_id, "fence": task.fence, "result": 1 } })
+}
+
+async fn exchange(h: &Harness, end: Vec<Value>, renew: Vec<Value>, claim: Option<Value>) -> ExchangeOutcome {
+    let mut args = json!({ "instance_id": "w-1", "end": end, "renew": renew });
+    if let Some(mut claim) = claim {
+        claim["lanes"] = json!(["default"]);
+        args["claim"] = claim;
+    }
+    h.must::<Exchange>(args).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_part_is_answered_as_its_own_operation_answers() {
+    let h = Harness::start().await;
+    let tasks = claim_many(&h, 4).await;
+    let waiting = h.submit(json!({})).await;
+    let holder = |task: &Task| json!({ "execution_id": task.execution_id, "fence": task.fence });
+    let mut fails = holder(&tasks[1]);
+    fails["reason"] = json!("broke");
+    let mut delays = holder(&tasks[2]);
+    delays["delay_ms"] = json!(60_000);
+    let mut stale = complete(&tasks[3]);
+    stale["complete"]["fence"]["epoch"] = json!(7);
+    let end = vec![complete(&tasks[0]), json!({ "fail": fails }), json!({ "delay": delays }), stale];
+    let renew = vec![holder(&tasks[3]), holder(&tasks[0])];
+    let answer = exchange(&h, end, renew, Some(json!({ "max_tasks": 4 }))).await;
+    assert!(matches!(answer.end[0], ExchangeEnded::Complete(_)), "{answer:?}");
+    assert!(matches!(answer.end[1], ExchangeEnded::Fail(_)), "{answer:?}");
+    assert!(matches!(answer.end[2], ExchangeEnded::Delay(_)), "{answer:?}");
+    let ExchangeEnded::Problem(error) = &answer.end[3] else { panic!("{answer:?}") };
+    assert_eq!(error.code, Code::StaleLease);
+    assert!(matches!(answer.renew[0], RenewalOutcome::Renewed { .. }), "{answer:?}");
+    assert_eq!(answer.renew.len(), 2);
+    let claimed = answer.claim.expect("it was asked for");
+    assert_eq!(claimed.tasks.iter().map(|task| task.execution_id).collect::<Vec<_>>(), [waiting]);
+    assert_eq!(h.state(&tasks[0].execution_id).await, PublicState::Completed);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_endings_the_claim_looks_once_and_without_it_waits() {
+    let h = Harness::start().await;
+    let tasks = claim_many(&h, 1).await;
+    let began = tokio::time::Instant::now();
+    let claim = json!({ "wait_ms": 20_000 });
+    let answer = exchange(&h, vec![complete(&tasks[0])], Vec::new(), Some(claim.clone())).await;
+    assert!(answer.claim.is_some_and(|claimed| claimed.tasks.is_empty() && claimed.problem.is_none()));
+    assert!(began.elapsed().as_secs() < 2, "{:?}", began.elapsed());
+    let submitting = async {
+        h.pass(5_000).await;
+        h.submit(json!({})).await
+    };
+    let (answer, id) = tokio::join!(exchange(&h, Vec::new(), Vec::new(), Some(claim)), submitting);
+    assert_eq!(answer.claim.expect("it was asked for").tasks[0].execution_id, id);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_ending_that_leaves_its_task_with_the_worker_lowers_the_claim() {
+    let h = Harness::start().await;
+    let tasks = claim_many(&h, 3).await;
+    for _ in 0..3 {
+        h.submit(json!({})).await;
+    }
+    let mut refused = complete(&tasks[1]);
+    refused["complete"]["result_base64"] = json!("AA==");
+    let end = vec![complete(&tasks[0]), refused, complete(&tasks[2])];
+    let answer = exchange(&h, end, Vec::new(), Some(json!({ "max_tasks": 3 }))).await;
+    let ExchangeEnded::Problem(error) = &answer.end[1] else { panic!("{answer:?}") };
+    assert_eq!(error.code, Code::Invalid);
+    let claimed = answer.claim.expect("it was asked for");
+    assert_eq!(claimed.tasks.len(), 2, "one place is still taken");
+    let given_back = h.claim_with(json!({ "wait_ms": 0 })).await.expect("the third was given back");
+    let view = h.must::<GetExecution>(json!({ "execution_id": given_back.execution_id })).await;
+    assert_eq!(given_back.fence.attempt.0, 0, "nothing was counted: {view:?}");
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn endings_and_claims_of_one_partition_are_one_call_of_the_store() {
+    let (h, trouble) = Harness::with_trouble(ff_engine::Options::default()).await;
+    let tasks = claim_many(&h, 20).await;
+    for _ in 0..20 {
+        h.submit(json!({})).await;
+    }
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = calls.clone();
+    trouble.begin(move |call| {
+        if let Call::Commit { partition, .. } = call
+            && partition.family == Family::Flow
+        {
+            counted.fetch_add(1, Ordering::Relaxed);
+        }
+        Plan::default()
+    });
+    let answer = exchange(&h, tasks.iter().map(complete).collect(), Vec::new(), Some(json!({ "max_tasks": 20 }))).await;
+    trouble.end();
+    assert_eq!(answer.end.iter().filter(|ended| matches!(ended, ExchangeEnded::Complete(_))).count(), 20);
+    assert_eq!(answer.claim.expect("it was asked for").tasks.len(), 20);
+    assert_eq!(calls.load(Ordering::Relaxed), 1);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_repeat_after_a_lost_reply_gets_the_same_answer_and_takes_nothing_else() {
+    let h = Harness::start().await;
+    let tasks = claim_many(&h, 5).await;
+    for _ in 0..8 {
+        h.submit(json!({})).await;
+    }
+    let ids: Vec<_> = (1..=5).map(|number| format!("01890000-0000-7000-8000-{number:012}")).collect();
+    let claim = |retry: bool| json!({ "max_tasks": 5, "lease_ids": ids, "retry": retry });
+    let end = || tasks.iter().map(complete).collect::<Vec<_>>();
+    let first = exchange(&h, end(), Vec::new(), Some(claim(false))).await;
+    let again = exchange(&h, end(), Vec::new(), Some(claim(true))).await;
+    assert_eq!(again.end, first.end);
+    let fences = |answer: &ExchangeOutcome| {
+        let tasks = &answer.claim.as_ref().expect("it was asked for").tasks;
+        tasks.iter().map(|task| (task.execution_id, task.fence)).collect::<Vec<_>>()
+    };
+    assert_eq!(fences(&again), fences(&first));
+    assert_eq!(fences(&first).len(), 5);
+    let left = h.must::<Claim>(json!({ "instance_id": "w-2", "lanes": ["default"], "max_tasks": 8 })).await;
+    assert_eq!(left.tasks.len(), 3);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_receives_is_given_back_and_endings_stand() {
+    let h = Harness::start().await;
+    let tasks = claim_many(&h, 1).await;
+    let id = h.submit(json!({})).await;
+    let args = json!({ "instance_id": "w-1", "end": [complete(&tasks[0])], "claim": { "lanes": ["default"] } });
+    let args = serde_json::from_value(args).unwrap();
+    let calling = h.engine.call::<Exchange>(&h.caller, args);
+    // It begins, and its caller goes away.
+    assert!(futures_util::FutureExt::now_or_never(calling).is_none());
+    let task = h.claim_with(json!({ "instance_id": "w-2" })).await.expect("it was given back");
+    assert_eq!((task.execution_id, task.fence.attempt.0), (id, 0));
+    assert_eq!(h.state(&tasks[0].execution_id).await, PublicState::Completed);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn too_much_at_once_and_a_bad_claim_are_refused() {
+    let h = Harness::start().await;
+    let tasks = claim_many(&h, 1).await;
+    let most = ff_core::limits::EXCHANGE_ENDINGS_MAX;
+    let many = vec![complete(&tasks[0]); most + 1];
+    let error = h.call::<Exchange>(json!({ "instance_id": "w-1", "end": many })).await.expect_err("it is refused");
+    assert_eq!((error.code, &error.details["field"]), (Code::Invalid, &json!("end")));
+    // A claim that makes no sense holds back no ending.
+    let args = json!({ "instance_id": "w-1", "end": [complete(&tasks[0])], "claim": { "lanes": [] } });
+    let answer = h.must::<Exchange>(args).await;
+    assert!(matches!(answer.end[0], ExchangeEnded::Complete(_)));
+    let problem = answer.claim.and_then(|claimed| claimed.problem).expect("it has no lanes");
+    assert_eq!(problem.code, Code::NoLanes);
+    let cancel = json!({ "cancel": { "execution_id": tasks[0].execution_id } });
+    let answer = exchange(&h, vec![cancel], Vec::new(), None).await;
+    assert!(matches!(&answer.end[0], ExchangeEnded::Problem(error) if error.details["field"] == "fence"), "{answer:?}");
+    h.finish().await;
+}
