@@ -17,9 +17,9 @@ struct Files;
 const PAGE: &str = "index.html";
 /// Names under this folder hold a digest of their content, so a browser may keep the files for good.
 const ASSETS: &str = "assets/";
-/// The first part of each screen's path; everything below it is the page's own affair.
+/// The first part of the path of each screen but the first; everything below it is the page's own affair.
 const SCREENS: &[&str] =
-    &["", "executions", "flows", "approvals", "lanes", "workers", "budgets", "schedules", "system", "waitpoints"];
+    &["executions", "flows", "approvals", "lanes", "workers", "budgets", "schedules", "system", "waitpoints"];
 /// Scripts, styles and calls only of this origin, nothing inline, and no other page may frame this one.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
                       connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
@@ -27,7 +27,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 /// The file that a path leads to, if it is the dashboard's.
 pub(crate) fn file(path: &str) -> Option<&str> {
     let path = path.strip_prefix('/')?;
-    if SCREENS.contains(&path.split('/').next().unwrap_or("")) {
+    if path.is_empty() || SCREENS.contains(&path.split('/').next().unwrap_or("")) {
         return Some(PAGE);
     }
     (path == "favicon.svg" || path.starts_with(ASSETS)).then_some(path)
@@ -68,7 +68,7 @@ mod tests {
         assert_eq!(file("/"), Some(PAGE));
         assert_eq!(file("/executions/0000-x"), Some(PAGE));
         assert_eq!(file("/assets/a.js"), Some("assets/a.js"));
-        for other in ["/v1/executions", "/openapi.json", "/executionsx", "/../Cargo.toml"] {
+        for other in ["/v1/executions", "//v1/executions", "/openapi.json", "/executionsx", "/../Cargo.toml"] {
             assert_eq!(file(other), None, "{other}");
         }
     }

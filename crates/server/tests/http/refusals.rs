@@ -27,7 +27,7 @@ async fn what_is_not_there_is_said_with_a_code() {
     let client = server.client();
     for (method, path, status, code) in [
         (Method::GET, "/v1/nothing", 404, "route_not_found"),
-        (Method::GET, "/", 404, "route_not_found"),
+        (Method::GET, "/nothing", 404, "route_not_found"),
         (Method::PUT, "/v1/executions", 405, "method_not_allowed"),
         (Method::POST, "/v1/executions", 415, "unsupported_media_type"),
         (Method::GET, "/v1/executions/%ff", 400, "invalid"),
