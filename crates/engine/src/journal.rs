@@ -409,18 +409,22 @@ impl Engine {
         Ok(Some(Content { bytes, content_type: payload.content_type.clone() }))
     }
 
-    /// The journal that a claim brings: none before the first lease of a generation that began without entries.
-    pub(crate) async fn claimed_journal(&self, execution: &Execution) -> Result<Option<Journal>> {
+    /// The journal that a claim brings: none before the first lease of a generation that began without entries. If that
+    /// lease was `found` and not taken now, its own holder may have written some.
+    pub(crate) async fn claimed_journal(&self, execution: &Execution, found: bool) -> Result<Option<Journal>> {
         let first = execution.lease.as_ref().is_none_or(|lease| match lease.kind {
             ClaimKind::Initial | ClaimKind::Replay => true,
             ClaimKind::Retry | ClaimKind::Reclaim | ClaimKind::Resumed => false,
         });
-        if first && !execution.begins_with_entries() {
+        if first && !found && !execution.begins_with_entries() {
             return Ok(None);
         }
         let most = usize::try_from(limits::JOURNAL_ENTRIES_MAX).unwrap_or(usize::MAX);
         let max_bytes = limits::JOURNAL_PER_TASK_MAX_BYTES;
         let page = self.read_journal(execution, execution.generation, 0, most, max_bytes).await?;
+        if first && page.entries.is_empty() {
+            return Ok(None);
+        }
         Ok(Some(Journal { entries: page.entries, next_number: page.next_number, complete: !page.more }))
     }
 }

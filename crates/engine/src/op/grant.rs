@@ -43,7 +43,7 @@ impl Engine {
             return Err(not_found(&args.execution_id));
         }
         if let Some(claimed) = held_already(&execution, &args) {
-            return Ok(ClaimFromGrantOutcome { task: self.task(&execution, &claimed, lease_until).await? });
+            return Ok(ClaimFromGrantOutcome { task: self.task(&execution, &claimed, lease_until, true).await? });
         }
         let worker = self.system_document::<Worker>(&Worker::key_of(&namespace, &args.instance_id)).await?;
         let claim = Claim {
@@ -84,7 +84,7 @@ impl Engine {
         let (execution, claimed) = self.transact(execution.id.partition(), self.fresh_command(), &verb).await?;
         // Nobody is promised more than the store keeps, and only the store knows how long that is.
         let (_, lease_until) = self.visible_execution(&Caller::system(), &execution.id).await?;
-        Ok(ClaimFromGrantOutcome { task: self.task(&execution, &claimed, lease_until).await? })
+        Ok(ClaimFromGrantOutcome { task: self.task(&execution, &claimed, lease_until, false).await? })
     }
 }
 

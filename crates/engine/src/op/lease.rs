@@ -232,8 +232,8 @@ impl Engine {
         let mut outcome = ClaimOutcome { tasks: Vec::new(), grants: Vec::new() };
         let mut unread = Vec::new();
         let reading = taken.into_iter().map(|one| async move {
-            let Taken::Lease { execution, claimed, lease_until } = &one else { return (one, None) };
-            let task = self.task(execution, claimed, *lease_until);
+            let Taken::Lease { execution, claimed, lease_until, found } = &one else { return (one, None) };
+            let task = self.task(execution, claimed, *lease_until, *found);
             let task = env::within(self.env_handle(), TASK_PATIENCE_MS, task).await;
             let late = || Err(Error::new(Code::Unavailable, "the task cannot be read").retry_after(1_000));
             let task = task.unwrap_or_else(late);
@@ -250,8 +250,15 @@ impl Engine {
         (outcome, unread)
     }
 
-    /// One claimed task with everything its worker needs. Small bytes came with the document; large ones are read.
-    pub(crate) async fn task(&self, execution: &Execution, claimed: &ClaimedAttempt, lease_until: i64) -> Result<Task> {
+    /// One claimed task with everything its worker needs. Small bytes came with the document; large ones are read. A first
+    /// lease has no journal and no frames, unless it is handed out again: its holder may have written meanwhile.
+    pub(crate) async fn task(
+        &self,
+        execution: &Execution,
+        claimed: &ClaimedAttempt,
+        lease_until: i64,
+        found: bool,
+    ) -> Result<Task> {
         let input = self.optional_content(Which::Input, &execution.id, &execution.input).await?;
         let continuation = match &execution.continuation {
             Some(continuation) => self.optional_content(Which::Continuation, &execution.id, continuation).await?,
@@ -278,9 +285,9 @@ impl Engine {
             retry_count: execution.retries,
             resume_signals: self.resume_signals(execution).await?,
             continuation,
-            next_frame_sequence: self.next_frame_sequence(execution).await?,
+            next_frame_sequence: self.next_frame_sequence(execution, found).await?,
             generation: execution.generation,
-            journal: self.claimed_journal(execution).await?,
+            journal: self.claimed_journal(execution, found).await?,
             fallback_tier: execution.policy.fallback_tier(execution.retries).cloned(),
             flow_id: execution.flow,
             node: some_text(&execution.node),

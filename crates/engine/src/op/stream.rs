@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use ff_core::execution::Execution;
-use ff_core::lease::Attempt;
+use ff_core::lease::{Attempt, ClaimKind, Lease};
 use ff_core::op::{
     AppendFrames, AppendFramesArgs, AppendFramesOutcome, FrameRequest, ReadStream, ReadStreamArgs, ReadSummary,
     ReadSummaryArgs, ReadSummaryOutcome, TailStream, TailStreamArgs,
@@ -225,10 +225,10 @@ impl Engine {
     }
 
     /// The number of the next frame of the attempt that was just claimed.
-    pub(crate) async fn next_frame_sequence(&self, execution: &Execution) -> Result<u64> {
-        // Only an attempt that continues can have written before.
-        let resumed = execution.lease.as_ref().filter(|lease| lease.kind == ff_core::lease::ClaimKind::Resumed);
-        let Some(lease) = resumed else { return Ok(1) };
+    pub(crate) async fn next_frame_sequence(&self, execution: &Execution, found: bool) -> Result<u64> {
+        // Only an attempt that continues, or a lease that is handed out again, can have written before.
+        let continued = |lease: &&Lease| found || lease.kind == ClaimKind::Resumed;
+        let Some(lease) = execution.lease.as_ref().filter(continued) else { return Ok(1) };
         let log = logs::frames(&execution.id, lease.attempt);
         let page = self.store().log(execution.id.partition(), log, LogStart::Before(u64::MAX), 1).await?;
         Ok(page.next.max(1))

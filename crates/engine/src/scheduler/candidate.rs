@@ -266,6 +266,6 @@ impl Command for TakeCandidate<'_> {
         let execution = Arc::new(execution);
         tx.save_shared(execution.clone(), effects);
         let lease_until = tx.now + self.ask.ttl_ms;
-        Ok(Taken::Lease { execution, claimed, lease_until })
+        Ok(Taken::Lease { execution, claimed, lease_until, found: false })
     }
 }

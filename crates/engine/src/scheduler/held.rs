@@ -50,7 +50,7 @@ impl Engine {
                 let Some(claimed) = execution.held_lease() else { continue };
                 if ask.lease_ids.contains(&claimed.fence.lease_id) && stored.lease_until > self.now_in(partition) {
                     let (execution, lease_until) = (Arc::new(execution), stored.lease_until);
-                    held.push(Taken::Lease { execution, claimed, lease_until });
+                    held.push(Taken::Lease { execution, claimed, lease_until, found: true });
                 }
             }
         }

@@ -123,7 +123,13 @@ impl Gone {
 /// What was taken.
 #[derive(Debug, Clone)]
 pub(crate) enum Taken {
-    Lease { execution: Arc<Execution>, claimed: ClaimedAttempt, lease_until: i64 },
+    Lease {
+        execution: Arc<Execution>,
+        claimed: ClaimedAttempt,
+        lease_until: i64,
+        /// It was found and not taken now: its holder may have written under it.
+        found: bool,
+    },
     Grant(ClaimGrant),
 }
 
@@ -132,7 +138,9 @@ impl Taken {
     /// is promised more than the store keeps.
     fn since(self, at: i64, ttl_ms: i64) -> Self {
         match self {
-            Taken::Lease { execution, claimed, .. } => Taken::Lease { execution, claimed, lease_until: at + ttl_ms },
+            Taken::Lease { execution, claimed, found, .. } => {
+                Taken::Lease { execution, claimed, lease_until: at + ttl_ms, found }
+            }
             grant @ Taken::Grant(_) => grant,
         }
     }

@@ -5,8 +5,8 @@ use ff_core::journal::{StepKind, StepState, StepView};
 use ff_core::op::park::Outcome;
 use ff_core::op::view::Task;
 use ff_core::op::{
-    CancelExecution, Complete, CreateExecution, Delay, DeliverSignal, Fail, GetState, ListPendingWaitpoints, ListSteps,
-    Park, RecordSteps, ReplayExecution, ResumeExecution,
+    AppendFrames, CancelExecution, Claim, ClaimFromGrant, Complete, CreateExecution, Delay, DeliverSignal, Fail,
+    GetState, ListPendingWaitpoints, ListSteps, Park, RecordSteps, ReplayExecution, ResumeExecution,
 };
 use ff_core::{Code, PublicState, SignalOutcome, limits};
 use serde_json::{Value, json};
@@ -40,6 +40,40 @@ async fn a_claim_after_a_lost_lease_brings_what_was_recorded() {
     assert_eq!((fetched.kind, fetched.state, fetched.occurrence), (StepKind::Step, StepState::Completed, Some(0)));
     assert_eq!((fetched.lease_id, fetched.attempt), (first.fence.lease_id, first.fence.attempt));
     assert_eq!(fetched.result.as_ref().unwrap().json().unwrap().0, r#"{"page":7}"#);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_handed_out_again_comes_with_what_its_holder_wrote() {
+    let h = Harness::start().await;
+    h.submit(json!({})).await;
+    let lease_id = ff_core::LeaseId(uuid::Uuid::from_u128(7));
+    let first = h.claim_with(json!({ "lease_ids": [lease_id] })).await.unwrap();
+    h.must::<RecordSteps>(record(&first, 1, &[done("fetch", json!(1))])).await;
+    let frames = json!({
+        "execution_id": first.execution_id, "fence": first.fence, "first_sequence": 1,
+        "frames": [{ "type": "text", "payload": "a" }],
+    });
+    h.must::<AppendFrames>(frames).await;
+    let again = h.claim_with(json!({ "lease_ids": [lease_id], "retry": true })).await.unwrap();
+    assert_eq!(again.fence, first.fence);
+    let journal = again.journal.unwrap();
+    assert_eq!((names(&journal.entries), journal.next_number), (vec!["fetch"], 2));
+    assert_eq!(again.next_frame_sequence, 2);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_is_used_again_comes_with_what_its_holder_wrote() {
+    let h = Harness::start().await;
+    h.submit(json!({})).await;
+    let args = json!({ "instance_id": "w-1", "lanes": ["default"], "mode": "grant" });
+    let grant = h.must::<Claim>(args).await.grants.pop().unwrap();
+    let args = json!({ "instance_id": "w-1", "grant_id": grant.grant_id, "execution_id": grant.execution_id });
+    let first = h.must::<ClaimFromGrant>(args.clone()).await.task;
+    h.must::<RecordSteps>(record(&first, 1, &[done("fetch", json!(1))])).await;
+    let again = h.must::<ClaimFromGrant>(args).await.task;
+    assert_eq!((again.fence, names(&again.journal.unwrap().entries)), (first.fence, vec!["fetch"]));
     h.finish().await;
 }
 
