@@ -26,22 +26,29 @@ pub(crate) struct StoreClocks(Mutex<BTreeMap<u64, Estimate>>);
 #[derive(Debug)]
 struct Estimate {
     /// The highest offset of this window and of the one before it. An answer is older than its arrival and its
-    /// milliseconds are cut off, so the true offset is never lower than an observed one.
+    /// milliseconds are cut off, so the true offset was never lower than an observed one.
     highest_us: i64,
     previous_us: i64,
     window_began_us: i64,
+    /// When an answer came that made the estimate higher: one that was asked for before that says nothing against it.
+    raised_us: i64,
     /// The latest time given out.
     latest_us: i64,
 }
 
 impl StoreClocks {
-    /// Every answer of a clock corrects its estimate, which runs behind the store by the quickest way back, never ahead.
-    pub(crate) fn observe(&self, clock: u64, env: &dyn Env, store_now: i64) {
+    /// Every answer of a clock, asked for at an instant of the process's, corrects its estimate, which runs behind the
+    /// store by the quickest way back. It is ahead only while a store that runs slower than this process says nothing.
+    pub(crate) fn observe(&self, clock: u64, env: &dyn Env, asked_us: i64, store_now: i64) {
         let us = env.now_us();
         let offset_us = store_now.saturating_mul(1_000) - us;
+        let most_us = store_now.saturating_add(1).saturating_mul(1_000) - asked_us;
         let mut clocks = self.lock();
         match clocks.get_mut(&clock) {
-            Some(estimate) => estimate.observe(us, offset_us),
+            Some(estimate) => {
+                estimate.observe(us, offset_us);
+                estimate.lower(asked_us, most_us);
+            }
             None => {
                 if clocks.len() >= CLOCKS_MAX {
                     clocks.clear();
@@ -68,10 +75,13 @@ impl StoreClocks {
 
 impl Estimate {
     fn new(us: i64, offset_us: i64) -> Self {
-        Self { highest_us: offset_us, previous_us: offset_us, window_began_us: us, latest_us: i64::MIN }
+        Self { highest_us: offset_us, previous_us: offset_us, window_began_us: us, raised_us: us, latest_us: i64::MIN }
     }
 
     fn observe(&mut self, us: i64, offset_us: i64) {
+        if offset_us > self.highest_us.max(self.previous_us) {
+            self.raised_us = us;
+        }
         if us - self.window_began_us < WINDOW_US {
             self.highest_us = self.highest_us.max(offset_us);
         } else {
@@ -79,9 +89,14 @@ impl Estimate {
             self.highest_us = offset_us;
             self.window_began_us = us;
         }
-        // A store that stepped back is believed at once.
-        if self.previous_us.max(self.highest_us) - offset_us > WAIT_MAX_US {
-            *self = Self::new(us, offset_us);
+    }
+
+    /// When it was asked, the store was ahead by no more than this. If the estimate is, the store has lost time since: it
+    /// was set back, or works that off. An answer that only took long to come says no such thing.
+    fn lower(&mut self, asked_us: i64, most_us: i64) {
+        if asked_us >= self.raised_us {
+            self.highest_us = self.highest_us.min(most_us);
+            self.previous_us = self.previous_us.min(most_us);
         }
     }
 
@@ -139,10 +154,11 @@ mod tests {
         let (clocks, process) = (StoreClocks::default(), Process(AtomicI64::new(789)));
         let mut last = 0;
         for step in 0..20_000_i64 {
+            let asked_us = process.now_us();
             let answered_ms = (process.now_us() + STORE_AHEAD_US) / 1_000;
             // Between 0.1 and 7 ms, without a pattern that a multiple of a millisecond could follow.
             process.pass(100 + (step * 7_919) % 6_901);
-            clocks.observe(7, &process, answered_ms);
+            clocks.observe(7, &process, asked_us, answered_ms);
             let now = clocks.now(7, &process).unwrap();
             let truth = (process.now_us() + STORE_AHEAD_US) / 1_000;
             assert!(now >= last, "went back by {} ms", last - now);
@@ -155,10 +171,10 @@ mod tests {
     #[test]
     fn what_one_clock_says_is_not_used_for_another() {
         let (clocks, process) = (StoreClocks::default(), Process(AtomicI64::new(0)));
-        clocks.observe(1, &process, 1_000_000);
+        clocks.observe(1, &process, 0, 1_000_000);
         assert!(clocks.knows(1) && !clocks.knows(2));
         assert_eq!(clocks.now(2, &process), None);
-        clocks.observe(2, &process, 5_000);
+        clocks.observe(2, &process, 0, 5_000);
         process.pass(3_000);
         assert_eq!((clocks.now(1, &process), clocks.now(2, &process)), (Some(1_000_003), Some(5_003)));
     }
@@ -166,12 +182,42 @@ mod tests {
     #[test]
     fn a_step_of_the_store_is_followed_in_both_directions() {
         let (clocks, process) = (StoreClocks::default(), Process(AtomicI64::new(0)));
-        clocks.observe(0, &process, 1_000_000);
+        clocks.observe(0, &process, 0, 1_000_000);
         assert_eq!(clocks.now(0, &process), Some(1_000_000));
-        clocks.observe(0, &process, 9_000_000);
+        clocks.observe(0, &process, 0, 9_000_000);
         assert_eq!(clocks.now(0, &process), Some(9_000_000));
-        clocks.observe(0, &process, 1_000_000);
-        assert_eq!(clocks.now(0, &process), Some(1_000_000));
+        process.pass(10);
+        clocks.observe(0, &process, 10, 1_000_000);
+        assert_eq!(clocks.now(0, &process), Some(1_000_001), "no later than the millisecond that it said");
+    }
+
+    #[test]
+    fn an_answer_that_took_long_does_not_set_the_time_back() {
+        let (clocks, process) = (StoreClocks::default(), Process(AtomicI64::new(0)));
+        clocks.observe(0, &process, 0, 1_000_000);
+        process.pass(3_000_000);
+        clocks.observe(0, &process, 3_000_000, 1_003_000);
+        // Asked for at the start, answered at once, and on its way ever since.
+        clocks.observe(0, &process, 0, 1_000_000);
+        assert_eq!(clocks.now(0, &process), Some(1_003_000));
+    }
+
+    #[test]
+    fn a_store_that_works_off_a_step_back_is_never_outrun_by_much_and_time_does_not_go_back() {
+        let (clocks, process) = (StoreClocks::default(), Process(AtomicI64::new(0)));
+        let mut last = 0;
+        // For the first ten seconds an eighth slower than the process's.
+        let truth = |us: i64| 1_000_000 + (us - us.min(10_000_000) / 8) / 1_000;
+        for tick in 0..2_000 {
+            let us = process.now_us();
+            clocks.observe(0, &process, us, truth(us));
+            process.pass(if tick % 50 == 0 { 900_000 } else { 5_000 });
+            let now = clocks.now(0, &process).unwrap();
+            let ahead = now - truth(process.now_us());
+            assert!(now >= last, "went back by {} ms", last - now);
+            assert!(ahead <= 250, "ahead by {ahead} ms");
+            last = now;
+        }
     }
 
     #[test]
@@ -180,7 +226,7 @@ mod tests {
         for second in 0..600 {
             // A thousandth slower than the process's.
             let truth = second * 999;
-            clocks.observe(0, &process, truth);
+            clocks.observe(0, &process, process.now_us(), truth);
             let ahead = clocks.now(0, &process).unwrap() - truth;
             assert!(ahead <= 12, "ahead by {ahead} ms after {second} s");
             process.pass(1_000_000);

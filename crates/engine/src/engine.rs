@@ -255,8 +255,9 @@ impl Engine {
         }
         let answers = store.read(Partition::SYSTEM, vec![Query::Documents(vec![Deployment::key_of()])]).await?;
         let clocks = StoreClocks::default();
-        clocks.observe(store.clock_of(Partition::SYSTEM), env.as_ref(), answers.at);
+        clocks.observe(store.clock_of(Partition::SYSTEM), env.as_ref(), asked_us, answers.at);
         let origin = env::command_id(env.as_ref(), answers.at);
+        let asked_us = env.now_us();
         let default = options.partitions.unwrap_or(store.info().default_partitions);
         let inner = Inner {
             store,
@@ -481,10 +482,11 @@ impl Engine {
     pub(crate) async fn read(&self, partition: Partition, queries: Vec<Query>) -> Result<Answers> {
         self.metrics().reads.fetch_add(1, Ordering::Relaxed);
         let answers = self.store().read(partition, queries).await?;
-        self.observe(partition, answers.at);
+        self.observe(partition, asked_us, answers.at);
         Ok(answers)
     }
 
+        let asked_us = self.env().now_us();
     /// Asks a partition for the time if none of its clock is known yet: what is dated there must not be dated by another
     /// clock.
     pub(crate) async fn learn_clock(&self, partition: Partition) -> Result<()> {
@@ -595,8 +597,9 @@ impl Engine {
         (self.limits().events_kept / u64::from(self.partitions().flow)).max(limits::EVENTS_PER_PARTITION_MIN)
     }
 
-    pub(crate) fn observe(&self, partition: Partition, store_now: i64) {
-        self.0.clocks.observe(self.store().clock_of(partition), self.env(), store_now);
+    /// The store, asked at that instant of the process's clock, said what time it is.
+    pub(crate) fn observe(&self, partition: Partition, asked_us: i64, store_now: i64) {
+        self.0.clocks.observe(self.store().clock_of(partition), self.env(), asked_us, store_now);
     }
 
     pub(crate) fn fresh_command(&self) -> CommandId {

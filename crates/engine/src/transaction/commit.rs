@@ -314,7 +314,12 @@ impl Engine {
                     self.metrics().commit(self.env().now_us() - started);
                     let mut conflicts = Vec::with_capacity(outcomes.len());
                     for (one, outcome) in prepared.into_iter().zip(outcomes) {
-                        conflicts.push(self.settle_outcome(one, outcome, sent_before.then_some(first_sent_at)));
+                        conflicts.push(self.settle_outcome(
+                            one,
+                            outcome,
+                            started,
+                            sent_before.then_some(first_sent_at),
+                        ));
                     }
                     return Ok(conflicts);
                 }
@@ -351,7 +356,7 @@ impl Engine {
         self.metrics().commit(self.env().now_us() - started);
         for (one, outcome) in prepared.into_iter().zip(&outcomes) {
             if let Outcome::Applied(applied) = outcome {
-                self.observe(partition, applied.at);
+                self.observe(partition, started, applied.at);
                 self.applied(one, applied.at);
             }
         }
@@ -369,11 +374,12 @@ impl Engine {
         &self,
         one: Prepared,
         outcome: Outcome,
+        sent_us: i64,
         sent_before: Option<i64>,
     ) -> std::result::Result<i64, Conflict> {
         match outcome {
             Outcome::Applied(applied) => {
-                self.observe(one.partition, applied.at);
+                self.observe(one.partition, sent_us, applied.at);
                 self.applied(one, applied.at);
                 Ok(applied.at)
             }
