@@ -75,9 +75,10 @@ impl Watermark {
         self.near.insert(partition.number, (sequence, at));
     }
 
-    /// Forgets partitions whose last event lies so far back that reading from before the mark cannot repeat it.
+    /// Forgets partitions whose last event lies so far back that reading from before the mark cannot repeat it, also if the
+    /// next call has another estimate of that partition's clock.
     fn settle(&mut self) {
-        let from = self.at - SKEW_MS;
+        let from = self.at - 2 * SKEW_MS;
         self.near.retain(|_, (_, at)| *at >= from);
     }
 }
@@ -259,5 +260,28 @@ impl Handle<ListExecutionEvents> for Engine {
             _ => None,
         };
         Ok(ListExecutionEventsOutcome { items, next_cursor })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_not_read_again_when_the_estimate_of_a_clock_changes() {
+        let (quiet, busy, last_at) = (Partition::flow(0), Partition::flow(1), 1_800_000_000_000);
+        for passed_ms in (0..4 * SKEW_MS).step_by(500) {
+            let mut mark = Watermark::default();
+            mark.advance(quiet, 256, last_at);
+            mark.advance(busy, 1, last_at + passed_ms);
+            mark.settle();
+            for ahead_ms in [-SKEW_MS, -3_000, 0, 3_000] {
+                match mark.start(quiet, ahead_ms) {
+                    LogStart::After(sequence) => assert_eq!(sequence, 256),
+                    LogStart::Since(at) => assert!(at > last_at, "{passed_ms} ms later it is read since {at}"),
+                    LogStart::Before(_) => panic!("nothing is read backwards"),
+                }
+            }
+        }
     }
 }
