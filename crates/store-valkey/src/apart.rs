@@ -9,7 +9,7 @@ use ff_store::{Answer, Answers, Query, Result, Scan, StoreError, StoredDocument}
 use tokio::time::{Duration, sleep};
 
 use crate::read::{self, Style};
-use crate::route::{self, Failure};
+use crate::route::{self, Failure, Follow};
 use crate::topology::{Topology, slot_of};
 
 /// A key itself is refused only in the moment in which it travels.
@@ -107,7 +107,7 @@ impl Apart<'_> {
         let bytes = read::encode(self.partition, &queries, Style::NamedKeys);
         let slot = slot_of(self.partition);
         for _ in 0..ATTEMPTS {
-            match route::read(self.topology, slot, &bytes).await {
+            match route::read(self.topology, slot, &bytes, Follow::Keys).await {
                 Ok(frame) => {
                     let (answers, _) = read::decode(queries, frame)?;
                     return Ok((answers.at, answers.answers.into_iter().next().ok_or_else(odd)?));

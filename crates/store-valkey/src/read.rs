@@ -12,6 +12,7 @@ use crate::commit::parse_fence;
 use crate::library;
 use crate::packing::{Keys, Packed, Space, Values, function_call};
 use crate::resp::Frame;
+use crate::route::Follow;
 
 /// More than any page holds; a larger limit means "all".
 const LIMIT_MAX: usize = 1 << 31;
@@ -36,6 +37,12 @@ pub(crate) fn encode(partition: Partition, queries: &[Query], style: Style) -> B
         encode_query(&mut p, &mut keys, query, style);
     }
     function_call("FCALL_RO", library::READ, &keys, &mut p, &Values::default())
+}
+
+/// A list of names that are not empty looks at the indexes, which the call cannot name.
+pub(crate) fn follow(queries: &[Query]) -> Follow {
+    let lists = queries.iter().any(|query| matches!(query, Query::Indexes { .. }));
+    if lists { Follow::Nothing } else { Follow::Keys }
 }
 
 fn encode_query(p: &mut Packed, keys: &mut Keys, query: &Query, style: Style) {

@@ -61,24 +61,40 @@ enum Step {
 /// it.
 pub(crate) async fn commit(topology: &Topology, slot: u16, bytes: &Bytes) -> Result<Frame> {
     let deadline = Instant::now() + topology.dialer.options.connect_timeout;
-    match call_until(topology, slot, Purpose::Commit, bytes, deadline).await {
+    match call_until(topology, slot, Purpose::Commit, Follow::Keys, bytes, deadline).await {
         Ok(frame) => Ok(frame),
         Err(Failure::Store(error)) => Err(error),
         Err(Failure::Moving) => Err(StoreError::Unavailable(format!("slot {slot} is moving"))),
     }
 }
 
+/// Whether a call goes after its keys when they have left their slot's server before the slot itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Follow {
+    Keys,
+    /// It looks at keys that it does not name. Where its own have gone those may not be yet, and the server there would
+    /// take them for absent without a word.
+    Nothing,
+}
+
 /// Sends an encoded read to the primary of a slot, and gives it up at the time limit wherever it is.
-pub(crate) async fn read(topology: &Topology, slot: u16, bytes: &Bytes) -> std::result::Result<Frame, Failure> {
+pub(crate) async fn read(
+    topology: &Topology,
+    slot: u16,
+    bytes: &Bytes,
+    follow: Follow,
+) -> std::result::Result<Frame, Failure> {
     let deadline = Instant::now() + topology.dialer.options.connect_timeout;
     let late = || Err(StoreError::Unavailable(format!("no server answered for slot {slot} in time")).into());
-    timeout_at(deadline, call_until(topology, slot, Purpose::Read, bytes, deadline)).await.unwrap_or_else(|_| late())
+    let answer = call_until(topology, slot, Purpose::Read, follow, bytes, deadline);
+    timeout_at(deadline, answer).await.unwrap_or_else(|_| late())
 }
 
 async fn call_until(
     topology: &Topology,
     slot: u16,
     purpose: Purpose,
+    follow: Follow,
     bytes: &Bytes,
     deadline: Instant,
 ) -> std::result::Result<Frame, Failure> {
@@ -103,6 +119,10 @@ async fn call_until(
             // Servers that disagree can send a call to and fro; that too ends with the time limit.
             Step::Redirect { .. } | Step::Again if Instant::now() > deadline => {
                 return Err(StoreError::Unavailable(format!("no server took slot {slot} in time")).into());
+            }
+            Step::Redirect { asking: true, .. } if follow == Follow::Nothing => {
+                topology.doubt();
+                return Err(Failure::Moving);
             }
             Step::Redirect { address, asking } => redirect = Some((topology.node(&address), asking)),
             Step::Again => {}

@@ -11,7 +11,7 @@ use tokio::task::AbortHandle;
 
 use crate::barrier::Barriers;
 use crate::commit::{self, Style};
-use crate::route::{self, Failure};
+use crate::route::{self, Failure, Follow};
 use crate::startup::{self, Findings};
 use crate::topology::{Topology, slot_of};
 use crate::transport::Dialer;
@@ -83,7 +83,7 @@ impl ValkeyStore {
             return;
         }
         let bytes = commit::encode_tidying(partition, indexes);
-        if route::read(&self.topology, slot_of(partition), &bytes).await.is_err() {
+        if route::read(&self.topology, slot_of(partition), &bytes, Follow::Keys).await.is_err() {
             tracing::debug!(%partition, "names of empty indexes stay listed for now");
         }
     }
@@ -113,7 +113,8 @@ impl Store for ValkeyStore {
         let _call = self.calls.acquire().await.map_err(|_| closed())?;
         self.watcher.touch(partition);
         let bytes = read::encode(partition, &queries, read::Style::Whole);
-        match route::read(&self.topology, slot_of(partition), &bytes).await {
+        let follow = read::follow(&queries);
+        match route::read(&self.topology, slot_of(partition), &bytes, follow).await {
             Ok(frame) => {
                 let (answers, empty) = read::decode(queries, frame)?;
                 self.tidy(partition, &empty).await;

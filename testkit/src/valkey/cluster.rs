@@ -120,19 +120,23 @@ impl Cluster {
 
     /// Moves up to so many keys; says how many there were.
     pub fn migrate_keys(&self, migration: &Migration, count: usize) -> usize {
-        let mut source = migration.source.borrow_mut();
-        let port = self.nodes[migration.to].port().to_string();
-        let keys = source.command(&format!("CLUSTER GETKEYSINSLOT {} {count}", migration.slot)).into_array();
+        let listing = format!("CLUSTER GETKEYSINSLOT {} {count}", migration.slot);
+        let keys = migration.source.borrow_mut().command(&listing).into_array();
         for key in &keys {
             let Value::Bytes(key) = key else { panic!("{key:?} is no key") };
-            let parts: [&[u8]; 6] = [b"MIGRATE", b"127.0.0.1", port.as_bytes(), key, b"0", b"5000"];
-            match source.try_command(&parts) {
-                // A key may have gone since it was listed.
-                Ok(Value::Status(_)) => {}
-                other => panic!("MIGRATE: {other:?}"),
-            }
+            self.migrate_key(migration, key);
         }
         keys.len()
+    }
+
+    /// Moves one key, unless it is gone.
+    pub fn migrate_key(&self, migration: &Migration, key: &[u8]) {
+        let port = self.nodes[migration.to].port().to_string();
+        let parts: [&[u8]; 6] = [b"MIGRATE", b"127.0.0.1", port.as_bytes(), key, b"0", b"5000"];
+        match migration.source.borrow_mut().try_command(&parts) {
+            Ok(Value::Status(_)) => {}
+            other => panic!("MIGRATE: {other:?}"),
+        }
     }
 
     /// Gives the slot to the server that has its keys now.
