@@ -70,6 +70,9 @@ pub struct Options {
     pub address: String,
     /// The clock that the store is on, where only a test moves it.
     pub test_clock: Option<Arc<TestClock>>,
+    /// Entries that one read or commit of the engine's own work takes at the most, where its own limit is higher. Tests
+    /// draw it tight, so that a small graph is larger than every chunk.
+    pub chunk_max: usize,
 }
 
 impl Default for Options {
@@ -88,6 +91,7 @@ impl Default for Options {
             limits: Limits::default(),
             address: String::new(),
             test_clock: None,
+            chunk_max: usize::MAX,
         }
     }
 }
@@ -253,12 +257,13 @@ impl Engine {
             ff_core::text::name("namespace", namespace)?;
             policy.validate().map_err(|error| error.with("namespace", namespace))?;
         }
+        let asked_us = env.now_us();
         let answers = store.read(Partition::SYSTEM, vec![Query::Documents(vec![Deployment::key_of()])]).await?;
         let clocks = StoreClocks::default();
         clocks.observe(store.clock_of(Partition::SYSTEM), env.as_ref(), asked_us, answers.at);
         let origin = env::command_id(env.as_ref(), answers.at);
-        let asked_us = env.now_us();
         let default = options.partitions.unwrap_or(store.info().default_partitions);
+        let resolver = Resolver::new(options.chunk_max.clamp(1, limits::RESOLVE_CHUNK));
         let inner = Inner {
             store,
             env,
@@ -274,7 +279,7 @@ impl Engine {
             rising: Rising::default(),
             scheduler: Scheduler::default(),
             timers: Timers::default(),
-            resolver: Resolver::default(),
+            resolver,
             system: SystemCache::default(),
             registry: Registry::default(),
             servers: Servers::default(),
@@ -481,12 +486,12 @@ impl Engine {
     /// Several questions about one partition.
     pub(crate) async fn read(&self, partition: Partition, queries: Vec<Query>) -> Result<Answers> {
         self.metrics().reads.fetch_add(1, Ordering::Relaxed);
+        let asked_us = self.env().now_us();
         let answers = self.store().read(partition, queries).await?;
         self.observe(partition, asked_us, answers.at);
         Ok(answers)
     }
 
-        let asked_us = self.env().now_us();
     /// Asks a partition for the time if none of its clock is known yet: what is dated there must not be dated by another
     /// clock.
     pub(crate) async fn learn_clock(&self, partition: Partition) -> Result<()> {
@@ -649,6 +654,11 @@ impl Engine {
 
     pub(crate) fn timers(&self) -> &Timers {
         &self.0.timers
+    }
+
+    /// How much one read or commit takes whose own limit is this.
+    pub(crate) fn chunk(&self, limit: usize) -> usize {
+        limit.min(self.options().chunk_max).max(1)
     }
 
     pub(crate) fn resolver(&self) -> &Resolver {

@@ -174,11 +174,12 @@ pub(crate) fn sibling_reason(child: &Execution) -> &'static str {
 pub(crate) async fn open_upstreams(tx: &mut Tx<'_>, child: &Execution, limit: usize) -> Result<Vec<ExecutionId>> {
     let mut found = Vec::new();
     let mut after: Option<(i64, Key)> = None;
+    let chunk = tx.engine.chunk(limits::RESOLVE_CHUNK);
     loop {
-        let mut scan = Scan::first(index::edges_to(child.id.uuid), limits::RESOLVE_CHUNK).with_documents();
+        let mut scan = Scan::first(index::edges_to(child.id.uuid), chunk).with_documents();
         scan.after = after.take();
         let page = tx.scan(scan).await?;
-        let full = page.entries.len() == limits::RESOLVE_CHUNK;
+        let full = page.entries.len() == chunk;
         after = page.entries.last().map(|entry| (entry.score, entry.member.clone()));
         for stored in page.entries.into_iter().filter_map(|entry| entry.document) {
             let Some(edge) = tx.engine.readable::<Edge>(&stored) else { continue };
@@ -234,9 +235,10 @@ pub(crate) async fn cancel_siblings(tx: &mut Tx<'_>, child: &Execution, fresh: &
         return Ok(());
     }
     let reason = sibling_reason(child);
-    let mut siblings = open_upstreams(tx, child, limits::RESOLVE_CHUNK).await?;
+    let chunk = tx.engine.chunk(limits::RESOLVE_CHUNK);
+    let mut siblings = open_upstreams(tx, child, chunk).await?;
     siblings.extend_from_slice(fresh);
-    for id in siblings.into_iter().take(limits::RESOLVE_CHUNK) {
+    for id in siblings.into_iter().take(chunk) {
         let Some(mut sibling) = tx.find_execution(&id).await? else { continue };
         let mut effects = Effects::default();
         if cancel_member(tx, &mut sibling, reason, &mut effects).await? {

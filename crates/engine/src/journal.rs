@@ -309,7 +309,7 @@ impl Command for TendJournals {
             return fork::copy_some(tx, execution, fork).await;
         }
         let Some(generation) = execution.dropped_generations().first().copied() else { return Ok(false) };
-        let mut removal = Removal::of(limits::RESOLVE_CHUNK);
+        let mut removal = Removal::of(tx.engine.chunk(limits::RESOLVE_CHUNK));
         tx.relief();
         if !remove_generation(tx, &execution, generation, &mut removal).await? {
             tx.pin(&self.key);
@@ -351,7 +351,7 @@ impl Engine {
         let (mut after, mut bytes) = (after, 0);
         for run in &runs {
             loop {
-                let wanted = PAGE.min(limit - page.entries.len());
+                let wanted = self.chunk(PAGE).min(limit - page.entries.len());
                 let log = logs::journal(id, run.generation);
                 let start = LogStart::After(run.sequence(after.max(run.first - 1)));
                 let found = self.store().log(id.partition(), log, start, wanted).await?;

@@ -171,7 +171,9 @@ impl Engine {
             let now = self.env().now_ms();
             watch.not_before = now + BEAT_MIN_MS;
             if let Err(error) = turn {
-                tracing::warn!(%error, "this server's heartbeat failed; trying again soon");
+                if let Some(suppressed) = self.may_log("this server's heartbeat failed") {
+                    tracing::warn!(%error, suppressed, "this server's heartbeat failed; trying again soon");
+                }
                 watch.not_before = now + RETRY_MS;
                 watch.look_at = watch.look_at.max(watch.not_before);
             }

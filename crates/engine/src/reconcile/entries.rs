@@ -136,7 +136,9 @@ impl Engine {
         match self.transact(partition, self.fresh_command(), &Repair { key, entry: &entry }).await {
             Ok(repaired) => u64::from(repaired),
             Err(error) => {
-                tracing::warn!(%partition, ?key, %error, "an index entry could not be repaired");
+                if let Some(suppressed) = self.may_log("an index entry could not be repaired") {
+                    tracing::warn!(%partition, ?key, %error, suppressed, "an index entry could not be repaired");
+                }
                 0
             }
         }

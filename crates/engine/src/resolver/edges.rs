@@ -159,7 +159,7 @@ impl Round {
     /// Loads the downstreams of all pages at once.
     async fn load_children(&mut self, tx: &mut Tx<'_>, owing: &[(Key, ScanPage)]) -> Result<()> {
         let mut wanted = BTreeSet::new();
-        for entry in owing.iter().flat_map(|(_, page)| &page.entries).take(2 * limits::RESOLVE_CHUNK) {
+        for entry in owing.iter().flat_map(|(_, page)| &page.entries).take(2 * tx.engine.chunk(limits::RESOLVE_CHUNK)) {
             if let Some(stored) = &entry.document {
                 let edge = tx.engine.readable::<Edge>(stored);
                 wanted.extend(edge.map(|edge| Execution::key_of(&edge.downstream)));
@@ -217,7 +217,9 @@ impl Round {
         let key = Execution::key_of(&edge.downstream);
         self.load(tx, vec![key.clone()]).await?;
         let Some(child) = self.executions.get_mut(&key) else {
-            tracing::error!(edge = %edge.id, "an edge leads to an execution that is not there");
+            if let Some(suppressed) = tx.engine.may_log("an edge leads to an execution that is not there") {
+                tracing::error!(edge = %edge.id, suppressed, "an edge leads to an execution that is not there");
+            }
             return Ok(true);
         };
         if edge.state == EdgeState::Pending || planted(Bug::EdgeResolvedTwice) {
@@ -260,7 +262,7 @@ impl Round {
         let reason = sibling_reason(&execution);
         let siblings = open_upstreams(tx, &execution, usize::MAX).await?;
         let keys: Vec<Key> = siblings.iter().map(Execution::key_of).collect();
-        for portion in keys.chunks(limits::RESOLVE_CHUNK) {
+        for portion in keys.chunks(tx.engine.chunk(limits::RESOLVE_CHUNK)) {
             self.load(tx, portion.to_vec()).await?;
             for key in portion {
                 let Some(sibling) = self.executions.get_mut(key).filter(|sibling| !sibling.is_terminal()) else {

@@ -27,7 +27,7 @@ pub(super) enum FlowStep {
 impl Engine {
     /// One commit for a flow. If more is to be done, it queues again.
     pub(super) async fn flow_turn(&self, partition: Partition, key: Key, progress: Progress) {
-        let chunk = progress.chunk();
+        let chunk = progress.chunk(self.resolver().chunk());
         let verb = FlowTurn { key: &key, look: progress.look.as_ref(), chunk };
         match self.transact(partition, self.fresh_command(), &verb).await {
             Ok(FlowStep::Done) => self.resolver().succeeded(partition, &key),

@@ -69,7 +69,7 @@ impl Engine {
 
     /// One commit for these executions. What is not done after it queues again.
     async fn executions_turn(&self, partition: Partition, work: Work) {
-        let chunk = work.values().map(queue::Progress::chunk).min().unwrap_or(1);
+        let chunk = work.values().map(|progress| progress.chunk(self.resolver().chunk())).min().unwrap_or(1);
         let verb = Resolve { work: &work, chunk };
         match self.transact(partition, self.fresh_command(), &verb).await {
             Ok(resolved) => {
@@ -171,11 +171,18 @@ impl Engine {
         for key in keys {
             match self.resolver().failed(partition, &key) {
                 Some(wait_ms) => waits.push((wait_ms, key)),
-                None => tracing::error!(%partition, ?key, %error, "a mark cannot be resolved; left to the next sweep"),
+                None => {
+                    if let Some(suppressed) = self.may_log("a mark cannot be resolved") {
+                        tracing::error!(%partition, ?key, %error, suppressed, "a mark cannot be resolved; left to the next sweep");
+                    }
+                }
             }
         }
         let Some(wait_ms) = waits.iter().map(|(wait_ms, _)| *wait_ms).max() else { return };
-        tracing::warn!(%partition, marks = waits.len(), %error, wait_ms, "marks could not be resolved; trying again");
+        if let Some(suppressed) = self.may_log("marks could not be resolved") {
+            let marks = waits.len();
+            tracing::warn!(%partition, marks, %error, wait_ms, suppressed, "marks could not be resolved; trying again");
+        }
         let engine = self.clone();
         self.spawn_short(async move {
             engine.env().sleep(wait_ms).await;

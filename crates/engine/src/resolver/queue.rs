@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use ff_core::execution::Execution;
 use ff_core::index::kind;
-use ff_core::{Key, Partition, SlotId, limits};
+use ff_core::{Key, Partition, SlotId};
 
 use super::cancellation::Look;
 use super::edges::Position;
@@ -36,8 +36,9 @@ impl Progress {
         execution.owed_slots.iter().any(|slot| !self.released.contains(slot))
     }
 
-    pub(super) fn chunk(&self) -> usize {
-        self.chunk.unwrap_or(limits::RESOLVE_CHUNK)
+    /// How much of it one commit takes that usually takes so much.
+    pub(super) fn chunk(&self, usual: usize) -> usize {
+        self.chunk.unwrap_or(usual)
     }
 }
 
@@ -60,8 +61,11 @@ impl Turn {
 }
 
 /// The marked documents of every partition that are known and not resolved.
-#[derive(Default)]
-pub(crate) struct Resolver(Mutex<BTreeMap<Partition, Queue>>);
+pub(crate) struct Resolver {
+    queues: Mutex<BTreeMap<Partition, Queue>>,
+    /// How much one commit takes.
+    chunk: usize,
+}
 
 #[derive(Default)]
 struct Queue {
@@ -99,12 +103,12 @@ impl Queue {
     }
 
     /// The three take turns, so that none of them waits for another one to be empty.
-    fn next(&mut self) -> Option<Turn> {
+    fn next(&mut self, chunk: usize) -> Option<Turn> {
         for step in 1..=3 {
             let place = (self.last + step) % 3;
             let turn = match place {
                 0 => {
-                    let count = self.executions.len().min(limits::RESOLVE_CHUNK);
+                    let count = self.executions.len().min(chunk);
                     let keys: Vec<Key> = self.executions.drain(..count).collect();
                     (!keys.is_empty()).then_some(Turn::Executions(keys))
                 }
@@ -128,6 +132,16 @@ impl Queue {
 }
 
 impl Resolver {
+    /// Nothing is known yet; one commit takes so much.
+    pub(crate) fn new(chunk: usize) -> Self {
+        Self { queues: Mutex::default(), chunk }
+    }
+
+    /// How much one commit takes.
+    pub(super) fn chunk(&self) -> usize {
+        self.chunk
+    }
+
     /// Takes in a key; says whether somebody must begin to drain.
     pub(super) fn push(&self, partition: Partition, key: Key) -> bool {
         let mut queues = self.queues();
@@ -140,7 +154,7 @@ impl Resolver {
     pub(super) fn take(&self, partition: Partition) -> Option<(Turn, BTreeMap<Key, Progress>)> {
         let mut queues = self.queues();
         let queue = queues.get_mut(&partition)?;
-        let Some(turn) = queue.next() else {
+        let Some(turn) = queue.next(self.chunk) else {
             queue.draining = false;
             if queue.is_idle() {
                 queues.remove(&partition);
@@ -224,7 +238,7 @@ impl Resolver {
         let Some(queue) = queues.get_mut(&partition) else { return BTreeMap::new() };
         let mut taken = BTreeMap::new();
         if let Some(waiting) = queue.owed.get_mut(quota) {
-            while taken.len() < limits::RESOLVE_CHUNK
+            while taken.len() < self.chunk
                 && let Some((key, slots)) = waiting.pop_first()
             {
                 taken.insert(key, slots);
@@ -249,7 +263,7 @@ impl Resolver {
     }
 
     fn queues(&self) -> std::sync::MutexGuard<'_, BTreeMap<Partition, Queue>> {
-        self.0.lock().expect("no holder of this lock panics")
+        self.queues.lock().expect("no holder of this lock panics")
     }
 }
 
@@ -273,7 +287,7 @@ mod tests {
 
     #[test]
     fn executions_flows_and_suspects_take_turns() {
-        let resolver = Resolver::default();
+        let resolver = Resolver::new(200);
         assert!(resolver.push(HERE, flow(1)), "the first one begins");
         assert!(!resolver.push(HERE, flow(2)));
         resolver.push(HERE, execution(1));
@@ -289,7 +303,7 @@ mod tests {
 
     #[test]
     fn what_is_not_done_queues_again_behind_the_others_and_remembers_how_far_it_is() {
-        let resolver = Resolver::default();
+        let resolver = Resolver::new(200);
         resolver.push(HERE, flow(1));
         resolver.push(HERE, flow(2));
         let (turn, progress) = resolver.take(HERE).unwrap();
@@ -304,7 +318,7 @@ mod tests {
 
     #[test]
     fn a_drainer_that_is_gone_is_replaced_by_the_next_key() {
-        let resolver = Resolver::default();
+        let resolver = Resolver::new(200);
         assert!(resolver.push(HERE, execution(1)));
         assert!(!resolver.push(HERE, execution(2)));
         resolver.abandoned(HERE, None);
@@ -313,7 +327,7 @@ mod tests {
 
     #[test]
     fn the_slots_of_each_quota_are_seen_to_once() {
-        let resolver = Resolver::default();
+        let resolver = Resolver::new(200);
         let quota = |name: &str| ("default".to_owned(), name.to_owned());
         assert!(resolver.owe(HERE, &quota("a"), execution(1), vec![]));
         assert!(!resolver.owe(HERE, &quota("a"), execution(2), vec![]));

@@ -20,9 +20,9 @@ const MEMBERS_AT_ONCE: usize = 32;
 pub(super) async fn remove_some(tx: &mut Tx<'_>, flow: &Flow, chunk: usize) -> Result<FlowStep> {
     tx.relief();
     tx.pin(&flow.key());
-    let scan = |state: &PublicState| {
-        Query::Scan(Scan::first(index::member(flow.id.uuid, *state), MEMBERS_AT_ONCE).with_documents())
-    };
+    let at_once = tx.engine.chunk(MEMBERS_AT_ONCE);
+    let scan =
+        |state: &PublicState| Query::Scan(Scan::first(index::member(flow.id.uuid, *state), at_once).with_documents());
     let answers = tx.read(PublicState::ALL.iter().map(scan).collect()).await?;
     let pages = answers.into_iter().filter_map(Answer::into_scan).flat_map(|page| page.entries);
     let mut removal = Removal::of(chunk);

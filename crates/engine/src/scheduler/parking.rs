@@ -144,7 +144,7 @@ impl Engine {
         let index = index::blocked(namespace, gate);
         let Opened { mut places, count: mut left, mut given_back } = opened;
         while left > 0 && !places.is_empty() {
-            let limit = usize::try_from(left).unwrap_or(UNPARK_CHUNK).min(UNPARK_CHUNK);
+            let limit = self.chunk(usize::try_from(left).unwrap_or(UNPARK_CHUNK).min(UNPARK_CHUNK));
             let reads = places.iter().map(|place| {
                 let scan = Scan::first(index.clone(), limit + 1);
                 async move { (*place, self.read(*place, vec![Query::Scan(scan)]).await) }

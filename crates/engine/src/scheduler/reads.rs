@@ -40,11 +40,12 @@ impl Engine {
     /// The names of the queues of a partition that begin with a prefix, page by page.
     async fn queue_names(&self, partition: Partition, prefix: Vec<u8>) -> Result<Vec<IndexName>> {
         let mut names: Vec<IndexName> = Vec::new();
+        let limit = self.chunk(NAMES_LIMIT);
         loop {
             let after = names.last().cloned();
-            let query = Query::Indexes { prefix: prefix.clone(), after, limit: NAMES_LIMIT };
+            let query = Query::Indexes { prefix: prefix.clone(), after, limit };
             let page = self.read(partition, vec![query]).await?.into_only(Answer::into_indexes)?;
-            let full = page.len() == NAMES_LIMIT;
+            let full = page.len() == limit;
             names.extend(page);
             if !full {
                 return Ok(names);
@@ -53,7 +54,8 @@ impl Engine {
     }
 
     async fn read_head(&self, id: QueueId) {
-        let mut scan = Scan::first(id.index.clone(), FETCH_LIMIT).with_documents();
+        let limit = self.chunk(FETCH_LIMIT);
+        let mut scan = Scan::first(id.index.clone(), limit).with_documents();
         scan.after = self.scheduler().ready().read_after(&id);
         let page = match self.read(id.partition, vec![Query::Scan(scan)]).await {
             Ok(answers) => answers.into_only(Answer::into_scan).map_err(Error::from),
@@ -72,7 +74,7 @@ impl Engine {
                 return;
             }
         };
-        let complete = page.entries.len() < FETCH_LIMIT;
+        let complete = page.entries.len() < limit;
         let last = page.entries.last().map(|entry| (entry.score, entry.member.clone()));
         let mut head = Vec::with_capacity(page.entries.len());
         let mut strays = Vec::new();

@@ -39,7 +39,9 @@ impl Engine {
             (kind::SLOT, _) => self.fire_slot(partition, key, score).await,
             // A newer version wrote it, and knows what to do with it.
             _ => {
-                tracing::warn!(%partition, ?key, "a timer of a kind that this version does not know; left alone");
+                if let Some(suppressed) = self.may_log("a timer of a kind that this version does not know") {
+                    tracing::warn!(%partition, ?key, suppressed, "a timer of a kind that this version does not know; left alone");
+                }
                 Ok(())
             }
         }
@@ -111,7 +113,7 @@ impl Command for FireExecution {
                 tx.save_execution(&execution, effects);
             }
             Fired::Remove => {
-                let mut removal = execution_data::Removal::of(limits::RESOLVE_CHUNK);
+                let mut removal = execution_data::Removal::of(tx.engine.chunk(limits::RESOLVE_CHUNK));
                 if !execution_data::remove_execution_data(tx, &execution, &mut removal).await? {
                     // The rest goes in its next turn, after what else is due.
                     tx.engine.timers().note(tx.partition, tx.now);

@@ -196,13 +196,16 @@ impl Engine {
     async fn fire_partition(&self, partition: Partition, known_at: i64) {
         // What cannot be fired stays at the head; what is due behind it must not wait for it.
         let mut after: Option<(i64, Key)> = None;
+        let chunk = self.chunk(FIRE_CHUNK);
         loop {
-            let mut scan = Scan::first(index::due(), FIRE_CHUNK);
+            let mut scan = Scan::first(index::due(), chunk);
             scan.after = after.clone();
             let answers = match self.read(partition, vec![Query::Scan(scan)]).await {
                 Ok(answers) => answers,
                 Err(error) => {
-                    tracing::warn!(%partition, %error, "the due index cannot be read; trying again soon");
+                    if let Some(suppressed) = self.may_log("the due index cannot be read") {
+                        tracing::warn!(%partition, %error, suppressed, "the due index cannot be read; trying again soon");
+                    }
                     self.timers().note(partition, self.now_in(partition).max(known_at) + RETRY_MS);
                     return;
                 }
@@ -212,7 +215,7 @@ impl Engine {
             // is not due by it yet must not be looked at again at once.
             let ahead = (self.now_in(partition) - now).max(0);
             let Ok(page) = answers.into_only(ff_store::Answer::into_scan) else { return };
-            let full = page.entries.len() == FIRE_CHUNK;
+            let full = page.entries.len() == chunk;
             after = page.entries.last().map(|entry| (entry.score, entry.member.clone()));
             // The bug remembers what is due soon, and acts on it without looking again.
             let soon = if planted(Bug::ExpiryIgnoresRenewal) { now + 500 } else { now };
@@ -235,8 +238,11 @@ impl Engine {
                 }
                 self.metrics().timer_lateness.observe((now - entry.score).max(0) * 1_000);
                 let outcome = self.contain("timers", self.fire(partition, &entry.member, entry.score)).await;
-                if let Err(error) = &outcome {
-                    tracing::warn!(%partition, member = ?entry.member, %error, "a timer could not fire; trying again soon");
+                if let Err(error) = &outcome
+                    && let Some(suppressed) = self.may_log("a timer could not fire")
+                {
+                    let member = &entry.member;
+                    tracing::warn!(%partition, ?member, %error, suppressed, "a timer could not fire; trying again soon");
                 }
                 outcome.is_ok()
             });

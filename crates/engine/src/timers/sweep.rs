@@ -67,7 +67,7 @@ impl Engine {
     /// Queue names of a partition.
     async fn sweep_queues(&self, partition: Partition) {
         let began = self.scheduler().ready().stamp();
-        match self.read(partition, vec![queue_names(None)]).await {
+        match self.read(partition, vec![self.queue_names_query(None)]).await {
             Ok(answers) => {
                 let queues = answers.into_only(Answer::into_indexes).unwrap_or_default();
                 self.learn_queues(partition, queues, began).await;
@@ -88,13 +88,13 @@ impl Engine {
         let mut all = BTreeSet::new();
         loop {
             let now = self.env().now_ms();
-            let last = page.last().filter(|_| page.len() == NAMES_LIMIT).cloned();
+            let last = page.last().filter(|_| page.len() == self.chunk(NAMES_LIMIT)).cloned();
             self.scheduler().ready().sweep_found(partition, &page, now);
             all.extend(page);
             if last.is_none() {
                 break;
             }
-            page = match self.read(partition, vec![queue_names(last)]).await {
+            page = match self.read(partition, vec![self.queue_names_query(last)]).await {
                 Ok(answers) => answers.into_only(Answer::into_indexes).unwrap_or_default(),
                 Err(error) => return self.not_swept(partition, &error),
             };
@@ -108,8 +108,8 @@ impl Engine {
     pub(crate) async fn sweep_partition(&self, partition: Partition) {
         let queries = vec![
             Query::Scan(Scan::first(index::due(), 1)),
-            Query::Scan(Scan::first(index::marks(), MARKS_LIMIT)),
-            queue_names(None),
+            Query::Scan(Scan::first(index::marks(), self.chunk(MARKS_LIMIT))),
+            self.queue_names_query(None),
         ];
         let began = self.scheduler().ready().stamp();
         let answers = match self.read(partition, queries).await {
@@ -145,14 +145,14 @@ impl Engine {
             if engine.refuse_if_closing().is_err() {
                 return;
             }
-            let scan = Query::Scan(Scan::first(index::marks(), MARKS_LIMIT));
+            let scan = Query::Scan(Scan::first(index::marks(), engine.chunk(MARKS_LIMIT)));
             match engine.read(partition, vec![scan]).await {
                 Ok(answers) => {
                     let page = answers.into_only(Answer::into_scan).unwrap_or_default();
                     let standing = page.entries.into_iter().filter(|entry| seen.contains(&entry.member));
                     standing.for_each(|entry| engine.resolve_soon(partition, entry.member));
                 }
-                Err(error) => tracing::warn!(%partition, %error, "the marks cannot be read; left to the next sweep"),
+                Err(error) => engine.marks_unread(partition, &error),
             }
         });
     }
@@ -161,25 +161,26 @@ impl Engine {
     async fn resolve_marks(&self, partition: Partition, mut page: ScanPage) {
         loop {
             let last = page.entries.last().map(|entry| (entry.score, entry.member.clone()));
-            let full = page.entries.len() == MARKS_LIMIT;
+            let full = page.entries.len() == self.chunk(MARKS_LIMIT);
             for entry in page.entries {
                 self.resolve_soon(partition, entry.member);
             }
             let Some((score, member)) = last.filter(|_| full) else { return };
-            let scan = Scan::first(index::marks(), MARKS_LIMIT).after(score, member);
+            let scan = Scan::first(index::marks(), self.chunk(MARKS_LIMIT)).after(score, member);
             page = match self.read(partition, vec![Query::Scan(scan)]).await {
                 Ok(answers) => answers.into_only(Answer::into_scan).unwrap_or_default(),
-                Err(error) => {
-                    if let Some(suppressed) = self.may_log("the marks cannot be read") {
-                        tracing::warn!(%partition, %error, suppressed, "the marks cannot be read; left to the next sweep");
-                    }
-                    return;
-                }
+                Err(error) => return self.marks_unread(partition, &error),
             };
         }
     }
-}
 
-fn queue_names(after: Option<IndexName>) -> Query {
-    Query::Indexes { prefix: vec![index::QUEUE_PREFIX], after, limit: NAMES_LIMIT }
+    fn marks_unread(&self, partition: Partition, error: &ff_core::Error) {
+        if let Some(suppressed) = self.may_log("the marks cannot be read") {
+            tracing::warn!(%partition, %error, suppressed, "the marks cannot be read; left to the next sweep");
+        }
+    }
+
+    fn queue_names_query(&self, after: Option<IndexName>) -> Query {
+        Query::Indexes { prefix: vec![index::QUEUE_PREFIX], after, limit: self.chunk(NAMES_LIMIT) }
+    }
 }

@@ -185,6 +185,7 @@ fn engine_options(settings: &Settings) -> Result<ff_engine::Options, ConfigError
         limits: engine_limits(settings)?,
         address: settings.listen.clone().unwrap_or_default(),
         test_clock: None,
+        chunk_max: usize::MAX,
     })
 }
 
