@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use ff_core::op::{
-    AddExecutionToFlow, ApplyDependencyToChild, CreateExecution, CreateExecutions, CreateFlow, GetExecution, GetFlow,
-    StageDependencyEdge, create_flow, stage_dependency_edge,
+    AddExecutionToFlow, ApplyDependencyToChild, CancelFlow, CreateExecution, CreateExecutions, CreateFlow,
+    GetExecution, GetFlow, StageDependencyEdge, create_flow, stage_dependency_edge,
 };
 use ff_core::{ExecutionId, FlowId};
 use serde_json::{Value, json};
@@ -26,6 +26,7 @@ pub(crate) async fn run(world: Arc<World>) {
             65..=79 => submit_graph(&world).await,
             80..=85 => grow_graph(&world).await,
             86..=91 => join_late(&world).await,
+            93..=95 => cancel_crowd(&world).await,
             92 if world.profile.large => submit_masses(&world).await,
             _ => ask(&world).await,
         }
@@ -127,6 +128,24 @@ async fn join_late(world: &Arc<World>) {
     }
 }
 
+/// A crowd that is cancelled while workers take its members.
+async fn cancel_crowd(world: &Arc<World>) {
+    let nodes: Vec<Value> = (0..world.between(4, 12))
+        .map(|number| json!({ "name": format!("n{number}"), "request": { "kind": "simulated", "lane": world.pick(&LANES) } }))
+        .collect();
+    let flow = FlowId::mint(&world.profile.partitions, &world.mint());
+    let generation = world.checker().generation;
+    let args = json!({ "flow_id": flow, "nodes": nodes });
+    let Some(Ok(outcome)) = world.insist::<CreateFlow>(&args).await else { return };
+    let (create_flow::Outcome::Created { executions, .. } | create_flow::Outcome::AlreadyExists { executions, .. }) =
+        outcome;
+    acknowledge(world, generation, executions.into_values());
+    let pause = world.between(0, 300);
+    world.wait(pause).await;
+    let policy = world.pick(&["cancel_all", "cancel_pending", "flow_only"]);
+    drop(world.insist::<CancelFlow>(&json!({ "flow_id": flow, "policy": policy, "reason": "a mistake" })).await);
+}
+
 async fn ask(world: &Arc<World>) {
     let (executions, flows) = {
         let desk = world.desk();
@@ -200,10 +219,15 @@ async fn submit_many(world: &Arc<World>) {
 /// A random graph: edges lead from earlier to later nodes, so there is no cycle.
 async fn submit_graph(world: &Arc<World>) {
     let count = world.between(1, 6);
+    // A flow is kept for as long as the member that is kept longest.
+    let brief = world.chance(300).then(|| world.between(1, 4_000));
     let mut nodes = Vec::new();
     let mut edges = Vec::new();
     for to in 0..count {
         let mut node = json!({ "name": format!("n{to}"), "request": request(world) });
+        if let Some(retention_ms) = brief {
+            node["request"]["policy"]["retention_ms"] = json!(retention_ms);
+        }
         let mut upstreams = 0;
         for from in 0..to {
             if world.chance(400) {
@@ -293,7 +317,9 @@ pub(crate) fn request(world: &World) -> Value {
     if world.chance(200) {
         args["budget_ids"] = json!([world.pick(&BUDGETS)]);
     }
-    if world.chance(250) {
+    if world.profile.gated && world.chance(800) {
+        args["quota_policy_id"] = json!(QUOTAS[0]);
+    } else if world.chance(250) {
         args["quota_policy_id"] = json!(world.pick(&QUOTAS));
     }
     if world.chance(250) {
@@ -310,7 +336,7 @@ fn policy(world: &World) -> Value {
             "non_retryable_categories": ["fatal"],
         },
         "max_reclaim_count": world.between(0, 4),
-        "retention_ms": world.between(20_000, 100_000_000),
+        "retention_ms": if world.chance(150) { world.between(1, 4_000) } else { world.between(20_000, 100_000_000) },
     });
     if world.chance(100) {
         policy["timeout"] = json!({ "attempt_timeout_ms": world.between(500, 5_000) });

@@ -39,6 +39,9 @@ pub(crate) async fn commit(world: &World, partition: Partition, mut batch: Batch
             put.body = newer::without_unknown(&put.body);
         }
     }
+    if planted(Bug::LateClaimLands) {
+        batch.guards.retain(|guard| !matches!(guard, Guard::NotAfter(_)));
+    }
     if planted(Bug::LeaseEntryStays) {
         lease_entry_stays(&mut batch);
     }

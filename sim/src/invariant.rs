@@ -69,6 +69,8 @@ invariants! {
     SlotsReturned "slots_returned",
     /// Ten days after the last work only definitions remain.
     DrainsToEmpty "drains_to_empty",
+    /// What is being removed goes: nobody brings it back when a part of it has gone.
+    RemovalGoesOn "removal_goes_on",
     /// What an engine keeps in memory does not grow with the work it has done.
     MemoryBounded "memory_bounded",
     /// The reconciler finds nothing to repair unless the store forgot something.

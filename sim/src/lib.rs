@@ -20,6 +20,7 @@ mod operator;
 pub mod planted;
 mod profile;
 mod random;
+mod reviver;
 pub mod run;
 mod signaller;
 mod store;

@@ -5,6 +5,12 @@ use ff_core::PartitionConfig;
 use crate::random::Random;
 use crate::store::Weather;
 
+/// The largest of the small chunks: less than the graphs of a run have members and edges.
+const SMALL_CHUNK_MAX: usize = 5;
+/// How long a call is on its way that nobody waits for any more: past the engine's patience with its store, and around
+/// the age at which a slot is taken for an orphan.
+const STUCK_MS: (i64, i64) = (6_000, 16_000);
+
 /// Decided once by the seed.
 #[derive(Debug, Clone)]
 pub(crate) struct Profile {
@@ -52,6 +58,12 @@ pub(crate) struct Profile {
     pub reconcile: bool,
     /// Work comes in masses that no page or chunk holds.
     pub large: bool,
+    /// One read or commit of an engine's own work takes so much at the most.
+    pub chunk_max: usize,
+    /// Calls in a thousand that are on their way for longer than anybody waits for them.
+    pub stuck: i64,
+    /// Nearly everything is charged to the quota with few slots.
+    pub gated: bool,
     /// Work comes in two namespaces.
     pub two_namespaces: bool,
     /// When everything has ended, time goes on until everything is gone.
@@ -78,6 +90,9 @@ impl Profile {
         let (calm_outage, lone_services, mixed, reconcile) =
             (sometimes(300), sometimes(200), sometimes(300), sometimes(300));
         let (large, two_namespaces, drain) = (sometimes(20), sometimes(400), sometimes(150));
+        let (small_chunks, stuck, gated) = (sometimes(600), sometimes(300), sometimes(200));
+        let chunk_max = if small_chunks { 1 + random.below(SMALL_CHUNK_MAX) } else { usize::MAX };
+        let stuck = if stuck { random.between(2, 15) } else { 0 };
         Self {
             servers: 1 + random.below(3),
             workers: 2 + random.below(4),
@@ -101,6 +116,9 @@ impl Profile {
             mixed,
             reconcile,
             large,
+            chunk_max: if large { usize::MAX } else { chunk_max },
+            stuck,
+            gated,
             two_namespaces,
             drain,
         }
@@ -120,7 +138,8 @@ impl Profile {
     pub(crate) fn admission_lag_ms(&self) -> i64 {
         let quick = self.slow == 0 && self.lossy == 0 && self.jump_ms == 0 && self.outage_ms == 0;
         // A budget and what it governs stand in two partitions, whose clocks may differ and stand still.
-        2 * self.skew_ms + if quick { 3_000 } else { 12_000 }
+        let stuck_ms = if self.stuck > 0 { STUCK_MS.1 } else { 0 };
+        2 * self.skew_ms + stuck_ms + if quick { 3_000 } else { 12_000 }
     }
 
     /// What happens to the next call.
@@ -133,6 +152,9 @@ impl Profile {
             if random.chance(15) {
                 weather.before_ms = random.between(500, 4_000);
             }
+        }
+        if random.chance(self.stuck) {
+            weather.before_ms = random.between(STUCK_MS.0, STUCK_MS.1);
         }
         if random.chance(self.lossy) {
             match random.below(3) {

@@ -10,7 +10,7 @@ use crate::executor::Step;
 use crate::guards::GuardCounts;
 use crate::invariant::{Invariant, Violation};
 use crate::world::World;
-use crate::{client, gates, operator, signaller, trouble, viewer, visitor, worker};
+use crate::{client, gates, operator, reviver, signaller, trouble, viewer, visitor, worker};
 
 /// Steps within one millisecond of virtual time after which something spins.
 const SPINNING_STEPS: u64 = 60_000;
@@ -51,7 +51,7 @@ pub struct Report {
     pub steps: u64,
     /// Over everything that happened.
     pub hash: u64,
-    /// Executions there were at the end.
+    /// Executions that were created.
     pub executions: usize,
     /// The operations that were called.
     pub operations: std::collections::BTreeSet<&'static str>,
@@ -75,7 +75,7 @@ pub fn run(setup: &Setup, directory: &Path) -> Report {
         world.checker().violate(Invariant::LegalStates, format!("a panic: {text}"));
     }
     let violation = world.checker().violation().cloned();
-    let executions = world.checker().facts.executions.len();
+    let executions = world.checker().created;
     let operations = world.called().clone();
     let guards = world.guards().clone();
     let engines: Vec<_> = world.servers().drain(..).collect();
@@ -104,6 +104,7 @@ fn storm_and_calm(world: &Arc<World>, storm: u64, steps: &std::cell::Cell<u64>) 
     trouble::spawn(world, viewer::watch_streams(Arc::clone(world)));
     trouble::spawn(world, viewer::subscribe(Arc::clone(world)));
     trouble::spawn(world, visitor::run(Arc::clone(world)));
+    trouble::spawn(world, reviver::run(Arc::clone(world)));
     while steps.get() < storm {
         if !step(world, steps) {
             return;

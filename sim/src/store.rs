@@ -73,13 +73,13 @@ impl Store for SimStore {
 
     async fn read(&self, partition: Partition, queries: Vec<Query>) -> Result<Answers> {
         let weather = self.world.weather();
-        self.world.wait(weather.before_ms).await;
+        self.world.gust(weather.before_ms).await;
         self.reachable(partition).await?;
         if weather.unavailable {
             return Err(StoreError::Unavailable("simulated".into()));
         }
         if weather.lost_request {
-            self.world.wait(weather.after_ms).await;
+            self.world.gust(weather.after_ms).await;
             return Err(StoreError::Unknown("simulated".into()));
         }
         let answers = self
@@ -88,7 +88,7 @@ impl Store for SimStore {
             .read(partition, queries)
             .await
             .map(|answers| defects::read(&self.world, partition, answers));
-        self.world.wait(weather.after_ms).await;
+        self.world.gust(weather.after_ms).await;
         if weather.lost_reply { Err(StoreError::Unknown("simulated".into())) } else { answers }
     }
 
@@ -101,13 +101,13 @@ impl Store for SimStore {
         }
         let weather = self.world.weather();
         if weather.unavailable {
-            self.world.wait(weather.before_ms).await;
+            self.world.gust(weather.before_ms).await;
             return Err(StoreError::Unavailable("simulated".into()));
         }
         let (reply, answer) = oneshot::channel();
         let (world, owner) = (Arc::clone(&self.world), self.owner);
         let on_its_way = async move {
-            world.wait(weather.before_ms).await;
+            world.gust(weather.before_ms).await;
             let outcome = if weather.lost_request || world.out() == Some(partition) {
                 defects::lost(&world, partition, &batches);
                 Err(StoreError::Unknown("simulated".into()))
@@ -115,7 +115,7 @@ impl Store for SimStore {
                 let outcomes = apply(&world, owner, partition, batches, &weather).await;
                 if weather.lost_reply { Err(StoreError::Unknown("simulated".into())) } else { outcomes }
             };
-            world.wait(weather.after_ms).await;
+            world.gust(weather.after_ms).await;
             // Nobody waits for the reply any more when the sender has died.
             let _ = reply.send(outcome);
         };

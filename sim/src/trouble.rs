@@ -88,6 +88,7 @@ fn options(world: &World, number: usize) -> Options {
         reconcile_ms: if world.profile.reconcile { RECONCILE_MS } else { 0 },
         services: number == 0 || !world.profile.lone_services,
         address: format!("server-{number}"),
+        chunk_max: world.profile.chunk_max,
         ..Options::default()
     }
 }

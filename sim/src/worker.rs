@@ -498,8 +498,10 @@ impl Holder {
         let told = match way {
             0..=44 => self.complete().await,
             45..=59 => {
-                let category = world.pick(&["", "fatal", "network"]);
-                let args = self.args(json!({ "reason": "it broke", "category": category }));
+                let mut args = self.args(json!({ "reason": "it broke" }));
+                if let Some(category) = world.pick(&[None, Some("fatal"), Some("network")]) {
+                    args["category"] = json!(category);
+                }
                 world.insist::<Fail>(&args).await.and_then(Result::ok).map(|_| LeaseEnd::Failed)
             }
             60..=69 => {

@@ -9,8 +9,9 @@ use ff_core::{ExecutionId, LeaseId, Mint, Partition, Result};
 use ff_engine::{Caller, Engine, Serves};
 use ff_store::memory::{Contents, MemoryStore};
 use ff_store::{Batch, Outcome};
+use futures_util::future::select;
 use serde_json::Value;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 use crate::checker::{Before, Checker, Commit, Facts, touched};
 use crate::clocks::Clocks;
@@ -76,6 +77,8 @@ pub(crate) struct World {
     /// The present instant, and the steps taken in it.
     instant: Mutex<(i64, u64)>,
     stormy: AtomicBool,
+    /// Wakes every call that the storm holds up.
+    calmed: Notify,
     /// Nobody works or asks any more; only time passes.
     over: AtomicBool,
 }
@@ -116,6 +119,7 @@ impl World {
             out: Mutex::default(),
             instant: Mutex::default(),
             stormy: AtomicBool::new(true),
+            calmed: Notify::new(),
             over: AtomicBool::new(false),
         })
     }
@@ -211,6 +215,7 @@ impl World {
     /// No more trouble: what is unfinished must come to its end.
     pub(crate) fn calm(&self) {
         self.stormy.store(false, Ordering::Relaxed);
+        self.calmed.notify_waiters();
         self.checker().calm(self.executor.now_ms());
     }
 
@@ -228,6 +233,18 @@ impl World {
     pub(crate) async fn wait(&self, ms: i64) {
         if ms > 0 {
             self.executor.sleep(ms).await;
+        }
+    }
+
+    /// A call is held up this long, or until the storm is over.
+    pub(crate) async fn gust(&self, ms: i64) {
+        if ms <= 0 {
+            return;
+        }
+        let mut calmed = std::pin::pin!(self.calmed.notified());
+        calmed.as_mut().enable();
+        if self.stormy() {
+            select(self.executor.sleep(ms), calmed).await;
         }
     }
 

@@ -72,6 +72,7 @@ bugs! {
     LocksLeaked "locks_leaked" "The locks of documents are never forgotten.",
     EdgesNotRemoved "edges_not_removed" "A flow is removed without its edges.",
     StopHangs "stop_hangs" "A claim goes on waiting when its server stops.",
+    LateClaimLands "late_claim_lands" "The store applies a claim however late it comes for its slot.",
     ClaimOverstays "claim_overstays" "A claim waits past its time.",
 }
 

@@ -19,8 +19,8 @@ const MEET_MS: i64 = 1_000;
 const LANE_LAG_MS: i64 = 1_000;
 /// Calls to a node out of reach within one second, from all servers together, after which something spins.
 const REFUSALS_MAX: u64 = 800;
-/// Calls that were slow when the storm ended are still under way for this long.
-pub(crate) const LAST_GUSTS_MS: i64 = 5_000;
+/// What failed in the last moment of the storm is left alone for a second and then tried again.
+pub(crate) const LAST_GUSTS_MS: i64 = 1_500;
 /// Between two looks at everything that waits.
 const LOOK_MS: i64 = 100;
 

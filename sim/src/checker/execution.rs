@@ -77,6 +77,10 @@ impl Checker {
                 self.check_suspension(&change);
                 self.check_resumption(&change);
                 self.check_commands(&document, change.lease_end());
+                let back = before.document.removal.is_some() && document.removal.is_none();
+                self.expect(!back, Invariant::RemovalGoesOn, || {
+                    format!("{} came back while it was being removed", document.id)
+                });
                 if change.claimed() {
                     self.check_order(&document, commit.elapsed_ms);
                 }
@@ -88,6 +92,7 @@ impl Checker {
     }
 
     fn execution_created(&mut self, document: &Execution) {
+        self.created += 1;
         let fresh = document.attempt.is_none() && document.epoch.0 == 0 && document.lease.is_none();
         self.expect(fresh, Invariant::AttemptsNumbered, || format!("{} was created with a past", document.id));
         let Some(key) = document.tags.get(KEY_TAG) else { return };

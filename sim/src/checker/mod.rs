@@ -120,6 +120,8 @@ pub(crate) struct Facts {
 pub(crate) struct Checker {
     /// Forgotten with the store.
     pub facts: Facts,
+    /// Executions that were created, those that are gone again included.
+    pub created: usize,
     /// Counts forgetful failovers: what was acknowledged across one may be gone.
     pub generation: u64,
     /// Every lease that ever was, with its holder. Never forgotten: a fence must not come back.
