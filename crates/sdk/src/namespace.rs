@@ -18,7 +18,7 @@ pub(crate) fn fill_in(args: &mut dyn Any, namespace: &str) {
     }
     operations_with_a_namespace! {
         claim claim_from_grant configure_lane create_budget create_execution create_flow create_quota
-        deregister_worker disable_lane drain_lane get_budget get_counts get_quota heartbeat_worker list_approvals list_audit list_budgets
+        deregister_worker disable_lane drain_lane exchange get_budget get_counts get_quota heartbeat_worker list_approvals list_audit list_budgets
         list_events list_executions list_flows list_lanes list_quotas list_workers pause_lane register_worker
         report_budget_usage reset_budget resume_lane return_grant set_budget_limits
     }
