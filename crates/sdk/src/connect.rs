@@ -34,7 +34,7 @@ impl ClientBuilder {
         Self { url: url.to_owned(), token: None, namespace: None, retry: RetryPolicy::default(), engine }
     }
 
-    /// The API token for a server. Without it, `FF_API_TOKEN` is used where it is set.
+    /// The API token for a server. Without it, `FF_TOKEN` is used where it is set.
     #[must_use]
     pub fn token(mut self, token: impl Into<String>) -> Self {
         self.token = Some(token.into());
@@ -75,7 +75,7 @@ impl ClientBuilder {
         let scheme = self.url.split_once("://").map(|(scheme, _)| scheme);
         let connection = match scheme {
             Some("http" | "https") => {
-                let token = self.token.or_else(|| std::env::var("FF_API_TOKEN").ok().filter(|token| !token.is_empty()));
+                let token = self.token.or_else(|| std::env::var("FF_TOKEN").ok().filter(|token| !token.is_empty()));
                 Connection::Http(Http::new(&self.url, token.as_deref())?)
             }
             _ => {

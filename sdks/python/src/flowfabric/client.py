@@ -33,7 +33,7 @@ BATCH_MAX = 1_000
 
 
 class _Connection:
-    """Where the server is: what is given, then `FF_SERVER`, `FF_API_TOKEN` and `FF_NAMESPACE`, then this machine."""
+    """Where the server is: what is given, then `FF_SERVER`, `FF_TOKEN` and `FF_NAMESPACE`, then this machine."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class _Connection:
     ) -> None:
         self.settings = Settings(
             url or os.environ.get("FF_SERVER") or "http://127.0.0.1:7171",
-            token or os.environ.get("FF_API_TOKEN") or None,
+            token or os.environ.get("FF_TOKEN") or None,
             namespace or os.environ.get("FF_NAMESPACE") or None,
             retry or RetryPolicy(),
         )
