@@ -50,11 +50,16 @@ fn signal() -> NewSignal {
 #[test]
 fn a_waitpoint_with_a_buffered_signal() {
     let mut waitpoint = waitpoint();
-    waitpoint.buffer(signal().fact(1_100), 3, 1_100).unwrap();
+    waitpoint.buffer(fact(), 3, 1_100).unwrap();
     check(
         waitpoint,
         "AYmhacQSAAEAAAAAAAAAAAAAAAAAAAACoXjEEgABAAAAAAAAAAAAAAAAAAAAAaFup2RlZmF1bHSha6RnYXRloXMBoWPNA+ihZc0F3KFmkYWhacQQAAAAAAAAAAAAAAAAAAAAA6Fup2FwcHJvdmWhc6o0OnVzZXI6ZXZloXfEEgABAAAAAAAAAAAAAAAAAAAAAqFhzQRMoWID",
     );
+}
+
+/// A fact as it was kept before it said who delivered the signal.
+fn fact() -> SignalFact {
+    SignalFact { by: String::new(), ..signal().fact(1_100) }
 }
 
 #[test]
@@ -174,7 +179,7 @@ fn what_an_execution_carries_inside() {
         1_000,
     )
     .unwrap();
-    assert_eq!(suspension.deliver(signal().fact(1_100)), Delivery::Appended);
+    assert_eq!(suspension.deliver(fact()), Delivery::Appended);
     suspension.escalate();
     check(
         Inside(suspension),

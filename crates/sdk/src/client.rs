@@ -123,22 +123,31 @@ impl Client {
         self.dispatch(operation, args).await
     }
 
-    /// Made here, so that the calls of all operations are compiled here and not in programs that name one.
+    /// Made here, so that the calls of all operations are compiled here and not in programs that name one. Each operation
+    /// has a future of its own: one future with all of them would not fit onto the stack of a thread in a debug build.
     fn dispatch<'a>(&'a self, operation: &'a str, args: Value) -> BoxFuture<'a, Result<Value>> {
         macro_rules! dispatch {
             ($($module:ident $name:ident;)*) => {
                 match operation {
-                    $(
-                        <ff_core::op::$name as Operation>::NAME => {
-                            let outcome = self.call::<ff_core::op::$name>(read_json(&args)?).await?;
-                            serde_json::to_value(outcome).map_err(SdkError::payload("answer"))
-                        }
-                    )*
-                    unknown => Err(Error::new(Code::RouteNotFound, format!("there is no operation {unknown}")).into()),
+                    $( <ff_core::op::$name as Operation>::NAME => self.call_in_json::<ff_core::op::$name>(args), )*
+                    unknown => {
+                        let error = Error::new(Code::RouteNotFound, format!("there is no operation {unknown}"));
+                        Box::pin(std::future::ready(Err(error.into())))
+                    }
                 }
             };
         }
-        Box::pin(async move { ff_core::operations!(dispatch) })
+        ff_core::operations!(dispatch)
+    }
+
+    fn call_in_json<O: Operation>(&self, args: Value) -> BoxFuture<'_, Result<Value>>
+    where
+        Engine: Serves<O>,
+    {
+        Box::pin(async move {
+            let outcome = self.call::<O>(read_json(&args)?).await?;
+            serde_json::to_value(outcome).map_err(SdkError::payload("answer"))
+        })
     }
 
     /// Submits an execution of some kind: `client.submit("render").input(&request).send().await?`.

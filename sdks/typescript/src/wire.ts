@@ -88,6 +88,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/approvals": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Lists what waits for people, what has waited longest first. It is decided with a signal `approve` or `reject`.
+         * @description Lists what waits for people, what has waited longest first. It is decided with a signal `approve` or `reject`.
+         */
+        get: operations["list_approvals"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/budgets": {
         parameters: {
             query?: never;
@@ -1174,8 +1194,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Cancels a flow; none of its members starts after the answer.
-         * @description Cancels a flow; none of its members starts after the answer.
+         * Cancels a flow; none of its members starts after the answer. A flow that had ended before is told with its state.
+         * @description Cancels a flow; none of its members starts after the answer. A flow that had ended before is told with its state.
          */
         post: operations["cancel_flow"];
         delete?: never;
@@ -1468,6 +1488,46 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/signals/{waitpoint_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Delivers a signal to a waitpoint, whichever execution it belongs to. Its token is all the authority it takes, also on a server that asks for API tokens.
+         * @description Delivers a signal to a waitpoint, whichever execution it belongs to. Its token is all the authority it takes, also on a server that asks for API tokens. A body of type application/octet-stream is payload_base64; the other fields then stand in the query, objects as JSON.
+         */
+        post: operations["signal_waitpoint"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/stream-tickets": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Makes a ticket for `GET /v1/executions/{id}/stream?ticket=` and `GET /v1/events?ticket=`. It shows what the caller may see, opens streams for a minute, and ends with the caller's own token.
+         * @description Makes a ticket for `GET /v1/executions/{id}/stream?ticket=` and `GET /v1/events?ticket=`. It shows what the caller may see, opens streams for a minute, and ends with the caller's own token.
+         */
+        post: operations["create_stream_ticket"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/test/clock": {
         parameters: {
             query?: never;
@@ -1570,6 +1630,26 @@ export interface paths {
          * @description Takes work, waiting for it if there is none.
          */
         post: operations["claim"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/workers/{instance_id}/exchange": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Ends tasks, renews leases and takes new tasks in one call. Each part has the meaning, the answer and the repeatability of its own operation.
+         * @description Ends tasks, renews leases and takes new tasks in one call. Each part has the meaning, the answer and the repeatability of its own operation.
+         */
+        post: operations["exchange"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1879,9 +1959,16 @@ export interface components {
              * @default null
              */
             revoked_at?: number | null;
+            /**
+             * @description It is believed about whom it speaks for.
+             * @default false
+             */
+            may_assert_source?: boolean;
+            /** @description The lanes it is good for; all when empty. */
+            lanes?: string[];
         };
         /** @enum {string} */
-        Role: "reader" | "submitter" | "worker" | "operator" | "admin";
+        Role: "reader" | "submitter" | "worker" | "operator" | "admin" | "approver";
         /** @description The answer. */
         CreateTokenOutcome: {
             /** @description What is kept of it. */
@@ -1894,6 +1981,125 @@ export interface components {
             /** @description It was good before. */
             changed: boolean;
         };
+        /** @description The answer. */
+        ListApprovalsOutcome: {
+            /** @description What waits. */
+            items: components["schemas"]["ApprovalView"][];
+            /** @description Where the next page begins, if there is one. */
+            next_cursor?: string | null;
+        };
+        /** @description An execution that waits for people. */
+        ApprovalView: {
+            /** @description The execution. */
+            execution_id: components["schemas"]["ExecutionId"];
+            /** @description Its namespace. */
+            namespace: string;
+            /** @description Its lane. */
+            lane: string;
+            /** @description What kind of work it is. */
+            kind: string;
+            /** @description Its tags. */
+            tags: {
+                [key: string]: string;
+            };
+            /** @description Why it waits. */
+            reason: components["schemas"]["SuspendReason"];
+            /** @description What people are asked. */
+            question?: string | null;
+            /** @description What exactly is waited for. */
+            detail?: string | null;
+            /** @description The JSON schema of the answer. */
+            schema?: components["schemas"]["JsonValue"] | null;
+            /** @description Whom the question is for. */
+            assignees: string[];
+            /** @description Who asked for it, as the worker says. */
+            requested_by?: string | null;
+            /**
+             * Format: int64
+             * @description Since when it waits.
+             */
+            since: number;
+            /**
+             * Format: int64
+             * @description When it gives up.
+             */
+            deadline?: number | null;
+            /** @description What happens then. */
+            timeout_behavior: components["schemas"]["TimeoutBehavior"];
+            /** @description What it waits for. */
+            condition: components["schemas"]["Condition"];
+            /** @description The names of the signals that count; any when empty. `reject` ends it in any case. */
+            signals: string[];
+            /** @description Where signals arrive. */
+            waitpoint_ids: components["schemas"]["WaitpointId"][];
+            /** @description Who has signed so far. */
+            signed: components["schemas"]["SignedView"][];
+        };
+        ExecutionId: string;
+        /** @enum {string} */
+        SuspendReason: "signal" | "approval" | "callback" | "tool_result" | "manual" | "policy" | "escalation" | "in_doubt" | "journal_mismatch";
+        /** @description any JSON value, kept as its text */
+        JsonValue: unknown;
+        /** @enum {string} */
+        TimeoutBehavior: "fail" | "cancel" | "expire" | "auto_resume_with_timeout_signal" | "escalate";
+        /** @description What a suspension waits for. */
+        Condition: {
+            any: components["schemas"]["ConditionMatcher"][];
+        } | {
+            all: components["schemas"]["ConditionMatcher"][];
+        } | {
+            count: components["schemas"]["CountCondition"];
+        } | {
+            all_of: components["schemas"]["Condition"][];
+        } | {
+            any_of: components["schemas"]["Condition"][];
+        } | "operator_only" | "timeout_only";
+        /** @description What one signal must look like. */
+        ConditionMatcher: {
+            /**
+             * @description The signal's name; empty accepts any.
+             * @default
+             */
+            name?: string;
+        };
+        /** @description So many signals, sources or waitpoints. */
+        CountCondition: {
+            /**
+             * Format: uint32
+             * @description How many are needed.
+             * @default 0
+             */
+            n?: number;
+            /**
+             * @description What is counted.
+             * @default signals
+             */
+            distinct?: components["schemas"]["Distinct"];
+            /**
+             * @description Only signals that one of these accepts count; none means all of them do.
+             * @default []
+             */
+            matchers?: components["schemas"]["ConditionMatcher"][];
+        };
+        /** @enum {string} */
+        Distinct: "signals" | "sources" | "waitpoints";
+        WaitpointId: string;
+        /** @description A signal that counts for a suspension, and who stands behind it. */
+        SignedView: {
+            /** @description The signal. */
+            signal_id: components["schemas"]["SignalId"];
+            /** @description Its name. */
+            name: string;
+            /** @description Who: the name of an API token, the person that such a token vouches for, or `waitpoint_token`. */
+            by?: string | null;
+            /**
+             * Format: int64
+             * @description When it was accepted.
+             */
+            at: number;
+        };
+        /** Format: uuid */
+        SignalId: string;
         /** @description The answer. */
         ListBudgetsOutcome: {
             /** @description The budgets. */
@@ -2071,7 +2277,6 @@ export interface components {
              */
             limit: number;
         };
-        ExecutionId: string;
         /** @description What a lease holder shows with every call. Attempt, id and epoch must all be those of the present lease. */
         LeaseFence: {
             /** @description The attempt the lease runs. */
@@ -2295,8 +2500,6 @@ export interface components {
         /** @enum {string} */
         EventType: "completed" | "failed" | "cancelled" | "expired" | "skipped" | "lease_acquired" | "lease_released" | "lease_expired" | "lease_revoked" | "lease_reclaimed" | "signal_accepted";
         FlowId: string;
-        /** Format: uuid */
-        SignalId: string;
         /** @enum {string} */
         EventKind: "completion" | "lease" | "signal";
         /** @description The answer. */
@@ -2467,8 +2670,6 @@ export interface components {
             /** @description Handed to the worker. */
             trace_context?: string | null;
         };
-        /** @description any JSON value, kept as its text */
-        JsonValue: unknown;
         Blob: string;
         /** @description Everything a submitter may ask for. */
         Policy: {
@@ -2663,8 +2864,6 @@ export interface components {
              */
             timeout_behavior?: components["schemas"]["TimeoutBehavior"] | null;
         };
-        /** @enum {string} */
-        TimeoutBehavior: "fail" | "cancel" | "expire" | "auto_resume_with_timeout_signal" | "escalate";
         /** @description Which workers may run it. */
         RoutingPolicy: {
             /**
@@ -2790,7 +2989,7 @@ export interface components {
             retry_after_ms?: number | null;
         };
         /** @enum {string} */
-        Code: "execution_not_found" | "flow_not_found" | "budget_not_found" | "quota_not_found" | "lane_not_found" | "waitpoint_not_found" | "worker_not_found" | "attempt_not_found" | "edge_not_found" | "token_not_found" | "no_input" | "result_not_ready" | "no_result" | "result_trimmed" | "no_test_clock" | "route_not_found" | "invalid" | "invalid_filter" | "invalid_capabilities" | "no_lanes" | "self_referencing_edge" | "partition_mismatch" | "unsupported_media_type" | "method_not_allowed" | "idempotency_conflict" | "definition_conflict" | "execution_not_eligible" | "execution_not_leaseable" | "grant_already_exists" | "invalid_claim_grant" | "claim_grant_expired" | "not_a_resumed_execution" | "capability_mismatch" | "execution_not_terminal" | "execution_not_suspended" | "execution_terminal" | "already_suspended" | "operator_resume_not_allowed" | "waitpoint_closed" | "waitpoint_not_pending" | "target_not_signalable" | "flow_already_terminal" | "stale_graph_revision" | "cycle_detected" | "dependency_already_exists" | "execution_not_in_flow" | "execution_in_other_flow" | "join_policy_conflict" | "dependency_not_applicable" | "duplicate_worker_instance" | "rotation_conflict" | "lane_disabled" | "partition_counts_differ" | "store_newer" | "question_not_open" | "journal_conflict" | "stale_lease" | "lease_expired" | "lease_revoked" | "execution_not_active" | "stream_closed" | "payload_too_large" | "signal_limit_exceeded" | "flow_full" | "worker_at_capacity" | "concurrency_limit_exceeded" | "max_replays_exhausted" | "waitpoint_limit_exceeded" | "journal_full" | "commit_too_large" | "unauthenticated" | "invalid_token" | "token_expired" | "forbidden" | "host_not_allowed" | "unavailable" | "contention" | "store_full" | "store_read_only" | "store_locked" | "store_version_too_low" | "library_version_mismatch" | "shutting_down" | "corrupt_document" | "internal";
+        Code: "execution_not_found" | "flow_not_found" | "budget_not_found" | "quota_not_found" | "lane_not_found" | "waitpoint_not_found" | "worker_not_found" | "attempt_not_found" | "edge_not_found" | "token_not_found" | "no_input" | "result_not_ready" | "no_result" | "result_trimmed" | "no_test_clock" | "route_not_found" | "invalid" | "invalid_filter" | "invalid_capabilities" | "no_lanes" | "self_referencing_edge" | "partition_mismatch" | "unsupported_media_type" | "method_not_allowed" | "idempotency_conflict" | "definition_conflict" | "execution_not_eligible" | "execution_not_leaseable" | "grant_already_exists" | "invalid_claim_grant" | "claim_grant_expired" | "not_a_resumed_execution" | "capability_mismatch" | "execution_not_terminal" | "execution_not_suspended" | "execution_terminal" | "already_suspended" | "operator_resume_not_allowed" | "waitpoint_closed" | "waitpoint_not_pending" | "target_not_signalable" | "flow_already_terminal" | "stale_graph_revision" | "cycle_detected" | "dependency_already_exists" | "execution_not_in_flow" | "execution_in_other_flow" | "join_policy_conflict" | "dependency_not_applicable" | "duplicate_worker_instance" | "rotation_conflict" | "lane_draining" | "lane_disabled" | "partition_counts_differ" | "store_newer" | "question_not_open" | "journal_conflict" | "stale_lease" | "lease_expired" | "lease_revoked" | "execution_not_active" | "stream_closed" | "payload_too_large" | "signal_limit_exceeded" | "flow_full" | "worker_at_capacity" | "concurrency_limit_exceeded" | "max_replays_exhausted" | "waitpoint_limit_exceeded" | "journal_full" | "commit_too_large" | "unauthenticated" | "invalid_token" | "token_expired" | "forbidden" | "host_not_allowed" | "unavailable" | "contention" | "store_full" | "store_read_only" | "store_locked" | "store_version_too_low" | "library_version_mismatch" | "shutting_down" | "corrupt_document" | "internal";
         /** @description Everything about an execution but its bytes. */
         ExecutionView: {
             /** @description Its id. */
@@ -3063,53 +3262,17 @@ export interface components {
             timeout_at?: number | null;
             /** @description What happens then. */
             timeout_behavior: components["schemas"]["TimeoutBehavior"];
+            /** @description What people are asked. */
+            question?: string | null;
+            /** @description The JSON schema of the answer. */
+            schema?: components["schemas"]["JsonValue"] | null;
+            /** @description Whom the question is for. */
+            assignees?: string[];
+            /** @description The signals that have counted so far. */
+            signed?: components["schemas"]["SignedView"][];
         };
         /** Format: uuid */
         SuspensionId: string;
-        /** @enum {string} */
-        SuspendReason: "signal" | "approval" | "callback" | "tool_result" | "manual" | "policy" | "escalation" | "in_doubt" | "journal_mismatch";
-        /** @description What a suspension waits for. */
-        Condition: {
-            any: components["schemas"]["ConditionMatcher"][];
-        } | {
-            all: components["schemas"]["ConditionMatcher"][];
-        } | {
-            count: components["schemas"]["CountCondition"];
-        } | {
-            all_of: components["schemas"]["Condition"][];
-        } | {
-            any_of: components["schemas"]["Condition"][];
-        } | "operator_only" | "timeout_only";
-        /** @description What one signal must look like. */
-        ConditionMatcher: {
-            /**
-             * @description The signal's name; empty accepts any.
-             * @default
-             */
-            name?: string;
-        };
-        /** @description So many signals, sources or waitpoints. */
-        CountCondition: {
-            /**
-             * Format: uint32
-             * @description How many are needed.
-             * @default 0
-             */
-            n?: number;
-            /**
-             * @description What is counted.
-             * @default signals
-             */
-            distinct?: components["schemas"]["Distinct"];
-            /**
-             * @description Only signals that one of these accepts count; none means all of them do.
-             * @default []
-             */
-            matchers?: components["schemas"]["ConditionMatcher"][];
-        };
-        /** @enum {string} */
-        Distinct: "signals" | "sources" | "waitpoints";
-        WaitpointId: string;
         /** @description A question about an entry of the journal, which `decide_step` answers. */
         QuestionView: {
             /** @description The entry. */
@@ -3278,6 +3441,15 @@ export interface components {
             /** @description How. */
             public_state: components["schemas"]["PublicState"];
         };
+        /** @description What the call says. */
+        CancelExecutionArgs: {
+            /** @description The execution. */
+            execution_id: components["schemas"]["ExecutionId"];
+            /** @description Why. */
+            reason?: string | null;
+            /** @description The lease, when its holder cancels; an operator sends none. */
+            fence?: components["schemas"]["LeaseFence"] | null;
+        };
         /** @description The answer. */
         CompleteOutcome: {
             /** @description `completed`. */
@@ -3287,6 +3459,28 @@ export interface components {
              * @description When it ended.
              */
             completed_at: number;
+        };
+        /** @description What the call says. */
+        CompleteArgs: {
+            /** @description The execution. */
+            execution_id: components["schemas"]["ExecutionId"];
+            /** @description The lease. */
+            fence: components["schemas"]["LeaseFence"];
+            /** @description The result. As any JSON value. */
+            result?: components["schemas"]["JsonValue"] | null;
+            /** @description The same as bytes; not both. */
+            result_base64?: components["schemas"]["Blob"] | null;
+            /** @description What the bytes are; `application/octet-stream` when absent. */
+            content_type?: string | null;
+            /** @description Journal entries that are recorded in the same commit. */
+            entries?: components["schemas"]["StepEntry"][];
+            /**
+             * Format: uint64
+             * @description The number of the first of these entries.
+             */
+            first_number?: number | null;
+            /** @description What the holder found out about the journal while its function ran. */
+            run?: components["schemas"]["RunNotes"] | null;
         };
         /** @description An entry as a lease holder records it. */
         StepEntry: {
@@ -3360,6 +3554,30 @@ export interface components {
              */
             at: number;
         };
+        /** @description What the call says. */
+        DelayArgs: {
+            /** @description The execution. */
+            execution_id: components["schemas"]["ExecutionId"];
+            /** @description The lease. */
+            fence: components["schemas"]["LeaseFence"];
+            /**
+             * Format: int64
+             * @description The instant; this or `delay_ms`.
+             */
+            until?: number | null;
+            /**
+             * Format: int64
+             * @description The time from now; this or `until`.
+             */
+            delay_ms?: number | null;
+            /** @description Journal entries that are recorded in the same commit. */
+            entries?: components["schemas"]["StepEntry"][];
+            /**
+             * Format: uint64
+             * @description The number of the first of these entries.
+             */
+            first_number?: number | null;
+        };
         /** @description The answer. */
         ListExecutionEventsOutcome: {
             /** @description The events, oldest first. */
@@ -3411,6 +3629,35 @@ export interface components {
         } | {
             /** @constant */
             outcome: "terminal_failed";
+        };
+        /** @description What the call says. */
+        FailArgs: {
+            /** @description The execution. */
+            execution_id: components["schemas"]["ExecutionId"];
+            /** @description The lease. */
+            fence: components["schemas"]["LeaseFence"];
+            /** @description What went wrong. */
+            reason: string;
+            /** @description What kind of thing went wrong; the policy names the kinds that are retried. */
+            category?: string | null;
+            /**
+             * Format: int64
+             * @description How long to wait before a retry, instead of the policy's backoff.
+             */
+            retry_after_ms?: number | null;
+            /** @description The failed journal entry that ends the attempt: a retry runs it again, and no other. */
+            cause?: components["schemas"]["StepIdentity"] | null;
+            /** @description Completed steps that a compensation has undone, and these compensations: a retry runs them again, too. At most 100. */
+            undone?: components["schemas"]["StepIdentity"][];
+            /** @description Journal entries that are recorded in the same commit. */
+            entries?: components["schemas"]["StepEntry"][];
+            /**
+             * Format: uint64
+             * @description The number of the first of these entries.
+             */
+            first_number?: number | null;
+            /** @description What the holder found out about the journal while its function ran. */
+            run?: components["schemas"]["RunNotes"] | null;
         };
         /** @description The new execution. */
         ForkExecutionOutcome: {
@@ -3564,6 +3811,28 @@ export interface components {
              * @default false
              */
             inherited?: boolean;
+        };
+        /** @description What the function waits for. */
+        ParkArgs: {
+            /** @description The execution. */
+            execution_id: components["schemas"]["ExecutionId"];
+            /** @description The lease. */
+            fence: components["schemas"]["LeaseFence"];
+            /** @description Journal entries that are recorded in the same commit. */
+            entries?: components["schemas"]["StepEntry"][];
+            /**
+             * Format: uint64
+             * @description The number of the next journal entry.
+             */
+            first_number: number;
+            /** @description Sleeps: each ends at its instant. */
+            sleeps?: components["schemas"]["ParkSleep"][];
+            /** @description Signals: each ends when its waitpoint gets one. */
+            waitpoints?: components["schemas"]["ParkSignal"][];
+            /** @description Children: each ends with its child. */
+            children?: components["schemas"]["ParkChild"][];
+            /** @description Questions about entries of the journal: each ends with a person's answer. */
+            questions?: components["schemas"]["StepQuestion"][];
         };
         /** @description A wait for an instant. */
         ParkSleep: {
@@ -3744,10 +4013,12 @@ export interface components {
              */
             source_type?: string;
             /**
-             * @description Which sender it came from.
+             * @description Which sender it came from, as that one says.
              * @default
              */
             source_identity?: string;
+            /** @description Who brought it: the name of an API token, or `waitpoint_token`. */
+            delivered_by?: string;
             /**
              * @description What the sender relates it to.
              * @default
@@ -3893,6 +4164,48 @@ export interface components {
             /** @description The signals that satisfied it. */
             resume_signals: components["schemas"]["ResumeSignal"][];
         };
+        /** @description What the call says. */
+        SuspendArgs: {
+            /** @description The execution. */
+            execution_id: components["schemas"]["ExecutionId"];
+            /** @description The lease. */
+            fence: components["schemas"]["LeaseFence"];
+            /** @description What resumes it. */
+            condition: components["schemas"]["Condition"];
+            /** @description Why it is suspended. */
+            reason: components["schemas"]["SuspendReason"];
+            /**
+             * Format: int64
+             * @description When it gives up; the policy's default when absent.
+             */
+            timeout_ms?: number | null;
+            /** @description What happens then; the policy's default when absent. */
+            timeout_behavior?: components["schemas"]["TimeoutBehavior"] | null;
+            /** @description What the next claim gets back. As any JSON value. */
+            continuation?: components["schemas"]["JsonValue"] | null;
+            /** @description The same as bytes; not both. */
+            continuation_base64?: components["schemas"]["Blob"] | null;
+            /** @description What the bytes are; `application/octet-stream` when absent. */
+            continuation_content_type?: string | null;
+            /** @description Who asked for it. */
+            requested_by?: string | null;
+            /** @description Whether an operator may resume it; yes when absent. */
+            allow_operator_resume?: boolean | null;
+            /** @description Pending waitpoints to wait on; a fresh one when empty. */
+            waitpoint_ids?: components["schemas"]["WaitpointId"][];
+            /** @description The name of the fresh waitpoint; `wpk:<id>` when absent. */
+            waitpoint_key?: string | null;
+            /** @description What exactly is waited for, for people. */
+            detail?: string | null;
+            /** @description What people are asked. The execution is then in the list of what waits for them, as with the reason `approval`. */
+            question?: string | null;
+            /** @description The JSON schema of the answer: a signal that counts must carry a payload that fits. */
+            schema?: components["schemas"]["JsonValue"] | null;
+            /** @description Whom the question is for. */
+            assignees?: string[];
+            /** @description The same key means the same suspension. */
+            idempotency_key?: string | null;
+        };
         /** @description The answer. */
         SetTagsOutcome: {
             /** @description The tags it has now. */
@@ -3959,6 +4272,13 @@ export interface components {
             open_children: number;
             /** @description Its state now. */
             public_state: components["schemas"]["PublicState"];
+        };
+        /** @description What the call says. */
+        WaitChildrenArgs: {
+            /** @description The execution. */
+            execution_id: components["schemas"]["ExecutionId"];
+            /** @description The lease. */
+            fence: components["schemas"]["LeaseFence"];
         };
         /** @description The answer. */
         CreatePendingWaitpointOutcome: {
@@ -4138,17 +4458,35 @@ export interface components {
              * @description How many members the flow has.
              */
             member_count: number;
-            /** @description The first of them. */
+            /** @description The first of those that are cancelled. */
             members: components["schemas"]["ExecutionId"][];
         } | {
             /** @constant */
             outcome: "cancelled";
             /** @description What it did to the members. */
             policy: components["schemas"]["CancelFlowPolicy"];
-            /** @description The first members. */
+            /** @description The first of those that were cancelled. */
             members: components["schemas"]["ExecutionId"][];
             /** @description Members that could not be cancelled. */
             failed: components["schemas"]["CancelFailure"][];
+        } | {
+            /** @constant */
+            outcome: "already_terminal";
+            /** @description The state it ended in. */
+            state: components["schemas"]["FlowState"];
+            /** @description What its cancellation did to the members, if it was cancelled. */
+            policy?: components["schemas"]["CancelFlowPolicy"] | null;
+            /** @description Why it was cancelled, if it was. */
+            reason?: string | null;
+            /**
+             * Format: uint32
+             * @description How many members it has.
+             */
+            member_count: number;
+            /** @description A page of them, in the order of their creation. */
+            members: components["schemas"]["ExecutionId"][];
+            /** @description Where the next page begins, if there is one. */
+            next_cursor?: string | null;
         };
         /** @description A member that could not be cancelled with its flow. */
         CancelFailure: {
@@ -4434,6 +4772,16 @@ export interface components {
             /** @constant */
             outcome: "already_exists";
         };
+        /** @description The answer. */
+        CreateStreamTicketOutcome: {
+            /** @description To be sent as `?ticket=`. */
+            ticket: components["schemas"]["Secret"];
+            /**
+             * Format: int64
+             * @description From this instant on it opens nothing; what it has opened goes on.
+             */
+            expires_at: number;
+        };
         /** @description A clock that stands still until it is moved. */
         TestClockView: {
             /**
@@ -4676,6 +5024,94 @@ export interface components {
         GrantKind: "claim" | "reclaim";
         /** @enum {string} */
         ClaimMode: "lease" | "grant";
+        /** @description The answer, with a result or a problem for each part. */
+        ExchangeOutcome: {
+            /** @description What became of each ending, in the same order. */
+            end: components["schemas"]["ExchangeEnded"][];
+            /** @description What became of each lease, in the same order. */
+            renew: components["schemas"]["RenewalOutcome"][];
+            /** @description What was taken; absent when nothing was asked for. */
+            claim?: components["schemas"]["ExchangeClaimed"] | null;
+        };
+        /** @description What became of an ending: the answer of its own operation, or a problem. */
+        ExchangeEnded: {
+            complete: components["schemas"]["CompleteOutcome"];
+        } | {
+            fail: components["schemas"]["FailOutcome"];
+        } | {
+            delay: components["schemas"]["DelayOutcome"];
+        } | {
+            wait_children: components["schemas"]["WaitChildrenOutcome"];
+        } | {
+            suspend: components["schemas"]["SuspendOutcome"];
+        } | {
+            park: components["schemas"]["ParkOutcome"];
+        } | {
+            cancel: components["schemas"]["CancelExecutionOutcome"];
+        } | {
+            problem: components["schemas"]["Error"];
+        };
+        /** @description What a claim took, or why it could not. */
+        ExchangeClaimed: {
+            /** @description What is leased, in `lease` mode. */
+            tasks: components["schemas"]["Task"][];
+            /** @description What is granted, in `grant` mode. */
+            grants: components["schemas"]["ClaimGrant"][];
+            /** @description Why nothing could be taken. An answer without tasks and without a problem means that nothing was claimable. */
+            problem?: components["schemas"]["Error"] | null;
+        };
+        /** @description One way to end a task or to part from it. */
+        ExchangeEnding: {
+            complete: components["schemas"]["CompleteArgs"];
+        } | {
+            fail: components["schemas"]["FailArgs"];
+        } | {
+            delay: components["schemas"]["DelayArgs"];
+        } | {
+            wait_children: components["schemas"]["WaitChildrenArgs"];
+        } | {
+            suspend: components["schemas"]["SuspendArgs"];
+        } | {
+            park: components["schemas"]["ParkArgs"];
+        } | {
+            cancel: components["schemas"]["CancelExecutionArgs"];
+        };
+        /** @description What a claim asks for; the worker and the namespace are those of the call. */
+        ExchangeClaim: {
+            /** @description The lanes to look in, at least one; they take turns at being first. */
+            lanes?: string[];
+            /** @description What the worker can do; this set decides. */
+            capabilities?: components["schemas"]["CapabilitySet"];
+            /** @description The kinds of work to take; all when empty. */
+            kinds?: string[];
+            /**
+             * Format: uint
+             * @description How many at the most, once all endings of the call have succeeded; 1 when absent. An ending that leaves its task
+             *     with the worker, or whose outcome is unknown, lowers it by one.
+             */
+            max_tasks?: number | null;
+            /**
+             * Format: int64
+             * @description How long to wait for the first in a call without endings and renewals; 0 when absent.
+             */
+            wait_ms?: number | null;
+            /** @description `lease`, both steps at once, when absent. */
+            mode?: components["schemas"]["ClaimMode"] | null;
+            /** @description The ids the leases or grants get, one for each task; minted by the engine when empty. */
+            lease_ids?: components["schemas"]["LeaseId"][];
+            /** @description This repeats a call whose answer was lost: what these lease ids hold is returned first. */
+            retry?: boolean;
+            /**
+             * Format: int64
+             * @description How long the leases last without a renewal; 30 seconds when absent.
+             */
+            lease_ttl_ms?: number | null;
+            /**
+             * Format: int64
+             * @description How long grants last; 5 seconds when absent.
+             */
+            grant_ttl_ms?: number | null;
+        };
         /** @description The answer. */
         ReturnGrantOutcome: {
             /** @description The grant was outstanding. */
@@ -4740,6 +5176,8 @@ export interface components {
             retry_after_ms?: number | null;
             /** @description What to do about it. */
             advice: string;
+            /** @description What the request is called in the server's log. */
+            request_id?: string | null;
         };
         /** @description What kind of refusal a code is. */
         Class: "not_found" | "invalid" | "conflict" | "stale" | "limit" | "unauthenticated" | "forbidden" | "unavailable" | "internal";
@@ -4875,13 +5313,28 @@ export interface operations {
                      * @description How long it works; until it is revoked when absent.
                      */
                     expires_in_ms?: number | null;
+                    /** @description Signals that it delivers count for the `source_identity` they name: for a program that relays what people say. */
+                    may_assert_source?: boolean;
+                    /** @description The lanes it may submit to and claim from; all when empty. */
+                    lanes?: string[];
                 };
             };
         };
         responses: {
-            /** @description Done. */
+            /** @description It was there before, the same. */
             200: {
                 headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CreateTokenOutcome"];
+                };
+            };
+            /** @description Created. */
+            201: {
+                headers: {
+                    /** @description Where it stands. */
+                    Location?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -4909,6 +5362,35 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["RevokeTokenOutcome"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    list_approvals: {
+        parameters: {
+            query?: {
+                namespace?: string | null;
+                execution_id?: components["schemas"]["ExecutionId"] | null;
+                assignee?: string | null;
+                kind?: string[];
+                tag?: string | null;
+                cursor?: string | null;
+                limit?: number | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListApprovalsOutcome"];
                 };
             };
             default: components["responses"]["Problem"];
@@ -4979,9 +5461,20 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Done. */
+            /** @description It was there before, the same. */
             200: {
                 headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CreateBudgetOutcome"];
+                };
+            };
+            /** @description Created. */
+            201: {
+                headers: {
+                    /** @description Where it stands. */
+                    Location?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -5025,7 +5518,7 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody: {
+        requestBody?: {
             content: {
                 "application/json": {
                     /** @description The limits of the dimensions named; others stay. */
@@ -5062,7 +5555,7 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody: {
+        requestBody?: {
             content: {
                 "application/json": {
                     /** @description The same id means the same reset. */
@@ -5097,7 +5590,7 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody: {
+        requestBody?: {
             content: {
                 "application/json": {
                     /** @description A lease of that execution the caller holds or held; an operator needs none. */
@@ -5325,9 +5818,20 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Done. */
+            /** @description It was there before, the same. */
             200: {
                 headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CreateExecutionOutcome"];
+                };
+            };
+            /** @description Created. */
+            201: {
+                headers: {
+                    /** @description Where it stands. */
+                    Location?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -5347,7 +5851,7 @@ export interface operations {
             path?: never;
             cookie?: never;
         };
-        requestBody: {
+        requestBody?: {
             content: {
                 "application/json": {
                     /** @description The submissions. */
@@ -5506,7 +6010,7 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody: {
+        requestBody?: {
             content: {
                 "application/json": {
                     /** @description The lease, when its holder cancels; an operator sends none. */
@@ -5782,7 +6286,7 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody: {
+        requestBody?: {
             content: {
                 "application/json": {
                     /** @description The same id means the same fork. */
@@ -5895,7 +6399,7 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody: {
+        requestBody?: {
             content: {
                 "application/json": {
                     /** @description Why. */
@@ -5934,6 +6438,7 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Content"];
+                    "*/*": unknown;
                 };
             };
             default: components["responses"]["Problem"];
@@ -6095,7 +6600,7 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody: {
+        requestBody?: {
             content: {
                 "application/json": Record<string, never>;
             };
@@ -6125,7 +6630,7 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody: {
+        requestBody?: {
             content: {
                 "application/json": {
                     /** @description The same id means the same decision. */
@@ -6160,7 +6665,7 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody: {
+        requestBody?: {
             content: {
                 "application/json": {
                     /** @description The same id means the same replay. */
@@ -6222,7 +6727,7 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody: {
+        requestBody?: {
             content: {
                 "application/json": {
                     /** @description The same id means the same decision. */
@@ -6280,7 +6785,7 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody: {
+        requestBody?: {
             content: {
                 "application/json": {
                     /** @description The same id means the same revocation. */
@@ -6554,6 +7059,12 @@ export interface operations {
                     waitpoint_key?: string | null;
                     /** @description What exactly is waited for, for people. */
                     detail?: string | null;
+                    /** @description What people are asked. The execution is then in the list of what waits for them, as with the reason `approval`. */
+                    question?: string | null;
+                    /** @description The JSON schema of the answer: a signal that counts must carry a payload that fits. */
+                    schema?: components["schemas"]["JsonValue"] | null;
+                    /** @description Whom the question is for. */
+                    assignees?: string[];
                 };
             };
         };
@@ -6579,7 +7090,7 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody: {
+        requestBody?: {
             content: {
                 "application/json": {
                     /** @description The tags it has from now on. */
@@ -6785,7 +7296,7 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody: {
+        requestBody?: {
             content: {
                 "application/json": Record<string, never>;
             };
@@ -6865,7 +7376,7 @@ export interface operations {
             path?: never;
             cookie?: never;
         };
-        requestBody: {
+        requestBody?: {
             content: {
                 "application/json": {
                     /** @description An id the caller minted; the same id with the same content means the same flow. */
@@ -6888,9 +7399,20 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Done. */
+            /** @description It was there before, the same. */
             200: {
                 headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CreateFlowOutcome"];
+                };
+            };
+            /** @description Created. */
+            201: {
+                headers: {
+                    /** @description Where it stands. */
+                    Location?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -6935,15 +7457,17 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody: {
+        requestBody?: {
             content: {
                 "application/json": {
-                    /** @description Answer when the members are cancelled, not when that is certain. */
-                    wait?: boolean;
+                    /** @description Where the last page of the members of a flow that had ended before ended. */
+                    cursor?: string | null;
                     /** @description Which members it concerns; `cancel_all` when absent. */
                     policy?: components["schemas"]["CancelFlowPolicy"] | null;
                     /** @description Why. */
                     reason?: string | null;
+                    /** @description Answer when the members are cancelled, not when that is certain. */
+                    wait?: boolean;
                 };
             };
         };
@@ -7136,7 +7660,7 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody: {
+        requestBody?: {
             content: {
                 "application/json": {
                     /** @description Why. */
@@ -7173,7 +7697,7 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody: {
+        requestBody?: {
             content: {
                 "application/json": {
                     /** @description Why. */
@@ -7208,7 +7732,7 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody: {
+        requestBody?: {
             content: {
                 "application/json": {
                     /** @description Why. */
@@ -7243,7 +7767,7 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody: {
+        requestBody?: {
             content: {
                 "application/json": {
                     /** @description Why. */
@@ -7278,7 +7802,7 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody: {
+        requestBody?: {
             content: {
                 "application/json": {
                     /** @description Why. */
@@ -7311,7 +7835,7 @@ export interface operations {
             path?: never;
             cookie?: never;
         };
-        requestBody: {
+        requestBody?: {
             content: {
                 "application/json": {
                     /** @description The leases. */
@@ -7422,9 +7946,20 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Done. */
+            /** @description It was there before, the same. */
             200: {
                 headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CreateQuotaOutcome"];
+                };
+            };
+            /** @description Created. */
+            201: {
+                headers: {
+                    /** @description Where it stands. */
+                    Location?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -7454,6 +7989,100 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["QuotaStatus"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    signal_waitpoint: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The identity of the call, in place of the field in its body. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                waitpoint_id: components["schemas"]["WaitpointId"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /**
+                     * Format: int64
+                     * @description How long the resumed execution waits before it is eligible.
+                     */
+                    resume_delay_ms?: number | null;
+                    /** @description The waitpoint's token. */
+                    token?: components["schemas"]["Secret"] | null;
+                    /** @description What the signal is called; conditions match it. */
+                    name: string;
+                    /** @description What kind of signal it is. */
+                    category?: string | null;
+                    /** @description What kind of sender it has. */
+                    source_type?: string | null;
+                    /** @description Who sends it; conditions may count distinct senders. */
+                    source_identity?: string | null;
+                    /** @description What it carries. As any JSON value. */
+                    payload?: components["schemas"]["JsonValue"] | null;
+                    /** @description The same as bytes; not both. */
+                    payload_base64?: components["schemas"]["Blob"] | null;
+                    /** @description What the bytes are; `application/octet-stream` when absent. */
+                    content_type?: string | null;
+                    /** @description The same key means the same signal. */
+                    idempotency_key?: string | null;
+                    /** @description An id the caller minted. */
+                    signal_id?: components["schemas"]["SignalId"] | null;
+                    /** @description What it belongs to. */
+                    correlation_id?: string | null;
+                    /**
+                     * Format: int64
+                     * @description When its sender made it.
+                     */
+                    created_at?: number | null;
+                };
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SignalOutcome"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    create_stream_ticket: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The identity of the call: a repeat is the same call, for 24 hours. */
+                "Idempotency-Key"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": {
+                    /** @description Good for the stream of this execution only; for every stream and for events when absent. */
+                    execution_id?: components["schemas"]["ExecutionId"] | null;
+                };
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CreateStreamTicketOutcome"];
                 };
             };
             default: components["responses"]["Problem"];
@@ -7524,7 +8153,7 @@ export interface operations {
             path?: never;
             cookie?: never;
         };
-        requestBody: {
+        requestBody?: {
             content: {
                 "application/json": {
                     /**
@@ -7664,7 +8293,7 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody: {
+        requestBody?: {
             content: {
                 "application/json": {
                     /**
@@ -7723,6 +8352,45 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    exchange: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The identity of the call: a repeat is the same call, for 24 hours. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                instance_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": {
+                    /** @description A request for new tasks. Beside endings or renewals it looks once and does not wait. */
+                    claim?: components["schemas"]["ExchangeClaim"] | null;
+                    /** @description Where to look for new tasks; the caller's default when absent. */
+                    namespace?: string | null;
+                    /** @description Tasks that end or are parted from, each on its own. */
+                    end?: components["schemas"]["ExchangeEnding"][];
+                    /** @description Leases to keep, each on its own. */
+                    renew?: components["schemas"]["Renewal"][];
+                };
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ExchangeOutcome"];
+                };
             };
             default: components["responses"]["Problem"];
         };
@@ -7882,6 +8550,10 @@ export interface operations {
             query?: {
                 /** @description Show the journal, too, behind the entry with this number. */
                 steps?: number;
+                /** @description The same as Last-Event-ID, for a browser's first request. */
+                after?: string;
+                /** @description A ticket in place of an API token; see create_stream_ticket. */
+                ticket?: string;
             };
             header?: {
                 /** @description The last event that is known; the answer begins after it. */

@@ -68,7 +68,9 @@ impl Checker {
     fn check_join(&mut self, partition: Partition, child: &Key) {
         let Some(seen) = self.facts.executions.get(&(partition, child.clone())) else { return };
         let document = &seen.document;
-        if document.flow.is_none() {
+        let Some(flow) = document.flow else { return };
+        // Its edges leave before it does.
+        if self.facts.flows.get(&flow).is_some_and(|flow| flow.removing) {
             return;
         }
         let count = |role: EdgeRole, state: EdgeState| {

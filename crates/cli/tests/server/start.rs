@@ -97,7 +97,7 @@ fn a_server_runs_on_postgres_with_settings_of_its_own() {
     let server = Process::start(&database, &[("FF_POSTGRES_SCHEMA", "mine"), ("FF_POSTGRES_POOL_SIZE", "4")]);
     assert_eq!(request(&server.address, "GET /readyz", &[], "").unwrap().0, 200);
     let created = request(&server.address, "POST /v1/executions", &[], r#"{"kind":"k","input":1}"#).unwrap();
-    assert_eq!(created.0, 200, "{}", created.1);
+    assert_eq!(created.0, 201, "{}", created.1);
     server.terminate();
     let (status, log) = server.ended();
     assert_eq!(status.code(), Some(0), "{log}");

@@ -22,7 +22,7 @@ fn submit(address: &str, known: &Acknowledged) {
     while !known.over.load(Ordering::Relaxed) {
         let answer = request(address, "POST /v1/executions", &[], r#"{"kind":"k","input":[1,2,3]}"#);
         // Refused or cut: nothing was promised.
-        if let Some((200, created)) = answer {
+        if let Some((201, created)) = answer {
             known.created.lock().unwrap().insert(created["execution_id"].as_str().unwrap().to_owned());
             known.count.fetch_add(1, Ordering::Relaxed);
         }

@@ -29,7 +29,7 @@ async fn what_is_not_there_is_said_with_a_code() {
         (Method::GET, "/v1/nothing", 404, "route_not_found"),
         (Method::GET, "/nothing", 404, "route_not_found"),
         (Method::PUT, "/v1/executions", 405, "method_not_allowed"),
-        (Method::POST, "/v1/executions", 415, "unsupported_media_type"),
+        (Method::POST, "/v1/executions", 400, "invalid"),
         (Method::GET, "/v1/executions/%ff", 400, "invalid"),
         (Method::GET, "/v1/executions/nonsense", 400, "invalid"),
         (Method::GET, "/v1/executions/0000-0190a0a0-0000-7000-8000-000000000000", 404, "execution_not_found"),

@@ -54,7 +54,7 @@ ClaimMode: TypeAlias = Literal["lease", "grant"] | str
 
 Class: TypeAlias = Literal["not_found", "invalid", "conflict", "stale", "limit", "unauthenticated", "forbidden", "unavailable", "internal"] | str
 
-Code: TypeAlias = Literal["execution_not_found", "flow_not_found", "budget_not_found", "quota_not_found", "lane_not_found", "waitpoint_not_found", "worker_not_found", "attempt_not_found", "edge_not_found", "token_not_found", "no_input", "result_not_ready", "no_result", "result_trimmed", "no_test_clock", "route_not_found", "invalid", "invalid_filter", "invalid_capabilities", "no_lanes", "self_referencing_edge", "partition_mismatch", "unsupported_media_type", "method_not_allowed", "idempotency_conflict", "definition_conflict", "execution_not_eligible", "execution_not_leaseable", "grant_already_exists", "invalid_claim_grant", "claim_grant_expired", "not_a_resumed_execution", "capability_mismatch", "execution_not_terminal", "execution_not_suspended", "execution_terminal", "already_suspended", "operator_resume_not_allowed", "waitpoint_closed", "waitpoint_not_pending", "target_not_signalable", "flow_already_terminal", "stale_graph_revision", "cycle_detected", "dependency_already_exists", "execution_not_in_flow", "execution_in_other_flow", "join_policy_conflict", "dependency_not_applicable", "duplicate_worker_instance", "rotation_conflict", "lane_disabled", "partition_counts_differ", "store_newer", "question_not_open", "journal_conflict", "stale_lease", "lease_expired", "lease_revoked", "execution_not_active", "stream_closed", "payload_too_large", "signal_limit_exceeded", "flow_full", "worker_at_capacity", "concurrency_limit_exceeded", "max_replays_exhausted", "waitpoint_limit_exceeded", "journal_full", "commit_too_large", "unauthenticated", "invalid_token", "token_expired", "forbidden", "host_not_allowed", "unavailable", "contention", "store_full", "store_read_only", "store_locked", "store_version_too_low", "library_version_mismatch", "shutting_down", "corrupt_document", "internal"] | str
+Code: TypeAlias = Literal["execution_not_found", "flow_not_found", "budget_not_found", "quota_not_found", "lane_not_found", "waitpoint_not_found", "worker_not_found", "attempt_not_found", "edge_not_found", "token_not_found", "no_input", "result_not_ready", "no_result", "result_trimmed", "no_test_clock", "route_not_found", "invalid", "invalid_filter", "invalid_capabilities", "no_lanes", "self_referencing_edge", "partition_mismatch", "unsupported_media_type", "method_not_allowed", "idempotency_conflict", "definition_conflict", "execution_not_eligible", "execution_not_leaseable", "grant_already_exists", "invalid_claim_grant", "claim_grant_expired", "not_a_resumed_execution", "capability_mismatch", "execution_not_terminal", "execution_not_suspended", "execution_terminal", "already_suspended", "operator_resume_not_allowed", "waitpoint_closed", "waitpoint_not_pending", "target_not_signalable", "flow_already_terminal", "stale_graph_revision", "cycle_detected", "dependency_already_exists", "execution_not_in_flow", "execution_in_other_flow", "join_policy_conflict", "dependency_not_applicable", "duplicate_worker_instance", "rotation_conflict", "lane_draining", "lane_disabled", "partition_counts_differ", "store_newer", "question_not_open", "journal_conflict", "stale_lease", "lease_expired", "lease_revoked", "execution_not_active", "stream_closed", "payload_too_large", "signal_limit_exceeded", "flow_full", "worker_at_capacity", "concurrency_limit_exceeded", "max_replays_exhausted", "waitpoint_limit_exceeded", "journal_full", "commit_too_large", "unauthenticated", "invalid_token", "token_expired", "forbidden", "host_not_allowed", "unavailable", "contention", "store_full", "store_read_only", "store_locked", "store_version_too_low", "library_version_mismatch", "shutting_down", "corrupt_document", "internal"] | str
 
 CommandId: TypeAlias = str
 
@@ -118,7 +118,7 @@ PublicState: TypeAlias = Literal["waiting", "delayed", "rate_limited", "waiting_
 
 ReasonCode: TypeAlias = Literal["terminal", "running", "suspended", "held_by_operator", "flow_cancelled", "waiting_for_upstream", "waiting_for_child", "delay", "retry_backoff", "resume_delay", "budget_exhausted", "budget_not_found", "quota_full", "quota_not_found", "lane_not_active", "no_worker", "kind_not_served", "no_capable_worker", "pinned_to_build", "granted", "queued", "copying_journal", "decision_needed"] | str
 
-Role: TypeAlias = Literal["reader", "submitter", "worker", "operator", "admin"] | str
+Role: TypeAlias = Literal["reader", "submitter", "worker", "operator", "admin", "approver"] | str
 
 Secret: TypeAlias = str
 
@@ -179,6 +179,10 @@ class ApiTokenInfo(Model):
     expires_at: int | None = None
     #: Since when it is no good, because somebody said so.
     revoked_at: int | None = None
+    #: It is believed about whom it speaks for.
+    may_assert_source: bool = False
+    #: The lanes it is good for; all when empty.
+    lanes: list[str] = []
 
 
 class AppendFramesOutcome(Model):
@@ -196,6 +200,47 @@ class ApplyDependencyToChildOutcome(Model):
     outcome: Literal["applied", "already_applied"] | str
     #: How many upstreams the child waits for.
     unsatisfied_count: int
+
+
+class ApprovalView(Model):
+    """An execution that waits for people."""
+
+    #: The execution.
+    execution_id: ExecutionId
+    #: Its namespace.
+    namespace: str
+    #: Its lane.
+    lane: str
+    #: What kind of work it is.
+    kind: str
+    #: Its tags.
+    tags: dict[str, str]
+    #: Why it waits.
+    reason: SuspendReason
+    #: What people are asked.
+    question: str | None = None
+    #: What exactly is waited for.
+    detail: str | None = None
+    #: The JSON schema of the answer.
+    schema_: JsonValue | None = Field(None, alias="schema")
+    #: Whom the question is for.
+    assignees: list[str]
+    #: Who asked for it, as the worker says.
+    requested_by: str | None = None
+    #: Since when it waits.
+    since: int
+    #: When it gives up.
+    deadline: int | None = None
+    #: What happens then.
+    timeout_behavior: TimeoutBehavior
+    #: What it waits for.
+    condition: Condition
+    #: The names of the signals that count; any when empty. `reject` ends it in any case.
+    signals: list[str]
+    #: Where signals arrive.
+    waitpoint_ids: list[WaitpointId]
+    #: Who has signed so far.
+    signed: list[SignedView]
 
 
 class AttemptView(Model):
@@ -306,6 +351,17 @@ class BudgetStatus(Model):
     next_reset_at: int | None = None
 
 
+class CancelExecutionArgs(Model):
+    """What the call says."""
+
+    #: The execution.
+    execution_id: ExecutionId
+    #: Why.
+    reason: str | None = None
+    #: The lease, when its holder cancels; an operator sends none.
+    fence: LeaseFence | None = None
+
+
 class CancelExecutionOutcome(Model):
     """The answer."""
 
@@ -328,15 +384,21 @@ class CancelFailure(Model):
 class CancelFlowResult(Model):
     """The answer to the cancellation of a flow."""
 
-    outcome: Literal["cancellation_scheduled", "cancelled"] | str
+    outcome: Literal["cancellation_scheduled", "cancelled", "already_terminal"] | str
     #: What it does to the members.
-    policy: CancelFlowPolicy
+    policy: CancelFlowPolicy | None = None
     #: How many members the flow has.
     member_count: int | None = None
-    #: The first of them.
+    #: The first of those that are cancelled.
     members: list[ExecutionId]
     #: Members that could not be cancelled.
     failed: list[CancelFailure] = []
+    #: The state it ended in.
+    state: FlowState | None = None
+    #: Why it was cancelled, if it was.
+    reason: str | None = None
+    #: Where the next page begins, if there is one.
+    next_cursor: str | None = None
 
 
 class CancellationView(Model):
@@ -397,6 +459,27 @@ class CloseWaitpointOutcome(Model):
 
     #: It was open before.
     changed: bool
+
+
+class CompleteArgs(Model):
+    """What the call says."""
+
+    #: The execution.
+    execution_id: ExecutionId
+    #: The lease.
+    fence: LeaseFence
+    #: The result. As any JSON value.
+    result: JsonValue | None = None
+    #: The same as bytes; not both.
+    result_base64: Blob | None = None
+    #: What the bytes are; `application/octet-stream` when absent.
+    content_type: str | None = None
+    #: Journal entries that are recorded in the same commit.
+    entries: list[StepEntry] = []
+    #: The number of the first of these entries.
+    first_number: int | None = None
+    #: What the holder found out about the journal while its function ran.
+    run: RunNotes | None = None
 
 
 class CompleteOutcome(Model):
@@ -577,6 +660,15 @@ class CreateResult(Model):
     error: Error | None = None
 
 
+class CreateStreamTicketOutcome(Model):
+    """The answer."""
+
+    #: To be sent as `?ticket=`.
+    ticket: Secret
+    #: From this instant on it opens nothing; what it has opened goes on.
+    expires_at: int
+
+
 class CreateTokenOutcome(Model):
     """The answer."""
 
@@ -595,6 +687,23 @@ class DecideStepOutcome(Model):
     generation: int
     #: Its state now.
     public_state: PublicState
+
+
+class DelayArgs(Model):
+    """What the call says."""
+
+    #: The execution.
+    execution_id: ExecutionId
+    #: The lease.
+    fence: LeaseFence
+    #: The instant; this or `delay_ms`.
+    until: int | None = None
+    #: The time from now; this or `until`.
+    delay_ms: int | None = None
+    #: Journal entries that are recorded in the same commit.
+    entries: list[StepEntry] = []
+    #: The number of the first of these entries.
+    first_number: int | None = None
 
 
 class DelayOutcome(Model):
@@ -692,6 +801,79 @@ class EventView(Model):
     happened_at: int
     #: What.
     event: Event
+
+
+class ExchangeClaim(Model):
+    """What a claim asks for; the worker and the namespace are those of the call."""
+
+    #: The lanes to look in, at least one; they take turns at being first.
+    lanes: list[str] = []
+    #: What the worker can do; this set decides.
+    capabilities: CapabilitySet | None = None
+    #: The kinds of work to take; all when empty.
+    kinds: list[str] = []
+    #: How many at the most, once all endings of the call have succeeded; 1 when absent. An ending that leaves its task
+    #: with the worker, or whose outcome is unknown, lowers it by one.
+    max_tasks: int | None = None
+    #: How long to wait for the first in a call without endings and renewals; 0 when absent.
+    wait_ms: int | None = None
+    #: `lease`, both steps at once, when absent.
+    mode: ClaimMode | None = None
+    #: The ids the leases or grants get, one for each task; minted by the engine when empty.
+    lease_ids: list[LeaseId] = []
+    #: This repeats a call whose answer was lost: what these lease ids hold is returned first.
+    retry: bool | None = None
+    #: How long the leases last without a renewal; 30 seconds when absent.
+    lease_ttl_ms: int | None = None
+    #: How long grants last; 5 seconds when absent.
+    grant_ttl_ms: int | None = None
+
+
+class ExchangeClaimed(Model):
+    """What a claim took, or why it could not."""
+
+    #: What is leased, in `lease` mode.
+    tasks: list[Task]
+    #: What is granted, in `grant` mode.
+    grants: list[ClaimGrant]
+    #: Why nothing could be taken. An answer without tasks and without a problem means that nothing was claimable.
+    problem: Error | None = None
+
+
+class ExchangeEnded(Model):
+    """What became of an ending: the answer of its own operation, or a problem."""
+
+    complete: CompleteOutcome | None = None
+    fail: FailOutcome | None = None
+    delay: DelayOutcome | None = None
+    wait_children: WaitChildrenOutcome | None = None
+    suspend: SuspendOutcome | None = None
+    park: ParkOutcome | None = None
+    cancel: CancelExecutionOutcome | None = None
+    problem: Error | None = None
+
+
+class ExchangeEnding(Model):
+    """One way to end a task or to part from it."""
+
+    complete: CompleteArgs | None = None
+    fail: FailArgs | None = None
+    delay: DelayArgs | None = None
+    wait_children: WaitChildrenArgs | None = None
+    suspend: SuspendArgs | None = None
+    park: ParkArgs | None = None
+    cancel: CancelExecutionArgs | None = None
+
+
+class ExchangeOutcome(Model):
+    """The answer, with a result or a problem for each part."""
+
+    #: What became of each ending, in the same order.
+    end: list[ExchangeEnded]
+    #: What became of each lease, in the same order.
+    renew: list[RenewalOutcome]
+    #: What was taken; absent when nothing was asked for.
+    claim: ExchangeClaimed | None = None
 
 
 class ExecutionSummary(Model):
@@ -846,6 +1028,32 @@ class ExponentialBackoff(Model):
     multiplier: float | None = None
     #: Spread the waits over the upper half, so that failures do not come back in step.
     jitter: bool = True
+
+
+class FailArgs(Model):
+    """What the call says."""
+
+    #: The execution.
+    execution_id: ExecutionId
+    #: The lease.
+    fence: LeaseFence
+    #: What went wrong.
+    reason: str
+    #: What kind of thing went wrong; the policy names the kinds that are retried.
+    category: str | None = None
+    #: How long to wait before a retry, instead of the policy's backoff.
+    retry_after_ms: int | None = None
+    #: The failed journal entry that ends the attempt: a retry runs it again, and no other.
+    cause: StepIdentity | None = None
+    #: Completed steps that a compensation has undone, and these compensations: a retry runs them again, too. At most
+    #: 100.
+    undone: list[StepIdentity] = []
+    #: Journal entries that are recorded in the same commit.
+    entries: list[StepEntry] = []
+    #: The number of the first of these entries.
+    first_number: int | None = None
+    #: What the holder found out about the journal while its function ran.
+    run: RunNotes | None = None
 
 
 class FailOutcome(Model):
@@ -1178,6 +1386,15 @@ class Limits(Model):
     soft: int = 0
 
 
+class ListApprovalsOutcome(Model):
+    """The answer."""
+
+    #: What waits.
+    items: list[ApprovalView]
+    #: Where the next page begins, if there is one.
+    next_cursor: str | None = None
+
+
 class ListAttemptsOutcome(Model):
     """The answer."""
 
@@ -1380,6 +1597,27 @@ class ParentLink(Model):
     data_ref: str | None = None
 
 
+class ParkArgs(Model):
+    """What the function waits for."""
+
+    #: The execution.
+    execution_id: ExecutionId
+    #: The lease.
+    fence: LeaseFence
+    #: Journal entries that are recorded in the same commit.
+    entries: list[StepEntry] = []
+    #: The number of the next journal entry.
+    first_number: int
+    #: Sleeps: each ends at its instant.
+    sleeps: list[ParkSleep] = []
+    #: Signals: each ends when its waitpoint gets one.
+    waitpoints: list[ParkSignal] = []
+    #: Children: each ends with its child.
+    children: list[ParkChild] = []
+    #: Questions about entries of the journal: each ends with a person's answer.
+    questions: list[StepQuestion] = []
+
+
 class ParkChild(Model):
     """A wait for a child."""
 
@@ -1524,6 +1762,8 @@ class Problem(Model):
     retry_after_ms: int | None = None
     #: What to do about it.
     advice: str
+    #: What the request is called in the server's log.
+    request_id: str | None = None
 
 
 class ProgressView(Model):
@@ -1755,8 +1995,10 @@ class ResumeSignal(Model):
     category: str = ""
     #: What kind of sender it came from.
     source_type: str = ""
-    #: Which sender it came from.
+    #: Which sender it came from, as that one says.
     source_identity: str = ""
+    #: Who brought it: the name of an API token, or `waitpoint_token`.
+    delivered_by: str | None = None
     #: What the sender relates it to.
     correlation_id: str = ""
     #: When it was accepted.
@@ -1865,6 +2107,19 @@ class SignalOutcome(Model):
     effect: SignalEffect | None = None
     #: The signal that was taken then.
     existing_signal_id: SignalId | None = None
+
+
+class SignedView(Model):
+    """A signal that counts for a suspension, and who stands behind it."""
+
+    #: The signal.
+    signal_id: SignalId
+    #: Its name.
+    name: str
+    #: Who: the name of an API token, the person that such a token vouches for, or `waitpoint_token`.
+    by: str | None = None
+    #: When it was accepted.
+    at: int
 
 
 class StageDependencyEdgeOutcome(Model):
@@ -2043,6 +2298,47 @@ class StreamPolicy(Model):
     retention_ttl_ms: int | None = None
 
 
+class SuspendArgs(Model):
+    """What the call says."""
+
+    #: The execution.
+    execution_id: ExecutionId
+    #: The lease.
+    fence: LeaseFence
+    #: What resumes it.
+    condition: Condition
+    #: Why it is suspended.
+    reason: SuspendReason
+    #: When it gives up; the policy's default when absent.
+    timeout_ms: int | None = None
+    #: What happens then; the policy's default when absent.
+    timeout_behavior: TimeoutBehavior | None = None
+    #: What the next claim gets back. As any JSON value.
+    continuation: JsonValue | None = None
+    #: The same as bytes; not both.
+    continuation_base64: Blob | None = None
+    #: What the bytes are; `application/octet-stream` when absent.
+    continuation_content_type: str | None = None
+    #: Who asked for it.
+    requested_by: str | None = None
+    #: Whether an operator may resume it; yes when absent.
+    allow_operator_resume: bool | None = None
+    #: Pending waitpoints to wait on; a fresh one when empty.
+    waitpoint_ids: list[WaitpointId] = []
+    #: The name of the fresh waitpoint; `wpk:<id>` when absent.
+    waitpoint_key: str | None = None
+    #: What exactly is waited for, for people.
+    detail: str | None = None
+    #: What people are asked. The execution is then in the list of what waits for them, as with the reason `approval`.
+    question: str | None = None
+    #: The JSON schema of the answer: a signal that counts must carry a payload that fits.
+    schema_: JsonValue | None = Field(None, alias="schema")
+    #: Whom the question is for.
+    assignees: list[str] = []
+    #: The same key means the same suspension.
+    idempotency_key: str | None = None
+
+
 class SuspendOutcome(Model):
     """The answer."""
 
@@ -2091,6 +2387,14 @@ class SuspensionView(Model):
     timeout_at: int | None = None
     #: What happens then.
     timeout_behavior: TimeoutBehavior
+    #: What people are asked.
+    question: str | None = None
+    #: The JSON schema of the answer.
+    schema_: JsonValue | None = Field(None, alias="schema")
+    #: Whom the question is for.
+    assignees: list[str] = []
+    #: The signals that have counted so far.
+    signed: list[SignedView] = []
 
 
 class Task(Model):
@@ -2198,6 +2502,15 @@ class UpstreamView(Model):
     last_failure: FailureView | None = None
     #: Its result, when asked for and there is one.
     result: Content | None = None
+
+
+class WaitChildrenArgs(Model):
+    """What the call says."""
+
+    #: The execution.
+    execution_id: ExecutionId
+    #: The lease.
+    fence: LeaseFence
 
 
 class WaitChildrenOutcome(Model):
@@ -2314,7 +2627,7 @@ CREATE_TOKEN: Operation[CreateTokenOutcome] = Operation(
     "POST",
     "/v1/admin/tokens",
     frozenset(),
-    frozenset({"expires_in_ms", "name", "namespace", "role"}),
+    frozenset({"expires_in_ms", "lanes", "may_assert_source", "name", "namespace", "role"}),
     CreateTokenOutcome,
 )
 """Creates an API token. Its secret is shown once."""
@@ -2328,6 +2641,16 @@ REVOKE_TOKEN: Operation[RevokeTokenOutcome] = Operation(
     RevokeTokenOutcome,
 )
 """Revokes an API token, everywhere within a second."""
+
+LIST_APPROVALS: Operation[ListApprovalsOutcome] = Operation(
+    "list_approvals",
+    "GET",
+    "/v1/approvals",
+    frozenset({"assignee", "cursor", "execution_id", "kind", "limit", "namespace", "tag"}),
+    frozenset(),
+    ListApprovalsOutcome,
+)
+"""Lists what waits for people, what has waited longest first. It is decided with a signal `approve` or `reject`."""
 
 LIST_BUDGETS: Operation[ListBudgetsOutcome] = Operation(
     "list_budgets",
@@ -2798,7 +3121,7 @@ SUSPEND: Operation[SuspendOutcome] = Operation(
     "POST",
     "/v1/executions/{execution_id}/suspend",
     frozenset(),
-    frozenset({"allow_operator_resume", "condition", "continuation", "continuation_base64", "continuation_content_type", "detail", "fence", "idempotency_key", "reason", "requested_by", "timeout_behavior", "timeout_ms", "waitpoint_ids", "waitpoint_key"}),
+    frozenset({"allow_operator_resume", "assignees", "condition", "continuation", "continuation_base64", "continuation_content_type", "detail", "fence", "idempotency_key", "question", "reason", "requested_by", "schema", "timeout_behavior", "timeout_ms", "waitpoint_ids", "waitpoint_key"}),
     SuspendOutcome,
 )
 """Releases the lease until signals, a timeout or an operator resume the attempt."""
@@ -2918,10 +3241,10 @@ CANCEL_FLOW: Operation[CancelFlowResult] = Operation(
     "POST",
     "/v1/flows/{flow_id}/cancel",
     frozenset(),
-    frozenset({"policy", "reason", "wait"}),
+    frozenset({"cursor", "policy", "reason", "wait"}),
     CancelFlowResult,
 )
-"""Cancels a flow; none of its members starts after the answer."""
+"""Cancels a flow; none of its members starts after the answer. A flow that had ended before is told with its state."""
 
 STAGE_DEPENDENCY_EDGE: Operation[StageDependencyEdgeOutcome] = Operation(
     "stage_dependency_edge",
@@ -3073,6 +3396,30 @@ GET_QUOTA: Operation[QuotaStatus] = Operation(
 )
 """Shows a quota and how full it is."""
 
+SIGNAL_WAITPOINT: Operation[SignalOutcome] = Operation(
+    "signal_waitpoint",
+    "POST",
+    "/v1/signals/{waitpoint_id}",
+    frozenset(),
+    frozenset({"category", "content_type", "correlation_id", "created_at", "idempotency_key", "name", "payload", "payload_base64", "resume_delay_ms", "signal_id", "source_identity", "source_type", "token"}),
+    SignalOutcome,
+)
+"""Delivers a signal to a waitpoint, whichever execution it belongs to. Its token is all the authority it takes, also
+on a server that asks for API tokens.
+"""
+
+CREATE_STREAM_TICKET: Operation[CreateStreamTicketOutcome] = Operation(
+    "create_stream_ticket",
+    "POST",
+    "/v1/stream-tickets",
+    frozenset(),
+    frozenset({"execution_id"}),
+    CreateStreamTicketOutcome,
+)
+"""Makes a ticket for `GET /v1/executions/{id}/stream?ticket=` and `GET /v1/events?ticket=`. It shows what the caller
+may see, opens streams for a minute, and ends with the caller's own token.
+"""
+
 GET_TEST_CLOCK: Operation[TestClockView] = Operation(
     "get_test_clock",
     "GET",
@@ -3144,6 +3491,18 @@ CLAIM: Operation[ClaimOutcome] = Operation(
     ClaimOutcome,
 )
 """Takes work, waiting for it if there is none."""
+
+EXCHANGE: Operation[ExchangeOutcome] = Operation(
+    "exchange",
+    "POST",
+    "/v1/workers/{instance_id}/exchange",
+    frozenset(),
+    frozenset({"claim", "end", "namespace", "renew"}),
+    ExchangeOutcome,
+)
+"""Ends tasks, renews leases and takes new tasks in one call. Each part has the meaning, the answer and the
+repeatability of its own operation.
+"""
 
 RETURN_GRANT: Operation[ReturnGrantOutcome] = Operation(
     "return_grant",
