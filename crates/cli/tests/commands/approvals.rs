@@ -36,13 +36,26 @@ fn decisions_are_sent_for_programs() {
     let first = submit("decide", "deploy");
     work::ask("decide", &["approve"], "");
     let payload = "{\"comment\": \"fine\"}";
-    it.ff(&["reject", &first, "--yes"]);
     it.ff(&["approve", &first, "--yes", "--payload", payload, "--as", "ada", "-o", "json"]);
     work::complete("decide", "1");
     let second = submit("decide", "deploy");
     work::ask("decide", &["approve", "reject"], "");
     it.ff(&["reject", &second, "--yes", "-o", "json"]);
     it.finish("decide");
+}
+
+#[test]
+fn what_waits_is_listed_and_a_run_is_forked_and_compared() {
+    let mut it = Transcript::new("approvals");
+    it.both(&["approvals"]);
+    let id = submit("approvals", "deploy");
+    work::ask("approvals", &["approve", "reject"], "deploy to production?");
+    it.both(&["approvals"]);
+    it.both(&["decide", &id, "fail"]);
+    it.both(&["fork", &id]);
+    let other = submit("approvals", "deploy");
+    it.both(&["diff", &id, &other]);
+    it.finish("approvals");
 }
 
 #[test]
