@@ -132,7 +132,8 @@ fn what_acts_on_the_system_leaves_an_audit_record() {
 
 /// Signals and usage are part of work, and a test clock belongs to a test.
 fn unaudited(info: &OperationInfo) -> bool {
-    matches!(info.name, "deliver_signal" | "signal_waitpoint" | "report_budget_usage") || info.path.starts_with("/v1/test/")
+    matches!(info.name, "deliver_signal" | "signal_waitpoint" | "report_budget_usage")
+        || info.path.starts_with("/v1/test/")
 }
 
 fn round_trip<O: Operation>(args: Value) -> O::Args {
