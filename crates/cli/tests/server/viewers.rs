@@ -53,7 +53,7 @@ async fn watch(address: String, id: String, every: u64, arrived: Arc<AtomicUsize
 
 fn call(address: &str, head: &str, body: &Value) -> Value {
     let (status, answer) = request(address, head, &[], &body.to_string()).expect("an answer");
-    assert_eq!(status, 201, "{answer}");
+    assert!(matches!(status, 200 | 201), "{status} {answer}");
     answer
 }
 
