@@ -8,8 +8,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use ff_core::op::parts::LaneChange;
 use ff_core::op::{
     cancel_execution, cancel_flow, claim, create_execution, create_executions, create_flow, create_pending_waitpoint,
-    create_token, deliver_signal, hold_execution, release_execution, replay_execution, report_budget_usage,
-    report_usage, reset_budget, resume_execution, revoke_lease, signal_waitpoint, suspend,
+    create_token, decide_step, deliver_signal, fork_execution, hold_execution, release_execution, repin_build,
+    replay_execution, report_budget_usage, report_usage, reset_budget, resume_execution, revoke_lease,
+    signal_waitpoint, suspend,
 };
 use ff_core::{CommandId, ExecutionId, FlowId, LeaseId, Mint, PartitionConfig, Rising, SignalId, WaitpointId};
 use uuid::Uuid;
@@ -71,6 +72,12 @@ pub(crate) fn identify(args: &mut dyn Any, partitions: &PartitionConfig) {
 
 fn command(args: &mut dyn Any) {
     let command_id = if let Some(args) = args.downcast_mut::<replay_execution::Args>() {
+        &mut args.command_id
+    } else if let Some(args) = args.downcast_mut::<repin_build::Args>() {
+        &mut args.command_id
+    } else if let Some(args) = args.downcast_mut::<decide_step::Args>() {
+        &mut args.command_id
+    } else if let Some(args) = args.downcast_mut::<fork_execution::Args>() {
         &mut args.command_id
     } else if let Some(args) = args.downcast_mut::<reset_budget::Args>() {
         &mut args.command_id
@@ -143,7 +150,10 @@ mod tests {
                 "claim",
                 "create_execution",
                 "create_flow",
+                "decide_step",
                 "deliver_signal",
+                "fork_execution",
+                "repin_build",
                 "replay_execution",
                 "report_budget_usage",
                 "report_usage",
