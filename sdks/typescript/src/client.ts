@@ -182,6 +182,15 @@ export class Execution<O = unknown> {
     await this.connection.call("POST", this.#at("/replay"), { body: { ...(from_step !== undefined && { from_step }) } });
   }
 
+  /** Begins a new execution with the entries that this one recorded before a step, or with all of them. */
+  async fork(options: { before?: string | { name: string; key: string }; input?: unknown } = {}): Promise<Execution<O>> {
+    const { before, input } = options;
+    const before_step = typeof before === "string" ? { name: before } : before;
+    const body = { ...(before_step !== undefined && { before_step }), ...(input !== undefined && { input }) };
+    const forked = await this.connection.call<Schemas["ForkExecutionOutcome"]>("POST", this.#at("/fork"), { body });
+    return new Execution<O>(this.connection, forked.execution_id, this.output);
+  }
+
   /** Sends a signal by name. It is kept if the execution does not wait for it yet. */
   signal(name: string, payload?: unknown, options: { waitpoint?: string; token?: string; source?: string } = {}): Promise<Schemas["SignalOutcome"]> {
     return this.connection.call("POST", this.#at("/signal"), {

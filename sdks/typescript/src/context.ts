@@ -267,7 +267,8 @@ export class Context {
         const message = ended.message ?? `child ${JSON.stringify(name)} did not succeed`;
         throw new TaskError(message, { category: ended.category ?? "error" });
       }
-      const content = await this.#journal.while(this.#link.result(id));
+      // An entry of an earlier generation keeps the child of that time; in a fork it holds the child's result itself.
+      const content = ended.result ?? (await this.#journal.while(this.#link.result(ended.child_id ?? id)));
       return await checked(typeof task === "string" ? undefined : task.output, valueOf(content), "the child's result");
     } finally {
       call.ended();

@@ -1,5 +1,6 @@
 /** The client and its connection. */
 import assert from "node:assert/strict";
+import { readFile } from "node:fs/promises";
 import { createServer } from "node:http";
 import { after, before, test } from "node:test";
 
@@ -26,12 +27,14 @@ test("spans of time are read in words, and nonsense is refused", () => {
   for (const nonsense of ["", "soon", "1 fortnight", -1, NaN]) assert.throws(() => milliseconds(nonsense), TypeError);
 });
 
-test("a child's id derives as it does in every SDK", () => {
-  const parent = "0000-01a1e2b9-04ce-7b48-ab36-c6ca3bcb8be1";
-  const first = childId(parent, 0, { name: "mail", occurrence: 0 });
-  assert.match(first, /^0000-[0-9a-f-]{36}$/);
-  assert.notEqual(first, childId(parent, 1, { name: "mail", occurrence: 0 }));
-  assert.notEqual(first, childId(parent, 0, { name: "mail", key: "0" }));
+test("a child's id derives as the documentation says", async () => {
+  const page = await readFile(new URL("../../../../docs/durable.md", import.meta.url), "utf8");
+  const rows = [...page.matchAll(/^\| `child` \| (\d+) \| `([^`]+)` \| (?:`([^`]+)`)? *\| (\d*) *\| `([^`]+)` \|$/gm)];
+  assert.equal(rows.length, 5);
+  for (const [, generation, name = "", key, occurrence, id] of rows) {
+    const identity = key === undefined ? { name, occurrence: Number(occurrence) } : { name, key };
+    assert.equal(childId("00ff-0190a0a0-0000-7000-8000-000000000001", Number(generation), identity), id);
+  }
 });
 
 test("a repeat under the same key finds the same execution", async () => {

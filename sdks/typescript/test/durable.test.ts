@@ -252,3 +252,33 @@ test("steps that a run no longer asks for are listed", async () => {
     assert.match(JSON.stringify(await execution.get()), /"steps_not_visited":\[\{"name":"old"/);
   });
 });
+
+test("a replay from a step keeps the child that ended before it", async () => {
+  let children = 0;
+  const part = task("part", () => { children += 1; return "made"; });
+  const whole = task("whole", async (ctx) => {
+    const made = await ctx.child("part", part, null);
+    return ctx.step("join", () => `${made} and joined`);
+  });
+  await withWorker(client, [part, whole], async () => {
+    const execution = await client.submit(whole, null);
+    assert.equal(await execution.result(), "made and joined");
+    await execution.replay({ fromStep: "join" });
+    assert.equal(await execution.result(), "made and joined");
+    assert.equal(children, 1);
+  });
+});
+
+test("a fork takes over what a child gave", async () => {
+  const part = task("fork-part", () => "made");
+  const whole = task("fork-whole", async (ctx) => {
+    const made = await ctx.child("part", part, null);
+    return ctx.step("join", () => `${made} and joined`);
+  });
+  await withWorker(client, [part, whole], async () => {
+    const execution = await client.submit(whole, null);
+    await execution.result();
+    const fork = await execution.fork({ before: "join" });
+    assert.equal(await fork.result(), "made and joined");
+  });
+});

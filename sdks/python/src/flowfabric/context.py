@@ -84,7 +84,7 @@ class _About:
 
     def uuid(self, name: str, key: str | None = None) -> uuid.UUID:
         """An id that is the same in every run of the function, for example the key of a payment."""
-        return uuid.UUID(bytes=self._derive("uuid", name, key), version=4)
+        return uuid.UUID(bytes=self._derive("uuid", name, key))
 
     def _derive(self, what: str, name: str, key: str | None) -> bytes:
         return derive(what, self.task.execution_id, self.task.generation or 0, name, key, 0)
