@@ -163,18 +163,22 @@ async function serveFile(deployment, route) {
 
 const TYPES = { html: "text/html; charset=utf-8", js: "text/javascript", css: "text/css", svg: "image/svg+xml" };
 
-/** The browser, started once. */
-export async function launch() {
-  if (browser) return browser;
-  const executablePath = process.env.DASHBOARD_CHROMIUM ?? BROWSERS.find((path) => existsSync(path));
-  assert.ok(executablePath, "no Chromium was found; install the package chromium, or set DASHBOARD_CHROMIUM");
-  browser = await chromium.launch({ executablePath, headless: true, args: ["--headless", "--no-sandbox", "--disable-background-networking"] });
+/** The browser, started once, also for callers that ask at the same moment. */
+export function launch() {
+  browser ??= start();
   return browser;
 }
 
+async function start() {
+  const executablePath = process.env.DASHBOARD_CHROMIUM ?? BROWSERS.find((path) => existsSync(path));
+  assert.ok(executablePath, "no Chromium was found; install the package chromium, or set DASHBOARD_CHROMIUM");
+  return await chromium.launch({ executablePath, headless: true, args: ["--headless", "--no-sandbox", "--disable-background-networking"] });
+}
+
 export async function closeBrowser() {
-  await browser?.close();
+  const running = browser;
   browser = undefined;
+  await (await running)?.close();
 }
 
 /** A browser of its own (cookies, storage) on a deployment, watched for what a page must never do. */

@@ -57,7 +57,7 @@ fn prepare() -> Result<(), String> {
 }
 
 fn npm(arguments: &[&str]) -> Result<(), String> {
-    finish(Command::new("npm").args(arguments).current_dir(SOURCE))
+    finish(super::bounded("npm").args(arguments).current_dir(SOURCE))
 }
 
 fn finish(command: &mut Command) -> Result<(), String> {

@@ -125,6 +125,19 @@ fn run(program: &str, arguments: &[&str]) -> ExitCode {
     }
 }
 
+/// A program of a suite, which ends with its children when nobody watches and it hangs. A person can interrupt it
+/// instead, and what runs in a group of its own would not hear that.
+fn bounded(program: impl AsRef<std::ffi::OsStr>) -> Command {
+    /// Several times what the longest suite takes.
+    const SUITE_MAX_S: &str = "1200";
+    if std::env::var_os("CI").is_none() {
+        return Command::new(program);
+    }
+    let mut command = Command::new("timeout");
+    command.args(["--verbose", "--kill-after=30", SUITE_MAX_S]).arg(program);
+    command
+}
+
 /// What cargo told us about ourselves must not reach it again: some packages would be built anew for it.
 fn plain(command: &mut Command) -> &mut Command {
     for (name, _) in std::env::vars_os() {

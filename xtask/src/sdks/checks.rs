@@ -27,7 +27,7 @@ impl Checks {
 
     /// A command in the SDK's folder that finds our `ff`. What the caller's own shell says about servers stays outside.
     pub(super) fn command(&self, program: impl AsRef<Path>) -> Command {
-        let mut command = Command::new(program.as_ref());
+        let mut command = crate::bounded(program.as_ref());
         for (name, _) in std::env::vars_os() {
             if name.to_str().is_some_and(|name| name.starts_with("FF_")) {
                 command.env_remove(name);
