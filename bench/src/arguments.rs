@@ -37,7 +37,7 @@ pub struct Arguments {
     /// How many submitters at once
     #[arg(long, value_name = "N", default_value = "64", value_parser = positive)]
     pub submitters: usize,
-    /// For how long, where the scenario has a duration [default: 60, or 6 for `store`]
+    /// For how long, where the scenario has a duration [default: 60, or 6 for `store`]; each part of `dashboard`
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=86_400))]
     pub seconds: Option<u32>,
     /// Flow partitions of a new store, with an eighth as many for budgets and for quotas; `growth` takes several numbers
@@ -124,6 +124,8 @@ pub enum Scenario {
     Bloat,
     /// Commits a second of an empty store, for one committer and for many
     Store,
+    /// The calls of each screen of the dashboard over many (`--tasks`) executions, and what ten open ones cost
+    Dashboard,
 }
 
 impl Scenario {
@@ -147,14 +149,20 @@ impl Scenario {
             Scenario::Footprint => "footprint",
             Scenario::Bloat => "bloat",
             Scenario::Store => "store",
+            Scenario::Dashboard => "dashboard",
         }
+    }
+
+    /// The way to the engine: a browser has one alone.
+    pub(crate) fn via(self, wanted: Via) -> Via {
+        if self == Scenario::Dashboard { Via::Http } else { wanted }
     }
 
     /// Long ones run once, and `store` takes turns by itself.
     fn repetitions(self) -> usize {
         match self {
             Scenario::Steady | Scenario::Idle | Scenario::Growth | Scenario::Renew => 1,
-            Scenario::Footprint | Scenario::Bloat | Scenario::Store => 1,
+            Scenario::Footprint | Scenario::Bloat | Scenario::Store | Scenario::Dashboard => 1,
             _ => 3,
         }
     }

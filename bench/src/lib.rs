@@ -9,6 +9,7 @@ mod arguments;
 mod error;
 mod figures;
 mod latency;
+mod load;
 mod machine;
 mod open;
 mod postgres;

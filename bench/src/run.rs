@@ -2,6 +2,7 @@
 
 use std::io::{IsTerminal, Write};
 use std::sync::Mutex;
+use std::time::Duration;
 
 use ff_core::PartitionConfig;
 use serde_json::{Map, Value, json};
@@ -18,6 +19,7 @@ use crate::subject::{Subject, Via};
 
 /// Measures and prints. An interrupt ends it early, with everything taken away that was made for it.
 pub fn measure(arguments: &Arguments, places: &dyn Places) -> Result<()> {
+    let arguments = &Arguments { via: arguments.scenario.via(arguments.via), ..arguments.clone() };
     let threads = arguments.threads.unwrap_or_else(|| threads(arguments));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
     runtime.block_on(async {
@@ -147,6 +149,14 @@ impl<'a> Run<'a> {
         if errors.is_terminal() {
             // Nobody misses a line of progress that could not be written.
             let _ = write!(errors, "\r\x1b[K{text}").and_then(|()| errors.flush());
+        }
+    }
+
+    /// Lets seconds pass in which nothing is done, and says how many have.
+    pub(crate) async fn pass(&self, what: &str, seconds: u32) {
+        for second in 0..seconds {
+            self.progress(&format!("{what} for {second} of {seconds} s"));
+            tokio::time::sleep(Duration::from_secs(1)).await;
         }
     }
 

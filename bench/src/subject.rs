@@ -1,5 +1,6 @@
 //! What is measured: a client of an engine in this process, directly or through an HTTP server of our own.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -44,6 +45,8 @@ pub(crate) struct Subject {
     pub(crate) namespace: String,
     pub(crate) engine: Engine,
     pub(crate) opened: Opened,
+    /// Where the server listens, if there is one.
+    pub(crate) address: Option<SocketAddr>,
     allocations: Option<fn() -> Allocations>,
     server: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
 }
@@ -62,7 +65,7 @@ impl Subject {
                 let options = Options { partitions, ..Options::default() };
                 let engine = Engine::start(opened.store.clone(), Arc::new(TokioEnv::current()), options).await?;
                 let client = Client::connect_with(engine.clone()).await?.in_namespace(&namespace);
-                Ok(Self { client, namespace, engine, opened, allocations, server: None })
+                Ok(Self { client, namespace, engine, opened, address: None, allocations, server: None })
             }
             Via::Http => {
                 let settings = Settings {
@@ -84,7 +87,8 @@ impl Subject {
                 }));
                 // A client asks for the deployment at once, so the server has to answer by now.
                 let client = Client::connect(&format!("http://{address}")).await?.in_namespace(&namespace);
-                Ok(Self { client, namespace, engine, opened, allocations, server: Some((stop, ended)) })
+                let server = Some((stop, ended));
+                Ok(Self { client, namespace, engine, opened, address: Some(address), allocations, server })
             }
         }
     }

@@ -80,10 +80,21 @@ pub(crate) async fn submit_each(
 
 /// Submits this many tasks in calls of so many each, a few calls at once.
 pub(crate) async fn submit_in_batches(client: &Client, tasks: usize, each: usize, callers: usize) -> Result<()> {
+    submit_each_in_batches(client, tasks, each, callers, |_| submission()).await
+}
+
+/// The same with tasks by their number.
+pub(crate) async fn submit_each_in_batches(
+    client: &Client,
+    tasks: usize,
+    each: usize,
+    callers: usize,
+    task: impl Fn(usize) -> op::create_execution::Args + Clone + Send + 'static,
+) -> Result<()> {
     let left = Arc::new(AtomicUsize::new(tasks));
     let mut submitting = JoinSet::new();
     for _ in 0..callers {
-        let (client, left) = (client.clone(), left.clone());
+        let (client, left, task) = (client.clone(), left.clone(), task.clone());
         submitting.spawn(async move {
             loop {
                 let before = left
@@ -92,7 +103,7 @@ pub(crate) async fn submit_in_batches(client: &Client, tasks: usize, each: usize
                 if before == 0 {
                     return Ok(());
                 }
-                let batch = std::iter::repeat_with(submission).take(each.min(before)).collect();
+                let batch = (before.saturating_sub(each)..before).map(&task).collect();
                 for result in client.submit_all(batch).await? {
                     if let CreateResult::Refused { error } = result {
                         return Err(error.into());

@@ -19,6 +19,7 @@ fn size(scenario: Scenario) -> &'static [&'static str] {
         Scenario::Growth => &["--queued", "100,200", "--workers", "1,4", "--partitions", "2"],
         Scenario::Renew => &["--tasks", "100", "--workers", "2", "--seconds", "1"],
         Scenario::Store => &["--seconds", "1"],
+        Scenario::Dashboard => &["--tasks", "200", "--seconds", "1"],
         _ => &[],
     }
 }

@@ -4,6 +4,7 @@
 mod bloat;
 mod blocked;
 mod budget;
+mod dashboard;
 mod flow;
 mod footprint;
 mod growth;
@@ -41,5 +42,6 @@ pub(crate) async fn run(run: &Run<'_>) -> Result<()> {
         Scenario::Footprint => footprint::footprint(run).await,
         Scenario::Bloat => bloat::bloat(run).await,
         Scenario::Store => store::store(run).await,
+        Scenario::Dashboard => dashboard::dashboard(run).await,
     }
 }

@@ -1,0 +1,144 @@
+//! A deployment that has something to show on every screen.
+
+use std::time::Duration;
+
+use ff_core::op::{self, create_execution};
+use flowfabric::{Client, FlowFabricWorker, SuspendOutcome, SuspendRequest, WorkerConfig};
+use serde_json::{Value, json};
+
+use super::super::throughput::WORKERS;
+use crate::error::Result;
+use crate::run::Run;
+use crate::work::{drain, submission, submit_each_in_batches};
+
+/// One of so many executions has ended; the others wait.
+const ENDED_EVERY: usize = 10;
+const LANES: usize = 4;
+const KINDS: usize = 8;
+/// Values of the tag `customer`.
+const CUSTOMERS: usize = 1_000;
+/// Executions that failed, and questions that people are asked.
+const FAILED: usize = 100;
+const ASKED: usize = 100;
+/// Worker processes that are alive.
+const ALIVE: usize = 10;
+/// Budgets, and as many quotas.
+const BUDGETS: usize = 20;
+/// A graph of so many nodes: the most that one call makes.
+const LAYERS: usize = 20;
+const LAYER: usize = 50;
+/// Executions are submitted in calls of so many, a few at once.
+const BATCH: usize = 500;
+const CALLERS: usize = 4;
+
+/// What screens are opened for.
+pub(super) struct Deployment {
+    /// An execution with an attempt, a failure and an input.
+    pub(super) execution: Value,
+    pub(super) flow: Value,
+    workers: Vec<FlowFabricWorker>,
+}
+
+impl Deployment {
+    pub(super) async fn fill(run: &Run<'_>, client: &Client) -> Result<Self> {
+        let tasks = run.arguments.tasks;
+        run.progress(&format!("submitting {tasks}"));
+        submit_each_in_batches(client, tasks, BATCH, CALLERS, numbered).await?;
+        run.progress("completing some of them");
+        drain(client, tasks.div_ceil(ENDED_EVERY), run.arguments.workers_or(WORKERS)).await?;
+        run.progress("failing, asking, budgets, a flow");
+        let failed = fail(client).await?;
+        ask(client).await?;
+        govern(client).await?;
+        let flow = flow(client).await?;
+        let mut workers = Vec::new();
+        for number in 0..ALIVE {
+            let lane = format!("lane-{}", number % LANES);
+            workers.push(FlowFabricWorker::connect(client, WorkerConfig::new("bench").lanes([&lane])).await?);
+        }
+        Ok(Self { execution: failed, flow, workers })
+    }
+
+    /// Ends its workers: their heartbeats are no cost of a dashboard.
+    pub(super) async fn stop(self) -> Result<()> {
+        for worker in self.workers {
+            worker.stop(Duration::from_secs(1)).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Executions of several kinds in several lanes. Some are in the lane that is drained.
+fn numbered(number: usize) -> create_execution::Args {
+    let lane =
+        if number.is_multiple_of(ENDED_EVERY) { "default".to_owned() } else { format!("lane-{}", number % LANES) };
+    create_execution::Args {
+        kind: format!("kind-{}", number % KINDS),
+        lane: Some(lane),
+        tags: [("customer".to_owned(), (number % CUSTOMERS).to_string())].into(),
+        ..submission()
+    }
+}
+
+/// Executions that failed for good; gives the id of one.
+async fn fail(client: &Client) -> Result<Value> {
+    let worker = FlowFabricWorker::connect(client, WorkerConfig::new("bench").lanes(["failing"])).await?;
+    let mut last = Value::Null;
+    for _ in 0..FAILED {
+        let policy = json!({ "retry": { "max_retries": 0 } });
+        let args = json!({ "kind": "failing", "lane": "failing", "input": { "a": 1 }, "policy": policy });
+        last = client.call_json("create_execution", args).await?["execution_id"].clone();
+        let task = worker.claim_next().await?.ok_or("nothing to claim")?;
+        task.fail("it does not work", "permanent").await?;
+    }
+    worker.stop(Duration::from_secs(1)).await?;
+    Ok(last)
+}
+
+/// Questions that wait for people.
+async fn ask(client: &Client) -> Result<()> {
+    let worker = FlowFabricWorker::connect(client, WorkerConfig::new("bench").lanes(["asking"])).await?;
+    for _ in 0..ASKED {
+        client.submit("asking").lane("asking").send().await?;
+        let task = worker.claim_next().await?.ok_or("nothing to claim")?;
+        let SuspendOutcome::Suspended { .. } = task.suspend(SuspendRequest::question("go on?")).await? else {
+            return Err("the suspension was over before it began".into());
+        };
+    }
+    worker.stop(Duration::from_secs(1)).await?;
+    Ok(())
+}
+
+async fn govern(client: &Client) -> Result<()> {
+    for number in 0..BUDGETS {
+        let budget =
+            json!({ "name": format!("team-{number}"), "dimensions": { "tokens": { "hard": 1_000, "soft": 500 } } });
+        client.call_json("create_budget", budget).await?;
+        let quota = op::create_quota::Args {
+            name: format!("api-{number}"),
+            max_requests: Some(60),
+            max_concurrent: Some(4),
+            ..Default::default()
+        };
+        client.create_quota(quota).await?;
+    }
+    Ok(())
+}
+
+/// Layers in which each node waits for two of the layer before; gives the id of the flow.
+async fn flow(client: &Client) -> Result<Value> {
+    let name = |layer: usize, place: usize| format!("n{layer}-{}", place % LAYER);
+    let (mut nodes, mut edges) = (Vec::new(), Vec::new());
+    for layer in 0..LAYERS {
+        for place in 0..LAYER {
+            nodes.push(json!({ "name": name(layer, place), "request": { "kind": "node", "lane": "lane-0" } }));
+            if layer > 0 {
+                for from in [place, place + 1] {
+                    edges.push(json!({ "from": name(layer - 1, from), "to": name(layer, place) }));
+                }
+            }
+        }
+    }
+    let created = client.call_json("create_flow", json!({ "kind": "graph", "nodes": nodes, "edges": edges })).await?;
+    Ok(created["flow_id"].clone())
+}
