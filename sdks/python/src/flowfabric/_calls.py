@@ -187,8 +187,9 @@ def _identify(operation: wire.Operation[Any], args: dict[str, Any], partitions: 
     elif name == "create_flow":
         if "idempotency_key" not in args:
             args.setdefault("flow_id", mint_spread(partitions))
-    elif name == "claim":
-        args.setdefault("lease_ids", [mint() for _ in range(args.get("max_tasks", 1))])
+    elif name in {"claim", "exchange"}:
+        if claim := args if name == "claim" else args.get("claim"):
+            claim.setdefault("lease_ids", [mint() for _ in range(claim.get("max_tasks", 1))])
     elif name in IDENTITIES:
         if "idempotency_key" not in args:
             args.setdefault(IDENTITIES[name], mint())

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Generic, TypeVar
 
+from .errors import Parked
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -42,7 +44,7 @@ class Gatherer(Generic[T, R]):
             batch, self._waiting = self._waiting[: self._limit], self._waiting[self._limit :]
             try:
                 answers = await self._deliver([item for item, _ in batch])
-            except Exception as error:
+            except (Exception, Parked) as error:
                 answers = [error] * len(batch)
             for (_, answered), answer in zip(batch, answers, strict=True):
                 settle(answered, answer)

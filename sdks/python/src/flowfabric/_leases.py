@@ -18,6 +18,8 @@ log = logging.getLogger("flowfabric")
 
 #: Leases that one call renews.
 RENEWALS_MAX = 1_000
+#: Why a lease is lost whose time was up before it could be renewed.
+EXPIRED = "expired"
 
 
 @dataclass
@@ -42,10 +44,10 @@ class Lease:
             self.lost = reason
             self.on_lost(reason)
 
-    def failed(self) -> None:
-        """A renewal has no answer. A lease whose time is up meanwhile is lost."""
+    def check(self) -> None:
+        """A lease whose time is up is lost, whatever the server would say."""
         if self.until <= time.monotonic():
-            self.lose("expired")
+            self.lose(EXPIRED)
 
 
 class LeaseKeeper(threading.Thread):
@@ -84,15 +86,25 @@ class LeaseKeeper(threading.Thread):
         settings = self._settings
         with Client(settings.url, token=settings.token, namespace=settings.namespace, retry=retry) as client:
             last = time.monotonic()
-            while not self._stopping.wait(max(0.0, self._period - (time.monotonic() - last) % self._period)):
+            while not self._stopping.wait(self._pause(last)):
                 with self._lock:
                     leases = [lease for lease in self._held.values() if lease.lost is None]
+                for lease in leases:
+                    lease.check()
+                since = time.monotonic() - last
                 # A registration lives twice as long as a lease, so an idle worker beats half as often.
-                if not leases and time.monotonic() - last < self._period * 1.5:
+                if since < (self._period if leases else self._period * 1.5):
                     continue
                 last = time.monotonic()
                 for start in range(0, max(len(leases), 1), RENEWALS_MAX):
                     self._beat(client, leases[start : start + RENEWALS_MAX])
+
+    def _pause(self, last: float) -> float:
+        """Until the next beat, or until the first lease runs out that could not be renewed."""
+        now = time.monotonic()
+        with self._lock:
+            ends = [lease.until for lease in self._held.values() if lease.lost is None]
+        return max(0.001, min([self._period - (now - last) % self._period, *(end - now for end in ends)]))
 
     def _beat(self, client: Client, leases: list[Lease]) -> None:
         asked_at = time.monotonic()
@@ -101,16 +113,12 @@ class LeaseKeeper(threading.Thread):
             outcomes = self._renew(client, renewals)
         except FlowFabricError as error:
             log.warning("a heartbeat failed: %s", error)
-            for lease in leases:
-                lease.failed()
             return
         for lease, outcome in zip(leases, outcomes, strict=True):
             if outcome.outcome == "renewed":
                 lease.until = asked_at + lease.ttl_s
             elif outcome.outcome == "lost":
                 lease.lose(outcome.reason or "lost")
-            else:
-                lease.failed()
 
     def _renew(self, client: Client, renewals: list[dict[str, Any]]) -> list[wire.RenewalOutcome]:
         names = {name: self._registration[name] for name in ("instance_id", "nonce")}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +13,11 @@ from ._calls import enter_trace
 from ._frames import Frames
 from ._gather import Gatherer
 from ._journal import Journal
-from ._leases import Lease
+from ._leases import EXPIRED, Lease
 from ._step import in_thread, in_words
 from .client import AsyncClient
 from .context import CURRENT, Context, SyncContext
-from .errors import FlowFabricError, Refused, StepFailed, TaskError
+from .errors import FlowFabricError, Parked, Refused, StepFailed, TaskError
 from .task import Task
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ log = logging.getLogger("flowfabric")
 REASON_MAX_BYTES = 4_096
 #: How many children one call spawns.
 SPAWN_MAX = 1_000
+#: Calls after which the task is no longer in hand.
+PARTINGS = (wire.PARK, wire.WAIT_CHILDREN)
 #: A function whose task was let go has this long to unwind before it is cancelled.
 UNWIND_S = 1.0
 
@@ -58,7 +61,8 @@ class Run:
         #: Those that are known to be there.
         self.children: set[str] = set()
         self._restart = False
-        self._ending = False
+        self._calls: set[asyncio.Future[Any]] = set()
+        self._reporting: asyncio.Task[Any] | None = None
         self.closed = False
 
     # What the journal, the stream and the context need
@@ -67,12 +71,29 @@ class Run:
         """Calls an operation of the lease holder."""
         if "fence" in operation.body:
             args["fence"] = self.fence
+        args["execution_id"] = self.task.execution_id
+        desk = self.worker.desk
         try:
-            return await self.client.call(operation, execution_id=self.task.execution_id, **args)
+            return await self._while_held(
+                desk.end(operation, args) if operation in PARTINGS else desk.patient.call(operation, **args)
+            )
         except Refused as error:
             if error.is_lease_lost:
                 self.lose(error.code)
             raise
+
+    async def _while_held(self, calling: Coroutine[Any, Any, Any]) -> Any:
+        """What a call answers, which is repeated while no server does. The loss of the lease ends it."""
+        call = asyncio.ensure_future(calling)
+        self._calls.add(call)
+        try:
+            return await call
+        except asyncio.CancelledError:
+            if self.closed:
+                raise Parked from None
+            raise
+        finally:
+            self._calls.discard(call)
 
     async def park(self, args: dict[str, Any]) -> wire.ParkOutcome:
         """Lets go of the task until something happens, unless it has happened already."""
@@ -95,14 +116,18 @@ class Run:
 
     def lose(self, reason: str) -> None:
         """The lease is lost: the function is cancelled, and what it did meanwhile is not reported."""
-        # A renewal that crosses the ending says so, too.
-        if not self.closed and not self._ending:
+        # A renewal that crosses the ending says so, too, and the ending's own answer is on its way then.
+        if not self.closed and self._reporting is None:
             log.warning("execution %s: the lease is lost: %s", self.task.execution_id, reason)
+        elif self._reporting is not None and reason == EXPIRED:
+            self._reporting.cancel()
         self._close(cancel=True)
 
     def _close(self, cancel: bool = False) -> None:
         self.closed = True
         self.journal.close()
+        for call in self._calls if cancel else ():
+            call.cancel()
         if self._function is not None:
             # A branch that waits for nothing of ours has to be stopped, too.
             asyncio.get_running_loop().call_later(0 if cancel else UNWIND_S, self._function.cancel)
@@ -113,7 +138,7 @@ class Run:
         await self._spawns.put({**args, "parent": parent})
 
     async def _send_spawns(self, children: list[dict[str, Any]]) -> list[BaseException | None]:
-        answer = await self.client.call(wire.CREATE_EXECUTIONS, executions=children)
+        answer = await self._while_held(self.worker.desk.patient.call(wire.CREATE_EXECUTIONS, executions=children))
         refused = [one.error for one in answer.results]
         return [TaskError(error.detail, category=error.code) if error else None for error in refused]
 
@@ -191,25 +216,30 @@ class Run:
         return Ending(wire.FAIL, args)
 
     async def _report(self, ending: Ending) -> None:
-        self._ending = True
-        args = {"execution_id": self.task.execution_id, "fence": self.fence}
-        try:
-            await self.worker.desk.end(ending.operation, {**args, **ending.args})
-        except Refused as error:
-            if error.is_lease_lost:
-                log.warning("execution %s: the lease was lost before its end: %s", self.task.execution_id, error)
-                return
-            if not error.is_about_content or ending.operation is wire.FAIL:
-                raise
+        args = {"execution_id": self.task.execution_id, "fence": self.fence, **ending.args}
+        self._reporting = asyncio.create_task(self.worker.desk.end(ending.operation, args))
+        await asyncio.wait({self._reporting})
+        if self._reporting.cancelled():
+            log.warning("execution %s: the lease ran out before its end could be reported", self.task.execution_id)
+            return
+        error = self._reporting.exception()
+        if not isinstance(error, Refused):
+            self._reporting.result()
+        elif error.is_lease_lost:
+            log.warning("execution %s: the lease was lost before its end: %s", self.task.execution_id, error)
+        elif not error.is_about_content or ending.operation is wire.FAIL:
+            raise error
+        else:
             # Without this its work would be done again and again, whenever its lease has run out.
             log.warning("execution %s: its ending was refused; the attempt fails: %s", self.task.execution_id, error)
-            refused = self._failure(TaskError(str(error), category="refused"))
-            await self.worker.desk.end(refused.operation, {**args, **refused.args})
+            await self._report(self._failure(TaskError(str(error), category="refused")))
 
     async def hand_back(self) -> None:
         """Lets go of the task, so that it continues elsewhere in the same attempt."""
         self._close(cancel=True)
+        if self._reporting is not None:
+            self._reporting.cancel()
         try:
-            await self.call(wire.DELAY, delay_ms=0)
+            await self.client.call(wire.DELAY, execution_id=self.task.execution_id, fence=self.fence, delay_ms=0)
         except FlowFabricError as error:
             log.warning("execution %s could not be handed back: %s", self.task.execution_id, error)

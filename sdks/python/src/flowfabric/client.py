@@ -6,9 +6,12 @@ Every operation of the API is `client.call(wire.PAUSE_LANE, lane="gpu")`; the me
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from copy import copy
+from dataclasses import replace
 from typing import Any, Generic, TypeVar, overload
 
 import httpx
@@ -284,6 +287,12 @@ class AsyncClient(_Connection):
                 failure = error
             await asyncio.sleep(repeats.pause(failure))
             call.repeated()
+
+    def patient(self) -> Self:
+        """The same client, which repeats calls for as long as anybody waits for them."""
+        client = copy(self)
+        client.settings = replace(self.settings, retry=replace(self.settings.retry, max_elapsed=math.inf))
+        return client
 
     async def _partition_count(self) -> int:
         if self._partitions is None:

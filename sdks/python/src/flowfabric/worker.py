@@ -7,12 +7,14 @@ import contextlib
 import logging
 import signal
 import threading
+from collections import deque
 from collections.abc import AsyncIterator, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from . import wire
 from ._calls import Settings
-from ._desk import CLAIM_MAX, Desk
+from ._desk import Desk
 from ._ids import mint
 from ._leases import Lease, LeaseKeeper
 from ._run import Run
@@ -21,9 +23,6 @@ from .errors import FlowFabricError
 from .task import Span, Task, milliseconds
 
 log = logging.getLogger("flowfabric")
-
-#: The pause after a claim that failed, on top of the client's own repeats.
-CLAIM_PAUSE_S = 1.0
 
 
 class Worker:
@@ -44,6 +43,7 @@ class Worker:
         lanes: Sequence[str] = ("default",),
         capabilities: Sequence[str] = (),
         concurrency: int = 10,
+        prefetch: int = 0,
         lease_ttl: Span = 30.0,
         claim_wait: Span = 20.0,
         drain: Span = 15.0,
@@ -53,10 +53,11 @@ class Worker:
         self.tasks = {task.kind: task for task in tasks}
         if not self.tasks:
             raise ValueError("a worker needs at least one task")
-        if concurrency < 1:
-            raise ValueError("concurrency must be at least 1")
+        if concurrency < 1 or prefetch < 0:
+            raise ValueError("concurrency must be at least 1, and prefetch at least 0")
         self.settings: Settings = (client if isinstance(client, Client | AsyncClient) else Client(client)).settings
         self.concurrency = concurrency
+        self._prefetch = prefetch
         # Names have at most 64 bytes, and a UUID takes 36 of them.
         self.instance_id = instance_id or f"{name.encode('ascii', 'ignore').decode()[:27]}-{mint()}"
         self._lease_ttl_s = milliseconds(lease_ttl) / 1000
@@ -77,6 +78,8 @@ class Worker:
         own = {"worker_id": name, "capacity": concurrency, "version": version, "nonce": mint()}
         self._registration = {**self._asks, **own}
         self._runs: dict[asyncio.Task[None], Run] = {}
+        #: Tasks that were taken ahead and wait for a place.
+        self._waiting: deque[Run] = deque()
         self.desk: Desk
         self._keeper: LeaseKeeper
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -115,7 +118,9 @@ class Worker:
         self._freed = asyncio.Event()
         async with async_client_of(self.settings) as client:
             await client.call(wire.REGISTER_WORKER, **self._registration)
-            self.desk = Desk(client, self._asks)
+            capacity = self.concurrency + self._prefetch
+            take = partial(self._take, client)
+            self.desk = Desk(client, self._asks, capacity, lambda: len(self._runs) + len(self._waiting), take)
             self._keeper = LeaseKeeper(self.settings, self._registration, self._lease_ttl_s, self.stop)
             self._keeper.start()
             log.info("worker %s serves %s", self.instance_id, ", ".join(sorted(self.tasks)))
@@ -123,7 +128,7 @@ class Worker:
             try:
                 if started is not None:
                     started.set()
-                await self._claim_until_stopped(client, stopping)
+                await self._claim_until_stopped(stopping)
                 await self._drain()
             finally:
                 restored()
@@ -140,43 +145,36 @@ class Worker:
                     heard.append(one)
         return lambda: [loop.remove_signal_handler(one) for one in heard]
 
-    async def _claim_until_stopped(self, client: AsyncClient, stopping: asyncio.Event) -> None:
+    async def _claim_until_stopped(self, stopping: asyncio.Event) -> None:
         stopped = asyncio.create_task(stopping.wait())
         try:
             while not stopping.is_set():
-                free = self.concurrency - len(self._runs)
-                if free == 0:
-                    self._freed.clear()
-                    await _first(stopped, self._freed.wait())
-                    continue
-                claimed = await _first(stopped, self._claim(min(free, CLAIM_MAX)))
-                for task in claimed or []:
-                    self._start(client, task)
+                self._freed.clear()
+                await _first(stopped, self.desk.claim(self._claim_wait_ms) if self.desk.room else self._freed.wait())
         finally:
+            self.desk.close()
             stopped.cancel()
 
-    async def _claim(self, max_tasks: int) -> list[wire.Task]:
-        try:
-            return await self.desk.claim(max_tasks, self._claim_wait_ms)
-        except FlowFabricError as error:
-            log.warning("a claim failed: %s", error)
-            await asyncio.sleep(CLAIM_PAUSE_S)
-            return []
-
-    def _start(self, client: AsyncClient, task: wire.Task) -> None:
-        lease = Lease(task.execution_id, task.fence.model_dump(), task.lease_ttl_ms / 1000)
-        run = Run(self, client, task, lease)
+    def _take(self, client: AsyncClient, tasks: list[wire.Task]) -> None:
         loop = asyncio.get_running_loop()
+        for task in tasks:
+            lease = Lease(task.execution_id, task.fence.model_dump(), task.lease_ttl_ms / 1000)
+            run = Run(self, client, task, lease)
+            lease.on_lost = partial(_tell, loop, run)
+            self._keeper.add(lease)
+            self._waiting.append(run)
+        self._start_waiting()
 
-        def on_lost(reason: str) -> None:
-            with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(run.lose, reason)
-
-        lease.on_lost = on_lost
-        self._keeper.add(lease)
-        running = asyncio.create_task(self._go(run))
-        self._runs[running] = run
-        running.add_done_callback(self._ended)
+    def _start_waiting(self) -> None:
+        while self._waiting and len(self._runs) < self.concurrency and not self.desk.closed:
+            run = self._waiting.popleft()
+            if run.closed:
+                self._keeper.remove(run.lease)
+                continue
+            running = asyncio.create_task(self._go(run))
+            self._runs[running] = run
+            running.add_done_callback(self._ended)
+        self._freed.set()
 
     async def _go(self, run: Run) -> None:
         try:
@@ -186,16 +184,23 @@ class Worker:
 
     def _ended(self, running: asyncio.Task[None]) -> None:
         self._runs.pop(running, None)
-        self._freed.set()
+        self._start_waiting()
         if not running.cancelled() and (error := running.exception()):
             log.error("a task could not be run", exc_info=error)
 
     async def _drain(self) -> None:
-        """Waits for the tasks in hand, and hands back those that take too long."""
+        """Hands back what has not begun, waits for the tasks in hand, and hands back those that take too long."""
+        await self._hand_back_waiting()
         if self._runs:
             log.info("worker %s waits for %d tasks", self.instance_id, len(self._runs))
             await asyncio.wait(set(self._runs), timeout=self._drain_s)
         await asyncio.gather(*(run.hand_back() for run in self._runs.values()))
+        # A call that was under way may have brought tasks meanwhile.
+        await self._hand_back_waiting()
+
+    async def _hand_back_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, deque()
+        await asyncio.gather(*(run.hand_back() for run in waiting))
 
     async def _leave(self, client: AsyncClient) -> None:
         names = {name: self._registration[name] for name in ("instance_id", "nonce")}
@@ -203,6 +208,12 @@ class Worker:
             await client.call(wire.DEREGISTER_WORKER, **names)
         except FlowFabricError as error:
             log.warning("the worker could not deregister: %s", error)
+
+
+def _tell(loop: asyncio.AbstractEventLoop, run: Run, reason: str) -> None:
+    """Tells a run, from the thread of the leases, that its lease is lost. Nobody is left to tell in a closed loop."""
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(run.lose, reason)
 
 
 async def _first(stopped: asyncio.Task[Any], other: Any) -> Any:

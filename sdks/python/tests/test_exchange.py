@@ -1,0 +1,184 @@
+"""Endings and the next tasks travel in one call, and nothing is lost or done twice when its answer is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+import flowfabric as ff
+from flowfabric.testing import Server
+
+from .proxy import Proxy, proxy
+from .support import run, until
+
+RETRY = ff.RetryPolicy(initial_backoff=0.01, max_backoff=0.05)
+
+
+@asynccontextmanager
+async def behind(its: Proxy, *tasks: Any, **options: Any) -> AsyncIterator[tuple[ff.Worker, str]]:
+    """A worker behind a proxy, in a lane of its own."""
+    lane = f"lane-{uuid4().hex[:12]}"
+    said = {"lanes": [lane], "drain": 2.0, "claim_wait": 2.0, **options}
+    async with ff.AsyncClient(its.url, retry=RETRY) as client:
+        worker = ff.Worker(tasks, client, **said)
+        async with worker.running():
+            yield worker, lane
+
+
+def counting(kind: str, done: Counter[str]) -> ff.Task[None, int]:
+    @ff.task(kind, retries=0)
+    async def count(ctx: ff.Context) -> int:
+        done[ctx.execution_id] += 1
+        return done[ctx.execution_id]
+
+    return count
+
+
+async def submit_many(client: ff.AsyncClient, what: ff.Task[None, int], many: int, lane: str) -> list[Any]:
+    return await client.submit_all(ff.submission(what, lane=lane) for _ in range(many))
+
+
+def test_endings_and_the_next_tasks_are_one_call(server: Server) -> None:
+    done: Counter[str] = Counter()
+    count = counting("shared-calls", done)
+
+    async def test() -> None:
+        with proxy(server.url) as its:
+            async with behind(its, count, concurrency=10) as (_, lane), server.async_client() as client:
+                executions = await submit_many(client, count, 200, lane)
+                assert [await one.result(30) for one in executions] == [1] * 200
+            # Ten at a time, so about twenty turns; each used to be ten endings and a claim.
+            assert its.calls["exchange"] <= 120, its.calls
+            assert its.calls["complete"] == its.calls["claim"] == 0
+            assert max(len(body.get("end", [])) for name, body in its.bodies if name == "exchange") > 1
+
+    run(test())
+    assert set(done.values()) == {1}
+
+
+def test_an_exchange_whose_answer_is_lost_is_the_same_exchange(server: Server) -> None:
+    done: Counter[str] = Counter()
+    count = counting("lost-answers", done)
+    seen: Counter[str] = Counter()
+
+    def lose(name: str, body: dict[str, Any]) -> str | None:
+        """The first answer to every second exchange with endings, and to every third without."""
+        if name != "exchange" or body.get("claim", {}).get("retry"):
+            return None
+        kind = "ending" if body.get("end") else "claim"
+        seen[kind] += 1
+        return "lose" if seen[kind] % (2 if kind == "ending" else 3) == 0 else None
+
+    async def test() -> None:
+        with proxy(server.url) as its:
+            its.fate = lose
+            async with behind(its, count, concurrency=4, prefetch=2) as (_, lane), server.async_client() as client:
+                executions = await submit_many(client, count, 80, lane)
+                assert [await one.result(50) for one in executions] == [1] * 80
+                for one in executions:
+                    view = await one.get()
+                    assert (view.attempt, view.reclaim_count) == (0, 0)
+            repeats = [body for name, body in its.bodies if name == "exchange" and body.get("claim", {}).get("retry")]
+            first = {
+                tuple(body["claim"]["lease_ids"])
+                for name, body in its.bodies
+                if body not in repeats and "claim" in body
+            }
+            assert repeats
+            assert all(tuple(body["claim"]["lease_ids"]) in first for body in repeats)
+
+    run(test())
+    assert set(done.values()) == {1}
+    assert seen["ending"] >= 2
+
+
+def test_a_server_that_does_not_know_exchange_is_spoken_to_as_before(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    done: Counter[str] = Counter()
+    count = counting("older-server", done)
+
+    async def test() -> None:
+        with proxy(server.url) as its:
+            its.fate = lambda name, _: 404 if name == "exchange" else None
+            async with behind(its, count) as (_, lane), server.async_client() as client:
+                executions = await submit_many(client, count, 30, lane)
+                assert [await one.result(30) for one in executions] == [1] * 30
+            assert its.calls["exchange"] == 1
+            assert its.calls["complete"] == 30
+
+    run(test())
+    assert "the server does not know exchange" in caplog.text
+
+
+def test_an_ending_that_is_refused_is_said_and_the_others_beside_it_stand(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    @ff.task("some-refused", retries=0)
+    async def some(ctx: ff.Context, depth: int) -> Any:
+        nested: Any = 1
+        for _ in range(depth):
+            nested = [nested]
+        return nested
+
+    async def test() -> None:
+        async with server.async_client() as client:
+            lane = f"lane-{uuid4().hex[:12]}"
+            depths = [0, 200, 0, 200, 0]
+            executions = await client.submit_all([ff.submission(some, depth, lane=lane) for depth in depths])
+            async with ff.Worker([some], client, lanes=[lane], drain=2.0).running():
+                for depth, one in zip(depths, executions, strict=True):
+                    assert isinstance(one, ff.AsyncExecution)
+                    if depth:
+                        with pytest.raises(ff.NotCompleted) as raised:
+                            await one.result(20)
+                        assert raised.value.category == "refused"
+                    else:
+                        assert await one.result(20) == 1
+
+    run(test())
+    assert caplog.text.count("its ending was refused; the attempt fails") == 2
+
+
+def test_prefetch_is_bounded_and_handed_back_at_once(server: Server) -> None:
+    started: list[str] = []
+    go = asyncio.Event()
+
+    @ff.task("ahead", retries=0)
+    async def ahead(ctx: ff.Context) -> str:
+        started.append(ctx.execution_id)
+        await go.wait()
+        return "done"
+
+    async def leased(executions: list[Any], many: int) -> list[str] | None:
+        active = [one.id for one in executions if (await one.get()).public_state == "active"]
+        return active if len(active) == many else None
+
+    async def test() -> None:
+        async with server.async_client() as client:
+            lane = f"lane-{uuid4().hex[:12]}"
+            executions = await client.submit_all([ff.submission(ahead, lane=lane) for _ in range(12)])
+            worker = ff.Worker([ahead], client, lanes=[lane], concurrency=2, prefetch=3, drain=20.0)
+            async with worker.running():
+                await until(partial(leased, executions, 5))
+                assert len(started) == 2
+                worker.stop()
+                # Those that have not begun are given back before those in hand have ended.
+                await until(partial(leased, executions, 2))
+                go.set()
+            states = Counter([(await client.execution(one.id).get()).public_state for one in executions])  # type: ignore[union-attr]
+            assert states == {"completed": 2, "waiting": 10}
+            async with ff.Worker([ahead], client, lanes=[lane], drain=1.0).running():
+                for one in executions:
+                    assert isinstance(one, ff.AsyncExecution)
+                    assert await one.result(20) == "done"
+            assert Counter(started) == {one.id: 1 for one in executions}  # type: ignore[union-attr]
+
+    run(test())
