@@ -182,3 +182,45 @@ def test_prefetch_is_bounded_and_handed_back_at_once(server: Server) -> None:
             assert Counter(started) == {one.id: 1 for one in executions}  # type: ignore[union-attr]
 
     run(test())
+
+
+@pytest.mark.parametrize(("many", "size", "result"), [(20, 1_000_000, "ok"), (5, 10, "\ud800")])
+def test_endings_that_cannot_travel_together_are_handed_in_one_by_one(
+    many: int, size: int, result: str, server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Some are too large together; of others one cannot be written at all, which only its own execution notices."""
+    ready = asyncio.Event()
+
+    @ff.task("large", retries=0)
+    async def large(ctx: ff.Context) -> str:
+        await ready.wait()
+        return "x" * size
+
+    @ff.task("last", retries=0)
+    async def last(ctx: ff.Context) -> str:
+        await ready.wait()
+        return result
+
+    async def test() -> None:
+        async with server.async_client() as client:
+            lane = f"lane-{uuid4().hex[:12]}"
+            executions = [await client.submit(large, lane=lane) for _ in range(many)]
+            odd = await client.submit(last, lane=lane)
+            async with ff.Worker([large, last], client, lanes=[lane], concurrency=many + 1).running() as worker:
+
+                async def all_started() -> bool | None:
+                    return True if len(worker._runs) == many + 1 else None
+
+                await until(all_started)
+                ready.set()
+                for one in executions:
+                    assert len(await one.result(30)) == size
+                if result == "ok":
+                    assert await odd.result(20) == "ok"
+                else:
+                    with pytest.raises(ff.NotCompleted) as raised:
+                        await odd.result(20)
+                    assert raised.value.category == "invalid_result"
+
+    run(test())
+    assert "its endings are handed in one by one" in caplog.text

@@ -84,7 +84,8 @@ class Desk:
         self._leaving += len(endings)
         try:
             ended = (await self._exchange([{operation.name: args} for operation, args in endings], 0)).end
-        except Refused as error:
+        except (Refused, ValueError) as error:
+            # It is too large, or one of them cannot be written: each of them is told by itself.
             log.warning("an exchange was refused; its endings are handed in one by one: %s", error)
             return [None] * len(endings)
         finally:

@@ -204,7 +204,7 @@ class Run:
     def _failure(self, error: BaseException) -> Ending:
         reason, category, retry_after = in_words(error)
         log.info("execution %s failed: %s", self.task.execution_id, reason, exc_info=error)
-        short = reason.replace("\0", "").encode()[:REASON_MAX_BYTES].decode(errors="ignore")
+        short = reason.replace("\0", "").encode(errors="backslashreplace")[:REASON_MAX_BYTES].decode(errors="ignore")
         args: dict[str, Any] = {"reason": short or "failed without a reason", "category": category}
         if retry_after is not None:
             args["retry_after_ms"] = round(retry_after * 1000)
@@ -223,7 +223,9 @@ class Run:
             log.warning("execution %s: the lease ran out before its end could be reported", self.task.execution_id)
             return
         error = self._reporting.exception()
-        if not isinstance(error, Refused):
+        if isinstance(error, ValueError):
+            await self._report(self._failure(TaskError(str(error), category="invalid_result")))
+        elif not isinstance(error, Refused):
             self._reporting.result()
         elif error.is_lease_lost:
             log.warning("execution %s: the lease was lost before its end: %s", self.task.execution_id, error)
