@@ -22,6 +22,8 @@ export interface CallOptions {
   /** How long the server may wait before it answers. */
   waitMs?: number;
   signal?: AbortSignal | undefined;
+  /** How long this call is repeated, instead of what the connection says. */
+  retryForMs?: number;
   /** Changes the body of a repeat: a claim says that it is one. */
   onRepeat?: (body: unknown) => unknown;
 }
@@ -53,15 +55,17 @@ export class Connection {
   async call<T>(method: string, path: string, options: CallOptions = {}): Promise<T> {
     const key = options.idempotencyKey === undefined && method === "POST" ? uuid7() : options.idempotencyKey;
     const started = Date.now();
-    let body = options.body;
+    let { body } = options;
+    // What cannot be written throws here: it would not become writable by a repeat.
+    let text = textOf(body);
     for (let repeats = 0; ; repeats++) {
-      const failure = await this.#once(method, path, key, { ...options, body });
+      const failure = await this.#once(method, path, key, { ...options, text });
       if ("answer" in failure) return failure.answer as T;
       const backoff = Math.min(FIRST_BACKOFF_MS * 2 ** Math.min(repeats, 16), LAST_BACKOFF_MS);
       const wait = Math.max(backoff * (0.5 + Math.random() / 2), failure.waitMs);
-      if (options.signal?.aborted || Date.now() - started + wait >= this.#retryForMs) throw failure.error;
+      if (options.signal?.aborted || Date.now() - started + wait >= (options.retryForMs ?? this.#retryForMs)) throw failure.error;
       await pause(wait, options.signal);
-      if (options.onRepeat !== undefined) body = options.onRepeat(body);
+      if (options.onRepeat !== undefined) text = textOf((body = options.onRepeat(body)));
     }
   }
 
@@ -70,7 +74,7 @@ export class Connection {
     method: string,
     path: string,
     key: string | null | undefined,
-    options: CallOptions,
+    options: CallOptions & { text: string | undefined },
   ): Promise<{ answer: unknown } | { error: Error; waitMs: number }> {
     const limit = AbortSignal.timeout(ANSWER_WITHIN_MS + (options.waitMs ?? 0));
     const signal = options.signal === undefined ? limit : AbortSignal.any([limit, options.signal]);
@@ -93,7 +97,7 @@ export class Connection {
   }
 
   /** Sends one request and answers with the response as it is. */
-  open(method: string, path: string, options: CallOptions & { headers?: Record<string, string> } = {}): Promise<Response> {
+  open(method: string, path: string, options: CallOptions & { headers?: Record<string, string>; text?: string | undefined } = {}): Promise<Response> {
     const url = new URL(this.server + path);
     for (const [name, value] of Object.entries(options.query ?? {})) {
       if (typeof value === "object") for (const each of value) url.searchParams.append(name, each);
@@ -103,15 +107,16 @@ export class Connection {
     if (this.token !== undefined) headers["authorization"] = `Bearer ${this.token}`;
     if (options.idempotencyKey != null) headers["idempotency-key"] = options.idempotencyKey;
     const init: RequestInit = { method, headers, signal: options.signal ?? null, redirect: "error" };
-    if (options.body !== undefined) {
+    if (options.text !== undefined || method === "POST") {
       headers["content-type"] = "application/json";
-      init.body = JSON.stringify(options.body);
-    } else if (method === "POST") {
-      headers["content-type"] = "application/json";
-      init.body = "{}";
+      init.body = options.text ?? "{}";
     }
     return fetch(url, init);
   }
+}
+
+function textOf(body: unknown): string | undefined {
+  return body === undefined ? undefined : JSON.stringify(body);
 }
 
 /** The problem in an answer. An answer that is no problem document (a proxy's page) becomes one. */

@@ -26,7 +26,7 @@ export interface HeldLease {
 }
 
 export type ToRenewer = { hold: HeldLease } | { release: string } | { stop: true };
-export type FromRenewer = { lost: string; reason: string } | { trouble: string } | { replaced: true };
+export type FromRenewer = { ready: true } | { lost: string; reason: string } | { trouble: string } | { replaced: true };
 
 const RENEWALS_PER_CALL_MAX = 100;
 
@@ -58,9 +58,13 @@ class Renewer {
 
   /** Beats for ever. An idle worker beats half as often: its registration lives twice as long as a lease. */
   async run(): Promise<never> {
+    // The first beat loads what the others need. A function that takes all of the processor finds them at work.
+    await this.#beat();
+    this.tell({ ready: true });
     for (;;) {
-      await new Promise((resolve) => setTimeout(resolve, this.#periodMs));
-      if (this.#held.size === 0 && performance.now() - this.#lastBeat < this.#periodMs * 1.5) continue;
+      await new Promise((resolve) => setTimeout(resolve, this.#pauseMs()));
+      this.#loseExpired();
+      if (performance.now() - this.#lastBeat < this.#periodMs * (this.#held.size === 0 ? 1.5 : 1)) continue;
       this.#lastBeat = performance.now();
       await this.#beat();
     }
@@ -78,6 +82,18 @@ class Renewer {
         if (this.#failures++ === 0) this.tell({ trouble: error instanceof Error ? error.message : String(error) });
       }
     }
+    this.#loseExpired();
+  }
+
+  /** Until the next beat, or until the first lease runs out that could not be renewed. */
+  #pauseMs(): number {
+    const now = performance.now();
+    let pause = this.#periodMs - ((now - this.#lastBeat) % this.#periodMs);
+    for (const { until } of this.#held.values()) pause = Math.min(pause, until - now);
+    return Math.max(1, Math.ceil(pause));
+  }
+
+  #loseExpired(): void {
     for (const [leaseId, lease] of this.#held) {
       if (lease.until <= performance.now()) this.#lose(leaseId, "expired");
     }

@@ -1,11 +1,12 @@
-/** A worker: claims tasks, runs their functions, renews their leases, and ends them. */
+/** A worker: takes tasks, runs their functions, renews their leases, and ends them. */
 import { Worker as Thread } from "node:worker_threads";
 
 import { Client, type Schemas } from "./client.js";
 import { Context, StepFailure, type TaskLink } from "./context.js";
+import { Desk, type EndingName } from "./desk.js";
 import { FlowFabricError, inWords, TaskError } from "./errors.js";
 import { FrameWriter } from "./frames.js";
-import { path } from "./http.js";
+import { type CallOptions, path } from "./http.js";
 import { uuid7 } from "./ids.js";
 import { Interrupted, Journal, StartOver } from "./journal.js";
 import type { FromRenewer, RenewerData, ToRenewer } from "./renewer.js";
@@ -20,6 +21,8 @@ export interface WorkerOptions {
   capabilities?: readonly string[];
   /** How many tasks it runs at once; 10 when absent. */
   concurrency?: number;
+  /** How many tasks it takes ahead of free places; none when absent. They wait in its hands, so this is for short tasks. */
+  prefetch?: number;
   /** A crash is noticed after this time; 30 seconds when absent. */
   leaseTtl?: Span;
   /** The name that processes which do the same work share. */
@@ -33,8 +36,7 @@ export interface WorkerOptions {
 }
 
 interface Running {
-  task: Schemas["Task"];
-  lose: (reason: string) => void;
+  held: HeldTask;
   ended: Promise<void>;
 }
 
@@ -46,8 +48,6 @@ type End =
   | { how: "start_over" };
 
 const CLAIM_WAIT_MS = 20_000;
-const CLAIM_PAUSE_MS = 1_000;
-const CLAIM_TASKS_MAX = 100;
 const LOST = new Set(["stale_lease", "lease_expired", "lease_revoked", "execution_not_active", "execution_not_found"]);
 
 export class Worker {
@@ -56,6 +56,10 @@ export class Worker {
   readonly #options: WorkerOptions;
   readonly #tasks: Map<string, AnyTask>;
   readonly #running = new Map<string, Running>();
+  /** Tasks that were taken ahead and wait for a place, by their leases. */
+  readonly #waiting = new Map<string, HeldTask>();
+  readonly #concurrency: number;
+  readonly #desk: Desk;
   readonly #stopping = new AbortController();
   readonly #leaseTtlMs: number;
   #renewer: Thread | undefined;
@@ -69,6 +73,20 @@ export class Worker {
     this.#leaseTtlMs = milliseconds(options.leaseTtl ?? "30s");
     const name = options.workerId ?? "typescript";
     this.instanceId = options.instanceId ?? `${name.slice(0, 27)}-${uuid7()}`;
+    this.#concurrency = options.concurrency ?? 10;
+    this.#desk = new Desk(client.connection, {
+      instanceId: this.instanceId,
+      asks: {
+        lanes: options.lanes ?? ["default"],
+        kinds: [...this.#tasks.keys()],
+        lease_ttl_ms: this.#leaseTtlMs,
+        ...(options.capabilities !== undefined && { capabilities: options.capabilities }),
+      },
+      scope: this.#scope(),
+      capacity: this.#concurrency + (options.prefetch ?? 0),
+      inHand: () => this.#running.size + this.#waiting.size,
+      take: (tasks) => { this.#take(tasks); },
+    });
   }
 
   /** Works until it is told to stop, by `stop()`, SIGTERM or SIGINT; then lets its tasks end, and hands back the rest. */
@@ -79,8 +97,9 @@ export class Worker {
     const registration = this.#registration();
     try {
       await this.#client.connection.call("PUT", this.#at(""), { body: registration, signal: this.#stopping.signal });
-      this.#renewer = this.#startRenewer(registration);
+      await this.#startRenewer(registration);
       while (!this.#stopping.signal.aborted) await this.#claim();
+      this.#desk.close();
       await this.#drain();
     } catch (error) {
       if (!this.#stopping.signal.aborted) throw error;
@@ -92,76 +111,69 @@ export class Worker {
     }
   }
 
-  /** Claims nothing more. `run` ends when the tasks in hand have ended. */
+  /** Takes nothing more. `run` ends when the tasks in hand have ended. */
   stop(): void {
     this.#stopping.abort(new Interrupted("the worker stops"));
   }
 
   async #claim(): Promise<void> {
-    const free = (this.#options.concurrency ?? 10) - this.#running.size;
-    if (free <= 0) {
-      await new Promise<void>((resolve) => {
-        this.#freed = resolve;
-        this.#stopping.signal.addEventListener("abort", () => { resolve(); }, { once: true });
-      });
+    if (this.#desk.room > 0) {
+      await this.#desk.claim(CLAIM_WAIT_MS, this.#stopping.signal);
       return;
     }
-    const max_tasks = Math.min(free, CLAIM_TASKS_MAX);
-    const body = {
-      lanes: this.#options.lanes ?? ["default"],
-      kinds: [...this.#tasks.keys()],
-      max_tasks,
-      wait_ms: CLAIM_WAIT_MS,
-      lease_ttl_ms: this.#leaseTtlMs,
-      lease_ids: Array.from({ length: max_tasks }, () => uuid7()),
-      ...(this.#options.capabilities !== undefined && { capabilities: this.#options.capabilities }),
-      ...this.#scope(),
-    };
-    try {
-      const claimed = await this.#client.connection.call<Schemas["ClaimOutcome"] | undefined>("POST", this.#at("/claim"), {
-        body,
-        waitMs: CLAIM_WAIT_MS,
-        signal: this.#stopping.signal,
-        // The lease ids tell a repeat.
-        idempotencyKey: null,
-        onRepeat: (body) => ({ ...(body as object), retry: true }),
-      });
-      for (const task of claimed?.tasks ?? []) this.#start(task);
-    } catch (error) {
-      if (this.#stopping.signal.aborted) return;
-      console.warn(`flowfabric: a claim failed: ${inWords(error).message}`);
-      await pause(CLAIM_PAUSE_MS, this.#stopping.signal);
-    }
-  }
-
-  #start(task: Schemas["Task"]): void {
-    const leaseId = task.fence.lease_id;
-    const lost = new AbortController();
-    this.#tell({ hold: { executionId: task.execution_id, fence: task.fence, ttlMs: task.lease_ttl_ms } });
-    const held = new HeldTask(this.#client, task, this.#tasks.get(task.kind), lost.signal);
-    const ended = held.work().finally(() => {
-      this.#tell({ release: leaseId });
-      this.#running.delete(leaseId);
-      this.#freed();
+    await new Promise<void>((resolve) => {
+      this.#freed = resolve;
+      this.#stopping.signal.addEventListener("abort", () => { resolve(); }, { once: true });
     });
-    this.#running.set(leaseId, { task, lose: (reason) => { lost.abort(new Interrupted(reason)); }, ended });
   }
 
-  /** Lets tasks end for a while; those that do not are handed back, so that others need not wait for their leases. */
+  #take(tasks: Schemas["Task"][]): void {
+    for (const task of tasks) {
+      this.#tell({ hold: { executionId: task.execution_id, fence: task.fence, ttlMs: task.lease_ttl_ms } });
+      this.#waiting.set(task.fence.lease_id, new HeldTask(this.#client, this.#desk, task, this.#tasks.get(task.kind)));
+    }
+    this.#startWaiting();
+  }
+
+  #startWaiting(): void {
+    for (const [leaseId, held] of this.#waiting) {
+      if (this.#running.size >= this.#concurrency || this.#stopping.signal.aborted) break;
+      this.#waiting.delete(leaseId);
+      const ended = held.work().finally(() => {
+        this.#tell({ release: leaseId });
+        this.#running.delete(leaseId);
+        this.#startWaiting();
+      });
+      this.#running.set(leaseId, { held, ended });
+    }
+    this.#freed();
+  }
+
+  #lose(leaseId: string, reason: string): void {
+    this.#running.get(leaseId)?.held.lose(reason);
+    const ahead = this.#waiting.get(leaseId);
+    if (ahead === undefined) return;
+    this.#waiting.delete(leaseId);
+    ahead.lose(reason);
+    this.#freed();
+  }
+
+  /** Hands back what has not begun, lets tasks end for a while, and hands back the others, so that nobody waits for their leases. */
   async #drain(): Promise<void> {
-    const all = () => [...this.#running.values()];
+    await this.#handBackWaiting();
     const limit = milliseconds(this.#options.drain ?? "30s");
     const drained = new AbortController();
-    const ended = Promise.all(all().map(({ ended }) => ended)).then(() => { drained.abort(); });
+    const ended = Promise.all([...this.#running.values()].map(({ ended }) => ended)).then(() => { drained.abort(); });
     await Promise.race([ended, pause(limit, drained.signal)]);
-    await Promise.all(
-      all().map(async ({ task, lose }) => {
-        lose("the worker stops");
-        await this.#client.connection
-          .call("POST", path`/v1/executions/${task.execution_id}/delay`, { body: { fence: task.fence, delay_ms: 0 } })
-          .catch(() => undefined);
-      }),
-    );
+    await Promise.all([...this.#running.values()].map(({ held }) => held.handBack()));
+    // A call that was under way may have brought tasks meanwhile.
+    await this.#handBackWaiting();
+  }
+
+  async #handBackWaiting(): Promise<void> {
+    const waiting = [...this.#waiting.values()];
+    this.#waiting.clear();
+    await Promise.all(waiting.map((held) => held.handBack()));
   }
 
   #registration(): RenewerData["registration"] {
@@ -170,7 +182,7 @@ export class Worker {
       lanes: this.#options.lanes ?? ["default"],
       kinds: [...this.#tasks.keys()],
       capabilities: this.#options.capabilities ?? [],
-      capacity: this.#options.concurrency ?? 10,
+      capacity: this.#concurrency,
       lease_ttl_ms: this.#leaseTtlMs,
       nonce: uuid7(),
       ...(this.#options.version !== undefined && { version: this.#options.version }),
@@ -178,23 +190,28 @@ export class Worker {
     };
   }
 
-  #startRenewer(registration: RenewerData["registration"]): Thread {
+  /** Starts the thread that renews leases, and waits until it is at work. */
+  #startRenewer(registration: RenewerData["registration"]): Promise<void> {
     const { server, token } = this.#client.connection;
     const workerData: RenewerData = { server, token, instanceId: this.instanceId, registration, leaseTtlMs: this.#leaseTtlMs };
     const thread = new Thread(new URL("./renewer.js", import.meta.url), { workerData });
-    thread.on("message", (message: FromRenewer) => {
-      if ("lost" in message) this.#running.get(message.lost)?.lose(message.reason);
-      else if ("trouble" in message) console.warn(`flowfabric: a heartbeat failed: ${message.trouble}`);
-      else {
-        console.error("flowfabric: another process has taken this worker's instance id; it claims nothing more");
+    this.#renewer = thread;
+    return new Promise((ready, failed) => {
+      thread.on("message", (message: FromRenewer) => {
+        if ("ready" in message) ready();
+        else if ("lost" in message) this.#lose(message.lost, message.reason);
+        else if ("trouble" in message) console.warn(`flowfabric: a heartbeat failed: ${message.trouble}`);
+        else {
+          console.error("flowfabric: another process has taken this worker's instance id; it claims nothing more");
+          this.stop();
+        }
+      });
+      thread.on("error", (error) => {
+        console.error("flowfabric: leases cannot be renewed; the worker stops", error);
         this.stop();
-      }
+        failed(error);
+      });
     });
-    thread.on("error", (error) => {
-      console.error("flowfabric: leases cannot be renewed; the worker stops", error);
-      this.stop();
-    });
-    return thread;
   }
 
   async #deregister(nonce: string): Promise<void> {
@@ -221,13 +238,16 @@ export class Worker {
 class HeldTask implements TaskLink {
   readonly #journal: Journal;
   readonly #frames: FrameWriter;
+  readonly #lost = new AbortController();
+  readonly signal = this.#lost.signal;
   #release: (end: End) => void = () => undefined;
+  #ending = false;
 
   constructor(
     private readonly client: Client,
+    private readonly desk: Desk,
     readonly task: Schemas["Task"],
     private readonly definition: AnyTask | undefined,
-    readonly signal: AbortSignal,
   ) {
     const holder = {
       executionId: task.execution_id,
@@ -241,18 +261,41 @@ class HeldTask implements TaskLink {
     this.#frames = new FrameWriter((first_sequence, frames) => this.call("/frames", { first_sequence, frames }), task.next_frame_sequence);
   }
 
+  /** The lease is gone: what the function still does is in vain. */
+  lose(reason: string): void {
+    // A renewal that crosses the ending says so, too, and the ending's own answer is on its way then.
+    if (!this.#ending || reason === "expired") this.#lost.abort(new Interrupted(reason));
+  }
+
+  /** Lets go of the task, so that it continues elsewhere in the same attempt. */
+  async handBack(): Promise<void> {
+    this.#lost.abort(new Interrupted("the worker stops"));
+    const body = { fence: this.task.fence, delay_ms: 0 };
+    await this.client.connection.call("POST", this.#at("/delay"), { body, idempotencyKey: null }).catch((error: unknown) => {
+      console.warn(`flowfabric: ${this.task.execution_id}: it could not be handed back: ${inWords(error).message}`);
+    });
+  }
+
+  /** A call of the lease holder, repeated for as long as the lease lasts. */
   call<T>(part: string, body: Record<string, unknown>): Promise<T> {
     // The fence, and the numbers or keys in the body, tell a repeat.
-    const options = { body: { fence: this.task.fence, ...body }, signal: this.signal, idempotencyKey: null };
-    return this.client.connection.call<T>("POST", this.#at(part), options);
+    return this.#held("POST", this.#at(part), { body: { fence: this.task.fence, ...body }, idempotencyKey: null });
   }
 
   submit(body: Record<string, unknown>): Promise<unknown> {
-    return this.client.connection.call("POST", "/v1/executions", { body, signal: this.signal, idempotencyKey: null });
+    return this.#held("POST", "/v1/executions", { body, idempotencyKey: null });
   }
 
   result(executionId: string): Promise<Content> {
-    return this.client.connection.call("GET", path`/v1/executions/${executionId}/result`, { signal: this.signal });
+    return this.#held("GET", path`/v1/executions/${executionId}/result`);
+  }
+
+  #held<T>(method: string, at: string, options: CallOptions = {}): Promise<T> {
+    return this.client.connection.call<T>(method, at, { ...options, signal: this.signal, retryForMs: Infinity });
+  }
+
+  #part<T>(name: EndingName, body: Record<string, unknown>): Promise<T> {
+    return this.desk.end<T>(name, { execution_id: this.task.execution_id, fence: this.task.fence, ...body }, this.signal);
   }
 
   async continueAsNew(input: unknown): Promise<never> {
@@ -266,7 +309,9 @@ class HeldTask implements TaskLink {
   /** Runs the function and ends the task as it says. Trouble that leaves the task to its lease is only logged. */
   async work(): Promise<void> {
     try {
-      await this.#end(await this.#run());
+      const end = await this.#run();
+      this.#ending = true;
+      await this.#end(end);
     } catch (error) {
       const lost = this.signal.aborted || (error instanceof FlowFabricError && LOST.has(error.code));
       const what = lost ? "its lease is lost" : `its end could not be reported: ${inWords(error).message}`;
@@ -323,7 +368,7 @@ class HeldTask implements TaskLink {
   }
 
   async #park(): Promise<void> {
-    const parked = await this.call<Schemas["ParkOutcome"]>("/park", { ...this.#journal.parkArgs() });
+    const parked = await this.#part<Schemas["ParkOutcome"]>("park", { ...this.#journal.parkArgs() });
     if (parked.outcome === "parked") {
       this.#journal.close(new Interrupted("the task is parked"));
       this.#release({ how: "released" });
@@ -337,14 +382,14 @@ class HeldTask implements TaskLink {
       case "released":
         return;
       case "start_over":
-        await this.call("/delay", { delay_ms: 0 });
+        await this.#part("delay", { delay_ms: 0 });
         return;
       case "failed":
         await this.#fail(end.error);
         return;
       case "completed":
         try {
-          await this.call("/complete", { ...resultOf(end.result), ...this.#notes() });
+          await this.#part("complete", { ...resultOf(end.result), ...this.#notes() });
         } catch (error) {
           if (!refusesContent(error)) throw error;
           await this.#fail(new TaskError(inWords(error).message, { category: "refused" }));
@@ -356,7 +401,7 @@ class HeldTask implements TaskLink {
     const { category, message } = inWords(error);
     const undone = this.#journal.undone();
     const retryAfter = error instanceof TaskError ? error.retryAfterMs : undefined;
-    await this.call("/fail", {
+    await this.#part("fail", {
       reason: message,
       category,
       ...(retryAfter !== undefined && { retry_after_ms: retryAfter }),
