@@ -12,6 +12,7 @@ from uuid import uuid4
 import pytest
 
 import flowfabric as ff
+from flowfabric import wire
 from flowfabric.testing import Server
 
 from .support import bench, run
@@ -156,5 +157,84 @@ def test_waiting_for_a_result_does_not_block_the_loop(server: Server) -> None:
             waits = await asyncio.gather(*(execution.wait(0.3) for _ in range(20)), return_exceptions=True)
             assert all(isinstance(one, TimeoutError) for one in waits)
             assert time.monotonic() - began < 5
+
+    run(test())
+
+
+def test_a_fork_goes_on_before_a_step_and_a_diff_shows_what_it_did_otherwise(server: Server) -> None:
+    @ff.task("forked", retries=0)
+    async def forked(ctx: ff.Context, model: str) -> str:
+        plan = await ctx.step("plan", lambda: "one plan")
+        return plan + await ctx.step("write", lambda: f" by {model}", key="draft")
+
+    async def test() -> None:
+        async with bench(server, forked) as its:
+            origin = await its.submit(forked, "large")
+            assert await origin.result(20) == "one plan by large"
+            fork = await origin.fork(("write", "draft"), input="small", tags={"why": "cheaper"})
+            assert await fork.result(20) == "one plan by small"
+            (different,) = await origin.diff(fork)
+            assert different.one
+            assert different.other
+            assert (different.one.name, different.one.key) == ("write", "draft")
+            assert (await origin.result(5), await origin.diff(origin)) == ("one plan by large", [])
+            # The blocking client has the same methods.
+            with server.client() as client:
+                same = client.execution(origin.id).diff(client.execution(fork.id))
+                assert [pair.one and pair.one.name for pair in same] == ["write"]
+                again = client.execution(origin.id).fork("plan")
+            assert await its.client.execution(again.id).result(20) == "one plan by large"
+
+    run(test())
+
+
+@pytest.mark.parametrize("approved", [True, False])
+def test_what_waits_for_people_is_listed_and_decided(approved: bool, server: Server) -> None:
+    """A worker that is no program of ours asks: it suspends its task with a question."""
+
+    async def test() -> None:
+        async with server.async_client() as client:
+            lane = f"lane-{uuid4().hex[:12]}"
+            execution = await client.submit("refund", 40, lane=lane)
+            claimed = await client.call(wire.CLAIM, instance_id=lane, lanes=[lane], wait_ms=20_000)
+            (task,) = claimed.tasks
+            await client.call(
+                wire.SUSPEND,
+                execution_id=task.execution_id,
+                fence=task.fence.model_dump(),
+                reason="approval",
+                condition={"any": [{"name": "approve"}]},
+                question="Refund 40 EUR to Ann?",
+            )
+            (asked,) = [one async for one in client.approvals(execution_id=execution.id)]
+            assert (asked.question, asked.kind) == ("Refund 40 EUR to Ann?", "refund")
+            decided = await (execution.approve({"amount": 40}) if approved else execution.reject())
+            assert decided.outcome
+            assert [one async for one in client.approvals(execution_id=execution.id)] == []
+            resumed = await client.call(wire.CLAIM, instance_id=lane, lanes=[lane], wait_ms=20_000)
+            signals = await client.call(wire.LIST_RESUME_SIGNALS, execution_id=resumed.tasks[0].execution_id)
+            assert [one.name for one in signals.items] == ["approve" if approved else "reject"]
+
+    run(test())
+
+
+def test_a_hard_limit_is_an_error_of_the_task_and_a_soft_one_is_said(server: Server) -> None:
+    name = f"team-{uuid4().hex[:12]}"
+
+    @ff.task("spender", retries=0, budgets=[name])
+    async def spender(ctx: ff.Context, tokens: int) -> str:
+        answer = await ctx.usage({"tokens": tokens}, key="all")
+        return answer.budgets[name].outcome
+
+    async def test() -> None:
+        async with bench(server, spender) as its:
+            await its.client.create_budget(name, hard={"tokens": 100}, soft={"tokens": 10})
+            assert await (await its.submit(spender, 5)).result(20) == "ok"
+            assert await (await its.submit(spender, 50)).result(20) == "soft_breach"
+            with pytest.raises(ff.NotCompleted) as raised:
+                await (await its.submit(spender, 500)).result(20)
+            assert raised.value.category == "budget_exceeded"
+            assert raised.value.reason == f"budget {name}: the limit of tokens is reached"
+            assert (await its.client.budget(name)).usage == {"tokens": 55}
 
     run(test())

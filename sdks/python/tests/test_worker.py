@@ -36,21 +36,6 @@ def worker_process(server: Server, lane: str, **environment: str) -> Iterator[su
         process.wait()
 
 
-def test_a_blocked_event_loop_keeps_its_leases(server: Server) -> None:
-    @ff.task("blocks", retries=0)
-    async def blocks(ctx: ff.Context) -> int:
-        time.sleep(3.5)  # noqa: ASYNC251
-        return ctx.attempt
-
-    async def test() -> None:
-        async with bench(server, blocks, lease_ttl=1.0) as its:
-            execution = await its.submit(blocks)
-            assert await execution.result(30) == 0
-            assert (await execution.get()).reclaim_count == 0
-
-    run(test())
-
-
 def test_sigterm_lets_tasks_finish_and_hands_back_those_that_take_too_long(server: Server, tmp_path: Path) -> None:
     async def test() -> None:
         lane = f"lane-{tmp_path.name}"
@@ -77,110 +62,6 @@ def test_sigterm_lets_tasks_finish_and_hands_back_those_that_take_too_long(serve
             view = await long.get()
             assert (view.attempt, view.reclaim_count, view.retry_count) == (0, 0, 0)
             assert begun.read_text() == "begun"
-
-    run(test())
-
-
-def test_a_server_that_is_away_for_a_while_loses_nothing(tmp_path: Path) -> None:
-    away = asyncio.Event()
-    back = asyncio.Event()
-
-    @ff.task("patient", retries=0)
-    async def patient(ctx: ff.Context) -> list[int]:
-        first = await ctx.step("first", lambda: 1)
-        away.set()
-        await back.wait()
-        return [first, await ctx.step("second", lambda: 2)]
-
-    async def test() -> None:
-        server = Server(f"sqlite://{tmp_path}/flowfabric.db", options=["--log-level", "error"])
-        server.start()
-        try:
-            async with bench(server, patient, lease_ttl=30.0) as its:
-                execution = await its.submit(patient)
-                await away.wait()
-                await asyncio.to_thread(server.kill)
-                back.set()
-                await asyncio.to_thread(server.start)
-                assert await execution.result(30) == [1, 2]
-                view = await execution.get()
-                assert (view.attempt, view.reclaim_count) == (0, 0)
-        finally:
-            server.stop()
-
-    run(test())
-
-
-@pytest.mark.parametrize("silent", [False, True])
-def test_a_lease_that_ran_out_while_the_server_was_away_cancels_the_function(silent: bool, tmp_path: Path) -> None:
-    seen: list[str] = []
-    began, ended = asyncio.Event(), asyncio.Event()
-
-    @ff.task("unlucky")
-    async def unlucky(ctx: ff.Context) -> str:
-        if ctx.task.claim_kind != "initial":
-            return ctx.task.claim_kind
-        began.set()
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            seen.append("cancelled")
-            ended.set()
-            raise
-        return "never"
-
-    async def test() -> None:
-        server = Server(f"sqlite://{tmp_path}/flowfabric.db", options=["--log-level", "error"])
-        server.start()
-        try:
-            async with bench(server, unlucky, lease_ttl=1.0) as its:
-                execution = await its.submit(unlucky)
-                await began.wait()
-                if silent:
-                    process = server._process
-                    assert process is not None
-                    process.send_signal(signal.SIGSTOP)
-                    await asyncio.wait_for(ended.wait(), 20)
-                    process.send_signal(signal.SIGCONT)
-                else:
-                    await asyncio.to_thread(server.kill)
-                    await asyncio.wait_for(ended.wait(), 20)
-                    await asyncio.to_thread(server.start)
-                assert await execution.result(30) == "reclaim"
-        finally:
-            server.stop()
-        assert seen == ["cancelled"]
-
-    run(test())
-
-
-async def nothing_from(client: ff.AsyncClient) -> None:
-    await client.call(ff.wire.GET_DEPLOYMENT)
-
-
-def test_a_revoked_token_stops_a_worker_from_taking_work(tmp_path: Path) -> None:
-    @ff.task("secret", retries=0)
-    async def secret(ctx: ff.Context) -> str:
-        return "done"
-
-    async def test() -> None:
-        options = ["--log-level", "error"]
-        store = f"sqlite://{tmp_path}/flowfabric.db"
-        with Server(store, options=options, environment={"FF_API_TOKEN": "the-admin-token"}) as server:
-            async with server.async_client(token="the-admin-token") as admin:
-                made = [await admin.call(ff.wire.CREATE_TOKEN, name=name, role="worker") for name in ("one", "two")]
-                with pytest.raises(ff.Unauthenticated):
-                    await server.async_client(token="nonsense").call(ff.wire.GET_DEPLOYMENT)
-                first, second = (server.async_client(token=one.secret) for one in made)
-                revoked = ff.Worker([secret], first, claim_wait=0.2, lease_ttl=1.0, drain=0)
-                async with revoked.running():
-                    assert await (await admin.submit(secret)).result(20) == "done"
-                    await admin.call(ff.wire.REVOKE_TOKEN, name="one")
-                    with pytest.raises(ff.Unauthenticated):
-                        await until(lambda: nothing_from(first))
-                    left = await admin.submit(secret)
-                    async with ff.Worker([secret], second, drain=0).running():
-                        assert await left.result(20) == "done"
 
     run(test())
 

@@ -2,6 +2,7 @@
 import { ExecutionFailedError, FlowFabricError } from "./errors.js";
 import { FlowBuilder } from "./flow.js";
 import { Connection, type ConnectOptions, path } from "./http.js";
+import { labelOf } from "./ids.js";
 import { checked, type Content, type StandardSchema, valueOf } from "./schema.js";
 import { type StreamEvent, tail } from "./stream.js";
 import type { AnyTask, TaskDefinition } from "./task.js";
@@ -33,6 +34,17 @@ export interface SubmitOptions {
   policy?: Partial<Schemas["Policy"]>;
   /** The W3C trace context of the submitter. */
   traceContext?: string;
+}
+
+export type ApprovalView = Schemas["ApprovalView"];
+
+/** A step by its name, by name and key, or by name and how many calls of it came before. */
+export type Step = string | { name: string; key?: string; occurrence?: number };
+
+/** A step that two executions did differently, as each of them has it. */
+export interface Difference {
+  one: Schemas["StepView"] | undefined;
+  other: Schemas["StepView"] | undefined;
 }
 
 /** A page of a list, with where the next one begins. */
@@ -113,6 +125,17 @@ export class Client {
     }
   }
 
+  /** What waits for people, what has waited longest first. */
+  async *approvals(filter: { execution_id?: string; assignee?: string; kind?: string[]; tag?: string } = {}): AsyncGenerator<ApprovalView> {
+    let cursor: string | undefined;
+    do {
+      const query = { namespace: this.connection.namespace, ...filter, cursor };
+      const page: Schemas["ListApprovalsOutcome"] = await this.connection.call("GET", "/v1/approvals", { query });
+      yield* page.items;
+      cursor = page.next_cursor ?? undefined;
+    } while (cursor !== undefined);
+  }
+
   /** Creates a budget. */
   createBudget(name: string, definition: Partial<Schemas["BudgetDefinition"]>): Promise<Schemas["CreateBudgetOutcome"]> {
     return this.connection.call("POST", "/v1/budgets", { body: { name, ...definition } });
@@ -176,19 +199,41 @@ export class Execution<O = unknown> {
   }
 
   /** Runs an ended execution again, with a new journal, or from a step on. */
-  async replay(options: { fromStep?: string | { name: string; key: string } } = {}): Promise<void> {
-    const { fromStep } = options;
-    const from_step = typeof fromStep === "string" ? { name: fromStep } : fromStep;
+  async replay(options: { fromStep?: Step } = {}): Promise<void> {
+    const from_step = stepOf(options.fromStep);
     await this.connection.call("POST", this.#at("/replay"), { body: { ...(from_step !== undefined && { from_step }) } });
   }
 
-  /** Begins a new execution with the entries that this one recorded before a step, or with all of them. */
-  async fork(options: { before?: string | { name: string; key: string }; input?: unknown } = {}): Promise<Execution<O>> {
-    const { before, input } = options;
-    const before_step = typeof before === "string" ? { name: before } : before;
-    const body = { ...(before_step !== undefined && { before_step }), ...(input !== undefined && { input }) };
+  /** Begins a new execution with what this one did before a step, or with all of it. */
+  async fork(options: { before?: Step; input?: unknown; tags?: Record<string, string>; budgets?: string[] } = {}): Promise<Execution<O>> {
+    const { before, input, tags, budgets } = options;
+    const body = {
+      ...(before !== undefined && { before_step: stepOf(before) }),
+      ...(input !== undefined && { input }),
+      ...(tags !== undefined && { tags }),
+      ...(budgets !== undefined && { budget_ids: budgets }),
+    };
     const forked = await this.connection.call<Schemas["ForkExecutionOutcome"]>("POST", this.#at("/fork"), { body });
     return new Execution<O>(this.connection, forked.execution_id, this.output);
+  }
+
+  /** The steps that the other one did differently, or only one of them did. */
+  async diff(other: Execution): Promise<Difference[]> {
+    const byLabel = async (execution: { steps(): Promise<Schemas["StepView"][]> }) => new Map((await execution.steps()).map((step) => [labelOf(step), step]));
+    const [mine, its] = [await byLabel(this), await byLabel(other)];
+    const labels = [...new Set([...mine.keys(), ...its.keys()])];
+    const pairs = labels.map((label) => ({ one: mine.get(label), other: its.get(label) }));
+    return pairs.filter(({ one, other }) => essence(one) !== essence(other));
+  }
+
+  /** Says yes to what it asks people. */
+  approve(payload?: unknown): Promise<Schemas["SignalOutcome"]> {
+    return this.signal("approve", payload);
+  }
+
+  /** Says no to what it asks people. */
+  reject(payload?: unknown): Promise<Schemas["SignalOutcome"]> {
+    return this.signal("reject", payload);
   }
 
   /** Sends a signal by name. It is kept if the execution does not wait for it yet. */
@@ -209,12 +254,11 @@ export class Execution<O = unknown> {
    * `keep`, `run_again` or `fail` for one that the program no longer fits.
    */
   async decide(
-    step: string | { name: string; key: string },
+    step: Step,
     answer: "happened" | "did_not_happen" | "fail" | "keep" | "run_again",
     result?: unknown,
   ): Promise<void> {
-    const identity = typeof step === "string" ? { name: step } : step;
-    await this.connection.call("POST", this.#at("/steps/decide"), { body: { step: identity, answer, ...(result !== undefined && { result }) } });
+    await this.connection.call("POST", this.#at("/steps/decide"), { body: { step: stepOf(step), answer, ...(result !== undefined && { result }) } });
   }
 
   /** What it writes while it runs. Reconnects by itself after the last frame: none is missed, none comes twice. */
@@ -271,6 +315,14 @@ export function submission(
     ...(options.capabilities !== undefined && { required_capabilities: options.capabilities }),
     ...(options.traceContext !== undefined && { trace_context: options.traceContext }),
   };
+}
+
+function stepOf(step: Step | undefined): Exclude<Step, string> | undefined {
+  return typeof step === "string" ? { name: step } : step;
+}
+
+function essence(step: Schemas["StepView"] | undefined): string {
+  return step === undefined ? "" : JSON.stringify([step.state, step.category, step.input_hash, step.result]);
 }
 
 function outputOf(task: string | AnyTask): StandardSchema | undefined {

@@ -1,6 +1,6 @@
 /** What a task's function is called with: steps, waits, children, and its stream. */
 import { type Schemas, submission, type SubmitOptions } from "./client.js";
-import { inWords, NotDone, TaskError } from "./errors.js";
+import { BudgetExceeded, inWords, NotDone, TaskError } from "./errors.js";
 import type { FrameWriter } from "./frames.js";
 import { childId, derived, digest, inputHash, type StepIdentity } from "./ids.js";
 import { isChanged, isEnded, type Journal, type StepEntry, type StepView } from "./journal.js";
@@ -315,15 +315,17 @@ export class Context {
     await this.#link.call("/progress", { pct: Math.round(percent), ...(message !== undefined && { message }) });
   }
 
-  /** Reports usage to the execution's budgets. The key tells a repeat; a hard limit that is passed throws. */
-  async usage(amounts: Record<string, number>, options: { key: string; budget?: string }): Promise<void> {
+  /**
+   * Charges the execution's budgets. The same key counts once for this execution. It throws `BudgetExceeded` when the
+   * hard limit of a budget forbids it; a soft limit that is passed is in the answer.
+   */
+  async usage(amounts: Record<string, number>, options: { key: string; budget?: string }): Promise<Schemas["ReportUsageOutcome"]> {
     const body = { usage: amounts, dedup_key: options.key, ...(options.budget !== undefined && { budget: options.budget }) };
-    const answer = await this.#link.call<{ budgets: Record<string, { outcome: string; dimension?: string }> }>("/usage", body);
-    for (const [budget, result] of Object.entries(answer.budgets)) {
-      if (result.outcome === "hard_breach") {
-        throw new TaskError(`budget ${budget}: the limit of ${result.dimension ?? "it"} is reached`, { category: "budget_exceeded" });
-      }
+    const answer = await this.#link.call<Schemas["ReportUsageOutcome"]>("/usage", body);
+    for (const [budget, said] of Object.entries(answer.budgets)) {
+      if (said.outcome === "hard_breach") throw new BudgetExceeded(budget, said.dimension);
     }
+    return answer;
   }
 
   get #generation(): number {

@@ -82,6 +82,18 @@ export class NotDone extends TaskError {
   }
 }
 
+/** What a task reported was refused: it passes the hard limit of a budget. */
+export class BudgetExceeded extends TaskError {
+  override readonly name = "BudgetExceeded";
+
+  constructor(
+    readonly budget: string,
+    readonly dimension: string | undefined,
+  ) {
+    super(`budget ${budget}: the limit of ${dimension ?? "it"} is reached`, { category: "budget_exceeded" });
+  }
+}
+
 /** Category and message of anything that was thrown. */
 export function inWords(thrown: unknown): { category: string; message: string } {
   if (thrown instanceof TaskError) return { category: thrown.category, message: thrown.message };

@@ -1,7 +1,7 @@
 /** FlowFabric for TypeScript: durable tasks that survive crashes, and the client that submits them. */
-export { Client, Execution, type ExecutionSummary, type ExecutionView, type EventView, type Explanation, type Page, type SubmitOptions } from "./client.js";
+export { type ApprovalView, Client, type Difference, Execution, type ExecutionSummary, type ExecutionView, type EventView, type Explanation, type Page, type Step, type SubmitOptions } from "./client.js";
 export { Context, type SignalOptions, StepFailure, type StepOptions } from "./context.js";
-export { ExecutionFailedError, FlowFabricError, NotDone, type Problem, TaskError, type TaskErrorOptions, UnreachableError } from "./errors.js";
+export { BudgetExceeded, ExecutionFailedError, FlowFabricError, NotDone, type Problem, TaskError, type TaskErrorOptions, UnreachableError } from "./errors.js";
 export { Flow, FlowBuilder, type NodeOptions } from "./flow.js";
 export { Connection, type ConnectOptions } from "./http.js";
 export { SchemaError, type StandardSchema } from "./schema.js";

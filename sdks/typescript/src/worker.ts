@@ -314,7 +314,8 @@ class HeldTask implements TaskLink {
       await this.#end(end);
     } catch (error) {
       const lost = this.signal.aborted || (error instanceof FlowFabricError && LOST.has(error.code));
-      const what = lost ? "its lease is lost" : `its end could not be reported: ${inWords(error).message}`;
+      const why = this.signal.aborted ? inWords(this.signal.reason).message : inWords(error).message;
+      const what = lost ? `its lease is lost: ${why}` : `its end could not be reported: ${inWords(error).message}`;
       console.warn(`flowfabric: ${this.task.execution_id}: ${what}`);
     }
   }
@@ -392,6 +393,8 @@ class HeldTask implements TaskLink {
           await this.#part("complete", { ...resultOf(end.result), ...this.#notes() });
         } catch (error) {
           if (!refusesContent(error)) throw error;
+          // Without this its work would be done again and again, whenever its lease has run out.
+          console.warn(`flowfabric: ${this.task.execution_id}: its ending was refused; the attempt fails: ${inWords(error).message}`);
           await this.#fail(new TaskError(inWords(error).message, { category: "refused" }));
         }
     }

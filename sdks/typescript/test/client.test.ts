@@ -4,7 +4,7 @@ import { readFile } from "node:fs/promises";
 import { createServer } from "node:http";
 import { after, before, test } from "node:test";
 
-import { Client, FlowFabricError, task } from "../src/index.js";
+import { Client, ExecutionFailedError, FlowFabricError, task } from "../src/index.js";
 import { childId } from "../src/ids.js";
 import { freePort } from "../src/testing.js";
 import { milliseconds } from "../src/time.js";
@@ -140,4 +140,57 @@ test("a call goes on while the server restarts, under the same key", async () =>
   } finally {
     shaky.close();
   }
+});
+
+test("a fork goes on before a step, and a diff shows what it did otherwise", async () => {
+  const forked = task("forked", async (ctx, model: string) => {
+    const plan = await ctx.step("plan", () => "one plan");
+    return plan + (await ctx.step("write", () => ` by ${model}`, { key: "draft" }));
+  });
+  await withWorker(client, [forked], async () => {
+    const origin = await client.submit(forked, "large");
+    assert.equal(await origin.result(), "one plan by large");
+    const fork = await origin.fork({ before: { name: "write", key: "draft" }, input: "small", tags: { why: "cheaper" } });
+    assert.equal(await fork.result(), "one plan by small");
+    assert.deepEqual((await origin.diff(fork)).map(({ one, other }) => [one?.name, other?.key]), [["write", "draft"]]);
+    assert.deepEqual(await origin.diff(origin), []);
+  });
+});
+
+for (const approved of [true, false]) {
+  test(`what waits for people is listed and ${approved ? "approved" : "rejected"}`, async () => {
+    const lane = `people-${approved}`;
+    const execution = await client.submit("refund", 40, { lane });
+    const claim = () => client.call<{ tasks: { fence: object }[] }>("POST", `/v1/workers/${lane}/claim`, { lanes: [lane], wait_ms: 20_000 });
+    const [held] = (await claim()).tasks;
+    const asks = { fence: held?.fence, reason: "approval", condition: { any: [{ name: "approve" }] }, question: "Refund 40 EUR to Ann?" };
+    await client.call("POST", `/v1/executions/${execution.id}/suspend`, asks);
+    const waiting = async () => {
+      const questions: unknown[] = [];
+      for await (const one of client.approvals({ execution_id: execution.id })) questions.push(one.question);
+      return questions;
+    };
+    assert.deepEqual(await waiting(), ["Refund 40 EUR to Ann?"]);
+    await (approved ? execution.approve({ amount: 40 }) : execution.reject());
+    assert.deepEqual(await waiting(), []);
+    assert.equal((await claim()).tasks.length, 1);
+    const said = await client.call<{ items: { name: string }[] }>("GET", `/v1/executions/${execution.id}/resume-signals`);
+    assert.deepEqual(said.items.map(({ name }) => name), [approved ? "approve" : "reject"]);
+  });
+}
+
+test("a hard limit is an error of the task, and a soft one is said", async () => {
+  await client.createBudget("spenders", { dimensions: { tokens: { hard: 100, soft: 10 } } });
+  const spender = task("spender", async (ctx, tokens: number) => (await ctx.usage({ tokens }, { key: "all" })).budgets["spenders"]?.outcome);
+  await withWorker(client, [spender], async () => {
+    const spend = async (tokens: number) => (await client.submit(spender, tokens, { budgets: ["spenders"], retries: 0 })).result();
+    assert.equal(await spend(5), "ok");
+    assert.equal(await spend(50), "soft_breach");
+    await assert.rejects(spend(500), (error) => {
+      assert.ok(error instanceof ExecutionFailedError);
+      assert.deepEqual([error.category, error.message], ["budget_exceeded", "budget spenders: the limit of tokens is reached"]);
+      return true;
+    });
+    assert.deepEqual((await client.budget("spenders")).usage, { tokens: 55 });
+  });
 });

@@ -95,24 +95,6 @@ test("a result that the server refuses fails the attempt and says so", async () 
   });
 });
 
-test("a server that is killed and comes back finds its workers at work, and nothing is lost", async () => {
-  const { server, end } = await startServer();
-  try {
-    const patient = server.client();
-    const echo = task("echo", (_ctx, input: number) => input);
-    await withWorker(patient, [echo], async () => {
-      const before = await patient.submit(echo, 1);
-      assert.equal(await before.result(), 1);
-      await server.kill();
-      const submitted = patient.submit(echo, 2);
-      await server.restart();
-      assert.equal(await (await submitted).result(), 2);
-    }, { leaseTtl: "1s" });
-  } finally {
-    await end();
-  }
-});
-
 test("a token that is revoked is told as such", async () => {
   const { server, end } = await startServer({ FF_API_TOKEN: "an-administrator-of-tests" });
   try {

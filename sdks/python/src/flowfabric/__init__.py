@@ -14,10 +14,12 @@ not done again.
 from . import wire
 from ._calls import RetryPolicy
 from ._step import OnDoubt, Retry
+from ._sync import Client, Execution
 from ._tail import StreamEvent
-from .client import AsyncClient, AsyncExecution, Client, Execution
+from .client import AsyncClient, AsyncExecution, Difference
 from .context import Child, Context, SyncContext, current
 from .errors import (
+    BudgetExceeded,
     ChildFailed,
     Conflict,
     FlowFabricError,
@@ -44,9 +46,9 @@ from .task import Options, Submission, Task, submission, task
 from .worker import Worker
 
 __all__ = [
-    "AsyncClient", "AsyncExecution", "Child", "ChildFailed", "Client", "Conflict", "Context", "Execution", "Flow",
-    "FlowFabricError", "Forbidden", "InternalError", "Invalid", "LimitReached", "NotCompleted", "NotDone",
-    "NotFound", "OnDoubt", "Options", "Parked", "Refused", "Retry", "RetryPolicy", "SignalTimeout", "Stale",
-    "StepFailed", "StreamEvent", "Submission", "SyncContext", "Task", "TaskError", "Unauthenticated",
-    "Unavailable", "Unreachable", "Unreadable", "Worker", "current", "submission", "task", "wire",
+    "AsyncClient", "AsyncExecution", "BudgetExceeded", "Child", "ChildFailed", "Client", "Conflict", "Context",
+    "Difference", "Execution", "Flow", "FlowFabricError", "Forbidden", "InternalError", "Invalid", "LimitReached",
+    "NotCompleted", "NotDone", "NotFound", "OnDoubt", "Options", "Parked", "Refused", "Retry", "RetryPolicy",
+    "SignalTimeout", "Stale", "StepFailed", "StreamEvent", "Submission", "SyncContext", "Task", "TaskError",
+    "Unauthenticated", "Unavailable", "Unreachable", "Unreadable", "Worker", "current", "submission", "task", "wire",
 ]  # fmt: skip

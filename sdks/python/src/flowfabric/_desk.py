@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from . import wire
 from ._gather import Gatherer
 from .client import AsyncClient
-from .errors import FlowFabricError, NotFound, Refused
+from .errors import NotFound, Refused
 
 T = TypeVar("T")
 
@@ -64,8 +64,9 @@ class Desk:
             claimed = (await self._exchange([], wait_ms)).claim
             if claimed and claimed.problem:
                 raise Refused(200, claimed.problem.model_dump())
-        except FlowFabricError as error:
-            log.warning("a claim failed: %s", error)
+        except Exception as error:
+            # Whatever it is, such as a lack of memory: a worker that lives goes on.
+            log.warning("a claim failed: %s", str(error) or repr(error))
             await asyncio.sleep(CLAIM_PAUSE_S)
 
     async def end(self, operation: wire.Operation[T], args: dict[str, Any]) -> T:
@@ -84,9 +85,9 @@ class Desk:
         self._leaving += len(endings)
         try:
             ended = (await self._exchange([{operation.name: args} for operation, args in endings], 0)).end
-        except (Refused, ValueError) as error:
+        except Exception as error:
             # It is too large, or one of them cannot be written: each of them is told by itself.
-            log.warning("an exchange was refused; its endings are handed in one by one: %s", error)
+            log.warning("an exchange was refused; its endings are handed in one by one: %s", str(error) or repr(error))
             return [None] * len(endings)
         finally:
             self._leaving -= len(endings)

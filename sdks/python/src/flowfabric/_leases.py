@@ -6,13 +6,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from . import wire
 from ._calls import RetryPolicy, Settings
-from .client import Client
-from .errors import FlowFabricError, Refused
+from ._sync import Client
+from .errors import Refused
 
 log = logging.getLogger("flowfabric")
 
@@ -83,8 +83,7 @@ class LeaseKeeper(threading.Thread):
         """The loop of the thread."""
         # A repeat or an answer that comes later than the next renewal is of no use.
         retry = RetryPolicy(max_backoff=self._period / 4, max_elapsed=self._period, answer_timeout=self._period)
-        settings = self._settings
-        with Client(settings.url, token=settings.token, namespace=settings.namespace, retry=retry) as client:
+        with Client.of(replace(self._settings, retry=retry)) as client:
             last = time.monotonic()
             while not self._stopping.wait(self._pause(last)):
                 with self._lock:
@@ -111,8 +110,9 @@ class LeaseKeeper(threading.Thread):
         renewals = [{"execution_id": lease.execution_id, "fence": lease.fence} for lease in leases]
         try:
             outcomes = self._renew(client, renewals)
-        except FlowFabricError as error:
-            log.warning("a heartbeat failed: %s", error)
+        except Exception as error:
+            # Whatever it is, such as a lack of memory: the next one may succeed, and the leases depend on it.
+            log.warning("a heartbeat failed: %s", str(error) or repr(error))
             return
         for lease, outcome in zip(leases, outcomes, strict=True):
             if outcome.outcome == "renewed":

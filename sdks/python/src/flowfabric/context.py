@@ -20,7 +20,7 @@ from ._ids import child_id, derive
 from ._journal import Identity, is_ended
 from ._payload import Codec, codec
 from ._step import Step, StepOptions
-from .errors import ChildFailed, Parked, SignalTimeout, TaskError
+from .errors import BudgetExceeded, ChildFailed, Parked, SignalTimeout, TaskError
 from .task import Options, Span, Submission, Task, milliseconds, submission
 
 if TYPE_CHECKING:
@@ -242,9 +242,13 @@ class Context(_About):
         self, usage: Mapping[str, int], *, key: str | None = None, budget: str | None = None
     ) -> wire.ReportUsageOutcome:
         """Charges the execution's budgets. The same key counts once for this execution; without one, call it in a
-        step."""
+        step. `BudgetExceeded` when the hard limit of a budget forbids it; a soft limit that is passed is in the
+        answer."""
+        answer: wire.ReportUsageOutcome
         answer = await self._run.call(wire.REPORT_USAGE, usage=dict(usage), dedup_key=key, budget=budget)
-        assert isinstance(answer, wire.ReportUsageOutcome)
+        for name, said in answer.budgets.items():
+            if said.outcome == "hard_breach":
+                raise BudgetExceeded(name, said.dimension)
         return answer
 
     async def upstreams(self) -> list[wire.UpstreamView]:

@@ -153,6 +153,16 @@ class SignalTimeout(TaskError):
     default_category = "timeout"
 
 
+class BudgetExceeded(TaskError):
+    """What a task reported was refused: it passes the hard limit of a budget. `budget` and `dimension` say which."""
+
+    default_category = "budget_exceeded"
+
+    def __init__(self, budget: str, dimension: str | None) -> None:
+        super().__init__(f"budget {budget}: the limit of {dimension or 'it'} is reached")
+        self.budget, self.dimension = budget, dimension
+
+
 class ChildFailed(TaskError):
     """A child ended without success; the category is its outcome."""
 

@@ -23,7 +23,8 @@ import httpx
 from typing_extensions import Self
 
 from . import wire
-from .client import AsyncClient, Client
+from ._sync import Client
+from .client import AsyncClient
 
 #: A server that does not answer after this time has not started.
 START_TIMEOUT_S = 30.0

@@ -18,7 +18,8 @@ from ._desk import Desk
 from ._ids import mint
 from ._leases import Lease, LeaseKeeper
 from ._run import Run
-from .client import AsyncClient, Client, async_client_of
+from ._sync import Client
+from .client import AsyncClient
 from .errors import FlowFabricError
 from .task import Span, Task, milliseconds
 
@@ -116,7 +117,7 @@ class Worker:
         loop = self._loop = asyncio.get_running_loop()
         stopping = self._stopping = asyncio.Event()
         self._freed = asyncio.Event()
-        async with async_client_of(self.settings) as client:
+        async with AsyncClient.of(self.settings) as client:
             await client.call(wire.REGISTER_WORKER, **self._registration)
             capacity = self.concurrency + self._prefetch
             take = partial(self._take, client)
