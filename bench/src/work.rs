@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ff_core::op::CreateResult;
-use ff_core::op::{self, Claim, Complete, CreateExecution};
+use ff_core::op::{self, Claim, Complete, CreateExecution, Exchange};
 use flowfabric::Client;
 use tokio::task::JoinSet;
 
@@ -35,7 +35,12 @@ pub(crate) fn claim_args(worker: usize, wait_ms: i64) -> op::claim::Args {
 }
 
 pub(crate) async fn complete(client: &Client, task: &op::view::Task) -> Result<()> {
-    let args = op::complete::Args {
+    client.call::<Complete>(completion(task)).await?;
+    Ok(())
+}
+
+fn completion(task: &op::view::Task) -> op::complete::Args {
+    op::complete::Args {
         execution_id: task.execution_id,
         fence: task.fence,
         result: None,
@@ -44,9 +49,27 @@ pub(crate) async fn complete(client: &Client, task: &op::view::Task) -> Result<(
         entries: Vec::new(),
         first_number: None,
         run: None,
+    }
+}
+
+/// Completes a task and takes the next in the same call, as the runtimes of the SDKs do; `None` when nothing waits.
+pub(crate) async fn exchange(client: &Client, worker: usize, task: &op::view::Task) -> Result<Option<op::view::Task>> {
+    let claim = op::ExchangeClaim { lanes: ["default".to_owned()].into(), ..Default::default() };
+    let args = op::exchange::Args {
+        instance_id: format!("w-{worker}"),
+        end: vec![op::ExchangeEnding::Complete(completion(task))],
+        claim: Some(claim),
+        ..Default::default()
     };
-    client.call::<Complete>(args).await?;
-    Ok(())
+    let mut outcome = client.call::<Exchange>(args).await?;
+    if let Some(op::ExchangeEnded::Problem(error)) = outcome.end.pop() {
+        return Err(error.into());
+    }
+    let claimed = outcome.claim.unwrap_or_default();
+    match claimed.problem {
+        Some(problem) => Err(problem.into()),
+        None => Ok(claimed.tasks.into_iter().next()),
+    }
 }
 
 /// Submits this many tasks, many at once; each is its own commit.
@@ -115,17 +138,22 @@ pub(crate) async fn submit_each_in_batches(
     all(submitting).await
 }
 
-/// Claims and completes this many tasks with so many workers, one task at a time each.
+/// Claims and completes this many tasks with so many workers, one task at a time each. As in the runtimes of the SDKs, what
+/// ended is exchanged for what comes next.
 pub(crate) async fn drain(client: &Client, tasks: usize, workers: usize) -> Result<()> {
     let left = Arc::new(AtomicUsize::new(tasks));
     let mut draining = JoinSet::new();
     for worker in 0..workers {
         let (client, left) = (client.clone(), left.clone());
         draining.spawn(async move {
-            while take_one(&left) {
-                complete(&client, &claim_one(&client, claim_args(worker, 5_000)).await?).await?;
+            if !take_one(&left) {
+                return Ok(());
             }
-            Ok(())
+            let mut task = claim_one(&client, claim_args(worker, 5_000)).await?;
+            while take_one(&left) {
+                task = exchange_for_one(&client, worker, &task).await?;
+            }
+            complete(&client, &task).await
         });
     }
     all(draining).await
@@ -134,6 +162,14 @@ pub(crate) async fn drain(client: &Client, tasks: usize, workers: usize) -> Resu
 /// Whether there was one left to take.
 pub(crate) fn take_one(left: &AtomicUsize) -> bool {
     left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
+}
+
+/// Completes a task and has the next: in the same call if one waits, by a claim that waits for it otherwise.
+pub(crate) async fn exchange_for_one(client: &Client, worker: usize, task: &op::view::Task) -> Result<op::view::Task> {
+    match exchange(client, worker, task).await? {
+        Some(next) => Ok(next),
+        None => claim_one(client, claim_args(worker, 5_000)).await,
+    }
 }
 
 /// Asks until there is a task.

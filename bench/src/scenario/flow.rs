@@ -17,7 +17,7 @@ use crate::figures::Figures;
 use crate::latency::Latencies;
 use crate::run::Run;
 use crate::subject::Subject;
-use crate::work::{claim_args, complete, drain, milliseconds, per_second, submission};
+use crate::work::{claim_args, claim_one, complete, drain, exchange, milliseconds, per_second, submission};
 
 /// Links of a chain.
 const LINKS: usize = 10;
@@ -54,14 +54,21 @@ fn work(client: &Client, workers: usize) -> (JoinSet<()>, broadcast::Sender<Exec
     for worker in 0..workers {
         let (client, done) = (client.clone(), done.clone());
         working.spawn(async move {
-            while let Ok(claimed) = client.call::<Claim>(claim_args(worker, 5_000)).await {
-                for task in &claimed.tasks {
-                    if complete(&client, task).await.is_err() {
-                        return;
-                    }
-                    // Nobody waits for most of them.
-                    let _ = done.send(task.execution_id);
-                }
+            let mut next = None;
+            loop {
+                let task = match next {
+                    Some(task) => task,
+                    None => match claim_one(&client, claim_args(worker, 5_000)).await {
+                        Ok(task) => task,
+                        Err(_) => return,
+                    },
+                };
+                next = match exchange(&client, worker, &task).await {
+                    Ok(next) => next,
+                    Err(_) => return,
+                };
+                // Nobody waits for most of them.
+                let _ = done.send(task.execution_id);
             }
         });
     }

@@ -102,11 +102,19 @@ impl Client {
     where
         Engine: Serves<O>,
     {
+        self.call_repeatedly::<O>(&mut args).await
+    }
+
+    /// The same, for a caller that needs its arguments afterwards. They have the identity of the call then.
+    pub(crate) async fn call_repeatedly<O: Operation>(&self, args: &mut O::Args) -> Result<O::Outcome>
+    where
+        Engine: Serves<O>,
+    {
         if let Some(namespace) = &self.namespace {
-            namespace::fill_in(&mut args, namespace);
+            namespace::fill_in(args, namespace);
         }
-        identity::identify(&mut args, self.partition_config());
-        let key = identity::key(&args);
+        identity::identify(args, self.partition_config());
+        let key = identity::key(args);
         let mut retries = Retries::new(&self.inner.retry);
         loop {
             self.inner.tries.fetch_add(1, Ordering::Relaxed);
@@ -114,7 +122,7 @@ impl Client {
                 Ok(outcome) => return Ok(outcome),
                 Err(failure) => retries.after(failure).await?,
             }
-            identity::repeat(&mut args);
+            identity::repeat(args);
         }
     }
 

@@ -7,10 +7,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use ff_core::op::parts::LaneChange;
 use ff_core::op::{
-    cancel_execution, cancel_flow, claim, create_execution, create_executions, create_flow, create_pending_waitpoint,
-    create_token, decide_step, deliver_signal, fork_execution, hold_execution, release_execution, repin_build,
-    replay_execution, report_budget_usage, report_usage, reset_budget, resume_execution, revoke_lease,
-    signal_waitpoint, suspend,
+    ExchangeEnding, cancel_execution, cancel_flow, claim, create_execution, create_executions, create_flow,
+    create_pending_waitpoint, create_token, decide_step, deliver_signal, exchange, fork_execution, hold_execution,
+    release_execution, repin_build, replay_execution, report_budget_usage, report_usage, reset_budget,
+    resume_execution, revoke_lease, signal_waitpoint, suspend,
 };
 use ff_core::{CommandId, ExecutionId, FlowId, LeaseId, Mint, PartitionConfig, Rising, SignalId, WaitpointId};
 use uuid::Uuid;
@@ -63,11 +63,26 @@ pub(crate) fn identify(args: &mut dyn Any, partitions: &PartitionConfig) {
         args.dedup_key.get_or_insert_with(unique);
     } else if let Some(args) = args.downcast_mut::<claim::Args>() {
         if args.lease_ids.is_empty() {
-            args.lease_ids = (0..args.max_tasks()).map(|_| LeaseId::mint(&mint())).collect();
+            args.lease_ids = lease_ids(args.max_tasks());
+        }
+    } else if let Some(args) = args.downcast_mut::<exchange::Args>() {
+        for ending in &mut args.end {
+            if let ExchangeEnding::Suspend(args) = ending {
+                args.idempotency_key.get_or_insert_with(unique);
+            }
+        }
+        if let Some(claim) = &mut args.claim
+            && claim.lease_ids.is_empty()
+        {
+            claim.lease_ids = lease_ids(claim.max_tasks.unwrap_or(1));
         }
     } else {
         command(args);
     }
+}
+
+fn lease_ids(count: usize) -> Vec<LeaseId> {
+    (0..count).map(|_| LeaseId::mint(&mint())).collect()
 }
 
 fn command(args: &mut dyn Any) {
@@ -121,6 +136,8 @@ fn submission(args: &mut create_execution::Args, partitions: &PartitionConfig) {
 pub(crate) fn repeat(args: &mut dyn Any) {
     if let Some(args) = args.downcast_mut::<claim::Args>() {
         args.retry = true;
+    } else if let Some(claim) = args.downcast_mut::<exchange::Args>().and_then(|args| args.claim.as_mut()) {
+        claim.retry = true;
     }
 }
 

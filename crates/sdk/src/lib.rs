@@ -48,7 +48,7 @@ pub use task::{
     CancelOutcome, ClaimedTask, CompleteOutcome, DelayOutcome, Frame, FrameWriter, SuspendOutcome, SuspendRequest,
     WaitChildrenOutcome,
 };
-pub use worker::{FlowFabricWorker, WorkerConfig};
+pub use worker::{FlowFabricWorker, Tasks, WorkerConfig};
 
 pub use ff_core::budget::Limits;
 pub use ff_core::event::{Event, EventKind, EventType};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ff_core::{Class, Code};
+use ff_core::{Class, Code, Error};
 use tokio::time::Instant;
 
 use crate::transport::Failure;
@@ -68,12 +68,17 @@ fn pause(failure: &Failure) -> Option<Duration> {
     match failure {
         Failure::Unreachable(_) => Some(Duration::ZERO),
         Failure::Refused(error) => {
-            let passing = error.code.class() == Class::Unavailable || error.code == Code::ConcurrencyLimitExceeded;
             let asked = u64::try_from(error.retry_after_ms.unwrap_or(0)).unwrap_or(0);
-            (passing && error.code.retryable()).then(|| Duration::from_millis(asked))
+            may_pass(error).then(|| Duration::from_millis(asked))
         }
         Failure::Closed(_) | Failure::Unreadable(_) => None,
     }
+}
+
+/// Whether a call that was refused so is repeated.
+pub(crate) fn may_pass(error: &Error) -> bool {
+    let passing = error.code.class() == Class::Unavailable || error.code == Code::ConcurrencyLimitExceeded;
+    passing && error.code.retryable()
 }
 
 /// Between half and all of a pause, so that those who failed together do not come back together.

@@ -26,9 +26,6 @@ use crate::stop::Stop;
 
 pub(crate) use ending::TABLE;
 
-/// Before a server that cannot be reached is asked again.
-const BREATH: Duration = Duration::from_secs(1);
-
 /// How long a worker that ends tries to say so.
 const FAREWELL: Duration = Duration::from_secs(3);
 
@@ -133,9 +130,10 @@ async fn claim(
     out: Output,
     tasks: &mut JoinSet<()>,
 ) -> Result<()> {
+    let mut arriving = worker.tasks();
     loop {
         while tasks.try_join_next().is_some() {}
-        match worker.claim_all_it_can().await {
+        match arriving.next().await {
             Ok(claimed) => {
                 for task in claimed {
                     let settings = settings.clone();
@@ -153,10 +151,7 @@ async fn claim(
                     ));
                 }
             }
-            Err(error) if is_passing(&error) => {
-                out.note(&format!("ff worker: {error}; trying again"));
-                tokio::time::sleep(BREATH).await;
-            }
+            Err(error) if is_passing(&error) => out.note(&format!("ff worker: {error}; trying again")),
             Err(error) => return Err(error.into()),
         }
     }

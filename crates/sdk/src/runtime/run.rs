@@ -15,8 +15,8 @@ use crate::error::Result;
 use crate::task::{ClaimedTask, RunAgain};
 use crate::worker::FlowFabricWorker;
 
-/// The pause after a claim that failed, on top of the client's own repeats.
-const CLAIM_PAUSE: Duration = Duration::from_secs(1);
+/// How long a task rests that this worker cannot do anything with.
+const UNKNOWN_KIND_PAUSE: Duration = Duration::from_secs(1);
 
 /// A worker at work.
 pub(super) struct Working<S> {
@@ -30,20 +30,16 @@ impl<S: Send + Sync + 'static> Working<S> {
     pub(super) async fn run(self) {
         let stopping = self.worker.stopping().clone();
         let mut tasks = JoinSet::new();
+        let mut arriving = self.worker.tasks();
         while !stopping.is_cancelled() {
-            match self.worker.claim_all_it_can().await {
+            match arriving.next().await {
                 Ok(claimed) => claimed.into_iter().for_each(|task| self.spawn(&mut tasks, task)),
-                Err(error) => {
-                    tracing::warn!(%error, "a claim failed");
-                    let pause = tokio::time::sleep(CLAIM_PAUSE);
-                    tokio::select! {
-                        () = stopping.cancelled() => {}
-                        () = pause => {}
-                    }
-                }
+                Err(error) => tracing::warn!(%error, "a claim failed"),
             }
             while tasks.try_join_next().is_some() {}
         }
+        // What nobody has begun is handed back before the others have ended.
+        drop(arriving);
         while tasks.join_next().await.is_some() {}
     }
 
@@ -51,14 +47,16 @@ impl<S: Send + Sync + 'static> Working<S> {
         let Some(handler) = self.handlers.get(task.kind()).cloned() else {
             // Only the kinds of handlers are claimed. Dropping the task would leave it until its lease runs out.
             tracing::error!(execution = %task.execution_id(), kind = task.kind(), "a task of a kind that was not claimed");
-            tasks.spawn(async move { drop(task.end_with_delay(CLAIM_PAUSE).await) });
+            tasks.spawn(async move { drop(task.end_with_delay(UNKNOWN_KIND_PAUSE).await) });
             return;
         };
         let state = self.state.clone();
         tasks.spawn(async move {
             let task = Arc::new(task);
+            task.set_lent(true);
             let context = TaskContext::new(state, task.clone());
             let ended = work(&context, handler).await;
+            task.set_lent(false);
             if let Err(error) = report(&task, context.steps(), ended).await {
                 tracing::warn!(execution = %task.execution_id(), %error, "the end of a task could not be reported");
             }

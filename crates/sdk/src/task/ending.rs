@@ -15,6 +15,7 @@ use ff_engine::{Engine, Serves};
 use serde::Serialize;
 
 use super::ClaimedTask;
+use super::exchanged::Ending;
 use crate::error::{Result, SdkError};
 use crate::runtime::category;
 
@@ -104,14 +105,37 @@ impl ClaimedTask {
 
 /// The same by reference, for whoever has lent the task to a handler.
 impl ClaimedTask {
-    /// Takes note of an ending, so that the drop of the task is no surprise.
-    pub(super) async fn end<O: Operation>(&self, args: O::Args) -> Result<O::Outcome>
+    /// Takes note of an ending, so that the drop of the task is no surprise. Where the worker takes the tasks that come, the
+    /// next one comes with the answer.
+    pub(super) async fn end<O: Ending>(&self, args: O::Args) -> Result<O::Outcome>
+    where
+        Engine: Serves<O>,
+    {
+        let ended = match self.place_to_pass_on() {
+            Some(place) => self.exchange::<O>(args, place).await,
+            None => self.core.call::<O>(args).await,
+        };
+        self.ended.store(ended.is_ok(), Ordering::Relaxed);
+        ended
+    }
+
+    /// The same in a call of its own.
+    async fn end_alone<O: Operation>(&self, args: O::Args) -> Result<O::Outcome>
     where
         Engine: Serves<O>,
     {
         let ended = self.core.call::<O>(args).await;
         self.ended.store(ended.is_ok(), Ordering::Relaxed);
         ended
+    }
+
+    /// Lets go of tasks that nobody has begun; they continue elsewhere in the same attempt.
+    pub(crate) async fn hand_back_all(tasks: Vec<ClaimedTask>) {
+        for task in tasks {
+            if let Err(error) = task.end_alone::<Delay>(task.delay_args(Duration::ZERO)).await {
+                tracing::warn!(execution = %task.execution_id(), %error, "a task could not be handed back");
+            }
+        }
     }
 
     /// Fails the attempt whose ending was refused for its content. Without that its work would be done again and again,
@@ -175,20 +199,27 @@ impl ClaimedTask {
     }
 
     pub(crate) async fn end_with_delay(&self, delay: Duration) -> Result<DelayOutcome> {
-        let args = delay::Args {
+        self.end::<Delay>(self.delay_args(delay)).await
+    }
+
+    fn delay_args(&self, delay: Duration) -> delay::Args {
+        delay::Args {
             execution_id: self.execution_id(),
             fence: self.fence(),
             until: None,
             delay_ms: Some(milliseconds(delay)),
             entries: Vec::new(),
             first_number: None,
-        };
-        self.end::<Delay>(args).await
+        }
     }
 
     /// Lets go until the first of several waits is over, unless one is already: then the task stays in hand.
     pub(crate) async fn end_with_park(&self, args: park::Args) -> Result<park::Outcome> {
-        let parked = self.core.call::<Park>(args).await;
+        // The handler has nothing left to do: it is dropped as soon as the task is parked.
+        let parked = match self.place() {
+            Some(place) => self.exchange::<Park>(args, place).await,
+            None => self.core.call::<Park>(args).await,
+        };
         self.ended.store(matches!(parked, Ok(park::Outcome::Parked { .. })), Ordering::Relaxed);
         parked
     }
@@ -202,7 +233,7 @@ impl ClaimedTask {
             input_base64: None,
             content_type: None,
         };
-        self.end::<ContinueAsNew>(args).await
+        self.end_alone::<ContinueAsNew>(args).await
     }
 
     pub(crate) async fn end_with_children(&self) -> Result<WaitChildrenOutcome> {

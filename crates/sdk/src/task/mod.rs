@@ -2,12 +2,13 @@
 
 mod children;
 mod ending;
+mod exchanged;
 mod frames;
 mod suspend;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -46,8 +47,10 @@ use crate::worker::{Lease, Shared};
 #[derive(Debug)]
 pub struct ClaimedTask {
     core: Arc<Core>,
-    /// Given back when the task is gone.
-    _permit: OwnedSemaphorePermit,
+    /// Given back when the task is gone, unless an exchange has given it to the next task.
+    permit: Mutex<Option<OwnedSemaphorePermit>>,
+    /// A handler works with it. Its place is taken until the handler has returned, whatever became of the task.
+    lent: AtomicBool,
     /// An ending was acknowledged, so the drop is no surprise.
     ended: AtomicBool,
 }
@@ -78,7 +81,8 @@ impl ClaimedTask {
         let next_frame = tokio::sync::Mutex::new(task.next_frame_sequence);
         Self {
             core: Arc::new(Core { shared, task, lease, next_frame, children: Arc::default() }),
-            _permit: permit,
+            permit: Mutex::new(Some(permit)),
+            lent: AtomicBool::new(false),
             ended: AtomicBool::new(false),
         }
     }
@@ -328,12 +332,16 @@ impl ClaimedTask {
 }
 
 impl Core {
-    /// A call under the lease. A refusal that says the lease is lost makes the token fire.
+    /// A call under the lease.
     pub(crate) async fn call<O: ff_core::op::Operation>(&self, args: O::Args) -> Result<O::Outcome>
     where
         ff_engine::Engine: ff_engine::Serves<O>,
     {
-        let answer = self.shared.client.call::<O>(args).await;
+        self.noted(self.shared.client.call::<O>(args).await)
+    }
+
+    /// Takes note of an answer: a refusal that says the lease is lost makes the token fire.
+    fn noted<T>(&self, answer: Result<T>) -> Result<T> {
         if let Err(error) = &answer
             && error.is_lease_lost()
         {

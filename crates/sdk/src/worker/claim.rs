@@ -81,7 +81,7 @@ impl FlowFabricWorker {
     }
 
     /// Claims with one permit and whatever others are free; those of no use go back.
-    async fn claim_with(&self, first: OwnedSemaphorePermit, max_tasks: usize) -> Result<Vec<ClaimedTask>> {
+    pub(super) async fn claim_with(&self, first: OwnedSemaphorePermit, max_tasks: usize) -> Result<Vec<ClaimedTask>> {
         let max_tasks = max_tasks.clamp(1, limits::CLAIM_TASKS_MAX);
         let mut permits = vec![first];
         while permits.len() < max_tasks

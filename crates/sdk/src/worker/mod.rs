@@ -2,7 +2,9 @@
 
 mod claim;
 mod config;
+mod exchange;
 mod heartbeat;
+mod intake;
 mod lease;
 
 use std::sync::{Arc, OnceLock};
@@ -16,6 +18,8 @@ use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
 pub use config::WorkerConfig;
+pub(crate) use exchange::Exchanged;
+pub use intake::Tasks;
 pub(crate) use lease::{Lease, Leases};
 
 use crate::client::Client;
@@ -24,6 +28,7 @@ use crate::events::Events;
 use crate::identity;
 use crate::signal::Signaling;
 use config::Resolved;
+use exchange::Exchanges;
 
 /// A worker process. Clones are the same worker.
 ///
@@ -56,6 +61,7 @@ pub(crate) struct Shared {
     /// Chosen anew by each process, so that a second one with the same instance id is noticed.
     nonce: String,
     permits: Arc<Semaphore>,
+    exchanges: Exchanges,
     stopping: CancellationToken,
     heartbeat: OnceLock<AbortHandle>,
 }
@@ -74,6 +80,7 @@ impl FlowFabricWorker {
             client,
             leases: Leases::default(),
             permits: Arc::new(Semaphore::new(config.max_concurrent_tasks)),
+            exchanges: Exchanges::default(),
             config,
             resolved,
             nonce: identity::unique(),

@@ -13,6 +13,7 @@ use flowfabric::{
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 
 use crate::support::{Running, within};
 
@@ -99,6 +100,33 @@ async fn every_step_runs_once(client: &Client, lose: Arc<dyn Fn() + Send + Sync>
     within(worker.stop()).await.unwrap();
 }
 
+/// Tasks whose answers are lost in turn while they are exchanged. Each runs once and ends once.
+async fn every_exchange_happens_once(client: &Client, lose: Arc<dyn Fn() + Send + Sync>) {
+    let ran = Arc::new(Semaphore::new(0));
+    let (counted, losing) = (ran.clone(), lose.clone());
+    let handler = move |_: TaskContext, number: usize| {
+        counted.add_permits(1);
+        if number.is_multiple_of(3) {
+            losing();
+        }
+        async move { Ok(number) }
+    };
+    let mut executions = Vec::new();
+    for number in 0..30_usize {
+        executions.push(within(client.submit("k").input(&number).send()).await.unwrap());
+    }
+    let config = WorkerConfig::new("w").max_concurrent_tasks(4);
+    let worker = WorkerRuntime::new(config).register("k", handler).start(client).await.unwrap();
+    for (number, execution) in executions.iter().enumerate() {
+        assert_eq!(within(execution.result::<usize>()).await.unwrap(), number);
+        let attempts = execution.attempts().await.unwrap();
+        let leases: usize = attempts.iter().map(|attempt| attempt.leases.len()).sum();
+        assert_eq!((attempts.len(), leases), (1, 1), "one attempt under one lease");
+    }
+    assert_eq!(ran.available_permits(), 30, "each ran once");
+    within(worker.stop()).await.unwrap();
+}
+
 /// Passes bytes on between clients and a server, except answers that are to be lost: those end the connection.
 async fn lossy_proxy(server: String, lose: Arc<AtomicUsize>, lost: Arc<AtomicUsize>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -162,6 +190,18 @@ async fn over_http_a_lost_answer_of_a_step_or_a_park_changes_nothing() {
     server.stop().await;
 }
 
+#[tokio::test]
+async fn over_http_a_lost_answer_of_an_exchange_changes_nothing() {
+    let server = Running::start(Settings::default(), Arc::new(MemoryStore::new())).await;
+    let address = server.url.strip_prefix("http://").unwrap().to_owned();
+    let (lose, lost) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let url = lossy_proxy(address, lose.clone(), lost.clone()).await;
+    let client = Client::connect(&url).await.unwrap();
+    every_exchange_happens_once(&client, Arc::new(move || lose.store(1, Ordering::SeqCst))).await;
+    assert!(lost.load(Ordering::SeqCst) >= 5, "{lost:?} answers were lost");
+    server.stop().await;
+}
+
 /// Loses the answers of some commits.
 #[derive(Default)]
 struct LosesCommits {
@@ -204,6 +244,19 @@ async fn in_process_a_lost_commit_of_a_step_or_a_park_changes_nothing() {
     let client = Client::connect_with(engine.clone()).await.unwrap();
     let losing = faults.clone();
     every_step_runs_once(&client, Arc::new(move || losing.lose.store(1, Ordering::SeqCst))).await;
+    assert!(faults.lost.load(Ordering::SeqCst) >= 5, "{:?} answers were lost", faults.lost);
+    engine.close().await;
+}
+
+#[tokio::test]
+async fn in_process_a_lost_commit_of_an_exchange_changes_nothing() {
+    let faults = Arc::new(LosesCommits::default());
+    let store = Arc::new(MemoryStore::new().with_faults(faults.clone()));
+    let env = Arc::new(ff_engine::env::TokioEnv::current());
+    let engine = Engine::start(store, env, EngineOptions::default()).await.unwrap();
+    let client = Client::connect_with(engine.clone()).await.unwrap();
+    let losing = faults.clone();
+    every_exchange_happens_once(&client, Arc::new(move || losing.lose.store(1, Ordering::SeqCst))).await;
     assert!(faults.lost.load(Ordering::SeqCst) >= 5, "{:?} answers were lost", faults.lost);
     engine.close().await;
 }

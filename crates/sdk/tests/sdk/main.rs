@@ -2,6 +2,7 @@
 
 mod client;
 mod crash;
+mod exchange;
 mod lost_replies;
 mod round_trips;
 mod runtime;

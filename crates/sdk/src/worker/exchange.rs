@@ -1,0 +1,274 @@
+//! The end of a task and the claim of the next in one call.
+//!
+//! Endings that are ready at the same time share an exchange. It claims as many tasks as it ends, so the place of a task
+//! passes from the one that ended to the one that came: a worker that is busy never asks for work by itself. An ending is
+//! sent at once unless exchanges are under way already, and then it waits for [`ENDING_WAIT_MAX`] at the most.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use ff_core::op::{Exchange, ExchangeClaim, ExchangeEnded, ExchangeEnding, ExchangeOutcome, exchange};
+use ff_core::{Code, limits};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+
+use super::Shared;
+use super::intake::Inbox;
+use crate::error::{Result, SdkError};
+use crate::retry;
+use crate::task::ClaimedTask;
+
+/// Exchanges that are under way when further endings wait for one of them to come back.
+const EXCHANGES_AT_ONCE: usize = 2;
+
+/// An ending waits no longer than this for an exchange to come back.
+const ENDING_WAIT_MAX: Duration = Duration::from_millis(2);
+
+/// Bytes of results in one exchange: they are longer in JSON, and must fit into the body of a request.
+const EXCHANGE_RESULTS_MAX_BYTES: usize = limits::BATCH_BODY_MAX_BYTES / 4;
+
+/// The endings of a worker that wait to be sent, and where the tasks go that come back.
+#[derive(Default)]
+pub(super) struct Exchanges {
+    state: Mutex<State>,
+    /// The server does not know exchanges, so every call is made by itself.
+    unknown: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Waiting>,
+    /// How many endings have waited here; numbers them.
+    count: u64,
+    /// Tasks of the runtime that send what waits.
+    senders: usize,
+    /// Nobody takes tasks while there is none.
+    inbox: Option<Inbox>,
+}
+
+/// One ending, with the place that its task has.
+struct Waiting {
+    number: u64,
+    ending: ExchangeEnding,
+    place: OwnedSemaphorePermit,
+    answer: oneshot::Sender<Exchanged>,
+}
+
+/// What became of an ending. The place is there if the task may still need it.
+pub(crate) enum Exchanged {
+    /// Its answer, or what it was refused for.
+    Told(ExchangeEnded, Option<OwnedSemaphorePermit>),
+    /// It has to be sent by itself.
+    Alone(ExchangeEnding, OwnedSemaphorePermit),
+    /// Nobody knows whether it took effect.
+    Lost(SdkError),
+}
+
+impl Exchanges {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no holder of this lock panics")
+    }
+
+    /// Sends claimed tasks here from now on.
+    pub(super) fn open(&self, inbox: Inbox) {
+        self.state().inbox = Some(inbox);
+    }
+
+    /// Claims nothing more for this inbox.
+    pub(super) fn close(&self, inbox: &Inbox) {
+        let mut state = self.state();
+        if state.inbox.as_ref().is_some_and(|open| open.is(inbox)) {
+            state.inbox = None;
+        }
+    }
+
+    /// Leaves an ending to be sent. Answers with its number, and whether somebody must be started to send it.
+    fn leave(&self, ending: ExchangeEnding, place: OwnedSemaphorePermit) -> (u64, bool, oneshot::Receiver<Exchanged>) {
+        let (answer, exchanged) = oneshot::channel();
+        let mut state = self.state();
+        state.count += 1;
+        let number = state.count;
+        state.waiting.push_back(Waiting { number, ending, place, answer });
+        let start = state.senders < EXCHANGES_AT_ONCE;
+        state.senders += usize::from(start);
+        (number, start, exchanged)
+    }
+
+    /// Whether an ending still waits; then one more sender is counted, and must be started.
+    fn overdue(&self, number: u64) -> bool {
+        let mut state = self.state();
+        let waits = state.waiting.front().is_some_and(|first| first.number <= number);
+        state.senders += usize::from(waits);
+        waits
+    }
+
+    /// The endings of the next exchange, and where its tasks go. The sender is not counted any more if there are none.
+    fn next(&self) -> Option<(Vec<Waiting>, Option<Inbox>)> {
+        let mut state = self.state();
+        let mut bytes = 0;
+        let mut taken = Vec::new();
+        while let Some(first) = state.waiting.front()
+            && taken.len() < limits::EXCHANGE_ENDINGS_MAX
+        {
+            bytes += result_bytes(&first.ending);
+            if !taken.is_empty() && bytes > EXCHANGE_RESULTS_MAX_BYTES {
+                break;
+            }
+            taken.extend(state.waiting.pop_front());
+        }
+        if taken.is_empty() {
+            state.senders -= 1;
+            return None;
+        }
+        Some((taken, state.inbox.clone()))
+    }
+}
+
+fn result_bytes(ending: &ExchangeEnding) -> usize {
+    match ending {
+        ExchangeEnding::Complete(args) => {
+            let json = args.result.as_ref().map_or(0, |result| result.0.len());
+            json + args.result_base64.as_ref().map_or(0, |result| result.0.len())
+        }
+        ExchangeEnding::Suspend(args) => args.continuation.as_ref().map_or(0, |continuation| continuation.0.len()),
+        _ => 0,
+    }
+}
+
+impl Shared {
+    /// Whether an ending may bring a claim: somebody takes the tasks, and the server knows exchanges.
+    pub(crate) fn exchanges_endings(&self) -> bool {
+        !self.exchanges.unknown.load(Ordering::Relaxed) && self.exchanges.state().inbox.is_some()
+    }
+
+    /// Ends a task together with others that end now, and gives its place to the next.
+    pub(crate) async fn exchange(
+        self: &Arc<Self>,
+        ending: ExchangeEnding,
+        place: OwnedSemaphorePermit,
+    ) -> Result<Exchanged> {
+        let (number, start, mut exchanged) = self.exchanges.leave(ending, place);
+        if start {
+            tokio::spawn(self.clone().send_endings());
+        } else if let Ok(told) = tokio::time::timeout(ENDING_WAIT_MAX, &mut exchanged).await {
+            return told.map_err(|_| gone());
+        } else if self.exchanges.overdue(number) {
+            tokio::spawn(self.clone().send_endings());
+        }
+        exchanged.await.map_err(|_| gone())
+    }
+
+    /// Sends endings until none waits.
+    async fn send_endings(self: Arc<Self>) {
+        loop {
+            // Tasks that end in the same moment come along.
+            tokio::task::yield_now().await;
+            let Some((waiting, inbox)) = self.exchanges.next() else { return };
+            self.send_together(waiting, inbox).await;
+        }
+    }
+
+    async fn send_together(self: &Arc<Self>, waiting: Vec<Waiting>, inbox: Option<Inbox>) {
+        // While a claim waits for work there is none to bring.
+        let inbox = inbox.filter(|inbox| !inbox.asks() && !self.stopping.is_cancelled());
+        if inbox.is_none() && waiting.len() == 1 {
+            return waiting.into_iter().for_each(Waiting::send_alone);
+        }
+        let mut parts = Vec::with_capacity(waiting.len());
+        let mut endings = Vec::with_capacity(waiting.len());
+        for Waiting { ending, place, answer, .. } in waiting {
+            endings.push(ending);
+            parts.push((place, answer));
+        }
+        let claim = inbox.as_ref().map(|_| self.claim_beside(endings.len()));
+        let instance_id = self.config.instance_id.clone();
+        let mut args = exchange::Args { instance_id, namespace: None, end: endings, renew: Vec::new(), claim };
+        let answer = self.client.call_repeatedly::<Exchange>(&mut args).await;
+        let parts = args.end.into_iter().zip(parts);
+        let outcome = match answer {
+            Ok(outcome) if outcome.end.len() == parts.len() => outcome,
+            Err(SdkError::Unreachable(why)) => {
+                // Whoever is gone does not hear of it.
+                return parts.for_each(|(_, (_, answer))| {
+                    drop(answer.send(Exchanged::Lost(SdkError::Unreachable(why.clone()))));
+                });
+            }
+            other => {
+                // Each is told the true reason by its own call, which says the same about the same lease.
+                self.note_refused_exchange(other);
+                return parts.for_each(|(ending, (place, answer))| {
+                    drop(answer.send(Exchanged::Alone(ending, place)));
+                });
+            }
+        };
+        let mut free = Vec::new();
+        let mut answers = Vec::new();
+        for ((ending, (place, answer)), ended) in parts.zip(outcome.end) {
+            let exchanged = match ended {
+                ExchangeEnded::Problem(error) if retry::may_pass(&error) => Exchanged::Alone(ending, place),
+                ended if ended.makes_room() => {
+                    free.push(place);
+                    Exchanged::Told(ended, None)
+                }
+                ended => Exchanged::Told(ended, Some(place)),
+            };
+            answers.push((answer, exchanged));
+        }
+        let claimed = outcome.claim.unwrap_or_default();
+        if let Some(problem) = claimed.problem {
+            // The places are free again: the next claim of the intake meets the problem and tells of it.
+            tracing::debug!(%problem, "an exchange could not claim");
+        }
+        // The leases are known before those that ended are let go: a worker that stops sees all of them.
+        let tasks =
+            claimed.tasks.into_iter().zip(free).map(|(task, place)| ClaimedTask::new(self.clone(), task, place));
+        let tasks: Vec<ClaimedTask> = tasks.collect();
+        for (answer, exchanged) in answers {
+            drop(answer.send(exchanged));
+        }
+        let late = match inbox {
+            _ if tasks.is_empty() => return,
+            Some(inbox) if !self.stopping.is_cancelled() => inbox.deliver(tasks),
+            _ => tasks,
+        };
+        ClaimedTask::hand_back_all(late).await;
+    }
+
+    /// A request for as many tasks as end. It looks once and does not wait.
+    fn claim_beside(&self, max_tasks: usize) -> ExchangeClaim {
+        ExchangeClaim {
+            lanes: self.config.lanes.clone(),
+            capabilities: self.resolved.capabilities.clone(),
+            kinds: self.config.kinds.clone(),
+            max_tasks: Some(max_tasks),
+            lease_ttl_ms: Some(self.resolved.lease_ttl_ms),
+            ..ExchangeClaim::default()
+        }
+    }
+
+    fn note_refused_exchange(&self, answer: Result<ExchangeOutcome>) {
+        let unknown = match &answer {
+            Ok(_) | Err(SdkError::Unreadable(_)) => true,
+            Err(error) => matches!(error.code(), Some(Code::RouteNotFound | Code::MethodNotAllowed)),
+        };
+        let why = answer.err().map_or_else(|| "its answer has other parts".to_owned(), |error| error.to_string());
+        if unknown {
+            tracing::info!(why, "the server does not exchange endings for tasks; the worker calls it for each");
+            self.exchanges.unknown.store(true, Ordering::Relaxed);
+        } else {
+            tracing::debug!(why, "an exchange was refused; its endings are sent by themselves");
+        }
+    }
+}
+
+impl Waiting {
+    fn send_alone(self) {
+        drop(self.answer.send(Exchanged::Alone(self.ending, self.place)));
+    }
+}
+
+/// The task that sends endings ends early only with its runtime.
+fn gone() -> SdkError {
+    SdkError::Unreachable("the program is ending".into())
+}
