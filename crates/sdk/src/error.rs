@@ -65,6 +65,12 @@ pub enum SdkError {
     },
 }
 
+/// Whether a call that was refused so may succeed when it is repeated.
+pub(crate) fn may_pass(error: &Error) -> bool {
+    let passing = error.code.class() == Class::Unavailable || error.code == Code::ConcurrencyLimitExceeded;
+    passing && error.code.retryable()
+}
+
 impl SdkError {
     /// The engine's code, if the engine refused.
     pub fn code(&self) -> Option<Code> {

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use ff_core::{Class, Code, Error};
 use tokio::time::Instant;
 
+use crate::error::may_pass;
 use crate::transport::Failure;
 
 /// How long a client keeps trying.
@@ -73,12 +73,6 @@ fn pause(failure: &Failure) -> Option<Duration> {
         }
         Failure::Closed(_) | Failure::Unreadable(_) => None,
     }
-}
-
-/// Whether a call that was refused so is repeated.
-pub(crate) fn may_pass(error: &Error) -> bool {
-    let passing = error.code.class() == Class::Unavailable || error.code == Code::ConcurrencyLimitExceeded;
-    passing && error.code.retryable()
 }
 
 /// Between half and all of a pause, so that those who failed together do not come back together.

@@ -15,8 +15,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::Shared;
 use super::intake::Inbox;
-use crate::error::{Result, SdkError};
-use crate::retry;
+use crate::error::{Result, SdkError, may_pass};
 use crate::task::ClaimedTask;
 
 /// Exchanges that are under way when further endings wait for one of them to come back.
@@ -206,7 +205,7 @@ impl Shared {
         let mut answers = Vec::new();
         for ((ending, (place, answer)), ended) in parts.zip(outcome.end) {
             let exchanged = match ended {
-                ExchangeEnded::Problem(error) if retry::may_pass(&error) => Exchanged::Alone(ending, place),
+                ExchangeEnded::Problem(error) if may_pass(&error) => Exchanged::Alone(ending, place),
                 ended if ended.makes_room() => {
                     free.push(place);
                     Exchanged::Told(ended, None)
