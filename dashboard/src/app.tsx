@@ -3,7 +3,7 @@
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { api, answer, tokenWanted } from "./api/client";
-import { attended, live, setClock, useAsk } from "./live";
+import { attended, live, setClock, useAsk, useEvents } from "./live";
 import { link, path, query } from "./router";
 import { approverOnly, session, signOut } from "./session";
 import { theme, toggleTheme } from "./theme";
@@ -51,6 +51,8 @@ function Frame() {
   const main = useRef<HTMLElement>(null);
   const screens = approverOnly.value ? SCREENS.filter((screen) => screen.path === "approvals") : SCREENS;
   useKeys(screens, () => (keysShown.value = true));
+  // Every screen is live: the stream is there before the first one asks for it.
+  useEvents(() => {}, !approverOnly.value);
   const deployment = useAsk("deployment", async (signal) => (approverOnly.value ? undefined : await answer(api.GET("/v1/deployment", { signal }))));
   const told = deployment.data.value?.now;
   useEffect(() => {
@@ -60,6 +62,8 @@ function Frame() {
   const name = SCREENS.find((screen) => screen.path === here)?.name ?? "Not found";
   useEffect(() => {
     document.title = second ? `${second} · FlowFabric` : `${name} · FlowFabric`;
+    // In a narrow window the list of screens is one line that is wider than the window.
+    document.querySelector(".nav [aria-current=page]")?.scrollIntoView({ block: "nearest", inline: "center" });
   }, [name, second]);
   return (
     <div class="frame">
@@ -106,10 +110,7 @@ function Frame() {
           {!approverOnly.value && <Search />}
           <div class="top-right">
             {!approverOnly.value && <Namespace />}
-            <span class="live" data-on={live.value && attended.value} title={attended.value ? "" : "Questions by the clock wait until somebody is here."}>
-              <i aria-hidden="true" />
-              {!attended.value ? "resting" : live.value ? "live" : "on request"}
-            </span>
+            {!approverOnly.value && <Live />}
             <button type="button" class="icon" onClick={toggleTheme} aria-label={theme.value === "dark" ? "Use the light theme" : "Use the dark theme"}>
               <Icon name={theme.value === "dark" ? "sun" : "moon"} />
             </button>
@@ -133,6 +134,21 @@ function Frame() {
       <Proposals />
       <Notes />
     </div>
+  );
+}
+
+/** Whether what is shown follows what happens. */
+function Live() {
+  const [word, meaning] = !live.value
+    ? ["connecting", "No events arrive at present. The page tries again by itself."]
+    : attended.value
+      ? ["live", "What is shown follows what happens."]
+      : ["resting", "Nobody was here for a minute: what only the clock would tell is asked when somebody comes back."];
+  return (
+    <span class="live" data-on={word === "live"} title={meaning}>
+      <i aria-hidden="true" />
+      {word}
+    </span>
   );
 }
 
@@ -194,6 +210,8 @@ function Keys({ onClose }: { onClose: () => void }) {
     ["g then o, e, f, a, l, w, b, s", "go to a screen"],
     ["j, k", "next and previous row or question"],
     ["Enter", "open the row"],
+    ["x", "choose the row"],
+    ["← →", "the tab before and after"],
     ["y, n", "approve or reject the question, with a look before it is sent"],
     ["t", "the other theme"],
     ["Esc", "close a window"],

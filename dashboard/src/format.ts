@@ -22,16 +22,22 @@ export function span(ms: number): string {
   return `${Math.round(abs)} ms`;
 }
 
+/** A span in its largest unit, for places where the exact one is a pointer away: `2 h`, `45 s`. */
+export function roughly(ms: number): string {
+  const [size, name] = UNITS.find(([size]) => ms >= size) ?? [1_000, "s"];
+  return `${size === 1_000 ? Math.round(ms / size) : Math.floor(ms / size)} ${name}`;
+}
+
 /** How far an instant is from now, in words. */
 export function relative(at: number, now: number): string {
   const ms = at - now;
   if (Math.abs(ms) < 1_500) return "now";
-  return ms < 0 ? `${roundSpan(-ms)} ago` : `in ${roundSpan(ms)}`;
+  return ms < 0 ? `${roughly(-ms)} ago` : `in ${roughly(ms)}`;
 }
 
-function roundSpan(ms: number): string {
-  if (ms < 60_000) return `${Math.round(ms / 1_000)} s`;
-  return span(ms);
+/** A number with its noun: `1 lane`, `2 lanes`. */
+export function many(value: number, noun: string): string {
+  return `${count(value)} ${noun}${value === 1 ? "" : "s"}`;
 }
 
 /** An instant in full, in the time zone of the reader. */
@@ -91,6 +97,15 @@ export function textOf(data: Uint8Array): string | undefined {
     return new TextDecoder("utf-8", { fatal: true }).decode(data);
   } catch {
     return undefined;
+  }
+}
+
+/** JSON that a person wrote; where it is none, the error says in which field and what to do. */
+export function parseJson(text: string, field: string): unknown {
+  try {
+    return JSON.parse(text) as unknown;
+  } catch {
+    throw new Error(`${field}: this is not JSON. A text has quotes around it, as in "done".`);
   }
 }
 

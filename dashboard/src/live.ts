@@ -4,6 +4,7 @@ import { batch, signal, useSignal } from "@preact/signals";
 import type { ReadonlySignal, Signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { follow } from "./api/sse";
+import type { ServerEvent } from "./api/sse";
 import type { Schemas } from "./api/client";
 
 /** An answer of the API as a screen shows it. */
@@ -79,11 +80,14 @@ export function useAsk<T>(key: string, ask: (signal: AbortSignal) => Promise<T>,
     again.current = () => void run();
     void run();
     const stopWatching = every > 0 ? attended.subscribe((seen) => (seen && data.peek() !== undefined ? void run() : clearTimeout(timer))) : () => {};
+    const begun = outages.peek();
+    const stopRecovering = outages.subscribe((ended) => ended > begun && void run());
     return () => {
       over = true;
       clearTimeout(timer);
       running?.abort();
       stopWatching();
+      stopRecovering();
     };
   }, [key, every]);
   const refresh = useRef(() => again.current()).current;
@@ -93,34 +97,41 @@ export function useAsk<T>(key: string, ask: (signal: AbortSignal) => Promise<T>,
 export type DeploymentEvent = Schemas["EventView"];
 
 const listeners = new Set<(event: DeploymentEvent) => void>();
-/** Every event of the deployment that this page has seen is counted here. */
-export const eventsSeen = signal(0);
 let stopFollowing: (() => void) | undefined;
 
 /** Whether events arrive. */
 export const live = signal(false);
 
+/** How often the stream of events came back, or has a gap: what was shown before may have changed unseen. */
+const outages = signal(0);
+
 function dispatch(event: DeploymentEvent): void {
-  eventsSeen.value += 1;
   for (const listener of listeners) listener(event);
 }
 
-/** Calls `listener` for each event while the screen is shown. The page has one stream for all of its screens. */
-export function useEvents(listener: (event: DeploymentEvent) => void): void {
+function followEvents(): () => void {
+  let lost = false;
+  const handle = (event: ServerEvent) => {
+    if (event.name === "gap") outages.value += 1;
+    if (event.name === "ping" || event.name === "gap" || event.name === "error") return;
+    dispatch(JSON.parse(event.data) as DeploymentEvent);
+  };
+  return follow("/v1/events?cursor=now&limit=100", handle, (here) => {
+    live.value = here;
+    if (here && lost) outages.value += 1;
+    lost = !here;
+  });
+}
+
+/** Calls `listener` for each event while the screen is shown, if it may. The page has one stream for all of its screens. */
+export function useEvents(listener: (event: DeploymentEvent) => void, allowed = true): void {
   const latest = useRef(listener);
   latest.current = listener;
   useEffect(() => {
+    if (!allowed) return;
     const one = (event: DeploymentEvent) => latest.current(event);
     listeners.add(one);
-    stopFollowing ??= follow("/v1/events?cursor=now&limit=100", undefined, (event) => {
-      if (event.name === "ping" || event.name === "gap" || event.name === "error") return;
-      try {
-        dispatch(JSON.parse(event.data) as DeploymentEvent);
-      } catch {
-        // An event that cannot be read says only that something happened.
-        eventsSeen.value += 1;
-      }
-    }, () => (live.value = true));
+    stopFollowing ??= followEvents();
     return () => {
       listeners.delete(one);
       // The next screen may want it, too; it is ended only if none does.
@@ -132,7 +143,7 @@ export function useEvents(listener: (event: DeploymentEvent) => void): void {
         }
       }, 1_000);
     };
-  }, []);
+  }, [allowed]);
 }
 
 /**
@@ -178,7 +189,7 @@ export function useSoon(run: () => void, wait = 250, most = 1_500, onlyAttended 
 /** How far the store's clock is ahead of this browser's: times are the store's. */
 let aheadMs = 0;
 
-/** The present in the store's time; it moves every second while the page can be seen. */
+/** The present in the store's time. It moves every second while the page can be seen. */
 export const now: Signal<number> = signal(Date.now());
 setInterval(() => {
   if (!document.hidden) now.value = Date.now() + aheadMs;

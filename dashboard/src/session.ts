@@ -1,17 +1,11 @@
 // On whose behalf the page acts, and what that allows.
 
 import { computed, signal } from "@preact/signals";
-import { call, tokenWanted } from "./api/client";
-
-export interface SessionView {
-  name: string;
-  namespace?: string;
-  role: string;
-  tokens_required: boolean;
-}
+import { answer, api, tokenWanted } from "./api/client";
+import type { Schemas } from "./api/client";
 
 /** `undefined` until the server has said who we are. */
-export const session = signal<SessionView | undefined>(undefined);
+export const session = signal<Schemas["SessionView"] | undefined>(undefined);
 
 /** What each role may do beside reading. */
 const GRANTS: Record<string, string[]> = {
@@ -34,7 +28,7 @@ export const approverOnly = computed(() => session.value?.role === "approver");
 /** Asks the server who we are. */
 export async function loadSession(): Promise<void> {
   try {
-    session.value = await call<SessionView>("GET", "/v1/session");
+    session.value = await answer(api.GET("/v1/session"));
     tokenWanted.value = false;
   } catch {
     session.value = undefined;
@@ -43,13 +37,13 @@ export async function loadSession(): Promise<void> {
 
 /** Exchanges a token for a session. The token is not kept. */
 export async function signIn(token: string): Promise<void> {
-  session.value = await call<SessionView>("POST", "/v1/session", { token });
+  session.value = await answer(api.POST("/v1/session", { body: { token } }));
   tokenWanted.value = false;
 }
 
 /** Ends the session of this browser. */
 export async function signOut(): Promise<void> {
-  await call("DELETE", "/v1/session");
+  await answer(api.DELETE("/v1/session"));
   session.value = undefined;
   tokenWanted.value = true;
 }

@@ -23,17 +23,21 @@ export const tokenWanted = signal(false);
 
 const client = createClient<paths>({ baseUrl: window.location.origin, credentials: "same-origin" });
 
-/** What a call said, or the refusal thrown as a `Problem`. */
+/** The answer of a call; a refusal is thrown as a `Problem`. */
 export async function answer<T>(call: Promise<{ data?: T; error?: unknown; response: Response }>): Promise<T> {
   let result;
   try {
     result = await call;
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
-    throw new Problem(0, "unreachable", "The server cannot be reached.", "Is it still running?");
+    throw unreachable();
   }
   if (result.response.ok) return result.data as T;
   throw refusal(result.response, result.error);
+}
+
+function unreachable(): Problem {
+  return new Problem(0, "unreachable", "The server does not answer.", "Look whether ff server or ff dev still runs there. This page asks again by itself once it does.");
 }
 
 function refusal(response: Response, body: unknown): Problem {
@@ -46,32 +50,6 @@ function refusal(response: Response, body: unknown): Problem {
 /** Whether an error says that something does not exist, or not yet. */
 export function isMissing(error: unknown): boolean {
   return error instanceof Problem && error.status === 404;
-}
-
-/** A call that the types of this build may not know yet: its answer is looked at with care. */
-export async function call<T>(method: string, url: string, body?: unknown, signal?: AbortSignal): Promise<T> {
-  const init: RequestInit = { method, credentials: "same-origin", headers: { accept: "application/json" } };
-  if (signal) init.signal = signal;
-  if (body !== undefined) {
-    init.body = JSON.stringify(body);
-    init.headers = { accept: "application/json", "content-type": "application/json" };
-  }
-  let response: Response;
-  try {
-    response = await fetch(url, init);
-  } catch (error) {
-    if (error instanceof DOMException && error.name === "AbortError") throw error;
-    throw new Problem(0, "unreachable", "The server cannot be reached.", "Is it still running?");
-  }
-  const text = await response.text();
-  let parsed: unknown;
-  try {
-    parsed = text === "" ? undefined : JSON.parse(text);
-  } catch {
-    parsed = text;
-  }
-  if (!response.ok) throw refusal(response, parsed);
-  return parsed as T;
 }
 
 export const api = client;

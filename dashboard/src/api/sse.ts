@@ -41,11 +41,11 @@ const PAUSE_MIN_MS = 500;
 const PAUSE_MAX_MS = 15_000;
 
 /**
- * Follows a stream for as long as somebody looks at the page. It resumes after the last event it has seen. The handler
- * says whether the stream goes on. Returns what ends it.
+ * Follows a stream for as long as the page can be seen. It resumes after the last event it has seen. The handler says
+ * whether the stream goes on; `connected` is told when the stream is there and when it is not. The result ends it.
  */
-export function follow(url: string, from: string | undefined, handle: (event: ServerEvent) => boolean | void, opened?: () => void): () => void {
-  let last = from;
+export function follow(url: string, handle: (event: ServerEvent) => boolean | void, connected?: (here: boolean) => void): () => void {
+  let last: string | undefined;
   let stopped = false;
   let running: AbortController | undefined;
   let pause = PAUSE_MIN_MS;
@@ -63,7 +63,7 @@ export function follow(url: string, from: string | undefined, handle: (event: Se
       if (response.status >= 400 && response.status < 500 && response.status !== 429) stopped = true;
       if (!response.ok || !response.body) throw new Error(`status ${response.status}`);
       pause = PAUSE_MIN_MS;
-      opened?.();
+      connected?.(true);
       const parser = new EventParser();
       const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
       for (;;) {
@@ -82,6 +82,7 @@ export function follow(url: string, from: string | undefined, handle: (event: Se
       // Cut off, or refused: asked for again below, unless it was us.
     } finally {
       if (running === controller) running = undefined;
+      connected?.(false);
       if (!stopped && !document.hidden && !controller.signal.aborted) {
         timer = setTimeout(run, pause);
         pause = Math.min(pause * 2, PAUSE_MAX_MS);

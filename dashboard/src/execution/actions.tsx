@@ -1,13 +1,14 @@
 // What an operator can do with an execution. Each act says what it will do, shows the same as a command, and is audited.
 
-import { answer, api, call } from "../api/client";
-import { quote } from "../format";
+import { answer, api } from "../api/client";
+import type { Schemas } from "../api/client";
+import { parseJson, quote } from "../format";
 import { go, link } from "../router";
 import { may } from "../session";
 import { propose } from "../ui/dialog";
 import type { Act, Field } from "../ui/dialog";
 import type { View } from "../screens/execution";
-import { ENDED } from "../screens/executions";
+import { ENDED } from "../states";
 
 const REASON: Field = { name: "reason", label: "Reason, for the audit log", optional: true };
 
@@ -97,23 +98,7 @@ export function actsOf(execution: View): Act[] {
       },
     });
   }
-  acts.push({
-    name: "Fork",
-    effect: "A new execution begins with what this one has done so far. Name a step to keep only what was done before it. This one stays as it is.",
-    command: byName("fork_execution", { execution_id: id }),
-    fields: [
-      { name: "step", label: "Before the step named (all steps are kept if empty)", optional: true },
-      { name: "input", label: "Another input, as JSON (the same if empty)", type: "textarea", optional: true },
-    ],
-    run: async (values) => {
-      const body: Record<string, unknown> = {};
-      if (values["step"]) body["before_step"] = { name: values["step"] };
-      if (values["input"]) body["input"] = JSON.parse(values["input"]) as unknown;
-      const done = await call<{ execution_id: string }>("POST", `/v1/executions/${encodeURIComponent(id)}/fork`, body);
-      go(link(["executions", done.execution_id]));
-      return "Forked; this is the new one.";
-    },
-  });
+  acts.push(forkOf(id));
   if (!ended) {
     acts.push({
       name: "Cancel",
@@ -128,6 +113,25 @@ export function actsOf(execution: View): Act[] {
     });
   }
   return acts;
+}
+
+/** A fork with everything the execution has done so far, or with what it did before a step. */
+export function forkOf(id: string, before?: Schemas["StepIdentity"]): Act {
+  const key = before?.key ? ` --key ${quote(before.key)}` : before?.occurrence ? ` --occurrence ${before.occurrence}` : "";
+  return {
+    name: before ? `Fork before ${before.name}` : "Fork",
+    effect: before
+      ? "A new execution begins with what was done before this step, and goes on from there. This one stays as it is."
+      : "A new execution begins with all the steps that this one has done so far. To keep only some of them, fork from the list of steps. This one stays as it is.",
+    command: `ff fork ${id}${before ? ` --before ${quote(before.name)}${key}` : ""}`,
+    fields: [{ name: "input", label: "Another input, as JSON (the same if empty)", type: "textarea", optional: true }],
+    run: async (values) => {
+      const body = { ...(before ? { before_step: before } : {}), ...(values["input"] ? { input: parseJson(values["input"], "The input") } : {}) };
+      const done = await answer(api.POST("/v1/executions/{execution_id}/fork", { params: { path: { execution_id: id } }, body: body as never }));
+      go(link(["executions", done.execution_id]));
+      return "Forked. This is the new one.";
+    },
+  };
 }
 
 export function Actions({ execution, done }: { execution: View; done: () => void }) {

@@ -43,7 +43,7 @@ export function useStream(id: string, changed: () => void): StreamState {
       state.frames.value = [...state.frames.value, ...waiting].slice(-FRAMES_MAX);
       waiting = [];
     };
-    const stop = follow(`/v1/executions/${encodeURIComponent(id)}/stream`, undefined, (event) => {
+    const stop = follow(`/v1/executions/${encodeURIComponent(id)}/stream`, (event) => {
       if (event.name === "ping") return;
       const data = JSON.parse(event.data || "{}") as Record<string, unknown>;
       if (event.name === "frame") {
@@ -76,7 +76,7 @@ export function Stream({ stream, ended }: { stream: StreamState; ended: boolean 
   const host = useRef<HTMLDivElement>(null);
   const atEnd = useRef(true);
   useLayoutEffect(() => {
-    // Whoever reads further up is not moved.
+    // A reader who has scrolled up stays there.
     if (atEnd.current && host.current) host.current.scrollTop = host.current.scrollHeight;
   }, [stream.frames.value]);
   const frames = stream.frames.value;

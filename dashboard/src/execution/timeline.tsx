@@ -4,8 +4,8 @@ import { clock, exact, span, words } from "../format";
 import { now } from "../live";
 import { Empty } from "../ui/basics";
 import type { Attempt, Step, View } from "../screens/execution";
-import { entries } from "../screens/execution";
-import { ENDED } from "../screens/executions";
+import { entries } from "./steps";
+import { ENDED } from "../states";
 import { pieces, place } from "./scale";
 import type { Piece, Span } from "./scale";
 
@@ -69,12 +69,15 @@ function attemptLines(attempts: Attempt[], until: number): Line[] {
 }
 
 function stepLines(steps: Step[], until: number): Line[] {
+  // What has no duration of its own, a wait, lasted from its first record to its last.
+  const begun = new Map<number, number>();
+  for (const step of steps) if (!begun.has(step.number)) begun.set(step.number, step.recorded_at);
   return entries(steps)
     .slice(0, STEPS_MAX)
     .map((step) => {
       const done = step.state === "completed" || step.state === "failed";
       const to = done ? step.recorded_at : until;
-      const from = step.took_ms ? to - step.took_ms : done ? to : step.recorded_at;
+      const from = step.took_ms ? to - step.took_ms : (begun.get(step.number) ?? to);
       const waits = step.kind === "sleep" || step.kind === "signal" || step.kind === "child";
       const tone = step.state === "failed" ? "failed" : waits ? (step.kind === "sleep" ? "delayed" : step.kind === "signal" ? "suspended" : "waiting_children") : done ? "completed" : "active";
       const bar = { from, to };

@@ -10,8 +10,12 @@ import type { GraphView, Node } from "./layout";
 /** A small graph does not take the place of what stands below it. */
 const HEIGHT_MIN_PX = 220;
 const HEIGHT_MAX_PX = 560;
-const ZOOM_MIN = 0.05;
+const ZOOM_MIN = 0.02;
 const ZOOM_MAX = 2.5;
+/** Words smaller than this cannot be read: they are not drawn. */
+const ZOOM_READABLE = 0.4;
+/** In a window this narrow a graph grows downwards. */
+const NARROW_PX = 600;
 
 function joinOf(node: Node): string {
   const policy = node.join?.policy as unknown;
@@ -32,11 +36,16 @@ function fit(text: string, length: number): string {
 
 export function FlowGraph({ graph, critical }: { graph: GraphView; critical: ReadonlySet<string> }) {
   const shape = graph.nodes.map((node) => node.execution_id).join() + graph.edges.map((edge) => edge.edge_id).join();
-  const placed = useMemo(() => place(graph), [shape]);
+  const vertical = window.innerWidth < NARROW_PX;
+  const placed = useMemo(() => place(graph, vertical), [shape, vertical]);
   const host = useRef<HTMLDivElement>(null);
   const group = useRef<SVGGElement>(null);
   const view = useRef({ x: 0, y: 0, zoom: 1 });
-  const apply = () => group.current?.setAttribute("transform", `translate(${view.current.x} ${view.current.y}) scale(${view.current.zoom})`);
+  const apply = () => {
+    const { x, y, zoom } = view.current;
+    group.current?.setAttribute("transform", `translate(${x} ${y}) scale(${zoom})`);
+    group.current?.classList.toggle("far", zoom < ZOOM_READABLE);
+  };
   const whole = () => {
     const box = host.current?.getBoundingClientRect();
     if (!box) return;
@@ -121,23 +130,23 @@ export function FlowGraph({ graph, critical }: { graph: GraphView; critical: Rea
             const join = joinOf(node);
             return (
               <g transform={`translate(${at.x} ${at.y})`}>
-              <a
-                href={link(["executions", node.execution_id])}
-                class={`node s-${node.public_state} ${critical.has(node.execution_id) ? "critical" : ""}`}
-                data-node={name}
-                data-state={node.public_state}
-                draggable={false}
-              >
-                <title>{`${name} · ${node.kind} · ${words(node.public_state)}`}</title>
-                <rect class="box" width={NODE_WIDTH} height={NODE_HEIGHT} rx="7" />
-                <rect class="strip" width="5" height={NODE_HEIGHT} rx="2.5" />
-                <text x="14" y="19">
-                  {fit(name, 22)}
-                </text>
-                <text class="sub" x="14" y="36">
-                  {fit(`${words(node.public_state)}${join ? ` · ${join}` : node.attempt ? ` · attempt ${node.attempt}` : ""}`, 28)}
-                </text>
-              </a>
+                <a
+                  href={link(["executions", node.execution_id])}
+                  class={`node s-${node.public_state} ${critical.has(node.execution_id) ? "critical" : ""}`}
+                  data-node={name}
+                  data-state={node.public_state}
+                  draggable={false}
+                >
+                  <title>{`${name} · ${node.kind} · ${words(node.public_state)}`}</title>
+                  <rect class="box" width={NODE_WIDTH} height={NODE_HEIGHT} rx="7" />
+                  <rect class="strip" width="5" height={NODE_HEIGHT} rx="2.5" />
+                  <text x="14" y="19">
+                    {fit(name, 22)}
+                  </text>
+                  <text class="sub" x="14" y="36">
+                    {fit(`${words(node.public_state)}${join ? ` · ${join}` : node.attempt ? ` · attempt ${node.attempt}` : ""}`, 28)}
+                  </text>
+                </a>
               </g>
             );
           })}

@@ -1,7 +1,7 @@
 // The inbox: what waits for a person. Several in a row by keyboard: j and k move, y and n decide.
 
 import { useEffect } from "preact/hooks";
-import { listAsks } from "../approvals";
+import { answersOf, isAboutJournal, listAsks } from "../approvals";
 import type { Ask } from "../approvals";
 import { POLL_MS, useAsk, useEvents, useSoon } from "../live";
 import { isForPage, useRows } from "../keys";
@@ -14,8 +14,8 @@ import { words } from "../format";
 export function Approvals() {
   const asks = useAsk(`asks ${namespace() ?? ""}`, listAsks, POLL_MS);
   const again = useSoon(asks.refresh);
-  // Someone who may only decide may not follow events; the clock tells of new questions then.
-  if (!approverOnly.value) useEvents(again);
+  // The role approver does not reach events; the clock tells of new questions then.
+  useEvents(again, !approverOnly.value);
   useRows(".ask");
   useEffect(() => {
     const pressed = (event: KeyboardEvent) => {
@@ -36,7 +36,7 @@ export function Approvals() {
     <>
       <div class="title">
         <h1>Approvals</h1>
-        <span class="small muted">
+        <span class="small muted hide-narrow">
           <kbd>j</kbd> <kbd>k</kbd> move, <kbd>y</kbd> <kbd>n</kbd> choose an answer, <kbd>Enter</kbd> sends it
         </span>
       </div>
@@ -58,13 +58,13 @@ export function Approvals() {
 
 function Question({ ask, done }: { ask: Ask; done: () => void }) {
   return (
-    <article class="card ask" tabIndex={0} aria-label={ask.question || ask.kind} data-execution={ask.execution_id}>
+    <article class="card ask" tabIndex={0} aria-label={ask.question || ask.detail || ask.kind} data-execution={ask.execution_id}>
       <div class="body stack">
         <div class="row between">
-          <span class="question">{ask.question || "It waits for a decision"}</span>
+          <span class="question">{ask.question || ask.detail || "It waits for a decision"}</span>
           <span class="small muted">
             asked <When at={ask.since} />
-            {ask.deadline !== undefined && (
+            {ask.deadline && (
               <>
                 {" · answer due "}
                 <Countdown to={ask.deadline} />
@@ -79,15 +79,22 @@ function Question({ ask, done }: { ask: Ask; done: () => void }) {
           </span>
           <span>{words(ask.reason)}</span>
           {ask.assignees.length > 0 && <span>for {ask.assignees.join(", ")}</span>}
-          {ask.signed.length > 0 && <span>signed by {ask.signed.join(", ")}</span>}
+          {ask.signed.length > 0 && <span>{ask.signed.map((one) => `${words(one.name)} by ${one.by ?? "somebody"}`).join(", ")}</span>}
           {Object.keys(ask.tags).length > 0 && <Tags tags={ask.tags} />}
           {!approverOnly.value && <a href={link(["executions", ask.execution_id])}>the execution</a>}
-          {!approverOnly.value && ask.flow_id && <a href={link(["flows", ask.flow_id])}>its flow</a>}
         </div>
-        {may("approver") ? <Decision ask={ask} done={done} /> : <p class="small muted">This token may look, and not decide.</p>}
-        <div class="row">
-          <Command line={`ff approve ${ask.execution_id}`} />
-        </div>
+        {isAboutJournal(ask.reason) ? (
+          <p class="small muted">The question is about a step. {approverOnly.value ? "An operator answers it." : <a href={link(["executions", ask.execution_id])}>Answer it where the steps are.</a>}</p>
+        ) : may("approver") ? (
+          <Decision executionId={ask.execution_id} names={answersOf(ask.signals)} schema={ask.schema} done={done} />
+        ) : (
+          <p class="small muted">This token may look, and not decide. A token with the role approver may.</p>
+        )}
+        {!isAboutJournal(ask.reason) && (
+          <div class="row">
+            <Command line={`ff approve ${ask.execution_id}`} />
+          </div>
+        )}
       </div>
     </article>
   );

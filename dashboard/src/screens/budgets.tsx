@@ -10,6 +10,7 @@ import { may } from "../session";
 import { Card, Countdown, Empty, Loading, Meter, Refusal, State, When } from "../ui/basics";
 import { propose } from "../ui/dialog";
 import { Chart } from "../ui/spark";
+import { Table } from "../ui/table";
 
 type Budget = Schemas["BudgetStatus"];
 
@@ -83,57 +84,40 @@ export function Budgets() {
         </div>
       )}
       <Card title="Quotas" flush>
-        {quotas.data.value === undefined ? (
-          <div class="body">
-            <Loading />
-          </div>
-        ) : quotas.data.value.items.length === 0 ? (
-          <Empty title="There is no quota yet" command="ff quota create model-api --requests 60 --concurrent 8">
-            A quota limits how many attempts start in a window, and how many run at once.
-          </Empty>
-        ) : (
-          <div class="scroll" tabIndex={0} role="region" aria-label="Quotas">
-            <table>
-              <thead>
-                <tr>
-                  <th>Quota</th>
-                  <th>Started in the window</th>
-                  <th>Running at once</th>
-                  <th>Opens</th>
-                </tr>
-              </thead>
-              <tbody>
-                {quotas.data.value.items.map((quota) => (
-                  <tr>
-                    <td>{quota.name}</td>
-                    <td>
-                      {quota.definition.max_requests ? (
-                        <>
-                          {count(quota.started_in_window)} of {count(quota.definition.max_requests)} in {span((quota.definition.window_seconds ?? 0) * 1_000)}
-                          <Meter value={quota.started_in_window} max={quota.definition.max_requests} label={`${quota.name} requests`} />
-                        </>
-                      ) : (
-                        <span class="muted">no limit</span>
-                      )}
-                    </td>
-                    <td>
-                      {quota.definition.max_concurrent ? (
-                        <>
-                          {count(quota.in_use)} of {count(quota.definition.max_concurrent)}
-                          <Meter value={quota.in_use} max={quota.definition.max_concurrent} label={`${quota.name} at once`} />
-                        </>
-                      ) : (
-                        <span class="muted">no limit</span>
-                      )}
-                    </td>
-                    <td>{quota.opens_at ? <Countdown to={quota.opens_at} /> : <span class="muted">open</span>}</td>
-                  </tr>
-                ))}
-              </tbody>
-            </table>
-          </div>
-        )}
+        <Table
+          label="Quotas"
+          items={quotas.data.value?.items}
+          keyOf={(quota) => quota.name}
+          empty={
+            <Empty title="There is no quota yet" command="ff quota create model-api --requests 60 --concurrent 8">
+              A quota limits how many attempts start in a window, and how many run at once.
+            </Empty>
+          }
+          columns={[
+            { name: "Quota", cell: (quota) => quota.name },
+            {
+              name: "Started in the window",
+              cell: (quota) => (
+                <Share value={quota.started_in_window} max={quota.definition.max_requests} label={`${quota.name} requests`} rest={` in ${span((quota.definition.window_seconds ?? 0) * 1_000)}`} />
+              ),
+            },
+            { name: "Running at once", cell: (quota) => <Share value={quota.in_use} max={quota.definition.max_concurrent} label={`${quota.name} at once`} /> },
+            { name: "Opens", cell: (quota) => (quota.opens_at ? <Countdown to={quota.opens_at} /> : <span class="muted">open</span>) },
+          ]}
+        />
       </Card>
+    </>
+  );
+}
+
+/** How much of a limit is taken. */
+function Share({ value, max, label, rest = "" }: { value: number; max: number | undefined; label: string; rest?: string }) {
+  if (!max) return <span class="muted">no limit</span>;
+  return (
+    <>
+      {count(value)} of {count(max)}
+      {rest}
+      <Meter value={value} max={max} label={label} />
     </>
   );
 }

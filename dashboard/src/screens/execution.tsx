@@ -1,22 +1,27 @@
 // One execution: why it is where it is, what happened when, what it says while it runs, and what can be done about it.
 
 import { useEffect } from "preact/hooks";
-import { answer, api, call, isMissing } from "../api/client";
+import { answer, api, isMissing } from "../api/client";
 import type { Schemas } from "../api/client";
-import { count, span, words } from "../format";
+import { count, shortId, span, words } from "../format";
 import { now, useAsk, useEvents, useSoon } from "../live";
 import { link, query, setQuery } from "../router";
 import { Card, Command, Copy, Countdown, Empty, Loading, Meter, Refusal, State, Tags, When, Words } from "../ui/basics";
 import { Payload } from "../ui/payload";
+import { Table } from "../ui/table";
+import { Tabs, tabId } from "../ui/tabs";
 import { Actions } from "../execution/actions";
 import { Stream, useStream } from "../execution/stream";
 import { Timeline } from "../execution/timeline";
 import { Answer } from "../execution/answer";
-import { ENDED } from "./executions";
+import { JournalQuestions } from "../execution/questions";
+import { Steps, entries } from "../execution/steps";
+import { ENDED } from "../states";
 
 export type View = Schemas["ExecutionView"];
 export type Attempt = Schemas["AttemptView"];
 export type Step = Schemas["StepView"];
+type Content = Schemas["Content"];
 
 const TABS = ["timeline", "stream", "input and result", "steps", "signals", "usage", "events"] as const;
 
@@ -49,7 +54,7 @@ export function Execution({ id }: { id: string }) {
   }
   if (!execution) return view.error.value === undefined ? <Loading lines={8} /> : <Refusal error={view.error.value} />;
   const tab = TABS.find((one) => one === query.value.get("tab")) ?? "timeline";
-  const badge: Partial<Record<(typeof TABS)[number], number>> = { stream: stream.frames.value.length, steps: steps.data.value ? entries(steps.data.value.items).length : 0 };
+  const numbers = { stream: stream.frames.value.length, steps: steps.data.value ? entries(steps.data.value.items).length : 0 };
   return (
     <>
       <div class="title">
@@ -62,20 +67,14 @@ export function Execution({ id }: { id: string }) {
         <div class="stack">
           {explained.data.value && <Explained explanation={explained.data.value} execution={execution} />}
           {execution.public_state === "suspended" && <Answer execution={execution} done={again} />}
+          <JournalQuestions execution={execution} done={again} />
           <section class="card">
-            <div class="tabs" role="tablist" aria-label="About this execution">
-              {TABS.map((name) => (
-                <button type="button" role="tab" id={`tab-${name}`} aria-selected={tab === name} aria-controls="tabpanel" onClick={() => setQuery({ tab: name === "timeline" ? undefined : name })}>
-                  {words(name)}
-                  {(badge[name] ?? 0) > 0 && <span class="n">{count(badge[name] ?? 0)}</span>}
-                </button>
-              ))}
-            </div>
-            <div id="tabpanel" role="tabpanel" aria-labelledby={`tab-${tab}`} tabIndex={0} class={tab === "stream" ? "" : "body"}>
+            <Tabs label="About this execution" names={TABS} here={tab} numbers={numbers} choose={(name) => setQuery({ tab: name === "timeline" ? undefined : name })} />
+            <div id="tabpanel" role="tabpanel" aria-labelledby={tabId(tab)} tabIndex={0} class={tab === "stream" ? "" : "body"}>
               {tab === "timeline" && <Timeline execution={execution} attempts={attempts.data.value?.items ?? []} steps={steps.data.value?.items ?? []} />}
               {tab === "stream" && <Stream stream={stream} ended={ENDED.has(execution.public_state)} />}
               {tab === "input and result" && <InputAndResult execution={execution} />}
-              {tab === "steps" && <Steps items={steps.data.value?.items} generation={steps.data.value?.generation ?? 0} />}
+              {tab === "steps" && <Steps execution={execution} items={steps.data.value?.items} generation={steps.data.value?.generation ?? 0} />}
               {tab === "signals" && <Signals id={id} />}
               {tab === "usage" && <Usage execution={execution} />}
               {tab === "events" && <Events id={id} version={execution.updated_at} />}
@@ -160,7 +159,9 @@ function Facts({ execution }: { execution: View }) {
   ];
   if (ran !== undefined) rows.push([execution.completed_at ? "took" : "since its start", span(ran)]);
   if (execution.deadline_at) rows.push(["deadline", <Countdown to={execution.deadline_at} />]);
-  if (execution.flow_id) rows.push(["flow", <a href={link(["flows", execution.flow_id])}>{execution.node ?? execution.flow_id.slice(-12)}</a>]);
+  if (execution.flow_id) rows.push(["flow", <a href={link(["flows", execution.flow_id])}>{execution.node ? `node ${execution.node} of its flow` : shortId(execution.flow_id)}</a>]);
+  if (execution.forked_from) rows.push(["forked from", <a href={link(["executions", execution.forked_from])}>{shortId(execution.forked_from)}</a>]);
+  if (execution.pinned_build) rows.push(["runs only on build", <code>{execution.pinned_build}</code>]);
   if (execution.attempt !== null && execution.attempt !== undefined) rows.push(["attempt", `${execution.attempt} (retries ${execution.retry_count}, reclaims ${execution.reclaim_count}, replays ${execution.replay_count})`]);
   if (execution.lease) rows.push(["lease", <>{execution.lease.worker_id} · {execution.lease.instance_id}{execution.lease.expires_at ? <> · <Countdown to={execution.lease.expires_at} /></> : null}</>]);
   if ((execution.required_capabilities ?? []).length > 0) rows.push(["needs", (execution.required_capabilities ?? []).join(", ")]);
@@ -171,7 +172,7 @@ function Facts({ execution }: { execution: View }) {
   rows.push(["tags", <Tags tags={execution.tags} />]);
   return (
     <>
-      <Card title="About it">
+      <Card title="Details">
         <dl class="facts">
           {rows.map(([name, value]) => (
             <>
@@ -195,22 +196,25 @@ function Facts({ execution }: { execution: View }) {
 function InputAndResult({ execution }: { execution: View }) {
   const params = { path: { execution_id: execution.execution_id } };
   const key = `${execution.execution_id} ${execution.updated_at}`;
-  const input = useAsk(execution.execution_id, (signal) => content(`/v1/executions/${execution.execution_id}/input`, signal));
-  const result = useAsk(key, (signal) => (execution.result ? answer(api.GET("/v1/executions/{execution_id}/result", { params, headers: { accept: "application/json" }, signal })) : Promise.resolve(undefined)));
+  const headers = { accept: "application/json" };
+  const input = useAsk(execution.execution_id, async (signal) => (await answer(api.GET("/v1/executions/{execution_id}/input", { params, headers, signal }))) as Content);
+  const result = useAsk(key, async (signal) =>
+    execution.result ? ((await answer(api.GET("/v1/executions/{execution_id}/result", { params, headers, signal }))) as Content) : undefined,
+  );
   return (
     <div class="stack">
       <h2>Input</h2>
       {input.data.value ? (
         <Payload base64={input.data.value.payload_base64} contentType={input.data.value.content_type} />
       ) : input.error.value !== undefined ? (
-        <p class="muted">{isMissing(input.error.value) ? "It has no input." : input.error.value instanceof Error ? input.error.value.message : ""}</p>
+        isMissing(input.error.value) ? <p class="muted">It has no input.</p> : <Refusal error={input.error.value} />
       ) : (
         <Loading lines={2} />
       )}
       <h2>Result</h2>
       {execution.result ? (
         result.data.value ? (
-          <Payload base64={(result.data.value as Content).payload_base64} contentType={(result.data.value as Content).content_type} />
+          <Payload base64={result.data.value.payload_base64} contentType={result.data.value.content_type} />
         ) : result.error.value !== undefined ? (
           <Refusal error={result.error.value} />
         ) : (
@@ -219,72 +223,6 @@ function InputAndResult({ execution }: { execution: View }) {
       ) : (
         <p class="muted">{ENDED.has(execution.public_state) ? "It ended without a result." : "There is none yet."}</p>
       )}
-    </div>
-  );
-}
-
-interface Content {
-  payload_base64: string;
-  content_type: string;
-}
-
-async function content(url: string, signal: AbortSignal): Promise<Content> {
-  return await call<Content>("GET", url, undefined, signal);
-}
-
-/** The last record of each entry is what holds. */
-export function entries(items: Step[]): Step[] {
-  const last = new Map<number, Step>();
-  for (const item of items) last.set(item.number, item);
-  return [...last.values()].sort((one, other) => one.number - other.number);
-}
-
-function Steps({ items, generation }: { items: Step[] | undefined; generation: number }) {
-  if (!items) return <Loading />;
-  const all = entries(items);
-  if (all.length === 0) {
-    return (
-      <Empty title="It has no steps" command="ff task step fetch -- curl -s https://example.com">
-        A step runs once and its result is kept: a task that is called again finds what it did.
-      </Empty>
-    );
-  }
-  return (
-    <div class="scroll" tabIndex={0} role="region" aria-label="Steps">
-      {generation > 0 && <p class="small muted">Generation {generation}</p>}
-      <table>
-        <thead>
-          <tr>
-            <th>State</th>
-            <th>Name</th>
-            <th>Kind</th>
-            <th class="num">Tries</th>
-            <th class="num">Took</th>
-            <th>Recorded</th>
-            <th>Result</th>
-          </tr>
-        </thead>
-        <tbody>
-          {all.map((step) => (
-            <tr>
-              <td><State state={step.state} /></td>
-              <td>
-                {step.name}
-                {step.key && <span class="muted"> {step.key}</span>}
-                {step.inherited && <span class="tag">inherited</span>}
-              </td>
-              <td>{step.kind}</td>
-              <td class="num">{step.tries}</td>
-              <td class="num">{step.took_ms === null || step.took_ms === undefined ? "" : span(step.took_ms)}</td>
-              <td><When at={step.recorded_at} /></td>
-              <td>
-                {step.message && <div class="small">{step.category ? `${step.category}: ` : ""}{step.message}</div>}
-                {step.result?.payload_base64 !== undefined ? <Payload base64={step.result.payload_base64} contentType={step.result.content_type} /> : null}
-              </td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
     </div>
   );
 }
@@ -313,28 +251,18 @@ function Signals({ id }: { id: string }) {
         ))
       )}
       <h2>Waitpoints that take signals</h2>
-      {(waitpoints.data.value?.items ?? []).length === 0 ? (
-        <p class="muted">None.</p>
-      ) : (
-<div class="scroll" tabIndex={0} role="region" aria-label="Waitpoints">
-        <table>
-          <thead>
-            <tr><th>State</th><th>Key</th><th>Names</th><th>Created</th><th>Expires</th></tr>
-          </thead>
-          <tbody>
-            {waitpoints.data.value?.items.map((one) => (
-              <tr>
-                <td><State state={one.state === "active" ? "suspended" : (one.state ?? "pending")} /></td>
-                <td><code>{one.waitpoint_key}</code></td>
-                <td>{(one.required_names ?? []).join(", ") || "any"}</td>
-                <td><When at={one.created_at} /></td>
-                <td><When at={one.expires_at} none="never" /></td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-        </div>
-      )}
+      <Table
+        label="Waitpoints"
+        items={waitpoints.data.value?.items}
+        empty={<p class="muted">None.</p>}
+        columns={[
+          { name: "State", cell: (one) => <State state={one.state === "active" ? "open" : (one.state ?? "pending")} /> },
+          { name: "Key", cell: (one) => <code>{one.waitpoint_key}</code> },
+          { name: "Names", cell: (one) => (one.required_names ?? []).join(", ") || "any" },
+          { name: "Created", cell: (one) => <When at={one.created_at} /> },
+          { name: "Expires", cell: (one) => <When at={one.expires_at} none="never" /> },
+        ]}
+      />
     </div>
   );
 }
@@ -375,26 +303,28 @@ function Usage({ execution }: { execution: View }) {
 
 function Events({ id, version }: { id: string; version: number }) {
   const events = useAsk(`${id} ${version}`, (signal) => answer(api.GET("/v1/executions/{execution_id}/events", { params: { path: { execution_id: id }, query: { limit: 200 } }, signal })));
-  if (!events.data.value) return <Loading />;
-  if (events.data.value.items.length === 0) return <Empty title="No events" command={`ff events --execution ${id}`}>Completions, leases and signals leave events, as far as the log reaches back.</Empty>;
+  if (events.error.value !== undefined) return <Refusal error={events.error.value} />;
   return (
-    <div class="scroll" tabIndex={0} role="region" aria-label="Events">
-      <table>
-        <thead>
-          <tr><th>When</th><th>What</th><th class="num">Attempt</th><th>Worker</th><th>Detail</th></tr>
-        </thead>
-        <tbody>
-          {events.data.value.items.map((item) => (
-            <tr>
-              <td><When at={item.happened_at} /></td>
-              <td>{words(item.event.event_type ?? "")}</td>
-              <td class="num">{item.event.attempt ?? ""}</td>
-              <td>{item.event.worker_id ?? ""}</td>
-              <td>{item.event.detail ?? ""}</td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </div>
+    <Table
+      label="Events"
+      items={events.data.value?.items}
+      empty={
+        <Empty title="No events" command={`ff events --execution ${id}`}>
+          Completions, leases and signals leave events, as far as the log reaches back.
+        </Empty>
+      }
+      columns={[
+        { name: "When", cell: (item) => <When at={item.happened_at} /> },
+        { name: "What", cell: (item) => words(item.event.event_type ?? "") },
+        { name: "Attempt", num: true, cell: (item) => item.event.attempt ?? "" },
+        { name: "Worker", cell: (item) => item.event.worker_id ?? "" },
+        { name: "Detail", cell: (item) => detailOf(item.event) },
+      ]}
+    />
   );
+}
+
+/** The detail of an event, where it has one. */
+export function detailOf(event: Schemas["Event"]): string {
+  return event.detail && event.detail !== "none" ? words(event.detail) : "";
 }

@@ -1,15 +1,15 @@
 // One flow: its graph beside its members over time.
 
 import { answer, api, isMissing } from "../api/client";
-import { count, words } from "../format";
+import { words } from "../format";
 import { POLL_MS, now, useAsk, useEvents, useSoon } from "../live";
-import { link } from "../router";
 import { may } from "../session";
 import { Card, Command, Copy, Empty, Loading, Refusal, State, Tags, When } from "../ui/basics";
 import { propose } from "../ui/dialog";
 import { FlowGraph } from "../flow/graph";
 import { Gantt } from "../flow/gantt";
 import { criticalPath } from "../flow/layout";
+import { MemberCounts } from "./flows";
 
 const ENDED = new Set(["completed", "failed", "cancelled"]);
 
@@ -64,14 +64,7 @@ export function Flow({ id }: { id: string }) {
         )}
       </div>
       <section class="notice row" aria-label="About this flow">
-        {Object.entries(flow.counts)
-          .filter(([, n]) => Number(n) > 0)
-          .map(([name, n]) => (
-            <a class={`state s-${name}`} href={link(["executions"], { flow: id, state: name })}>
-              <i aria-hidden="true" />
-              {count(Number(n))} {words(name)}
-            </a>
-          ))}
+        <MemberCounts counts={flow.counts as Record<string, number>} flow={id} />
         <span class="muted small">
           created <When at={flow.created_at} />
           {flow.ended_at && (

@@ -1,10 +1,12 @@
 // The list of flows.
 
 import { answer, api } from "../api/client";
-import { count, words } from "../format";
+import { count, many, words } from "../format";
+import { useRows } from "../keys";
 import { POLL_MS, useAsk, useEvents, useSoon } from "../live";
 import { link, namespace, query, setQuery } from "../router";
-import { Card, Command, Copy, Empty, Loading, Refusal, State, Tags, When } from "../ui/basics";
+import { Card, Command, Copy, Empty, Refusal, State, Tags, When } from "../ui/basics";
+import { Table } from "../ui/table";
 
 const STATES = ["open", "running", "blocked", "completed", "failed", "cancelled"] as const;
 
@@ -13,6 +15,7 @@ export function Flows() {
   const flows = useAsk(`flows ${state} ${namespace() ?? ""}`, (signal) => answer(api.GET("/v1/flows", { params: { query: { namespace: namespace(), state, limit: 100 } }, signal })), POLL_MS);
   const again = useSoon(flows.refresh, 400, 2_000, true);
   useEvents((event) => event.event.flow_id && again());
+  useRows("main td a.open");
   const items = flows.data.value?.items;
   return (
     <>
@@ -27,68 +30,59 @@ export function Flows() {
         <Command line={`ff flow ls${state ? ` --state ${state}` : ""}`} />
       </div>
       {flows.error.value !== undefined && <Refusal error={flows.error.value} />}
-      <Card title={items ? `${count(items.length)} flows, newest first` : "Flows"} flush>
-        {items === undefined ? (
-          <div class="body">
-            <Loading lines={5} />
-          </div>
-        ) : items.length === 0 ? (
-          <Empty title={state ? "No flow is in this state" : "There is no flow yet"} command="ff flow submit flow.yaml">
-            A flow is a graph of executions: what depends on what, and what becomes of the rest when one fails.
-          </Empty>
-        ) : (
-          <div class="scroll" tabIndex={0} role="region" aria-label="Flows">
-            <table>
-              <thead>
-                <tr>
-                  <th>State</th>
-                  <th>Kind</th>
-                  <th>Id</th>
-                  <th class="num">Members</th>
-                  <th>Where they are</th>
-                  <th>Tags</th>
-                  <th>Created</th>
-                </tr>
-              </thead>
-              <tbody>
-                {items.map((flow) => (
-                  <tr>
-                    <td>
-                      <State state={flow.state} />
-                    </td>
-                    <td>
-                      <a href={link(["flows", flow.flow_id])}>{flow.kind || "flow"}</a>
-                    </td>
-                    <td class="nowrap">
-                      <code title={flow.flow_id}>…{flow.flow_id.slice(-12)}</code>
-                      <Copy text={flow.flow_id} what="the id" />
-                    </td>
-                    <td class="num">{count(flow.member_count)}</td>
-                    <td>
-                      <span class="row small">
-                        {Object.entries(flow.counts)
-                          .filter(([, n]) => Number(n) > 0)
-                          .map(([name, n]) => (
-                            <span class={`state s-${name}`}>
-                              <i aria-hidden="true" />
-                              {count(Number(n))} {words(name)}
-                            </span>
-                          ))}
-                      </span>
-                    </td>
-                    <td>
-                      <Tags tags={flow.tags} />
-                    </td>
-                    <td>
-                      <When at={flow.created_at} />
-                    </td>
-                  </tr>
-                ))}
-              </tbody>
-            </table>
-          </div>
-        )}
+      <Card title={items ? `${many(items.length, "flow")}, newest first` : "Flows"} flush>
+        <Table
+          label="Flows"
+          items={items}
+          keyOf={(flow) => flow.flow_id}
+          empty={
+            <Empty title={state ? "No flow is in this state" : "There is no flow yet"} command="ff flow submit flow.yaml">
+              A flow is a graph of executions: what depends on what, and what becomes of the rest when one fails.
+            </Empty>
+          }
+          columns={[
+            { name: "State", cell: (flow) => <State state={flow.state} /> },
+            { name: "Kind", cell: (flow) => <a class="open" href={link(["flows", flow.flow_id])}>{flow.kind || "flow"}</a> },
+            {
+              name: "Id",
+              cell: (flow) => (
+                <span class="nowrap">
+                  <code title={flow.flow_id}>…{flow.flow_id.slice(-12)}</code>
+                  <Copy text={flow.flow_id} what="the id" />
+                </span>
+              ),
+            },
+            { name: "Members", num: true, cell: (flow) => count(flow.member_count) },
+            { name: "Where they are", cell: (flow) => <MemberCounts counts={flow.counts} /> },
+            { name: "Tags", cell: (flow) => <Tags tags={flow.tags} /> },
+            { name: "Created", cell: (flow) => <When at={flow.created_at} /> },
+          ]}
+        />
       </Card>
     </>
+  );
+}
+
+/** How many members are in each state; a link each where a flow is named. */
+export function MemberCounts({ counts, flow }: { counts: Record<string, number>; flow?: string }) {
+  const found = Object.entries(counts).filter(([, n]) => n > 0);
+  const inner = (name: string, n: number) => (
+    <>
+      <i aria-hidden="true" />
+      {count(n)} {words(name)}
+    </>
+  );
+  return (
+    <span class="row small">
+      {found.map(([name, n]) =>
+        flow ? (
+          <a class={`state s-${name}`} href={link(["executions"], { flow, state: name })}>
+            {inner(name, n)}
+          </a>
+        ) : (
+          <span class={`state s-${name}`}>{inner(name, n)}</span>
+        ),
+      )}
+    </span>
   );
 }

@@ -5,9 +5,12 @@ import type { Schemas } from "../api/client";
 import { POLL_MS, useAsk, useEvents, useSoon } from "../live";
 import { link, namespace } from "../router";
 import { may, session } from "../session";
-import { Card, Empty, Loading, Refusal, State, When } from "../ui/basics";
+import { Card, Empty, Refusal, State, When } from "../ui/basics";
+import { Table } from "../ui/table";
 import { propose } from "../ui/dialog";
-import { quote } from "../format";
+import { count, many, quote } from "../format";
+import { useRows } from "../keys";
+import { useClaimRates } from "../metrics";
 import { fetchCounts, shown } from "./overview";
 
 const ACTS = [
@@ -18,6 +21,15 @@ const ACTS = [
 ] as const;
 
 type Lane = Schemas["LaneView"];
+type Waiting = Schemas["WaitingCount"];
+
+function sum(waiting: Waiting[]): Schemas["Count"] {
+  return { value: waiting.reduce((all, one) => all + one.value, 0), more: waiting.some((one) => one.more) };
+}
+
+function earliest(waiting: Waiting[]): number | undefined {
+  return waiting.reduce<number | undefined>((least, { next_created_at: at }) => (at && (!least || at < least) ? at : least), undefined);
+}
 
 export function Lanes() {
   const ns = namespace();
@@ -26,105 +38,106 @@ export function Lanes() {
   const again = useSoon(counts.refresh, 800, 3_000, true);
   useEvents(again);
   const workers = useAsk(`workers ${ns ?? ""}`, (signal) => answer(api.GET("/v1/workers", { params: { query: { namespace: ns, limit: 500 } }, signal })));
+  const claimed = useClaimRates();
+  const rateOf = (lane: Lane) => {
+    const rate = claimed.value?.get(lane.name);
+    return rate === undefined ? "–" : `${rate.toFixed(1)} a second`;
+  };
   const named = lanes.data.value?.items;
   // A lane that nobody has closed yet has no record: it is known by its workers and by what waits in it.
   const used = new Set([...(counts.data.value?.waiting ?? []).map((one) => one.lane), ...(workers.data.value?.items ?? []).flatMap((worker) => worker.lanes)]);
   for (const lane of named ?? []) used.delete(lane.name);
   const implied = [...used].map((name): Lane => ({ namespace: ns ?? session.value?.namespace ?? "default", name, state: "active", created_at: 0 }));
-  const items = named && [...named, ...implied].sort((one, other) => (one.name < other.name ? -1 : 1));
+  const items =
+    named &&
+    [...named, ...implied]
+      .sort((one, other) => (one.name < other.name ? -1 : 1))
+      .map((lane) => ({ lane, waiting: (counts.data.value?.waiting ?? []).filter((one) => one.lane === lane.name) }));
+  useRows("main td a.open");
   return (
     <>
       <h1>Lanes</h1>
       {lanes.error.value !== undefined && <Refusal error={lanes.error.value} />}
-      <Card title={items ? `${items.length} lanes` : "Lanes"} flush>
-        {items === undefined ? (
-          <div class="body">
-            <Loading />
-          </div>
-        ) : items.length === 0 ? (
-          <Empty title="There is no lane yet" command={`ff submit shout '"hello"' --lane fast`}>
-            A lane is a queue with a name. Using one creates it.
-          </Empty>
-        ) : (
-          <div class="scroll" tabIndex={0} role="region" aria-label="Lanes">
-            <table>
-              <thead>
-                <tr>
-                  <th>Lane</th>
-                  <th>State</th>
-                  <th class="num">Waiting</th>
-                  <th>By kind</th>
-                  <th>Next in line since</th>
-                  <th>Changed</th>
-                  {may("operator") && <th>Actions</th>}
-                </tr>
-              </thead>
-              <tbody>
-                {items.map((lane) => {
-                  const waiting = (counts.data.value?.waiting ?? []).filter((one) => one.lane === lane.name);
-                  const total = { value: waiting.reduce((sum, one) => sum + one.value, 0), more: waiting.some((one) => one.more) };
-                  const oldest = waiting.map((one) => one.next_created_at ?? Infinity).reduce((a, b) => Math.min(a, b), Infinity);
-                  return (
-                    <tr>
-                      <td>
-                        <a href={link(["executions"], { lane: lane.name })}>{lane.name}</a>
-                      </td>
-                      <td>
-                        <State state={lane.state} />
-                        {lane.reason && <div class="small muted">{lane.reason}</div>}
-                      </td>
-                      <td class="num">{counts.data.value ? shown(total) : "–"}</td>
-                      <td>
-                        <span class="row tight">
-                          {waiting.filter((one) => one.kind).map((one) => (
-                            <a class="tag" href={link(["executions"], { lane: lane.name, kind: one.kind ?? undefined, state: "waiting" })}>
-                              {one.kind} {shown(one)}
-                            </a>
-                          ))}
-                        </span>
-                      </td>
-                      <td>{oldest < Infinity ? <When at={oldest} /> : <span class="muted">–</span>}</td>
-                      <td>
-                        <When at={lane.changed_at} none="never" />
-                        {lane.changed_by && <div class="small muted">by {lane.changed_by}</div>}
-                      </td>
-                      {may("operator") && (
-                        <td>
-                          <span class="row tight">
-                            {ACTS.filter((act) => (act.from as readonly string[]).includes(lane.state)).map((act) => (
-                              <button
-                                type="button"
-                                class={`button small ${act.name === "Disable" ? "danger" : ""}`}
-                                onClick={() =>
-                                  propose({
-                                    name: `${act.name} ${lane.name}`,
-                                    effect: act.effect,
-                                    danger: act.name === "Disable",
-                                    command: `ff lane ${act.word} ${quote(lane.name)}`,
-                                    fields: [{ name: "reason", label: "Reason, for the audit log", optional: true }],
-                                    run: async (values) => {
-                                      const body = { namespace: lane.namespace, ...(values["reason"] ? { reason: values["reason"] } : {}) };
-                                      const done = await answer(api.POST(act.path, { params: { path: { lane: lane.name } }, body }));
-                                      lanes.refresh();
-                                      return `${lane.name} is ${done.state} now.`;
-                                    },
-                                  })
-                                }
-                              >
-                                {act.name}
-                              </button>
-                            ))}
-                          </span>
-                        </td>
-                      )}
-                    </tr>
-                  );
-                })}
-              </tbody>
-            </table>
-          </div>
-        )}
+      <Card title={items ? many(items.length, "lane") : "Lanes"} flush>
+        <Table
+          label="Lanes"
+          items={items}
+          keyOf={({ lane }) => lane.name}
+          empty={
+            <Empty title="There is no lane yet" command={`ff submit shout '"hello"' --lane fast`}>
+              A lane is a queue with a name. Using one creates it.
+            </Empty>
+          }
+          columns={[
+            { name: "Lane", cell: ({ lane }) => <a class="open" href={link(["executions"], { lane: lane.name })}>{lane.name}</a> },
+            {
+              name: "State",
+              cell: ({ lane }) => (
+                <>
+                  <State state={lane.state} />
+                  {lane.reason && <div class="small muted">{lane.reason}</div>}
+                </>
+              ),
+            },
+            { name: "Waiting", num: true, cell: ({ waiting }) => (counts.data.value ? shown(sum(waiting)) : "–") },
+            {
+              name: "By kind",
+              cell: ({ lane, waiting }) => (
+                <span class="row tight">
+                  {waiting.filter((one) => one.kind).map((one) => (
+                    <a class="tag" href={link(["executions"], { lane: lane.name, kind: one.kind ?? undefined, state: "waiting" })}>
+                      {one.kind} {shown(one)}
+                    </a>
+                  ))}
+                </span>
+              ),
+            },
+            { name: "Next in line since", cell: ({ waiting }) => <When at={earliest(waiting)} /> },
+            { name: "Claims here", num: true, cell: ({ lane }) => <span title="claims that took work at this server, over the last ten seconds">{rateOf(lane)}</span> },
+            { name: "Workers", num: true, cell: ({ lane }) => (workers.data.value ? count(workers.data.value.items.filter((worker) => worker.lanes.includes(lane.name)).length) : "–") },
+            {
+              name: "Changed",
+              cell: ({ lane }) => (
+                <>
+                  <When at={lane.changed_at} none="never" />
+                  {lane.changed_by && <div class="small muted">by {lane.changed_by}</div>}
+                </>
+              ),
+            },
+            { name: "Actions", when: may("operator"), cell: ({ lane }) => <Acts lane={lane} done={lanes.refresh} /> },
+          ]}
+        />
       </Card>
     </>
+  );
+}
+
+function Acts({ lane, done }: { lane: Lane; done: () => void }) {
+  return (
+    <span class="row tight">
+      {ACTS.filter((act) => (act.from as readonly string[]).includes(lane.state)).map((act) => (
+        <button
+          type="button"
+          class={`button small ${act.name === "Disable" ? "danger" : ""}`}
+          onClick={() =>
+            propose({
+              name: `${act.name} ${lane.name}`,
+              effect: act.effect,
+              danger: act.name === "Disable",
+              command: `ff lane ${act.word} ${quote(lane.name)}`,
+              fields: [{ name: "reason", label: "Reason, for the audit log", optional: true }],
+              run: async (values) => {
+                const body = { namespace: lane.namespace, ...(values["reason"] ? { reason: values["reason"] } : {}) };
+                const changed = await answer(api.POST(act.path, { params: { path: { lane: lane.name } }, body }));
+                done();
+                return `${lane.name} is ${changed.state} now.`;
+              },
+            })
+          }
+        >
+          {act.name}
+        </button>
+      ))}
+    </span>
   );
 }

@@ -5,18 +5,19 @@ import { useEffect } from "preact/hooks";
 import { answer, api } from "../api/client";
 import type { Schemas } from "../api/client";
 import { listAsks } from "../approvals";
-import { count, relative, short } from "../format";
+import { count, roughly, short } from "../format";
 import { POLL_MS, now, useAsk, useEvents, useSoon } from "../live";
 import { link, namespace } from "../router";
 import { approverOnly } from "../session";
-import { Card, Empty, Loading, Meter, Refusal, State, When, Words } from "../ui/basics";
+import { ENDED } from "../states";
+import { Card, Empty, Loading, Meter, Refusal, State, When } from "../ui/basics";
 import { Chart, Spark } from "../ui/spark";
 
 type Count = Schemas["Count"];
 
 export type Counts = Schemas["GetCountsOutcome"];
 
-/** The counts; the server shares a reading among all who ask within two seconds. */
+/** The counts. The server shares a reading among those that ask within two seconds. */
 export async function fetchCounts(signal: AbortSignal): Promise<Counts> {
   return await answer(api.GET("/v1/counts", { params: { query: { namespace: namespace() } }, signal }));
 }
@@ -37,7 +38,6 @@ interface Rates {
 
 /** What this page has seen start and end, in buckets of two seconds; it lives as long as the page. */
 const rates = signal<Rates>(empty(Date.now()));
-const ENDS = new Set(["completed", "failed", "cancelled", "expired", "skipped"]);
 
 function empty(at: number): Rates {
   const last = Math.floor(at / BUCKET_MS) * BUCKET_MS;
@@ -62,7 +62,7 @@ function counted(type: string, happenedAt: number): void {
   const started = [...next.started];
   const ended = [...next.ended];
   if (type === "lease_acquired" || type === "lease_reclaimed") started[index] = (started[index] ?? 0) + 1;
-  if (ENDS.has(type)) ended[index] = (ended[index] ?? 0) + 1;
+  if (ENDED.has(type)) ended[index] = (ended[index] ?? 0) + 1;
   rates.value = { times: next.times, started, ended };
 }
 
@@ -119,19 +119,11 @@ export function Overview() {
       <h1>Overview</h1>
       {counts.error.value !== undefined && <Refusal error={counts.error.value} />}
       <div class="tiles">
-        {tile("Waiting", "waiting", oldest < Infinity ? `the next in line since ${relative(oldest, now.value).replace(" ago", "")}` : "nothing in line")}
+        {tile("Waiting", "waiting", oldest < Infinity ? `the next in line has waited ${roughly(Math.max(0, now.value - oldest))}` : "nothing in line")}
         {tile("Active", "active", `${short(perSecond(rates.value.started))} started a second`, rates.value.started)}
         {tile("Suspended", "suspended", "waiting for a signal or a person")}
         {tile("Failed", "failed", "kept until their retention ends")}
-        <a class="tile s-completed" href={link(["executions"], { state: "completed" })}>
-          <span class="label">
-            <i aria-hidden="true" />
-            Completed
-          </span>
-          <div class="value" data-count="completed">{shown(states?.["completed"])}</div>
-          <div class="note">{short(perSecond(rates.value.ended))} ended a second</div>
-          <Spark values={rates.value.ended} tone="completed" />
-        </a>
+        {tile("Completed", "completed", `${short(perSecond(rates.value.ended))} ended a second`, rates.value.ended)}
         <a class="tile" href={link(["workers"])}>
           <span class="label">Workers alive</span>
           <div class="value">{workers.data.value ? count(workers.data.value.items.length) : "–"}</div>
@@ -140,7 +132,7 @@ export function Overview() {
         <a class="tile s-suspended" href={link(["approvals"])}>
           <span class="label">Approvals open</span>
           <div class="value">{asks.data.value ? count(asks.data.value.length) : "–"}</div>
-          <div class="note">{asks.data.value?.[0] ? `the oldest since ${relative(asks.data.value[0].since, now.value).replace(" ago", "")}` : "nobody is waited for"}</div>
+          <div class="note">{asks.data.value?.[0] ? `the oldest has waited ${roughly(Math.max(0, now.value - asks.data.value[0].since))}` : "nobody is waited for"}</div>
         </a>
         <a class="tile" href={link(["system"])}>
           <span class="label">Server and store</span>
@@ -179,7 +171,7 @@ export function Overview() {
                 {asks.data.value.slice(0, 5).map((ask) => (
                   <tr>
                     <td>
-                      <a href={link(["approvals"])}>{ask.question || ask.kind}</a>
+                      <a href={link(["approvals"])}>{ask.question || ask.detail || ask.kind}</a>
                       <div class="small muted">{ask.kind}</div>
                     </td>
                     <td class="num"><When at={ask.since} /></td>
@@ -216,9 +208,7 @@ export function Overview() {
           {budgets.data.value === undefined ? (
             <div class="body"><Loading /></div>
           ) : near.length === 0 ? (
-            <Empty title="No budget is near a limit">
-              <Words text="A budget shows up here past its soft limit, or from four fifths of its hard limit on." />
-            </Empty>
+            <Empty title="No budget is near a limit">A budget shows up here past its soft limit, or from four fifths of its hard limit on.</Empty>
           ) : (
             <table>
               <tbody>

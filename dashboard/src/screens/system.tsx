@@ -2,13 +2,17 @@
 
 import { signal, useSignal } from "@preact/signals";
 import { answer, api } from "../api/client";
-import { count, exact, words } from "../format";
+import { count, exact, quote, words } from "../format";
 import { useAsk, useEvents } from "../live";
 import type { DeploymentEvent } from "../live";
-import { go, link, namespace } from "../router";
+import { fetchMetrics, total } from "../metrics";
+import { go, link } from "../router";
 import { may } from "../session";
 import { Card, Command, Copy, Empty, Loading, Refusal, When } from "../ui/basics";
 import { propose } from "../ui/dialog";
+import { Table } from "../ui/table";
+import { Tabs, tabId } from "../ui/tabs";
+import { detailOf } from "./execution";
 
 const TABS = ["events", "audit", "tokens", "deployment"] as const;
 
@@ -26,14 +30,8 @@ export function System({ tab }: { tab: string }) {
     <>
       <h1>System</h1>
       <section class="card">
-        <div class="tabs" role="tablist" aria-label="About the system">
-          {shown.map((name) => (
-            <button type="button" role="tab" id={`tab-${name}`} aria-selected={here === name} aria-controls="tabpanel" onClick={() => go(link(["system", name]))}>
-              {words(name)}
-            </button>
-          ))}
-        </div>
-        <div id="tabpanel" role="tabpanel" aria-labelledby={`tab-${here}`} tabIndex={0}>
+        <Tabs label="About the system" names={shown} here={here} choose={(name) => go(link(["system", name]))} />
+        <div id="tabpanel" role="tabpanel" aria-labelledby={tabId(here)} tabIndex={0}>
           {here === "events" && <Events />}
           {here === "audit" && <Audit />}
           {here === "tokens" && <Tokens />}
@@ -45,97 +43,67 @@ export function System({ tab }: { tab: string }) {
 }
 
 function Events() {
-  if (seen.value.length === 0) {
-    return (
-      <Empty title="Nothing has happened since this page was opened" command="ff events --follow">
-        Completions, leases and signals of the whole deployment show up here as they happen.
-      </Empty>
-    );
-  }
   return (
-    <div class="scroll" tabIndex={0} role="region" aria-label="Rows">
-      <table>
-        <thead>
-          <tr>
-            <th>When</th>
-            <th>What</th>
-            <th>Execution</th>
-            <th>Namespace</th>
-            <th>Worker</th>
-            <th>Detail</th>
-          </tr>
-        </thead>
-        <tbody>
-          {seen.value.map((item) => (
-            <tr key={item.event_id}>
-              <td>
-                <When at={item.happened_at} />
-              </td>
-              <td>{words(item.event.event_type ?? "")}</td>
-              <td>
-                <a href={link(["executions", item.event.execution_id ?? ""])}>{item.event.execution_kind || "execution"}</a>
-              </td>
-              <td>{item.event.namespace}</td>
-              <td>{item.event.worker_id ?? ""}</td>
-              <td>{item.event.detail ?? ""}</td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </div>
+    <Table
+      label="Events"
+      items={seen.value}
+      keyOf={(item) => item.event_id}
+      empty={
+        <Empty title="Nothing has happened since this page was opened" command="ff events --follow">
+          Completions, leases and signals of the whole deployment show up here as they happen.
+        </Empty>
+      }
+      columns={[
+        { name: "When", cell: (item) => <When at={item.happened_at} /> },
+        { name: "What", cell: (item) => words(item.event.event_type ?? "") },
+        { name: "Execution", cell: (item) => <a href={link(["executions", item.event.execution_id ?? ""])}>{item.event.execution_kind || "execution"}</a> },
+        { name: "Namespace", cell: (item) => item.event.namespace },
+        { name: "Worker", cell: (item) => item.event.worker_id ?? "" },
+        { name: "Detail", cell: (item) => detailOf(item.event) },
+      ]}
+    />
   );
 }
 
 function Audit() {
-  const more = useSignal<string | undefined>(undefined);
-  const audit = useAsk(`audit ${namespace() ?? ""} ${more.value ?? ""}`, (signal) => answer(api.GET("/v1/admin/audit", { params: { query: { limit: 100, cursor: more.value } }, signal })));
+  const cursor = useSignal<string | undefined>(undefined);
+  const audit = useAsk(`audit ${cursor.value ?? ""}`, (signal) => answer(api.GET("/v1/admin/audit", { params: { query: { limit: 100, cursor: cursor.value } }, signal })));
   if (audit.error.value !== undefined) return <Refusal error={audit.error.value} />;
-  if (!audit.data.value) return <div class="body"><Loading /></div>;
-  if (audit.data.value.items.length === 0) {
-    return (
-      <Empty title="No administrative act yet" command="ff lane pause default">
-        Everything an operator does leaves a record: who, what, on what, with which outcome.
-      </Empty>
-    );
-  }
+  const next = audit.data.value?.next_cursor;
   return (
-    <div class="scroll" tabIndex={0} role="region" aria-label="Rows">
-      <table>
-        <thead>
-          <tr>
-            <th>When</th>
-            <th>Who</th>
-            <th>What</th>
-            <th>Target</th>
-            <th>Outcome</th>
-            <th>Detail</th>
-          </tr>
-        </thead>
-        <tbody>
-          {audit.data.value.items.map((item) => (
-            <tr>
-              <td>
-                <When at={item.at} />
-              </td>
-              <td>{item.who}</td>
-              <td>{words(item.what ?? "")}</td>
-              <td>
-                <code>{item.target}</code>
-              </td>
-              <td>{words(item.outcome ?? "")}</td>
-              <td>{item.detail}</td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-      {audit.data.value.next_cursor && (
-        <div class="body">
-          <button type="button" class="button small" onClick={() => (more.value = audit.data.value?.next_cursor ?? undefined)}>
-            Older
-          </button>
+    <>
+      <Table
+        label="Audit"
+        items={audit.data.value?.items}
+        empty={
+          <Empty title="No administrative act yet" command="ff lane pause default">
+            Everything an operator does leaves a record: who, what, on what, with which outcome.
+          </Empty>
+        }
+        columns={[
+          { name: "When", cell: (item) => <When at={item.at} /> },
+          { name: "Who", cell: (item) => item.who },
+          { name: "What", cell: (item) => words(item.what ?? "") },
+          { name: "Target", cell: (item) => <code>{item.target}</code> },
+          { name: "Outcome", cell: (item) => words(item.outcome ?? "") },
+          { name: "Detail", cell: (item) => item.detail },
+        ]}
+      />
+      {(next || cursor.value) && (
+        <div class="body row">
+          {cursor.value && (
+            <button type="button" class="button small" onClick={() => (cursor.value = undefined)}>
+              Newest
+            </button>
+          )}
+          {next && (
+            <button type="button" class="button small" onClick={() => (cursor.value = next)}>
+              Older
+            </button>
+          )}
         </div>
       )}
-    </div>
+    </>
   );
 }
 
@@ -159,17 +127,28 @@ function Tokens() {
         return `The token ${done.token.name} is made.`;
       },
     });
+  const revoke = (name: string) =>
+    propose({
+      name: `Revoke ${name}`,
+      effect: "Everything that uses this token is refused within a second, sessions of browsers, too.",
+      command: `ff token revoke ${quote(name)}`,
+      danger: true,
+      run: async () => {
+        await answer(api.DELETE("/v1/admin/tokens/{name}", { params: { path: { name } } }));
+        tokens.refresh();
+        return `${name} is revoked.`;
+      },
+    });
   if (tokens.error.value !== undefined) return <Refusal error={tokens.error.value} />;
-  const items = tokens.data.value?.items;
   return (
-    <div class="stack">
-      <div class="body row">
-        <button type="button" class="button small" onClick={create}>
-          Make a token
-        </button>
-      </div>
-      {fresh.value && (
-        <div class="body">
+    <>
+      <div class="body stack">
+        <div class="row">
+          <button type="button" class="button small" onClick={create}>
+            Make a token
+          </button>
+        </div>
+        {fresh.value && (
           <div class="notice stack">
             <strong>The secret of {fresh.value.name}, shown once</strong>
             <span class="row tight">
@@ -177,120 +156,129 @@ function Tokens() {
               <Copy text={fresh.value.secret} what="the token" />
             </span>
           </div>
-        </div>
-      )}
-      {items === undefined ? (
-        <Loading />
-      ) : items.length === 0 ? (
-        <Empty title="There is no token yet" command="ff token create ci --role submitter">
-          A token says who calls and what it may do. Those of the configuration are not listed.
-        </Empty>
-      ) : (
-        <div class="scroll" tabIndex={0} role="region" aria-label="Rows">
-          <table>
-            <thead>
-              <tr>
-                <th>Name</th>
-                <th>Role</th>
-                <th>Namespace</th>
-                <th>Made</th>
-                <th>Good until</th>
-                <th>Actions</th>
-              </tr>
-            </thead>
-            <tbody>
-              {items.map((token) => (
-                <tr>
-                  <td>{token.name}</td>
-                  <td>{token.role}</td>
-                  <td>{token.namespace}</td>
-                  <td>
-                    <When at={token.created_at} /> <span class="small muted">by {token.created_by}</span>
-                  </td>
-                  <td>{token.revoked_at ? <>revoked <When at={token.revoked_at} /></> : <When at={token.expires_at} none="it is revoked" />}</td>
-                  <td>
-                    {!token.revoked_at && (
-                      <button
-                        type="button"
-                        class="button small danger"
-                        onClick={() =>
-                          propose({
-                            name: `Revoke ${token.name}`,
-                            effect: "Everything that uses this token is refused within a second, sessions of browsers, too.",
-                            command: `ff token revoke ${token.name}`,
-                            danger: true,
-                            run: async () => {
-                              await answer(api.DELETE("/v1/admin/tokens/{name}", { params: { path: { name: token.name ?? "" } } }));
-                              tokens.refresh();
-                              return `${token.name} is revoked.`;
-                            },
-                          })
-                        }
-                      >
-                        Revoke
-                      </button>
-                    )}
-                  </td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
-      )}
-    </div>
+        )}
+      </div>
+      <Table
+        label="Tokens"
+        items={tokens.data.value?.items}
+        keyOf={(token) => token.name ?? ""}
+        empty={
+          <Empty title="There is no token yet" command="ff token create ci --role submitter">
+            A token says who calls and what it may do. Those of the configuration are not listed.
+          </Empty>
+        }
+        columns={[
+          { name: "Name", cell: (token) => token.name },
+          { name: "Role", cell: (token) => token.role },
+          { name: "Namespace", cell: (token) => token.namespace ?? <span class="muted">every one</span> },
+          {
+            name: "Made",
+            cell: (token) => (
+              <>
+                <When at={token.created_at} /> <span class="small muted">by {token.created_by}</span>
+              </>
+            ),
+          },
+          { name: "Good until", cell: (token) => (token.revoked_at ? <>revoked <When at={token.revoked_at} /></> : <When at={token.expires_at} none="it is revoked" />) },
+          {
+            name: "Actions",
+            cell: (token) =>
+              token.revoked_at ? null : (
+                <button type="button" class="button small danger" onClick={() => revoke(token.name ?? "")}>
+                  Revoke
+                </button>
+              ),
+          },
+        ]}
+      />
+    </>
   );
 }
+
+/** Counters of the server that answers, each with what it tells people. */
+const COUNTERS: [string, string][] = [
+  ["flowfabric_repairs_total", "things the reconcilers repaired"],
+  ["flowfabric_service_restarts_total", "services that were begun again after a panic"],
+  ["flowfabric_partitions_passed_over_total", "partitions that a claim could not read"],
+  ["flowfabric_commit_conflicts_total", "commits that met a conflict and were tried again"],
+  ["flowfabric_store_reads_total", "reads of the store"],
+  ["flowfabric_commit_seconds_count", "commits"],
+];
 
 function Deployment() {
   const deployment = useAsk("deployment", (signal) => answer(api.GET("/v1/deployment", { signal })));
   const health = useAsk("readyz", async (signal) => (await (await fetch("/readyz", { signal })).text()).trim());
+  const metrics = useAsk("metrics", fetchMetrics);
   const found = deployment.data.value;
   if (deployment.error.value !== undefined) return <Refusal error={deployment.error.value} />;
-  if (!found) return <div class="body"><Loading /></div>;
+  if (!found) {
+    return (
+      <div class="body">
+        <Loading />
+      </div>
+    );
+  }
+  const samples = metrics.data.value;
   return (
     <div class="body stack">
-      <dl class="facts">
-        <dt>program</dt>
-        <dd>{found.version}</dd>
-        <dt>store</dt>
-        <dd>
-          {found.store} {found.store_version}
-        </dd>
-        <dt>an acknowledged change survives</dt>
-        <dd>{found.durability}</dd>
-        <dt>partitions</dt>
-        <dd>
-          {count(found.partitions.flow)} of executions and flows, {count(found.partitions.budget)} of budgets, {count(found.partitions.quota)} of quotas
-        </dd>
-        <dt>time of the store</dt>
-        <dd>{exact(found.now)}</dd>
-        <dt>this server</dt>
-        <dd>
-          <pre>{health.data.value ?? ""}</pre>
-        </dd>
-        <dt>documents that cannot be read</dt>
-        <dd>{count(found.undecodable ?? 0)}</dd>
-      </dl>
-      {(found.undecodable_entries ?? []).length > 0 && (
-        <Card title="They cannot be read" flush>
-          <table>
-            <tbody>
-              {(found.undecodable_entries ?? []).map((entry) => (
-                <tr>
-                  <td>
-                    <code>{entry.key}</code>
-                  </td>
-                  <td>{entry.error}</td>
-                </tr>
+      <div class="grid2">
+        <section class="stack">
+          <h2>Deployment</h2>
+          <dl class="facts">
+            <dt>program</dt>
+            <dd>{found.version}</dd>
+            <dt>store</dt>
+            <dd>
+              {found.store} {found.store_version}
+            </dd>
+            <dt>durability</dt>
+            <dd>{found.durability}</dd>
+            <dt>partitions</dt>
+            <dd>
+              {count(found.partitions.flow)} of executions and flows, {count(found.partitions.budget)} of budgets, {count(found.partitions.quota)} of quotas
+            </dd>
+            <dt>time of the store</dt>
+            <dd>{exact(found.now)}</dd>
+          </dl>
+        </section>
+        <section class="stack">
+          <h2>This server, since its start</h2>
+          <dl class="facts">
+            <dt>health</dt>
+            <dd>
+              <pre>{health.data.value ?? ""}</pre>
+            </dd>
+            <dt>stored entries that cannot be read</dt>
+            <dd>{count(found.undecodable ?? 0)}</dd>
+            {samples &&
+              COUNTERS.map(([name, meaning]) => (
+                <>
+                  <dt>{meaning}</dt>
+                  <dd>{count(total(samples, name))}</dd>
+                </>
               ))}
-            </tbody>
-          </table>
+          </dl>
+          {metrics.error.value !== undefined && <p class="small muted">{metrics.error.value instanceof Error ? metrics.error.value.message : ""}</p>}
+        </section>
+      </div>
+      {(found.undecodable_entries ?? []).length > 0 && (
+        <Card title="Stored entries that cannot be read" flush>
+          <Table
+            label="Stored entries that cannot be read"
+            items={found.undecodable_entries}
+            empty={null}
+            columns={[
+              { name: "Key", cell: (entry) => <code>{entry.key}</code> },
+              { name: "Why", cell: (entry) => entry.error },
+            ]}
+          />
         </Card>
       )}
       <div class="row">
         <Command line="ff doctor" />
+        <Command line="ff server --print-config" />
         <a href="/metrics" target="_blank" rel="noopener">
-          Metrics
+          All metrics
         </a>
       </div>
     </div>

@@ -2,7 +2,7 @@
 // token stands behind the `#`, which a browser sends to no server.
 
 import { useSignal } from "@preact/signals";
-import { call } from "../api/client";
+import { answer, api } from "../api/client";
 import { words } from "../format";
 import { Refusal } from "../ui/basics";
 
@@ -15,9 +15,9 @@ export function Waitpoint({ execution, waitpoint }: { execution: string; waitpoi
     state.value = "busy";
     error.value = undefined;
     try {
-      const body: Record<string, unknown> = { waitpoint_id: waitpoint, token, name, source_type: "link" };
-      if (note.value.trim() !== "") body["payload"] = { note: note.value.trim() };
-      await call("POST", `/v1/executions/${encodeURIComponent(execution)}/signal`, body);
+      const written = note.value.trim();
+      const body = { waitpoint_id: waitpoint, token, name, source_type: "link", ...(written ? { payload: { note: written } } : {}) };
+      await answer(api.POST("/v1/executions/{execution_id}/signal", { params: { path: { execution_id: execution } }, body: body as never }));
       state.value = name;
     } catch (caught) {
       error.value = caught;

@@ -32,27 +32,28 @@ export function When({ at, none = "–" }: { at: number | null | undefined; none
   );
 }
 
-/** What is left until an instant, counting down. */
-export function Countdown({ to }: { to: number }) {
+/** What is left until an instant, counting down: something happens in that time, or goes on for it. */
+export function Countdown({ to, word = "in" }: { to: number; word?: "in" | "for" }) {
   const left = to - now.value;
   return (
     <time class="nowrap" dateTime={new Date(to).toISOString()} title={exact(to)}>
-      {left <= 0 ? "now" : `in ${span(Math.ceil(left / 1_000) * 1_000)}`}
+      {left <= 0 ? (word === "in" ? "now" : "until now") : `${word} ${span(Math.ceil(left / 1_000) * 1_000)}`}
     </time>
   );
 }
 
 /** What the server's words hold for programs: instants, ids, and words of the API. */
-const SPECIAL = /(?:(\bat )?\b(1[5-9]\d{11})\b)|\b([0-9a-f]{4}-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})\b|\b((?:waiting_for|paused_by|blocked_by)_[a-z_]+)/g;
+const SPECIAL = /(?:(\bat |\buntil )?\b(1[5-9]\d{11})\b)|\b([0-9a-f]{4}-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})\b|\b((?:waiting_for|paused_by|blocked_by)_[a-z_]+)/g;
 
 /** Words of the server, with instants and ids as people read them. */
 export function Words({ text }: { text: string }) {
   const parts: ComponentChildren[] = [];
   let from = 0;
   for (const match of text.matchAll(SPECIAL)) {
-    const [all, at, instant, id, word] = match;
+    const [all, before, instant, id, word] = match;
     parts.push(text.slice(from, match.index));
-    if (instant) parts.push(at ? <When at={Number(instant)} /> : <Countdown to={Number(instant)} />);
+    if (instant && before === "at ") parts.push(<When at={Number(instant)} />);
+    else if (instant) parts.push(<Countdown to={Number(instant)} word={before ? "for" : "in"} />);
     else if (id) parts.push(<a href={link(["executions", id])} title={id}>{`…${id.slice(-8)}`}</a>);
     else parts.push(words(word ?? all));
     from = match.index + all.length;
@@ -116,7 +117,7 @@ export function Id({ id, href, label }: { id: string; href?: string; label?: str
   );
 }
 
-/** What stands where nothing is yet: what it would be, and a command that makes it. */
+/** Stands where nothing is yet: what would be there, and a command that makes it. */
 export function Empty({ title, children, command, page = false }: { title: string; children?: ComponentChildren; command?: string; page?: boolean }) {
   return (
     <div class="empty">
@@ -132,7 +133,7 @@ export function Refusal({ error }: { error: unknown }) {
   const problem = error instanceof Problem ? error : undefined;
   return (
     <div class="problem" role="alert">
-      <strong>{problem ? words(problem.code) : "Something went wrong"}</strong>
+      {problem && <strong>{words(problem.code)}</strong>}
       <div>{error instanceof Error ? error.message : String(error)}</div>
       {problem?.advice && <div class="muted">{problem.advice}</div>}
     </div>

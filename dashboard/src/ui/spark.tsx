@@ -44,7 +44,7 @@ export function Chart({ times, series, height = 160, label }: { times: number[];
         legend: { show: false },
         cursor: { show: false },
         padding: [8, 8, 0, 0],
-        axes: [{ ...axis, space: 90, values: (_, splits) => splits.map((at) => clock(at * 1_000)) }, { ...axis, size: 40 }],
+        axes: [{ ...axis, space: 90, size: 26, values: (_, splits) => splits.map((at) => clock(at * 1_000)) }, { ...axis, size: 40 }],
         scales: { y: { range: (_, __, max) => [0, Math.max(1, max * 1.1)] } },
         series: [{}, ...series.map((one) => ({ label: one.label, stroke: token(one.colour), fill: `${token(one.colour)}22`, width: 1.6, points: { show: false } }))],
       },
