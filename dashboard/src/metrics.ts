@@ -4,37 +4,13 @@ import { useSignal } from "@preact/signals";
 import type { ReadonlySignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { POLL_MS, useAsk } from "./live";
-
-export interface Sample {
-  name: string;
-  labels: Record<string, string>;
-  value: number;
-}
-
-const LINE = /^([a-z_]+)(?:\{(.*)\})? ([0-9.e+-]+)$/;
-const LABEL = /([a-z_]+)="((?:[^"\\]|\\.)*)"/g;
-
-/** Takes the text format of Prometheus apart. Exported for its test. */
-export function parseMetrics(text: string): Sample[] {
-  const samples: Sample[] = [];
-  for (const line of text.split("\n")) {
-    const [, name, labels, value] = LINE.exec(line) ?? [];
-    if (name === undefined) continue;
-    const found = [...(labels ?? "").matchAll(LABEL)].map(([, key, inner]) => [key, (inner ?? "").replace(/\\(.)/g, (_, after: string) => (after === "n" ? "\n" : after))]);
-    samples.push({ name, labels: Object.fromEntries(found) as Record<string, string>, value: Number(value) });
-  }
-  return samples;
-}
+import { parseMetrics } from "./prometheus";
+import type { Sample } from "./prometheus";
 
 export async function fetchMetrics(signal: AbortSignal): Promise<Sample[]> {
   const response = await fetch("/metrics", { signal, credentials: "same-origin" });
   if (!response.ok) throw new Error(`The server does not show its metrics to this token (status ${response.status}).`);
   return parseMetrics(await response.text());
-}
-
-/** The sum of every sample of a name. */
-export function total(samples: Sample[], name: string): number {
-  return samples.filter((sample) => sample.name === name).reduce((sum, sample) => sum + sample.value, 0);
 }
 
 /** Claims a second that took work from each lane, between the last two looks of this page; absent before the second look. */

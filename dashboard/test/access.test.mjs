@@ -13,7 +13,7 @@ let waiting;
 before(async () => {
   server = await Deployment.start({ token: ADMIN });
   tokens = { admin: ADMIN };
-  for (const role of ["reader", "submitter", "worker", "operator"]) {
+  for (const role of ["reader", "submitter", "worker", "operator", "approver"]) {
     tokens[role] = (await server.call("POST", "/v1/admin/tokens", { name: `a-${role}`, role })).secret;
   }
   waiting = await server.submit("waits", "x", { lane: "idle" });
@@ -61,6 +61,26 @@ for (const [role, operates, administers] of [
     await tab.close();
   });
 }
+
+test("an approver sees what waits for people, decides it, and reaches nothing else", async () => {
+  const id = await server.submit("asks-an-approver", "x", { lane: "ask-approver" });
+  await server.work(["ask-approver"], (task) => task.say("suspend", { condition: { any: [{ name: "approve" }] }, reason: "approval", question: "may it go out?" }));
+  // Every address leads to the inbox: there is nothing else to show.
+  const tab = await signIn("/executions", tokens.approver);
+  const { page } = tab;
+  await page.getByRole("heading", { level: 1, name: "Approvals" }).waitFor();
+  await page.getByText("may it go out?").waitFor();
+  await checkAccess(page, "the inbox of an approver");
+  assert.deepEqual(await page.getByRole("navigation", { name: "Screens" }).getByRole("link").allInnerTexts().then((names) => names.map((name) => name.split("\n")[0])), ["Approvals"]);
+  assert.equal(await page.getByRole("searchbox").count(), 0);
+  assert.equal(await page.getByRole("link", { name: "the execution" }).count(), 0);
+  await page.getByRole("button", { name: "Approve" }).click();
+  await page.getByText("All questions are answered").waitFor();
+  assert.equal((await server.call("GET", `/v1/executions/${id}/state`)).public_state, "waiting");
+  const signed = (await server.call("GET", "/v1/admin/audit")).items.find((one) => one.target.includes(id));
+  assert.equal(signed.who, "a-approver");
+  await tab.close();
+});
 
 test("a session survives a reload, ends when one signs out, and ends with its token", async () => {
   const { secret } = await server.call("POST", "/v1/admin/tokens", { name: "short-lived", role: "operator" });

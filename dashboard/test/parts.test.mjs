@@ -11,6 +11,8 @@ import { build } from "vite";
 let folder;
 let scale;
 let sse;
+let layout;
+let metrics;
 
 async function load(name) {
   const entry = fileURLToPath(new URL(`../src/${name}.ts`, import.meta.url));
@@ -25,6 +27,8 @@ before(async () => {
   globalThis.document ??= { hidden: true, addEventListener() {} };
   globalThis.window ??= { location: { origin: "http://localhost" } };
   sse = await load("api/sse");
+  layout = await load("flow/layout");
+  metrics = await load("prometheus");
 });
 
 after(async () => {
@@ -59,4 +63,66 @@ test("events are taken apart however the stream was cut", () => {
       { name: "ping", id: undefined, data: "{}" },
     ]);
   }
+});
+
+/** Layers in which each node waits for two of the layer before, and the first for none. */
+function layered(layers, size) {
+  const graph = { nodes: [], edges: [] };
+  for (let layer = 0; layer < layers; layer += 1) {
+    for (let place = 0; place < size; place += 1) {
+      graph.nodes.push({ execution_id: `${layer}-${place}` });
+      const upstreams = layer === 0 ? [] : [place, (place + 1) % size];
+      for (const from of upstreams) graph.edges.push({ edge_id: `${layer}-${place}-${from}`, upstream: `${layer - 1}-${from}`, downstream: `${layer}-${place}`, role: "dependency" });
+    }
+  }
+  return graph;
+}
+
+test("nodes stand behind those they wait for, none upon another, in either direction", () => {
+  for (const vertical of [false, true]) {
+    const graph = layered(20, 50);
+    const { nodes } = layout.place(graph, vertical);
+    const [along, across, size] = vertical ? ["y", "x", layout.NODE_WIDTH] : ["x", "y", layout.NODE_HEIGHT];
+    for (const { upstream, downstream } of graph.edges) assert.ok(nodes.get(upstream)[along] < nodes.get(downstream)[along]);
+    const layers = grouped([...nodes.values()], along);
+    for (const layer of layers.values()) {
+      const places = layer.map((at) => at[across]).sort((one, other) => one - other);
+      for (let index = 1; index < places.length; index += 1) assert.ok(places[index] - places[index - 1] >= size, `${places[index - 1]} and ${places[index]}`);
+    }
+  }
+});
+
+function grouped(points, key) {
+  const groups = new Map();
+  for (const point of points) groups.set(point[key], [...(groups.get(point[key]) ?? []), point]);
+  return groups;
+}
+
+test("a node in the middle of those it joins stands in their middle", () => {
+  const edge = (upstream, downstream) => ({ edge_id: `${upstream}${downstream}`, upstream, downstream, role: "dependency" });
+  const graph = { nodes: ["a", "b", "c", "d", "e"].map((execution_id) => ({ execution_id })), edges: [..."bcd"].flatMap((one) => [edge("a", one), edge(one, "e")]) };
+  const { nodes } = layout.place(graph);
+  assert.equal(nodes.get("a").y, nodes.get("c").y);
+  assert.equal(nodes.get("e").y, nodes.get("c").y);
+});
+
+test("a circle, an edge to a stranger, a child and a graph without edges are drawn all the same", () => {
+  const edge = (upstream, downstream, role = "dependency") => ({ edge_id: `${upstream}${downstream}`, upstream, downstream, role });
+  const nodes = ["a", "b", "c"].map((execution_id) => ({ execution_id }));
+  assert.equal(layout.place({ nodes, edges: [edge("a", "b"), edge("b", "c"), edge("c", "a")] }).nodes.size, 3);
+  const child = layout.place({ nodes, edges: [edge("b", "a", "child"), edge("a", "stranger")] });
+  assert.ok(child.nodes.get("a").x < child.nodes.get("b").x, "a parent stands before its child");
+  assert.equal(child.edges.length, 1);
+  assert.equal(layout.place({ nodes, edges: [] }).nodes.size, 3);
+  assert.equal(layout.place({ nodes: [], edges: [] }).nodes.size, 0);
+});
+
+test("metrics are read with their labels", () => {
+  const text = '# HELP a A.\na_total 3\nb_count{lane="x\\"y",exit="taken"} 2\nb_count{lane="z",exit="taken"} 5\n';
+  assert.deepEqual(metrics.parseMetrics(text), [
+    { name: "a_total", labels: {}, value: 3 },
+    { name: "b_count", labels: { lane: 'x"y', exit: "taken" }, value: 2 },
+    { name: "b_count", labels: { lane: "z", exit: "taken" }, value: 5 },
+  ]);
+  assert.equal(metrics.total(metrics.parseMetrics(text), "b_count"), 7);
 });

@@ -2,12 +2,21 @@
 
 import { after, before, test } from "node:test";
 import assert from "node:assert/strict";
+import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { Deployment, closeBrowser, open } from "./support.mjs";
+import { checkAccess } from "./axe.mjs";
 
 let demo;
 
 before(async () => {
   demo = await Deployment.start({ demo: true });
+  // The demo's own question: the tests below ask others.
+  await demo.process.line("suspended review");
+  const [{ execution_id }] = (await demo.call("GET", "/v1/approvals")).items;
+  await demo.call("POST", `/v1/executions/${execution_id}/signal`, { name: "approve" });
+  await demo.process.line("completed the flow");
 });
 
 after(async () => {
@@ -15,12 +24,28 @@ after(async () => {
   await demo?.stop();
 });
 
-test("from the first command to an approved flow by mouse alone, and a second browser sees it happen", async () => {
-  // What the command prints is where the browser goes; everything after that is a click.
-  const printed = await demo.process.line(demo.url);
-  assert.match(printed, /http:\/\/127\.0\.0\.1:\d+/);
+/** The arguments of the first command that the README names. */
+async function firstCommand() {
+  const readme = await readFile(new URL("../../README.md", import.meta.url), "utf8");
+  const [, args] = /^ {4}cargo run --release -- (.+)$/m.exec(readme);
+  return args.split(" ");
+}
+
+test("from the README's first command to an approved flow by mouse alone, and a second browser sees it happen", async (t) => {
+  const cwd = await mkdtemp(join(tmpdir(), "ff-dashboard-story-"));
+  const demo = await Deployment.start({ args: await firstCommand(), cwd });
+  t.after(async () => {
+    await demo.stop();
+    await rm(cwd, { recursive: true, force: true });
+  });
+  // The browser goes to the address that the command prints. Everything after that is a click.
+  const printed = await demo.process.line("http://127.0.0.1:");
+  demo.url = /http:\/\/127\.0\.0\.1:\d+/.exec(printed)[0];
   const mine = await open(demo, "/");
   const theirs = await open(demo, "/flows");
+  const typed = [];
+  await mine.page.exposeFunction("pressed", (key) => typed.push(key));
+  await mine.page.evaluate(() => document.addEventListener("keydown", (event) => window.pressed(event.key), true));
   await theirs.page.getByRole("link", { name: "report" }).first().click();
   await theirs.page.locator("[data-node=review][data-state=suspended]").waitFor();
 
@@ -34,6 +59,7 @@ test("from the first command to an approved flow by mouse alone, and a second br
   await theirs.page.locator("[data-node=publish][data-state=completed]").waitFor();
   await theirs.page.locator(".title [data-state=completed]").waitFor();
   await demo.process.line("completed the flow");
+  assert.deepEqual(typed, []);
   await mine.close();
   await theirs.close();
 });
@@ -118,6 +144,151 @@ async function waitForRows(page, count) {
   await page.waitForFunction((wanted) => document.querySelectorAll(".vrow.item").length === wanted, count);
   return await page.locator(".vrow.item input[type=checkbox]").all();
 }
+
+test("filters are chips in the address, columns are chosen, and all that is shown is chosen at once", async () => {
+  for (const kind of ["chip-a", "chip-b", "chip-c"]) await demo.submit(kind, 1, { lane: "idle", tags: { team: kind } });
+  const tab = await open(demo, "/executions?lane=idle");
+  const { page } = tab;
+  for (const kind of ["chip-a", "chip-b"]) {
+    await page.getByLabel("Kind", { exact: true }).fill(kind);
+    await page.keyboard.press("Enter");
+    await page.getByRole("button", { name: `kind ${kind}` }).waitFor();
+  }
+  await waitForRows(page, 2);
+  assert.match(page.url(), /kind=chip-a&kind=chip-b/);
+  await page.getByText("ff ls --kind chip-a --kind chip-b --lane idle").waitFor();
+
+  await page.getByText("Columns").click();
+  await page.getByLabel("Tags").check();
+  await page.getByRole("link", { name: "team=chip-a" }).waitFor();
+  await page.reload();
+  await page.getByRole("link", { name: "team=chip-a" }).waitFor();
+
+  await page.getByLabel("Choose all that are shown").check();
+  await page.getByText("2 chosen").waitFor();
+  await page.getByRole("button", { name: "Hold", exact: true }).click();
+  await page.getByRole("dialog").getByText("2 of 2 chosen").waitFor();
+  await page.getByRole("dialog").getByRole("button", { name: "Hold 2" }).click();
+  await page.getByText("Hold: 2 done.").waitFor();
+  await page.getByRole("button", { name: "kind chip-b" }).click();
+  await waitForRows(page, 1);
+  await page.locator(".vrow.item").getByText("held").waitFor();
+  await tab.close();
+});
+
+test("an execution is forked before a step: the steps before it are inherited, and the original stays", async () => {
+  const id = await demo.submit("forked", { city: "Rome" }, { lane: "fork" });
+  await demo.work(["fork"], async (task) => {
+    const step = (name, result) => ({ name, state: "completed", result });
+    await task.say("steps", { first_number: 1, entries: [step("plan", "read"), step("search", ["tides"]), step("write", "done")] });
+    await task.say("complete", { result: "done" });
+  });
+  const tab = await open(demo, `/executions/${id}?tab=steps`);
+  const { page } = tab;
+  await page.getByRole("row", { name: /search/ }).getByRole("button", { name: "Fork before" }).click();
+  const dialog = page.getByRole("dialog");
+  await dialog.getByText(`ff fork ${id} --before search`).waitFor();
+  await dialog.getByLabel("Another input").fill("{not json");
+  await dialog.getByRole("button", { name: "Fork before search" }).click();
+  await dialog.getByRole("alert").getByText("The input: this is not JSON").waitFor();
+  await dialog.getByLabel("Another input").fill('{"city":"Oslo"}');
+  await dialog.getByRole("button", { name: "Fork before search" }).click();
+  await page.getByText("forked from").waitFor();
+  const fork = page.url().split("/").pop().split("?")[0];
+  assert.notEqual(fork, id);
+  await page.getByRole("tab", { name: /steps/ }).click();
+  await page.getByRole("row", { name: /plan/ }).getByText("inherited").waitFor();
+  assert.equal(await page.getByRole("row", { name: /search|write/ }).count(), 0);
+  await page.getByRole("tab", { name: /input/ }).click();
+  await page.getByText("Oslo").waitFor();
+  await page.goto(`${demo.url}/executions/${id}?tab=steps`);
+  await page.locator(".title [data-state=completed]").waitFor();
+  await page.getByRole("region", { name: "Forks" }).getByText(`ff diff ${id} ${fork}`).waitFor();
+  await tab.close();
+});
+
+test("a question with a schema is a form, and a wrong answer says what to do", async () => {
+  const id = await demo.submit("refund", "x", { lane: "form" });
+  const schema = {
+    type: "object",
+    required: ["amount", "currency"],
+    properties: {
+      amount: { type: "integer", title: "Amount", minimum: 1, maximum: 500 },
+      currency: { type: "string", enum: ["EUR", "USD"] },
+      urgent: { type: "boolean", description: "Pay today" },
+      notes: { type: "array", items: { type: "string" } },
+    },
+  };
+  await demo.work(["form"], (task) => task.say("suspend", { condition: { any: [{ name: "approve" }] }, reason: "approval", question: "Refund how much?", schema }));
+  const tab = await open(demo, "/approvals");
+  const { page } = tab;
+  const ask = page.getByRole("article", { name: "Refund how much?" });
+  await checkAccess(page, "a form");
+  await ask.getByRole("button", { name: "Approve" }).click();
+  await ask.getByRole("alert").getByText("Amount:").waitFor();
+  await ask.getByLabel("Amount").fill("900");
+  await ask.getByLabel("currency").selectOption("EUR");
+  await ask.getByRole("button", { name: "Approve" }).click();
+  await ask.getByRole("alert").getByText("500").waitFor();
+  await ask.getByLabel("Amount").fill("40");
+  await ask.getByLabel("notes").fill("late");
+  await ask.getByRole("button", { name: "Approve" }).click();
+  await ask.getByRole("alert").getByText("notes: this is not JSON").waitFor();
+  await ask.getByLabel("notes").fill('["late"]');
+  await ask.getByLabel("urgent").check();
+  await ask.getByRole("button", { name: "Approve" }).click();
+  await ask.waitFor({ state: "detached" });
+  let answered;
+  await demo.work(["form"], async (task, claimed) => {
+    answered = JSON.parse(Buffer.from(claimed.resume_signals[0].payload_base64, "base64").toString());
+    await task.say("complete", { result: 1 });
+  });
+  assert.equal((await demo.call("GET", `/v1/executions/${id}/state`)).public_state, "completed");
+  assert.deepEqual(answered, { amount: 40, currency: "EUR", urgent: true, notes: ["late"] });
+  await tab.close();
+});
+
+test("a step in doubt is decided by an operator, and the journal has the answer", async () => {
+  const id = await demo.submit("payer", "x", { lane: "pay" });
+  await demo.work(["pay"], (task) => task.say("park", { first_number: 1, questions: [{ step: { name: "pay" }, reason: "in_doubt", detail: "nobody knows whether step pay happened" }] }));
+  const tab = await open(demo, "/approvals");
+  const { page } = tab;
+  await page.getByRole("article", { name: "nobody knows whether step pay happened" }).getByRole("link", { name: "Answer it where the steps are" }).click();
+  const question = page.getByRole("region", { name: "A question about the step pay" });
+  await question.getByRole("button", { name: "Happened" }).click();
+  const dialog = page.getByRole("dialog");
+  await dialog.getByLabel("Its result, as JSON").fill('{"receipt":7}');
+  await dialog.getByRole("button", { name: "Happened" }).click();
+  await question.waitFor({ state: "detached" });
+  await page.getByRole("tab", { name: /steps/ }).click();
+  await page.getByRole("row", { name: /pay/ }).getByText("receipt").waitFor();
+  assert.equal((await demo.call("GET", `/v1/executions/${id}/state`)).public_state, "waiting");
+  await demo.call("POST", `/v1/executions/${id}/cancel`, {});
+  await tab.close();
+});
+
+test("a server that went away is told, and what is shown goes on once it is back", async (t) => {
+  const folder = await mkdtemp(join(tmpdir(), "ff-dashboard-outage-"));
+  const store = `sqlite://${join(folder, "store.db")}`;
+  const first = await Deployment.start({ store });
+  const port = Number(new URL(first.url).port);
+  let server = first;
+  t.after(async () => {
+    await server.stop();
+    await rm(folder, { recursive: true, force: true });
+  });
+  const id = await first.submit("outlives", 1, { lane: "idle" });
+  const tab = await open(first, `/executions/${id}`);
+  await tab.page.locator(".live[data-on=true]").waitFor();
+  await tab.page.locator(".title [data-state=waiting]").waitFor();
+  await first.stop();
+  await tab.page.getByText("connecting").waitFor();
+  server = await Deployment.start({ store, port });
+  await server.call("POST", `/v1/executions/${id}/cancel`, {});
+  await tab.page.locator(".live[data-on=true]").waitFor();
+  await tab.page.locator(".title [data-state=cancelled]").waitFor();
+  await tab.close();
+});
 
 test("a question is answered by keyboard alone", async () => {
   const id = await demo.submit("asker", "x", { lane: "ask" });

@@ -32,10 +32,10 @@ export async function freePort() {
 
 /** A process that says what it does, line by line. */
 class Process {
-  constructor(args, env = {}) {
+  constructor(args, { env = {}, cwd } = {}) {
     this.lines = [];
     this.waiting = [];
-    this.child = spawn(FF, args, { env: { ...process.env, ...env, NO_COLOR: "1" }, stdio: ["ignore", "pipe", "pipe"] });
+    this.child = spawn(FF, args, { cwd, env: { ...process.env, ...env, NO_COLOR: "1" }, stdio: ["ignore", "pipe", "pipe"] });
     let rest = "";
     const read = (chunk) => {
       const parts = (rest + chunk).split("\n");
@@ -74,20 +74,16 @@ class Process {
 
 /** A server, and calls of its API. */
 export class Deployment {
-  static async start({ demo = false, token, store = "memory://" } = {}) {
-    const port = await freePort();
-    const listen = `127.0.0.1:${port}`;
+  /** A server, or with `demo` the demo, on a port of its own; `args` replaces the command, which runs in `cwd`. */
+  static async start({ demo = false, token, store = "memory://", port, args, cwd } = {}) {
+    const listen = `127.0.0.1:${port ?? (await freePort())}`;
     const deployment = new Deployment();
     deployment.url = `http://${listen}`;
     deployment.token = token;
-    if (demo) {
-      deployment.process = new Process(["dev", "--demo", "--memory", "--listen", listen]);
-      await deployment.process.line("is ready");
-    } else {
-      const env = token ? { FF_API_TOKEN: token } : {};
-      deployment.process = new Process(["server", "--store", store, "--listen", listen], env);
-      await deployment.process.line("FlowFabric is ready");
-    }
+    const command = args ?? (demo ? ["dev", "--demo", "--memory"] : ["server", "--store", store]);
+    const env = token ? { FF_API_TOKEN: token } : {};
+    deployment.process = new Process([...command, "--listen", listen], { env, cwd });
+    await deployment.process.line("is ready");
     return deployment;
   }
 

@@ -39,11 +39,16 @@ export function Steps({ execution, items, generation }: { execution: View; items
         }
         columns={[
           { name: "State", cell: (step) => <State state={step.state} /> },
-          { name: "Name", cell: (step) => <Name step={step} /> },
-          { name: "Kind", cell: (step) => step.kind },
-          { name: "Tries", num: true, cell: (step) => step.tries || "" },
-          { name: "Took", num: true, cell: (step) => (step.took_ms === null || step.took_ms === undefined ? "" : span(step.took_ms)) },
-          { name: "Recorded", cell: (step) => <When at={step.recorded_at} /> },
+          { name: "Step", cell: (step) => <Name step={step} /> },
+          {
+            name: "Recorded",
+            cell: (step) => (
+              <>
+                <When at={step.recorded_at} />
+                {step.took_ms !== null && step.took_ms !== undefined && <div class="small muted">took {span(step.took_ms)}</div>}
+              </>
+            ),
+          },
           { name: "Result", cell: (step) => <Result step={step} /> },
           {
             name: "Actions",
@@ -66,6 +71,10 @@ function Name({ step }: { step: Step }) {
     <>
       {step.child_id ? <a href={link(["executions", step.child_id])}>{step.name}</a> : step.name}
       {step.key && <span class="muted"> {step.key}</span>} {step.inherited && <span class="tag">inherited</span>}
+      <div class="small muted">
+        {step.kind}
+        {step.tries > 1 ? `, ${step.tries} tries` : ""}
+      </div>
     </>
   );
 }

@@ -110,8 +110,9 @@ export function FlowGraph({ graph, critical }: { graph: GraphView; critical: Rea
     };
   }, [placed]);
   const edges = new Map(graph.edges.map((edge) => [edge.edge_id, edge]));
+  const shrunk = vertical ? Math.min(1, window.innerWidth / (placed.width + 64)) : 1;
   return (
-    <div class="graph" ref={host} style={{ height: `${Math.max(HEIGHT_MIN_PX, Math.min(HEIGHT_MAX_PX, placed.height + 48))}px` }}>
+    <div class="graph" ref={host} style={{ height: `${Math.max(HEIGHT_MIN_PX, Math.min(HEIGHT_MAX_PX, placed.height * shrunk + 48))}px` }}>
       <svg aria-label="Graph of the flow" role="group">
         <defs>
           <marker id="arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="9" markerHeight="9" markerUnits="userSpaceOnUse" orient="auto">

@@ -81,7 +81,7 @@ export function Workers() {
             {
               name: "Instance",
               cell: (worker) => (
-                <span class="row tight">
+                <span class="nowrap">
                   <code title={worker.instance_id}>{shortId(worker.instance_id)}</code>
                   <Copy text={worker.instance_id} what="the instance" />
                 </span>
