@@ -14,10 +14,10 @@ use crate::connect::ClientBuilder;
 use crate::error::{Result, SdkError};
 use crate::events::Events;
 use crate::execution::Execution;
+use crate::identity;
 use crate::retry::{Retries, RetryPolicy};
 use crate::submit::Submission;
 use crate::transport::{Connection, InProcess, Transport};
-use crate::{identity, namespace};
 
 /// A connection to a deployment. Clones share it.
 ///
@@ -111,10 +111,10 @@ impl Client {
         Engine: Serves<O>,
     {
         if let Some(namespace) = &self.namespace {
-            namespace::fill_in(args, namespace);
+            O::set_default_namespace(args, namespace);
         }
-        identity::identify(args, self.partition_config());
-        let key = identity::key(args);
+        O::identify(args, &identity::minting(self.partition_config()));
+        let key = O::needs_key(args).then(identity::unique);
         let mut retries = Retries::new(&self.inner.retry);
         loop {
             self.inner.tries.fetch_add(1, Ordering::Relaxed);
@@ -122,7 +122,7 @@ impl Client {
                 Ok(outcome) => return Ok(outcome),
                 Err(failure) => retries.after(failure).await?,
             }
-            identity::repeat(args);
+            O::mark_repeat(args);
         }
     }
 

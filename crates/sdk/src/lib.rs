@@ -22,7 +22,6 @@ mod events;
 mod execution;
 mod flow;
 mod identity;
-mod namespace;
 mod retry;
 mod runtime;
 mod signal;

@@ -72,12 +72,7 @@ impl Pools {
 
     /// A place for an operation; most need none.
     pub(crate) fn enter_operation(&self, info: &OperationInfo) -> Result<Option<OwnedSemaphorePermit>> {
-        match info.name {
-            "read_stream" | "tail_stream" | "wait_execution" | "list_events" | "wait_until_idle" => {
-                self.stream_ops.enter().map(Some)
-            }
-            _ => Ok(None),
-        }
+        info.watching.then(|| self.stream_ops.enter()).transpose()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
-use ff_core::op::{Method, OperationInfo};
+use ff_core::op::{Method, OperationInfo, ReplyKind};
 use hyper::{Response, StatusCode};
 use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
@@ -114,7 +114,7 @@ fn operation(generator: &mut SchemaGenerator, info: &OperationInfo) -> Value {
     let shape = Shape::of(info);
     let mut description = info.summary.to_owned();
     if info.method == Method::Post {
-        let text = match shape.identity() {
+        let text = match info.identity_field {
             Some(_) => "The identity of the call, in place of the field in its body.",
             None => "The identity of the call: a repeat is the same call, for 24 hours.",
         };
@@ -162,28 +162,26 @@ fn header(name: &str, description: &str) -> Value {
     json!({ "name": name, "in": "header", "required": false, "description": description, "schema": { "type": "string" } })
 }
 
-/// The paths under which things are created one at a time.
-const CREATES: [&str; 5] = ["/v1/executions", "/v1/flows", "/v1/budgets", "/v1/quotas", "/v1/admin/tokens"];
-
 fn responses(info: &OperationInfo, outcome: Value) -> Value {
     let mut content = json!({ "application/json": { "schema": outcome } });
-    match info.name {
-        "get_input" | "get_result" => content["*/*"] = json!({ "schema": {} }),
-        "list_events" => content[EVENT_STREAM] = json!({ "schema": { "type": "string" } }),
-        _ => {}
+    if info.reply == ReplyKind::Bytes {
+        content["*/*"] = json!({ "schema": {} });
+    }
+    if info.event_stream {
+        content[EVENT_STREAM] = json!({ "schema": { "type": "string" } });
     }
     let mut responses = json!({
         "200": { "description": "Done.", "content": content },
         "default": { "$ref": "#/components/responses/Problem" },
     });
-    if info.name.starts_with("create_") && CREATES.contains(&info.path) {
+    if info.creates {
         let location = json!({ "description": "Where it stands.", "schema": { "type": "string" } });
         let content = responses["200"]["content"].clone();
         responses["201"] =
             json!({ "description": "Created.", "headers": { "Location": location }, "content": content });
         responses["200"]["description"] = json!("It was there before, the same.");
     }
-    if info.name == "claim" {
+    if info.reply == ReplyKind::JsonOrNothing {
         responses["204"] = json!({ "description": "Nothing was claimable for the whole wait." });
     }
     responses

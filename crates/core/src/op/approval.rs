@@ -11,7 +11,7 @@ use crate::id::{ExecutionId, SignalId, WaitpointId};
 use crate::limits;
 use crate::op::parts::{self, Secret};
 use crate::op::view::SignedView;
-use crate::op::{DeliverSignalArgs, operation};
+use crate::op::{DeliverSignalArgs, Minting, operation};
 use crate::signal::SignalOutcome;
 use crate::suspension::{SuspendReason, TimeoutBehavior};
 use crate::text::{self, Tags};
@@ -19,7 +19,7 @@ use crate::text::{self, Tags};
 operation! {
     /// Lists what waits for people, what has waited longest first. It is decided with a signal `approve` or `reject`.
     ListApprovals(ListApprovalsArgs) -> ListApprovalsOutcome,
-    "list_approvals" Get "/v1/approvals" Reader any_role validated filtered
+    "list_approvals" Get "/v1/approvals" Reader any_role validated filtered namespaced
 }
 
 /// What the call says.
@@ -125,7 +125,7 @@ operation! {
     /// Delivers a signal to a waitpoint, whichever execution it belongs to. Its token is all the authority it takes, also
     /// on a server that asks for API tokens.
     SignalWaitpoint(SignalWaitpointArgs) -> SignalOutcome,
-    "signal_waitpoint" Post "/v1/signals/{waitpoint_id}" Operator validated with_roles audited own body(crate::op::parts::body_for(limits::SIGNAL_PAYLOAD_MAX_BYTES))
+    "signal_waitpoint" Post "/v1/signals/{waitpoint_id}" Operator validated with_roles audited own waitpoint_token identified("idempotency_key") body(crate::op::parts::body_for(limits::SIGNAL_PAYLOAD_MAX_BYTES))
 }
 
 /// What the call says.
@@ -175,6 +175,13 @@ pub struct SignalWaitpointArgs {
 }
 
 impl SignalWaitpointArgs {
+    /// Mints the id of the signal.
+    pub fn identify(&mut self, minting: &Minting<'_>) {
+        if self.idempotency_key.is_none() {
+            self.signal_id.get_or_insert_with(|| SignalId::mint(&minting.fresh()));
+        }
+    }
+
     /// The same signal for the execution that the waitpoint belongs to.
     pub fn for_execution(self, execution_id: ExecutionId) -> DeliverSignalArgs {
         DeliverSignalArgs {

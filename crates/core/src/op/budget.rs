@@ -10,15 +10,15 @@ use crate::budget::{BudgetDefinition, BudgetStatus, Enforcement, HardAction, Lim
 use crate::error::{Error, Result};
 use crate::id::{CommandId, ExecutionId};
 use crate::lease::LeaseFence;
-use crate::op::operation;
 use crate::op::parts::{self, NamespacePage};
+use crate::op::{Created, Minting, operation};
 use crate::text;
 use crate::usage::ReportUsageResult;
 
 operation! {
     /// Creates a budget. The same definition again is the same budget, another one a conflict.
     CreateBudget(CreateBudgetArgs) -> CreateBudgetOutcome,
-    "create_budget" Post "/v1/budgets" Operator administrative validated
+    "create_budget" Post "/v1/budgets" Operator administrative validated namespaced creates
 }
 
 /// What the call says.
@@ -63,6 +63,13 @@ pub enum CreateBudgetOutcome {
     AlreadyExists,
 }
 
+impl CreateBudgetOutcome {
+    /// The budget, if this call created it.
+    pub fn created(&self) -> Created {
+        if *self == Self::Created { Created::AsNamed } else { Created::Nothing }
+    }
+}
+
 impl CreateBudgetArgs {
     /// What the budget will be.
     pub fn definition(&self) -> BudgetDefinition {
@@ -90,7 +97,7 @@ impl CreateBudgetArgs {
 operation! {
     /// Shows a budget: usage, limits, breaches.
     GetBudget(GetBudgetArgs) -> BudgetStatus,
-    "get_budget" Get "/v1/budgets/{name}" Reader validated
+    "get_budget" Get "/v1/budgets/{name}" Reader validated namespaced
 }
 
 /// What the call says.
@@ -115,7 +122,7 @@ impl GetBudgetArgs {
 operation! {
     /// Lists budgets by name.
     ListBudgets(NamespacePage) -> ListBudgetsOutcome,
-    "list_budgets" Get "/v1/budgets" Reader validated filtered
+    "list_budgets" Get "/v1/budgets" Reader validated filtered namespaced
 }
 
 /// The answer.
@@ -131,7 +138,7 @@ pub struct ListBudgetsOutcome {
 operation! {
     /// Replaces the limits of a budget; a raised limit releases what was blocked.
     SetBudgetLimits(SetBudgetLimitsArgs) -> BudgetStatus,
-    "set_budget_limits" Put "/v1/budgets/{name}/limits" Operator administrative validated
+    "set_budget_limits" Put "/v1/budgets/{name}/limits" Operator administrative validated namespaced
 }
 
 /// What the call says.
@@ -159,7 +166,7 @@ impl SetBudgetLimitsArgs {
 operation! {
     /// Charges usage to a budget.
     ReportBudgetUsage(ReportBudgetUsageArgs) -> ReportUsageResult,
-    "report_budget_usage" Post "/v1/budgets/{name}/usage" Operator validated with_roles
+    "report_budget_usage" Post "/v1/budgets/{name}/usage" Operator validated with_roles namespaced identified("dedup_key")
 }
 
 /// What the call says.
@@ -202,13 +209,18 @@ impl ReportBudgetUsageArgs {
         }
         parts::usage(&self.usage)
     }
+
+    /// Makes the report count once, however often it is sent.
+    pub fn identify(&mut self, minting: &Minting<'_>) {
+        self.dedup_key.get_or_insert_with(|| minting.unique());
+    }
 }
 
 // Usage is accounting: it counts once for each dedup key, also when the lease is lost.
 operation! {
     /// Charges what an attempt has spent to every budget of its execution that counts the dimension.
     ReportUsage(ReportUsageArgs) -> ReportUsageOutcome,
-    "report_usage" Post "/v1/executions/{execution_id}/usage" Worker validated
+    "report_usage" Post "/v1/executions/{execution_id}/usage" Worker validated identified("dedup_key")
 }
 
 /// What the call says.
@@ -244,12 +256,17 @@ impl ReportUsageArgs {
         parts::optional(self.dedup_key.as_deref(), "dedup_key", text::optional_label)?;
         parts::usage(&self.usage)
     }
+
+    /// Makes the report count once, however often it is sent.
+    pub fn identify(&mut self, minting: &Minting<'_>) {
+        self.dedup_key.get_or_insert_with(|| minting.unique());
+    }
 }
 
 operation! {
     /// Sets the usage of a budget back to nothing and releases what was blocked.
     ResetBudget(ResetBudgetArgs) -> ResetBudgetOutcome,
-    "reset_budget" Post "/v1/budgets/{name}/reset" Operator administrative validated
+    "reset_budget" Post "/v1/budgets/{name}/reset" Operator administrative validated namespaced identified("command_id")
 }
 
 /// What the call says.
@@ -281,5 +298,10 @@ impl ResetBudgetArgs {
     pub fn validate(&self) -> Result<()> {
         text::name("name", &self.name)?;
         parts::optional(self.namespace.as_deref(), "namespace", text::name)
+    }
+
+    /// Mints the id of the command.
+    pub fn identify(&mut self, minting: &Minting<'_>) {
+        self.command_id.get_or_insert_with(|| CommandId::mint(&minting.fresh()));
     }
 }

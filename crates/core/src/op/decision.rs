@@ -9,8 +9,8 @@ use crate::execution::StepAnswer;
 use crate::id::{CommandId, ExecutionId};
 use crate::journal::StepIdentity;
 use crate::limits;
-use crate::op::operation;
 use crate::op::parts::{self, Content};
+use crate::op::{Minting, operation};
 use crate::state::PublicState;
 use crate::text;
 
@@ -18,7 +18,7 @@ operation! {
     /// Answers a question about a journal entry: whether a step that is in doubt happened, or what becomes of an entry that
     /// the program no longer fits. The answer is recorded in the journal, and the function runs again.
     DecideStep(DecideStepArgs) -> DecideStepOutcome,
-    "decide_step" Post "/v1/executions/{execution_id}/steps/decide" Operator administrative validated body(parts::body_for(limits::STEP_RESULT_MAX_BYTES))
+    "decide_step" Post "/v1/executions/{execution_id}/steps/decide" Operator administrative validated identified("command_id") body(parts::body_for(limits::STEP_RESULT_MAX_BYTES))
 }
 
 /// The answer to a question.
@@ -62,6 +62,11 @@ pub struct DecideStepOutcome {
 }
 
 impl DecideStepArgs {
+    /// Mints the id of the command.
+    pub fn identify(&mut self, minting: &Minting<'_>) {
+        self.command_id.get_or_insert_with(|| CommandId::mint(&minting.fresh()));
+    }
+
     /// The bytes of the result, if any.
     pub fn content(&self) -> Result<Option<Content>> {
         parts::Sent {

@@ -65,7 +65,7 @@ pub struct UndecodableEntry {
 operation! {
     /// Lists administrative acts, newest first.
     ListAudit(ListAuditArgs) -> ListAuditOutcome,
-    "list_audit" Get "/v1/admin/audit" Admin validated filtered
+    "list_audit" Get "/v1/admin/audit" Admin validated filtered namespaced
 }
 
 /// What the call says.

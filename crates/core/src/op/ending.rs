@@ -1,5 +1,6 @@
 //! How a lease holder ends its turn: for good, until an instant, until children end, or until a signal.
 
+use crate::op::Minting;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -225,7 +226,7 @@ pub struct WaitChildrenOutcome {
 operation! {
     /// Releases the lease until signals, a timeout or an operator resume the attempt.
     Suspend(SuspendArgs) -> SuspendOutcome,
-    "suspend" Post "/v1/executions/{execution_id}/suspend" Worker validated body(crate::op::parts::body_for(limits::CONTINUATION_MAX_BYTES))
+    "suspend" Post "/v1/executions/{execution_id}/suspend" Worker validated body(crate::op::parts::body_for(limits::CONTINUATION_MAX_BYTES)) identified("idempotency_key")
 }
 
 /// What the call says.
@@ -354,5 +355,10 @@ impl SuspendArgs {
         }
         let timeout = |timeout_ms| text::within("timeout_ms", timeout_ms, 1..=limits::DURATION_MAX_MS);
         self.timeout_ms.map_or(Ok(()), timeout)
+    }
+
+    /// Names the suspension.
+    pub fn identify(&mut self, minting: &Minting<'_>) {
+        self.idempotency_key.get_or_insert_with(|| minting.unique());
     }
 }

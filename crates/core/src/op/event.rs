@@ -13,7 +13,7 @@ use crate::{limits, text};
 operation! {
     /// Lists events after a cursor, waiting for the first of them. At least once: a repeat has the same id.
     ListEvents(ListEventsArgs) -> ListEventsOutcome,
-    "list_events" Get "/v1/events" Reader validated filtered
+    "list_events" Get "/v1/events" Reader validated filtered namespaced waits(wait_ms) watching event_stream
 }
 
 /// The cursor of a subscriber that wants what comes, and nothing of what was.

@@ -11,13 +11,13 @@ use crate::id::{EdgeId, ExecutionId, FlowId};
 use crate::join::JoinPolicy;
 use crate::limits;
 use crate::op::view::{FlowView, GraphView, UpstreamView};
-use crate::op::{create_execution, operation, parts};
+use crate::op::{Created, Minting, create_execution, operation, parts};
 use crate::text::{self, Tags};
 
 operation! {
     /// Creates a flow, empty or with its whole graph in one atomic call.
     CreateFlow(CreateFlowArgs) -> CreateFlowOutcome,
-    "create_flow" Post "/v1/flows" Submitter validated body(limits::BATCH_BODY_MAX_BYTES)
+    "create_flow" Post "/v1/flows" Submitter validated body(limits::BATCH_BODY_MAX_BYTES) namespaced identified("idempotency_key") creates
 }
 
 /// What the call says.
@@ -100,6 +100,16 @@ pub struct GraphEdge {
     pub data_ref: Option<String>,
 }
 
+impl CreateFlowOutcome {
+    /// The flow, if this call created it.
+    pub fn created(&self) -> Created {
+        match self {
+            Self::Created { flow_id, .. } => Created::Id(flow_id.to_string()),
+            Self::AlreadyExists { .. } => Created::Nothing,
+        }
+    }
+}
+
 impl CreateFlowArgs {
     /// Checks the graph as a whole; its edges as positions in the list of nodes.
     pub fn graph(&self) -> Result<Vec<(usize, usize)>> {
@@ -156,6 +166,13 @@ impl CreateFlowArgs {
         let detail = format!("of {:?} waits for {} of {upstreams} dependencies", node.name, quorum.k);
         Err(Error::invalid("nodes.join", detail))
     }
+
+    /// Mints the id of the flow.
+    pub fn identify(&mut self, minting: &Minting<'_>) {
+        if self.idempotency_key.is_none() {
+            self.flow_id.get_or_insert_with(|| FlowId::mint(minting.partitions, &minting.fresh()));
+        }
+    }
 }
 
 impl NodeRequest {
@@ -195,7 +212,7 @@ pub struct GetFlowArgs {
 operation! {
     /// Lists flows, newest first.
     ListFlows(ListFlowsArgs) -> ListFlowsOutcome,
-    "list_flows" Get "/v1/flows" Reader validated filtered
+    "list_flows" Get "/v1/flows" Reader validated filtered namespaced
 }
 
 /// What the call says.
@@ -447,7 +464,7 @@ impl ListUpstreamsArgs {
 operation! {
     /// Cancels a flow; none of its members starts after the answer. A flow that had ended before is told with its state.
     CancelFlow(CancelFlowArgs) -> CancelFlowResult,
-    "cancel_flow" Post "/v1/flows/{flow_id}/cancel" Operator administrative validated
+    "cancel_flow" Post "/v1/flows/{flow_id}/cancel" Operator administrative validated keyed
 }
 
 /// What the call says.

@@ -8,9 +8,9 @@ use crate::error::Result;
 use crate::id::{CommandId, ExecutionId};
 use crate::journal::StepIdentity;
 use crate::limits;
-use crate::op::operation;
 use crate::op::parts::{self, Content};
 use crate::op::view::ExecutionSummary;
+use crate::op::{Minting, operation};
 use crate::state::PublicState;
 use crate::text::{self, Tags};
 
@@ -18,7 +18,7 @@ operation! {
     /// Makes a new execution that begins with what the journal of another one has below a step. The other one stays as it
     /// is. The new one is held until its journal is copied.
     ForkExecution(ForkExecutionArgs) -> ForkExecutionOutcome,
-    "fork_execution" Post "/v1/executions/{execution_id}/fork" Operator administrative validated body(parts::body_for(limits::INPUT_MAX_BYTES))
+    "fork_execution" Post "/v1/executions/{execution_id}/fork" Operator administrative validated identified("command_id") body(parts::body_for(limits::INPUT_MAX_BYTES))
 }
 
 /// What the new execution begins with.
@@ -62,6 +62,11 @@ pub struct ForkExecutionOutcome {
 }
 
 impl ForkExecutionArgs {
+    /// Mints the id of the command.
+    pub fn identify(&mut self, minting: &Minting<'_>) {
+        self.command_id.get_or_insert_with(|| CommandId::mint(&minting.fresh()));
+    }
+
     /// The bytes of the input, if there is a new one.
     pub fn input(&self) -> Result<Option<Content>> {
         parts::Sent {

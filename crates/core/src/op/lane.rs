@@ -12,7 +12,7 @@ use crate::text;
 operation! {
     /// Lists lanes by name.
     ListLanes(NamespacePage) -> ListLanesOutcome,
-    "list_lanes" Get "/v1/lanes" Reader validated filtered
+    "list_lanes" Get "/v1/lanes" Reader validated filtered namespaced
 }
 
 /// The answer.
@@ -28,7 +28,7 @@ pub struct ListLanesOutcome {
 operation! {
     /// Creates a lane or sets its state.
     ConfigureLane(ConfigureLaneArgs) -> LaneView,
-    "configure_lane" Put "/v1/lanes/{lane}" Operator administrative validated
+    "configure_lane" Put "/v1/lanes/{lane}" Operator administrative validated namespaced
 }
 
 /// What the call says.
@@ -60,23 +60,23 @@ impl ConfigureLaneArgs {
 operation! {
     /// Pauses a lane: running work goes on, nothing new is claimed.
     PauseLane(LaneChange) -> LaneView,
-    "pause_lane" Post "/v1/lanes/{lane}/pause" Operator administrative validated
+    "pause_lane" Post "/v1/lanes/{lane}/pause" Operator administrative validated namespaced keyed
 }
 
 operation! {
     /// Makes a lane active again.
     ResumeLane(LaneChange) -> LaneView,
-    "resume_lane" Post "/v1/lanes/{lane}/resume" Operator administrative validated
+    "resume_lane" Post "/v1/lanes/{lane}/resume" Operator administrative validated namespaced keyed
 }
 
 operation! {
     /// Drains a lane: what is there is worked off, nothing new is taken.
     DrainLane(LaneChange) -> LaneView,
-    "drain_lane" Post "/v1/lanes/{lane}/drain" Operator administrative validated
+    "drain_lane" Post "/v1/lanes/{lane}/drain" Operator administrative validated namespaced keyed
 }
 
 operation! {
     /// Disables a lane: nothing is claimed, submissions are refused.
     DisableLane(LaneChange) -> LaneView,
-    "disable_lane" Post "/v1/lanes/{lane}/disable" Operator administrative validated
+    "disable_lane" Post "/v1/lanes/{lane}/disable" Operator administrative validated namespaced keyed
 }

@@ -1,5 +1,6 @@
 //! Getting, keeping and giving back the right to run an execution.
 
+use crate::op::Minting;
 use std::collections::BTreeSet;
 
 use schemars::JsonSchema;
@@ -18,7 +19,7 @@ use crate::{limits, text, vocabulary};
 operation! {
     /// Takes work, waiting for it if there is none.
     Claim(ClaimArgs) -> ClaimOutcome,
-    "claim" Post "/v1/workers/{instance_id}/claim" Worker validated
+    "claim" Post "/v1/workers/{instance_id}/claim" Worker validated namespaced identified marks_repeats answers_nothing hands_out waits(wait_ms)
 }
 
 /// What the call says.
@@ -64,12 +65,19 @@ pub struct ClaimArgs {
 }
 
 /// The answer.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ClaimOutcome {
     /// What is leased, in `lease` mode.
     pub tasks: Vec<Task>,
     /// What is granted, in `grant` mode.
     pub grants: Vec<ClaimGrant>,
+}
+
+impl ClaimOutcome {
+    /// The tasks whose attempts begin.
+    pub fn handed_out(&self) -> &[Task] {
+        &self.tasks
+    }
 }
 
 vocabulary! {
@@ -114,12 +122,24 @@ impl ClaimArgs {
         }
         Ok(())
     }
+
+    /// Mints the ids of the leases or grants.
+    pub fn identify(&mut self, minting: &Minting<'_>) {
+        if self.lease_ids.is_empty() {
+            self.lease_ids = (0..self.max_tasks()).map(|_| LeaseId::mint(&minting.fresh())).collect();
+        }
+    }
+
+    /// Says that the call repeats one whose answer may have been lost.
+    pub fn mark_repeat(&mut self) {
+        self.retry = true;
+    }
 }
 
 operation! {
     /// Turns a grant into a lease; an interrupted attempt continues.
     ClaimFromGrant(ClaimFromGrantArgs) -> ClaimFromGrantOutcome,
-    "claim_from_grant" Post "/v1/workers/{instance_id}/grants/{grant_id}/claim" Worker validated
+    "claim_from_grant" Post "/v1/workers/{instance_id}/grants/{grant_id}/claim" Worker validated namespaced hands_out
 }
 
 /// What the call says.
@@ -150,6 +170,13 @@ pub struct ClaimFromGrantOutcome {
     pub task: Task,
 }
 
+impl ClaimFromGrantOutcome {
+    /// The task whose attempt begins or goes on.
+    pub fn handed_out(&self) -> &[Task] {
+        std::slice::from_ref(&self.task)
+    }
+}
+
 impl ClaimFromGrantArgs {
     /// Refuses bad names, bad capabilities and TTLs out of range.
     pub fn validate(&self) -> Result<()> {
@@ -163,13 +190,13 @@ impl ClaimFromGrantArgs {
 operation! {
     /// Turns a grant into a lease, and insists on an interrupted or lost attempt.
     ClaimFromReclaimGrant(ClaimFromGrantArgs) -> ClaimFromGrantOutcome,
-    "claim_from_reclaim_grant" Post "/v1/workers/{instance_id}/grants/{grant_id}/reclaim" Worker validated
+    "claim_from_reclaim_grant" Post "/v1/workers/{instance_id}/grants/{grant_id}/reclaim" Worker validated namespaced hands_out
 }
 
 operation! {
     /// Hands a grant back; the execution is queued again.
     ReturnGrant(ReturnGrantArgs) -> ReturnGrantOutcome,
-    "return_grant" Delete "/v1/workers/{instance_id}/grants/{grant_id}" Worker validated
+    "return_grant" Delete "/v1/workers/{instance_id}/grants/{grant_id}" Worker validated namespaced
 }
 
 /// What the call says.

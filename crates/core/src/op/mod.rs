@@ -1,16 +1,11 @@
 //! The public operations as values. Each stands in the file of its noun with its arguments, its answer, its method and
 //! its path; the one list at the end of this file is what the server, the client and the metrics are generated from.
 //!
+//! What an operation says of itself is in `declaration`: adding one touches its noun's file, its line in the list, the
+//! handler in the engine, and tests.
+//!
 //! An operation's path parameters are fields of its arguments. Whoever speaks HTTP merges path, query and body into
 //! one JSON object; it must merge texts, because a JSON value passes through as the very text it came in.
-
-use schemars::JsonSchema;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-
-use crate::api_token::Role;
-use crate::error::{Code, Result};
-use crate::limits;
 
 pub mod parts;
 pub mod view;
@@ -20,6 +15,7 @@ mod approval;
 mod budget;
 mod continuation;
 mod decision;
+mod declaration;
 mod deployment;
 mod ending;
 mod event;
@@ -41,6 +37,8 @@ pub use approval::*;
 pub use budget::*;
 pub use continuation::*;
 pub use decision::*;
+pub(crate) use declaration::operation;
+pub use declaration::{Created, Method, Minting, Operation, OperationInfo, Reply, ReplyKind};
 pub use deployment::*;
 pub use ending::*;
 pub use event::*;
@@ -57,191 +55,6 @@ pub use ticket::*;
 pub use token::*;
 pub use waitpoint::*;
 pub use worker::*;
-
-/// A public operation.
-pub trait Operation: Send + Sync + 'static {
-    /// The verb: the name of its span, its metric and its audit records.
-    const NAME: &'static str;
-    /// What it does, in a sentence or two.
-    const SUMMARY: &'static str;
-    /// The HTTP method.
-    const METHOD: Method;
-    /// The HTTP path, with the names of arguments in braces.
-    const PATH: &'static str;
-    /// The least role that may call it; see [`Operation::role`].
-    const ROLE: Role;
-    /// It leaves an audit record; see [`Operation::is_audited`].
-    const ADMINISTRATIVE: bool = false;
-    /// Some of its calls leave an audit record.
-    const AUDITED: bool = Self::ADMINISTRATIVE;
-    /// Callers of every role may call it, also those that may not read.
-    const ANY_ROLE: bool = false;
-    /// A submitter may call it for what it submitted itself.
-    const OWN: bool = false;
-    /// How arguments that cannot be read are refused.
-    const UNREADABLE: Code = Code::Invalid;
-    /// The largest HTTP body.
-    const BODY_MAX_BYTES: usize = limits::BODY_MAX_BYTES;
-
-    /// What the call says.
-    type Args: Serialize + DeserializeOwned + JsonSchema + Clone + std::fmt::Debug + Send + Sync + 'static;
-    /// The answer.
-    type Outcome: Serialize + DeserializeOwned + JsonSchema + Clone + std::fmt::Debug + Send + Sync + 'static;
-
-    /// The call as an HTTP request.
-    fn write(args: &Self::Args) -> Result<wire::WireRequest>;
-
-    /// Reads the JSON of an answer.
-    fn read(answer: &[u8]) -> serde_json::Result<Self::Outcome>;
-
-    /// Refuses arguments that are wrong whatever the state of the system.
-    fn validate(_args: &Self::Args) -> Result<()> {
-        Ok(())
-    }
-
-    /// Whether this very call leaves an audit record.
-    fn is_audited(_args: &Self::Args) -> bool {
-        Self::ADMINISTRATIVE
-    }
-
-    /// The least role for these very arguments: some prove a right of their own, such as a lease.
-    fn role(_args: &Self::Args) -> Role {
-        Self::ROLE
-    }
-}
-
-/// An HTTP method.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Method {
-    /// Reads.
-    Get,
-    /// Acts.
-    Post,
-    /// Sets.
-    Put,
-    /// Removes.
-    Delete,
-}
-
-impl Method {
-    /// Its name in a request.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Method::Get => "GET",
-            Method::Post => "POST",
-            Method::Put => "PUT",
-            Method::Delete => "DELETE",
-        }
-    }
-}
-
-/// What is known of an operation without its types.
-#[derive(Debug, Clone, Copy)]
-pub struct OperationInfo {
-    /// See [`Operation::NAME`].
-    pub name: &'static str,
-    /// See [`Operation::SUMMARY`].
-    pub summary: &'static str,
-    /// See [`Operation::METHOD`].
-    pub method: Method,
-    /// See [`Operation::PATH`].
-    pub path: &'static str,
-    /// See [`Operation::ROLE`].
-    pub role: Role,
-    /// See [`Operation::ADMINISTRATIVE`].
-    pub administrative: bool,
-    /// See [`Operation::AUDITED`].
-    pub audited: bool,
-    /// See [`Operation::ANY_ROLE`].
-    pub any_role: bool,
-    /// See [`Operation::OWN`].
-    pub own: bool,
-    /// See [`Operation::BODY_MAX_BYTES`].
-    pub body_max_bytes: usize,
-    /// The JSON schema of the arguments.
-    pub args_schema: fn(&mut schemars::SchemaGenerator) -> schemars::Schema,
-    /// The JSON schema of the answer.
-    pub outcome_schema: fn(&mut schemars::SchemaGenerator) -> schemars::Schema,
-}
-
-impl OperationInfo {
-    /// What is known of this operation.
-    pub const fn of<O: Operation>() -> Self {
-        Self {
-            name: O::NAME,
-            summary: O::SUMMARY,
-            method: O::METHOD,
-            path: O::PATH,
-            role: O::ROLE,
-            administrative: O::ADMINISTRATIVE,
-            audited: O::AUDITED,
-            any_role: O::ANY_ROLE,
-            own: O::OWN,
-            body_max_bytes: O::BODY_MAX_BYTES,
-            args_schema: schemars::SchemaGenerator::subschema_for::<O::Args>,
-            outcome_schema: schemars::SchemaGenerator::subschema_for::<O::Outcome>,
-        }
-    }
-
-    /// The names in braces in the path.
-    pub fn path_parameters(&self) -> impl Iterator<Item = &'static str> {
-        self.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'))
-    }
-}
-
-/// Declares an operation beside its arguments and its answer: `Type(Args) -> Outcome, "verb" Method "path" Role`, then
-/// what is special: `administrative`, `filtered` (unreadable arguments are `invalid_filter`), `validated` (the arguments
-/// have a method `validate`), `with_roles` (they have a method `role`), `audited` (they have a method `is_audited`), `any_role`,
-/// `own`, `body(bytes)`.
-macro_rules! operation {
-    ($(#[doc = $doc:literal])* $name:ident($args:ident) -> $outcome:ident, $verb:literal $method:ident $path:literal $role:ident $($special:ident $(($value:expr))?)*) => {
-        $(#[doc = $doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub struct $name;
-
-        impl $crate::op::Operation for $name {
-            const NAME: &'static str = $verb;
-            const SUMMARY: &'static str = concat!($($doc),*).trim_ascii();
-            const METHOD: $crate::op::Method = $crate::op::Method::$method;
-            const PATH: &'static str = $path;
-            const ROLE: $crate::api_token::Role = $crate::api_token::Role::$role;
-            $( $crate::op::operation!(@ $special $(($value))?); )*
-            type Args = $args;
-            type Outcome = $outcome;
-
-            // Here and not as defaults of the trait, so that they are compiled once and not by every caller.
-            fn write(args: &$args) -> $crate::error::Result<$crate::op::wire::WireRequest> {
-                $crate::op::wire::write(&$crate::op::OperationInfo::of::<Self>(), args)
-            }
-
-            fn read(answer: &[u8]) -> ::serde_json::Result<$outcome> {
-                ::serde_json::from_slice(answer)
-            }
-        }
-    };
-    (@ any_role) => { const ANY_ROLE: bool = true; };
-    (@ own) => { const OWN: bool = true; };
-    (@ audited) => {
-        const AUDITED: bool = true;
-        fn is_audited(args: &Self::Args) -> bool {
-            args.is_audited()
-        }
-    };
-    (@ administrative) => { const ADMINISTRATIVE: bool = true; };
-    (@ filtered) => { const UNREADABLE: $crate::error::Code = $crate::error::Code::InvalidFilter; };
-    (@ validated) => {
-        fn validate(args: &Self::Args) -> $crate::error::Result<()> {
-            args.validate()
-        }
-    };
-    (@ with_roles) => {
-        fn role(args: &Self::Args) -> $crate::api_token::Role {
-            args.role()
-        }
-    };
-    (@ body ($value:expr)) => { const BODY_MAX_BYTES: usize = $value; };
-}
-pub(crate) use operation;
 
 /// Hands the whole list of operations to a macro as `verb Type;` lines. What comes before the comma is passed on in
 /// front of the list, so that one callback can serve several places.

@@ -4,15 +4,15 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
-use crate::op::operation;
 use crate::op::parts::{self, NamespacePage};
+use crate::op::{Created, operation};
 use crate::quota::{QuotaDefinition, QuotaStatus};
 use crate::text;
 
 operation! {
     /// Creates a quota. The same definition again is the same quota, another one a conflict.
     CreateQuota(CreateQuotaArgs) -> CreateQuotaOutcome,
-    "create_quota" Post "/v1/quotas" Operator administrative validated
+    "create_quota" Post "/v1/quotas" Operator administrative validated namespaced creates
 }
 
 /// What the call says.
@@ -48,6 +48,13 @@ pub enum CreateQuotaOutcome {
     AlreadyExists,
 }
 
+impl CreateQuotaOutcome {
+    /// The quota, if this call created it.
+    pub fn created(&self) -> Created {
+        if *self == Self::Created { Created::AsNamed } else { Created::Nothing }
+    }
+}
+
 impl CreateQuotaArgs {
     /// What the quota will be.
     pub fn definition(&self) -> QuotaDefinition {
@@ -72,7 +79,7 @@ impl CreateQuotaArgs {
 operation! {
     /// Shows a quota and how full it is.
     GetQuota(GetQuotaArgs) -> QuotaStatus,
-    "get_quota" Get "/v1/quotas/{name}" Reader validated
+    "get_quota" Get "/v1/quotas/{name}" Reader validated namespaced
 }
 
 /// What the call says.
@@ -97,7 +104,7 @@ impl GetQuotaArgs {
 operation! {
     /// Lists quotas by name.
     ListQuotas(NamespacePage) -> ListQuotasOutcome,
-    "list_quotas" Get "/v1/quotas" Reader validated filtered
+    "list_quotas" Get "/v1/quotas" Reader validated filtered namespaced
 }
 
 /// The answer.

@@ -97,7 +97,7 @@ impl AppendFramesArgs {
 operation! {
     /// Reads the frames of an attempt's stream.
     ReadStream(ReadStreamArgs) -> StreamFrames,
-    "read_stream" Get "/v1/executions/{execution_id}/attempts/{attempt}/stream" Reader validated
+    "read_stream" Get "/v1/executions/{execution_id}/attempts/{attempt}/stream" Reader validated watching checked_remote
 }
 
 /// What the call says.
@@ -131,12 +131,17 @@ impl ReadStreamArgs {
         self.bounds()?;
         self.count.map_or(Ok(()), stream::check_read_count)
     }
+
+    /// A response over HTTP holds fewer frames than a program in process may read at once.
+    pub fn check_remote(&self) -> Result<()> {
+        self.count.map_or(Ok(()), |count| text::within("count", count, 1..=limits::PAGE_MAX))
+    }
 }
 
 operation! {
     /// Reads the frames after a certain one, waiting for the first of them.
     TailStream(TailStreamArgs) -> StreamFrames,
-    "tail_stream" Get "/v1/executions/{execution_id}/attempts/{attempt}/stream/tail" Reader validated
+    "tail_stream" Get "/v1/executions/{execution_id}/attempts/{attempt}/stream/tail" Reader validated waits(block_ms) watching checked_remote
 }
 
 /// What the call says.
@@ -163,6 +168,11 @@ impl TailStreamArgs {
     pub fn validate(&self) -> Result<()> {
         self.block_ms.map_or(Ok(()), stream::check_tail_wait)?;
         self.count.map_or(Ok(()), stream::check_read_count)
+    }
+
+    /// A response over HTTP holds fewer frames than a program in process may read at once.
+    pub fn check_remote(&self) -> Result<()> {
+        self.count.map_or(Ok(()), |count| text::within("count", count, 1..=limits::PAGE_MAX))
     }
 }
 

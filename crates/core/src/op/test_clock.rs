@@ -54,7 +54,7 @@ impl AdvanceTestClockArgs {
 operation! {
     /// Waits until a test server is idle: nothing is leased, claimable, due or owed. A worker, the clock or a call ends that.
     WaitUntilIdle(WaitUntilIdleArgs) -> WaitUntilIdleOutcome,
-    "wait_until_idle" Post "/v1/test/idle" Operator validated
+    "wait_until_idle" Post "/v1/test/idle" Operator validated watching waits(timeout_ms)
 }
 
 /// How long to wait.

@@ -5,7 +5,10 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::api_token::Role;
+use crate::error::Code;
 use crate::id::{ExecutionId, LeaseId, Mint};
+use crate::limits;
 use crate::partition::Partition;
 
 fn mint(n: u8) -> Mint {
@@ -75,6 +78,56 @@ fn path_parameters_are_required_arguments() {
             assert!(required, "{}: {parameter} is in the path and must be required", info.name);
         }
     }
+}
+
+/// The properties of an operation's arguments.
+fn fields(info: &OperationInfo) -> BTreeSet<String> {
+    let schema = schema(info, |info, generator| (info.args_schema)(generator));
+    schema["properties"].as_object().into_iter().flatten().map(|(name, _)| name.clone()).collect()
+}
+
+#[test]
+fn whatever_names_a_namespace_takes_the_callers_default() {
+    for info in OPERATIONS {
+        let has_field = fields(info).contains("namespace") || info.name == "create_executions";
+        assert_eq!(info.namespaced, has_field, "{}", info.name);
+    }
+}
+
+#[test]
+fn an_identity_in_the_arguments_is_declared() {
+    for info in OPERATIONS {
+        let fields = fields(info);
+        let field = ["idempotency_key", "dedup_key", "command_id"].into_iter().find(|name| fields.contains(*name));
+        assert_eq!(info.identity_field, field, "{}", info.name);
+    }
+}
+
+#[test]
+fn a_call_that_waits_says_how_long() {
+    fn waits<O: Operation>(args: Value) -> u64 {
+        O::wait_ms(&serde_json::from_value(args).unwrap())
+    }
+    let wait_fields = ["wait_ms", "block_ms"];
+    let waiting: BTreeSet<&str> = OPERATIONS
+        .iter()
+        .filter(|info| wait_fields.iter().any(|name| fields(info).contains(*name)))
+        .map(|info| info.name)
+        .collect();
+    assert_eq!(waiting, BTreeSet::from(["claim", "list_events", "tail_stream", "wait_execution"]));
+    assert_eq!(waits::<Claim>(json!({ "instance_id": "i", "lanes": ["l"], "wait_ms": 7 })), 7);
+    assert_eq!(waits::<ListEvents>(json!({ "wait_ms": 7 })), 7);
+    assert_eq!(waits::<TailStream>(json!({ "execution_id": execution(1), "attempt": 0, "block_ms": 7 })), 7);
+    assert_eq!(waits::<WaitExecution>(json!({ "execution_id": execution(1), "wait_ms": 7 })), 7);
+    assert_eq!(waits::<WaitExecution>(json!({ "execution_id": execution(1) })), 0);
+    assert_eq!(waits::<WaitUntilIdle>(json!({ "timeout_ms": 7 })), 7);
+}
+
+#[test]
+fn a_claim_that_found_nothing_has_no_body() {
+    let nothing = Claim::read_nothing().unwrap();
+    assert!(matches!(Claim::reply(&nothing), Reply::Nothing));
+    assert_eq!((nothing.tasks.len(), nothing.grants.len()), (0, 0));
 }
 
 #[test]

@@ -5,14 +5,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::api_token::{ApiTokenInfo, Role};
 use crate::error::Result;
-use crate::op::operation;
 use crate::op::parts::{self, Secret};
+use crate::op::{Created, operation};
 use crate::{limits, text};
 
 operation! {
     /// Creates an API token. Its secret is shown once.
     CreateToken(CreateTokenArgs) -> CreateTokenOutcome,
-    "create_token" Post "/v1/admin/tokens" Admin administrative validated
+    "create_token" Post "/v1/admin/tokens" Admin administrative validated namespaced keyed creates
 }
 
 /// What the call says.
@@ -44,6 +44,13 @@ pub struct CreateTokenOutcome {
     pub token: ApiTokenInfo,
     /// To be sent as `Authorization: Bearer`.
     pub secret: Secret,
+}
+
+impl CreateTokenOutcome {
+    /// A token that was answered is a new one.
+    pub fn created(&self) -> Created {
+        Created::AsNamed
+    }
 }
 
 impl CreateTokenArgs {

@@ -1,5 +1,6 @@
 //! Waitpoints, their tokens, and the signals that arrive at them.
 
+use crate::op::Minting;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -19,7 +20,7 @@ use crate::{limits, text};
 operation! {
     /// Opens a waitpoint before suspending; signals sent meanwhile are buffered.
     CreatePendingWaitpoint(CreatePendingWaitpointArgs) -> CreatePendingWaitpointOutcome,
-    "create_pending_waitpoint" Post "/v1/executions/{execution_id}/waitpoints" Worker validated
+    "create_pending_waitpoint" Post "/v1/executions/{execution_id}/waitpoints" Worker validated identified
 }
 
 /// What the call says.
@@ -61,12 +62,18 @@ impl CreatePendingWaitpointArgs {
         let life = |life_ms| text::within("expires_in_ms", life_ms, 1..=limits::DURATION_MAX_MS);
         self.expires_in_ms.map_or(Ok(()), life)
     }
+
+    /// Mints the id of the waitpoint.
+    pub fn identify(&mut self, minting: &Minting<'_>) {
+        let partition = self.execution_id.partition();
+        self.waitpoint_id.get_or_insert_with(|| WaitpointId::in_partition(partition, &minting.fresh()));
+    }
 }
 
 operation! {
     /// Delivers a signal to a waitpoint. Its token is all the authority it takes; an operator needs none.
     DeliverSignal(DeliverSignalArgs) -> SignalOutcome,
-    "deliver_signal" Post "/v1/executions/{execution_id}/signal" Operator validated with_roles audited own body(crate::op::parts::body_for(limits::SIGNAL_PAYLOAD_MAX_BYTES))
+    "deliver_signal" Post "/v1/executions/{execution_id}/signal" Operator validated with_roles audited own waitpoint_token body(crate::op::parts::body_for(limits::SIGNAL_PAYLOAD_MAX_BYTES)) identified("idempotency_key")
 }
 
 /// What the call says.
@@ -156,6 +163,13 @@ impl DeliverSignalArgs {
         }
         let delay = |delay_ms| text::within("resume_delay_ms", delay_ms, 0..=limits::RESUME_DELAY_MAX_MS);
         self.resume_delay_ms.map_or(Ok(()), delay)
+    }
+
+    /// Mints the id of the signal.
+    pub fn identify(&mut self, minting: &Minting<'_>) {
+        if self.idempotency_key.is_none() {
+            self.signal_id.get_or_insert_with(|| SignalId::mint(&minting.fresh()));
+        }
     }
 }
 

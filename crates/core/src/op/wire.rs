@@ -5,11 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::error::{Code, Error, Result};
-use crate::op::{Method, OperationInfo};
+use crate::op::{Method, Operation, OperationInfo};
 
 /// A request that calls an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,17 +23,14 @@ pub struct WireRequest {
     pub wait_ms: u64,
 }
 
-/// The fields that say how long a call may wait.
-const WAITS: [&str; 2] = ["wait_ms", "block_ms"];
-
 /// Writes a call as a request.
-pub fn write(info: &OperationInfo, args: &impl Serialize) -> Result<WireRequest> {
+pub fn write<O: Operation>(args: &O::Args) -> Result<WireRequest> {
+    let info = &OperationInfo::of::<O>();
     let unwritable = |error: serde_json::Error| Error::new(Code::Invalid, format!("arguments: {error}"));
     let text = serde_json::to_string(args).map_err(unwritable)?;
     let fields: BTreeMap<String, &RawValue> = serde_json::from_str(&text).map_err(unwritable)?;
     let mut target = path(info, &fields)?;
-    let wait = WAITS.iter().find_map(|name| fields.get(*name));
-    let wait_ms = wait.and_then(|value| value.get().parse().ok()).unwrap_or(0);
+    let wait_ms = O::wait_ms(args);
     if matches!(info.method, Method::Post | Method::Put) {
         return Ok(WireRequest { method: info.method, target, body: Some(text), wait_ms });
     }
@@ -120,7 +116,7 @@ mod tests {
             wait_ms: Some(2_500),
             ..Default::default()
         };
-        let request = write(&OperationInfo::of::<op::ListEvents>(), &args).unwrap();
+        let request = write::<op::ListEvents>(&args).unwrap();
         assert_eq!(request.target, "/v1/events?kinds=lease&kinds=signal&tag=team%3Da%20b%26c&wait_ms=2500");
         assert_eq!((request.method, request.body, request.wait_ms), (Method::Get, None, 2_500));
     }
@@ -128,7 +124,7 @@ mod tests {
     #[test]
     fn an_act_has_a_body_and_its_path_is_encoded() {
         let args = op::pause_lane::Args { lane: "a/b".into(), namespace: None, reason: Some("why".into()) };
-        let request = write(&OperationInfo::of::<op::PauseLane>(), &args).unwrap();
+        let request = write::<op::PauseLane>(&args).unwrap();
         assert_eq!(request.target, "/v1/lanes/a%2Fb/pause");
         assert_eq!(request.body.as_deref(), Some(r#"{"lane":"a/b","reason":"why"}"#));
     }
@@ -136,7 +132,7 @@ mod tests {
     #[test]
     fn a_path_without_its_name_is_refused_by_the_name() {
         let args = op::pause_lane::Args { lane: String::new(), namespace: None, reason: None };
-        let error = write(&OperationInfo::of::<op::PauseLane>(), &args).unwrap_err();
+        let error = write::<op::PauseLane>(&args).unwrap_err();
         assert_eq!(error.details["field"], "lane");
     }
 }

@@ -15,7 +15,7 @@ use crate::op::parts::{self, Renewal, RenewalOutcome};
 use crate::op::view::Task;
 use crate::op::{
     CancelExecutionArgs, CancelExecutionOutcome, ClaimArgs, ClaimMode, ClaimOutcome, CompleteArgs, CompleteOutcome,
-    DelayArgs, DelayOutcome, FailArgs, ParkArgs, ParkOutcome, SuspendArgs, SuspendOutcome, WaitChildrenArgs,
+    DelayArgs, DelayOutcome, FailArgs, Minting, ParkArgs, ParkOutcome, SuspendArgs, SuspendOutcome, WaitChildrenArgs,
     WaitChildrenOutcome, operation,
 };
 use crate::worker::{WorkerView, check_kinds, check_lanes};
@@ -24,7 +24,7 @@ use crate::{limits, text};
 operation! {
     /// Registers a worker process, or replaces what it said before.
     RegisterWorker(RegisterWorkerArgs) -> RegisterWorkerOutcome,
-    "register_worker" Put "/v1/workers/{instance_id}" Worker validated
+    "register_worker" Put "/v1/workers/{instance_id}" Worker validated namespaced
 }
 
 /// What the call says.
@@ -88,7 +88,7 @@ impl RegisterWorkerArgs {
 operation! {
     /// Keeps a registration and all leases the worker names, each on its own.
     HeartbeatWorker(HeartbeatWorkerArgs) -> HeartbeatWorkerOutcome,
-    "heartbeat_worker" Post "/v1/workers/{instance_id}/heartbeat" Worker validated
+    "heartbeat_worker" Post "/v1/workers/{instance_id}/heartbeat" Worker validated namespaced
 }
 
 /// What the call says.
@@ -129,7 +129,7 @@ impl HeartbeatWorkerArgs {
 operation! {
     /// Removes a registration: by the process itself when it stops, or by an operator.
     DeregisterWorker(DeregisterWorkerArgs) -> DeregisterWorkerOutcome,
-    "deregister_worker" Delete "/v1/workers/{instance_id}" Operator administrative validated with_roles
+    "deregister_worker" Delete "/v1/workers/{instance_id}" Operator administrative validated with_roles namespaced
 }
 
 /// What the call says.
@@ -170,7 +170,7 @@ impl DeregisterWorkerArgs {
 operation! {
     /// Lists live workers by instance id.
     ListWorkers(ListWorkersArgs) -> ListWorkersOutcome,
-    "list_workers" Get "/v1/workers" Reader validated filtered
+    "list_workers" Get "/v1/workers" Reader validated filtered namespaced
 }
 
 /// What the call says.
@@ -214,7 +214,7 @@ operation! {
     /// Ends tasks, renews leases and takes new tasks in one call. Each part has the meaning, the answer and the
     /// repeatability of its own operation.
     Exchange(ExchangeArgs) -> ExchangeOutcome,
-    "exchange" Post "/v1/workers/{instance_id}/exchange" Worker validated body(limits::BATCH_BODY_MAX_BYTES)
+    "exchange" Post "/v1/workers/{instance_id}/exchange" Worker validated body(limits::BATCH_BODY_MAX_BYTES) namespaced identified marks_repeats hands_out waits
 }
 
 /// What the call says.
@@ -349,6 +349,33 @@ impl ExchangeArgs {
         parts::renewals("renew", &self.renew)
     }
 
+    /// Mints the keys of suspensions, and the ids of the leases or grants that it asks for.
+    pub fn identify(&mut self, minting: &Minting<'_>) {
+        for ending in &mut self.end {
+            if let ExchangeEnding::Suspend(suspension) = ending {
+                suspension.idempotency_key.get_or_insert_with(|| minting.unique());
+            }
+        }
+        if let Some(claim) = &mut self.claim
+            && claim.lease_ids.is_empty()
+        {
+            let count = claim.max_tasks.unwrap_or(1).min(limits::CLAIM_TASKS_MAX);
+            claim.lease_ids = (0..count).map(|_| LeaseId::mint(&minting.fresh())).collect();
+        }
+    }
+
+    /// Says that the call repeats one whose answer may have been lost.
+    pub fn mark_repeat(&mut self) {
+        if let Some(claim) = &mut self.claim {
+            claim.retry = true;
+        }
+    }
+
+    /// How long its claim asks to wait.
+    pub fn wait_ms(&self) -> u64 {
+        self.claim().and_then(|claim| claim.wait_ms?.try_into().ok()).unwrap_or(0)
+    }
+
     /// The claim as a call of its own.
     pub fn claim(&self) -> Option<ClaimArgs> {
         let part = self.claim.clone()?;
@@ -367,6 +394,13 @@ impl ExchangeArgs {
             lease_ttl_ms: part.lease_ttl_ms,
             grant_ttl_ms: part.grant_ttl_ms,
         })
+    }
+}
+
+impl ExchangeOutcome {
+    /// The tasks whose attempts begin.
+    pub fn handed_out(&self) -> &[Task] {
+        self.claim.as_ref().map_or(&[], |claimed| &claimed.tasks)
     }
 }
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use ff_core::op::Operation;
 use ff_core::op::wire::WireRequest;
-use ff_core::op::{Claim, Operation};
 use ff_core::stream::FrameId;
 use ff_core::{Error, ExecutionId};
 use ff_engine::{Engine, Serves};
@@ -55,15 +55,12 @@ impl Http {
         request
     }
 
-    /// Sends a call; gives the JSON of its answer.
-    async fn answer(&self, operation: &str, call: WireRequest, key: Option<&str>) -> Result<Bytes, Failure> {
+    /// Sends a call; gives the JSON of its answer, or `None` for an answer without a body.
+    async fn answer(&self, call: WireRequest, key: Option<&str>) -> Result<Option<Bytes>, Failure> {
         let (status, body) = self.exchange(call, key).await?;
         match status {
-            StatusCode::OK | StatusCode::CREATED => Ok(body),
-            // The one answer without a body: a claim that found nothing.
-            StatusCode::NO_CONTENT if operation == Claim::NAME => {
-                Ok(Bytes::from_static(br#"{"tasks":[],"grants":[]}"#))
-            }
+            StatusCode::OK | StatusCode::CREATED => Ok(Some(body)),
+            StatusCode::NO_CONTENT => Ok(None),
             status => Err(refusal(status, &body)),
         }
     }
@@ -100,8 +97,10 @@ impl Transport for Http {
     where
         Engine: Serves<O>,
     {
-        let body = self.answer(O::NAME, O::write(&args).map_err(Failure::Refused)?, key).await?;
-        O::read(&body).map_err(|error| Failure::Unreadable(error.to_string()))
+        match self.answer(O::write(&args).map_err(Failure::Refused)?, key).await? {
+            Some(body) => O::read(&body).map_err(|error| Failure::Unreadable(error.to_string())),
+            None => O::read_nothing().ok_or_else(|| Failure::Unreadable("the answer has no body".into())),
+        }
     }
 
     async fn follow(&self, id: ExecutionId, after: FrameId) -> Result<Follower, Failure> {

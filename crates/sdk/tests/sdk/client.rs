@@ -5,10 +5,13 @@ use std::time::Duration;
 
 use ff_server::Settings;
 use ff_store::memory::MemoryStore;
-use flowfabric::op::{AppendFrames, Claim, Complete, append_frames, claim, complete, list_executions};
+use flowfabric::op::{
+    AppendFrames, Claim, Complete, CreateToken, ListTokens, append_frames, claim, complete, create_token,
+    list_executions, list_tokens,
+};
 use flowfabric::{
-    Client, Code, Event, EventType, FrameRequest, Happening, JsonText, PublicState, RetryPolicy, SdkError, StreamEvent,
-    op,
+    Client, Code, Event, EventType, FrameRequest, Happening, JsonText, PublicState, RetryPolicy, Role, SdkError,
+    StreamEvent, op,
 };
 
 use crate::support::{Running, both_ways, within};
@@ -174,6 +177,24 @@ async fn a_namespace_separates_and_a_wrong_token_is_refused_at_connect() {
     let client = Client::builder(&server.url).token("right-token").connect().await.unwrap();
     client.submit("k").send().await.unwrap();
     server.stop().await;
+}
+
+#[tokio::test]
+async fn a_token_belongs_to_the_namespace_of_the_client_that_creates_it() {
+    for (way, client, _server) in both_ways().await {
+        let team = client.in_namespace("team");
+        let args = create_token::Args {
+            name: "deploy".into(),
+            role: Role::Reader,
+            namespace: None,
+            expires_in_ms: None,
+            lanes: Default::default(),
+            may_assert_source: false,
+        };
+        team.call::<CreateToken>(args).await.unwrap();
+        let listed = client.call::<ListTokens>(list_tokens::Args::default()).await.unwrap();
+        assert_eq!(listed.items[0].namespace.as_str(), "team", "{way}");
+    }
 }
 
 #[tokio::test]

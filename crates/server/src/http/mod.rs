@@ -12,7 +12,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use ff_core::op::{DeliverSignal, Operation, SignalWaitpoint};
 use ff_core::{Code, Error, Result};
 use ff_engine::{ServiceHealth, Standing};
 use futures_util::FutureExt;
@@ -106,7 +105,7 @@ where
         return sse::execution(app, (caller, credential), &execution_id, from, request.headers()).await;
     }
     let Found { route, parameters } = Routes::all().find(request.method(), request.uri().path())?;
-    if route.info.name == sse::EVENTS && accepts(request.headers(), sse::EVENT_STREAM) {
+    if route.info.event_stream && accepts(request.headers(), sse::EVENT_STREAM) {
         let asked = StreamQuery::read(request.uri().query().unwrap_or(""))?;
         let (caller, credential) = auth::viewer(app, request.headers(), asked.ticket.as_deref(), None).await?;
         let body = Sent::Nothing;
@@ -114,7 +113,7 @@ where
         let text = arguments::merge(&route.shape, route.info.name, said)?;
         return sse::events(app, route, caller, credential, &text, asked.after, request.headers()).await;
     }
-    let (mut caller, _place) = match TAKES_WAITPOINT_TOKENS.contains(&route.info.name) {
+    let (mut caller, _place) = match route.info.waitpoint_token {
         true => auth::admit(app, request.method(), request.headers(), peer).await?,
         false => (auth::authenticate(app, request.method(), request.headers()).await?, None),
     };
@@ -187,9 +186,6 @@ impl StreamQuery {
         Ok(asked)
     }
 }
-
-/// The operations for which a waitpoint's token is authority enough.
-const TAKES_WAITPOINT_TOKENS: [&str; 2] = [DeliverSignal::NAME, SignalWaitpoint::NAME];
 
 /// What is outside of the versioned routes.
 const PLAIN: &[&str] = &["/livez", "/healthz", "/readyz", "/openapi.json", "/metrics"];

@@ -1,15 +1,9 @@
 //! The table of routes, made from the list of operations.
 
-use std::any::Any;
 use std::sync::{Arc, LazyLock};
 
-use ff_core::op::parts::Content;
-use ff_core::op::view::Task;
-use ff_core::op::{
-    CreateBudgetOutcome, CreateExecutionOutcome, CreateFlowOutcome, CreateQuotaOutcome, CreateTokenOutcome, Operation,
-    OperationInfo, claim, claim_from_grant, create_execution, exchange, read_stream, tail_stream,
-};
-use ff_core::{Code, Error, Result, limits, text};
+use ff_core::op::{Created, Operation, OperationInfo, Reply};
+use ff_core::{Code, Error, Result};
 use ff_engine::{Caller, Engine, Serves};
 use futures_util::future::BoxFuture;
 use hyper::{Method, Response, StatusCode, header};
@@ -51,7 +45,6 @@ impl Route {
     fn of<O: Operation>() -> Self
     where
         Engine: Serves<O>,
-        O::Outcome: 'static,
     {
         let segment = |part: &'static str| match part.strip_prefix('{').and_then(|part| part.strip_suffix('}')) {
             Some(name) => Segment::Parameter(name),
@@ -87,20 +80,18 @@ fn call<O: Operation>(
 ) -> BoxFuture<'static, Result<Response<Body>>>
 where
     Engine: Serves<O>,
-    O::Outcome: 'static,
 {
     Box::pin(async move {
         let outcome = carry_out::<O>(&app, route, &caller, &asked.text).await;
         if let Some(mut span) = asked.span {
-            let any = outcome.as_ref().ok().map(|outcome| outcome as &dyn Any);
-            if let Some(created) = any.and_then(|any| any.downcast_ref::<create_execution::Outcome>()) {
-                span.set("flowfabric.execution_id", created.execution_id.to_string());
+            if let Some(created) = outcome.as_ref().ok().and_then(O::execution) {
+                span.set("flowfabric.execution_id", created.to_string());
             }
-            span.end(outcome.as_ref().err(), any.map_or(&[], handed_out));
+            span.end(outcome.as_ref().err(), outcome.as_ref().map_or(&[], O::handed_out));
         }
         let outcome = outcome?;
-        let mut response = respond(&outcome, asked.json_only)?;
-        if let Some(location) = created::<O>(&outcome, &asked.text) {
+        let mut response = respond::<O>(&outcome, asked.json_only)?;
+        if let Some(location) = location::<O>(&outcome, &asked.text) {
             *response.status_mut() = StatusCode::CREATED;
             answer::set(&mut response, header::LOCATION, &location);
         }
@@ -113,33 +104,12 @@ where
     Engine: Serves<O>,
 {
     let args = arguments::parse::<O>(&route.shape, text).map_err(|unreadable| {
-        // Who may not call this at all learns that, and not how to. What can be read, the engine judges.
+        // A caller without the role learns only that, and nothing about the arguments.
         allow::<O>(caller).err().unwrap_or(unreadable)
     })?;
-    check_frames(&args)?;
+    O::check_remote(&args)?;
     let _place = app.pools.enter_operation(&route.info)?;
     app.engine.call::<O>(caller, args).await
-}
-
-/// A response holds fewer frames than a program in process may read at once.
-fn check_frames(args: &dyn Any) -> Result<()> {
-    let read = args.downcast_ref::<read_stream::Args>().and_then(|args| args.count);
-    let tailed = args.downcast_ref::<tail_stream::Args>().and_then(|args| args.count);
-    match read.or(tailed) {
-        Some(count) => text::within("count", count, 1..=limits::PAGE_MAX),
-        None => Ok(()),
-    }
-}
-
-/// The tasks whose attempts begin with this answer.
-fn handed_out(outcome: &dyn Any) -> &[Task] {
-    if let Some(claimed) = outcome.downcast_ref::<claim::Outcome>() {
-        return &claimed.tasks;
-    }
-    if let Some(exchanged) = outcome.downcast_ref::<exchange::Outcome>() {
-        return exchanged.claim.as_ref().map_or(&[], |claimed| &claimed.tasks);
-    }
-    outcome.downcast_ref::<claim_from_grant::Outcome>().map_or(&[], |claimed| std::slice::from_ref(&claimed.task))
 }
 
 fn allow<O: Operation>(caller: &Caller) -> Result<()> {
@@ -152,20 +122,16 @@ fn allow<O: Operation>(caller: &Caller) -> Result<()> {
 }
 
 /// Where something stands that this call created; none where it was there before.
-fn created<O: Operation>(outcome: &O::Outcome, arguments: &str) -> Option<String> {
-    let any = outcome as &dyn Any;
-    if let Some(created) = any.downcast_ref::<CreateExecutionOutcome>() {
-        return (!created.duplicate).then(|| format!("{}/{}", O::PATH, created.execution_id));
-    }
-    if let Some(CreateFlowOutcome::Created { flow_id, .. }) = any.downcast_ref::<CreateFlowOutcome>() {
-        return Some(format!("{}/{flow_id}", O::PATH));
-    }
-    let is_new = matches!(any.downcast_ref::<CreateBudgetOutcome>(), Some(CreateBudgetOutcome::Created))
-        || matches!(any.downcast_ref::<CreateQuotaOutcome>(), Some(CreateQuotaOutcome::Created))
-        || any.is::<CreateTokenOutcome>();
-    let name = is_new.then(|| serde_json::from_str::<Named>(arguments).ok())??.name;
-    let name = percent_encoding::utf8_percent_encode(&name, percent_encoding::NON_ALPHANUMERIC);
-    Some(format!("{}/{name}", O::PATH))
+fn location<O: Operation>(outcome: &O::Outcome, arguments: &str) -> Option<String> {
+    let id = match O::created(outcome) {
+        Created::Nothing => return None,
+        Created::Id(id) => id,
+        Created::AsNamed => {
+            let name = serde_json::from_str::<Named>(arguments).ok()?.name;
+            percent_encoding::utf8_percent_encode(&name, percent_encoding::NON_ALPHANUMERIC).to_string()
+        }
+    };
+    Some(format!("{}/{id}", O::PATH))
 }
 
 /// The arguments of what people name.
@@ -174,18 +140,12 @@ struct Named {
     name: String,
 }
 
-/// Most answers are JSON. An empty claim has none, and a result is its bytes.
-fn respond<T: serde::Serialize + 'static>(outcome: &T, json_only: bool) -> Result<Response<Body>> {
-    let any = outcome as &dyn Any;
-    if let Some(claimed) = any.downcast_ref::<claim::Outcome>()
-        && claimed.tasks.is_empty()
-        && claimed.grants.is_empty()
-    {
-        return Ok(answer::empty());
-    }
-    match any.downcast_ref::<Content>() {
-        Some(content) if !json_only => Ok(answer::bytes(content)),
-        _ => answer::json(outcome),
+/// Bytes are sent as they are, unless the client asks for JSON.
+fn respond<O: Operation>(outcome: &O::Outcome, json_only: bool) -> Result<Response<Body>> {
+    match O::reply(outcome) {
+        Reply::Nothing => Ok(answer::empty()),
+        Reply::Bytes(content) if !json_only => Ok(answer::bytes(content)),
+        Reply::Bytes(_) | Reply::Json => answer::json(outcome),
     }
 }
 

@@ -26,6 +26,7 @@ pub(crate) enum Kind {
 #[derive(Debug)]
 pub(crate) struct Shape {
     fields: BTreeMap<String, Kind>,
+    identity: Option<&'static str>,
 }
 
 impl Shape {
@@ -37,7 +38,8 @@ impl Shape {
         let root = resolve(&root, &definitions);
         let properties = root.get("properties").and_then(Value::as_object);
         let fields = properties.into_iter().flatten();
-        Self { fields: fields.map(|(name, schema)| (name.clone(), kind(schema, &definitions))).collect() }
+        let fields = fields.map(|(name, schema)| (name.clone(), kind(schema, &definitions))).collect();
+        Self { fields, identity: info.identity_field }
     }
 
     /// What a field is; `None` when there is no such field.
@@ -52,7 +54,7 @@ impl Shape {
 
     /// The field that makes a repeated call the same call, if the arguments have one.
     pub(crate) fn identity(&self) -> Option<&'static str> {
-        ["idempotency_key", "dedup_key", "command_id"].into_iter().find(|field| self.has(field))
+        self.identity
     }
 
     /// The field that a raw body fills: the one field of bytes.

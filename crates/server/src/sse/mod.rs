@@ -28,8 +28,6 @@ use crate::http::arguments;
 pub(crate) use events::events;
 pub(crate) use feed::Feeds;
 
-/// The operation that can answer with a stream of events.
-pub(crate) const EVENTS: &str = "list_events";
 /// The content type of SSE.
 pub(crate) const EVENT_STREAM: &str = "text/event-stream";
 /// How soon a browser comes back after a stream broke off; said with the first event.

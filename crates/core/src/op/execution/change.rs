@@ -1,5 +1,6 @@
 //! What operators and owners change about an execution from outside.
 
+use crate::op::Minting;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -69,7 +70,7 @@ impl SetTagsArgs {
 operation! {
     /// Keeps an execution from being claimed until it is released.
     HoldExecution(HoldExecutionArgs) -> HoldExecutionOutcome,
-    "hold_execution" Post "/v1/executions/{execution_id}/hold" Operator administrative validated
+    "hold_execution" Post "/v1/executions/{execution_id}/hold" Operator administrative validated keyed
 }
 
 /// What the call says.
@@ -102,7 +103,7 @@ impl HoldExecutionArgs {
 operation! {
     /// Ends an operator's hold.
     ReleaseExecution(ReleaseExecutionArgs) -> ReleaseExecutionOutcome,
-    "release_execution" Post "/v1/executions/{execution_id}/release" Operator administrative
+    "release_execution" Post "/v1/executions/{execution_id}/release" Operator administrative keyed
 }
 
 /// What the call says.
@@ -125,7 +126,7 @@ pub struct ReleaseExecutionOutcome {
 operation! {
     /// Cancels an execution. One that has ended keeps its outcome.
     CancelExecution(CancelExecutionArgs) -> CancelExecutionOutcome,
-    "cancel_execution" Post "/v1/executions/{execution_id}/cancel" Operator administrative own validated with_roles
+    "cancel_execution" Post "/v1/executions/{execution_id}/cancel" Operator administrative own validated with_roles keyed(is_from_outside)
 }
 
 /// What the call says.
@@ -168,12 +169,17 @@ impl CancelExecutionArgs {
     pub fn validate(&self) -> Result<()> {
         parts::optional(self.reason.as_deref(), "reason", text::text)
     }
+
+    /// Whether somebody else than the holder of the lease asks for it. A holder's cancellation is known by its lease.
+    pub fn is_from_outside(&self) -> bool {
+        self.fence.is_none()
+    }
 }
 
 operation! {
     /// Runs an execution that has ended once more.
     ReplayExecution(ReplayExecutionArgs) -> ReplayExecutionOutcome,
-    "replay_execution" Post "/v1/executions/{execution_id}/replay" Operator administrative validated own
+    "replay_execution" Post "/v1/executions/{execution_id}/replay" Operator administrative validated own identified("command_id")
 }
 
 /// What the call says.
@@ -196,6 +202,11 @@ impl ReplayExecutionArgs {
     pub fn validate(&self) -> Result<()> {
         self.from_step.as_ref().map_or(Ok(()), StepIdentity::validate)
     }
+
+    /// Mints the id of the command.
+    pub fn identify(&mut self, minting: &Minting<'_>) {
+        self.command_id.get_or_insert_with(|| CommandId::mint(&minting.fresh()));
+    }
 }
 
 /// The answer.
@@ -212,7 +223,7 @@ pub struct ReplayExecutionOutcome {
 operation! {
     /// Pins an execution to another build, or lets any build take it: the next one that does is the one it is pinned to.
     RepinBuild(RepinBuildArgs) -> RepinBuildOutcome,
-    "repin_build" Post "/v1/executions/{execution_id}/repin" Operator administrative validated
+    "repin_build" Post "/v1/executions/{execution_id}/repin" Operator administrative validated identified("command_id")
 }
 
 /// Which build may run the execution.
@@ -240,6 +251,11 @@ pub struct RepinBuildOutcome {
 }
 
 impl RepinBuildArgs {
+    /// Mints the id of the command.
+    pub fn identify(&mut self, minting: &Minting<'_>) {
+        self.command_id.get_or_insert_with(|| CommandId::mint(&minting.fresh()));
+    }
+
     /// Refuses a build that no worker can have.
     pub fn validate(&self) -> Result<()> {
         parts::optional(self.build_id.as_deref(), "build_id", text::name)
@@ -249,7 +265,7 @@ impl RepinBuildArgs {
 operation! {
     /// Takes the lease away from its holder; the execution is eligible again at once.
     RevokeLease(RevokeLeaseArgs) -> RevokeLeaseOutcome,
-    "revoke_lease" Post "/v1/executions/{execution_id}/revoke-lease" Operator administrative validated
+    "revoke_lease" Post "/v1/executions/{execution_id}/revoke-lease" Operator administrative validated identified("command_id")
 }
 
 /// What the call says.
@@ -294,12 +310,17 @@ impl RevokeLeaseArgs {
     pub fn validate(&self) -> Result<()> {
         parts::optional(self.reason.as_deref(), "reason", text::text)
     }
+
+    /// Mints the id of the command.
+    pub fn identify(&mut self, minting: &Minting<'_>) {
+        self.command_id.get_or_insert_with(|| CommandId::mint(&minting.fresh()));
+    }
 }
 
 operation! {
     /// Resumes a suspended execution by an operator's decision.
     ResumeExecution(ResumeExecutionArgs) -> ResumeExecutionOutcome,
-    "resume_execution" Post "/v1/executions/{execution_id}/resume" Operator administrative validated
+    "resume_execution" Post "/v1/executions/{execution_id}/resume" Operator administrative validated identified("command_id")
 }
 
 /// What the call says.
@@ -329,5 +350,10 @@ impl ResumeExecutionArgs {
     /// Refuses reasons that are too long.
     pub fn validate(&self) -> Result<()> {
         parts::optional(self.reason.as_deref(), "reason", text::text)
+    }
+
+    /// Mints the id of the command.
+    pub fn identify(&mut self, minting: &Minting<'_>) {
+        self.command_id.get_or_insert_with(|| CommandId::mint(&minting.fresh()));
     }
 }

@@ -12,7 +12,7 @@ use crate::join::JoinPolicy;
 use crate::lease::LeaseFence;
 use crate::limits;
 use crate::op::parts::{self, Content};
-use crate::op::{create_execution, operation};
+use crate::op::{Created, Minting, create_execution, operation};
 use crate::policy::Policy;
 use crate::state::PublicState;
 use crate::text::{self, Tags};
@@ -21,7 +21,7 @@ use crate::text::{self, Tags};
 operation! {
     /// Submits an execution.
     CreateExecution(CreateExecutionArgs) -> CreateExecutionOutcome,
-    "create_execution" Post "/v1/executions" Submitter validated with_roles body(crate::op::parts::body_for(limits::INPUT_MAX_BYTES))
+    "create_execution" Post "/v1/executions" Submitter validated with_roles body(crate::op::parts::body_for(limits::INPUT_MAX_BYTES)) namespaced identified("idempotency_key") creates about_execution
 }
 
 /// What the call says.
@@ -113,6 +113,18 @@ pub struct CreateExecutionOutcome {
     pub flow_id: Option<FlowId>,
     /// Its state now.
     pub public_state: PublicState,
+}
+
+impl CreateExecutionOutcome {
+    /// The execution, if this call created it.
+    pub fn created(&self) -> Created {
+        if self.duplicate { Created::Nothing } else { Created::Id(self.execution_id.to_string()) }
+    }
+
+    /// The execution that was created, now or by an earlier call.
+    pub fn execution(&self) -> Option<ExecutionId> {
+        Some(self.execution_id)
+    }
 }
 
 /// Something an execution waits for.
@@ -254,12 +266,26 @@ impl CreateExecutionArgs {
             .expect("arguments hold only types that msgpack can express");
         digest.finalize().into()
     }
+
+    /// Mints the id of the execution: an id costs nothing, a key would leave a record.
+    pub fn identify(&mut self, minting: &Minting<'_>) {
+        let named_by_parent = self.parent.as_ref().is_some_and(|parent| parent.key.is_some());
+        if self.execution_id.is_some() || self.idempotency_key.is_some() || named_by_parent {
+            return;
+        }
+        let mint = minting.next();
+        self.execution_id = Some(match (&self.flow_id, &self.parent) {
+            (Some(flow), _) => ExecutionId::for_flow(flow, &mint),
+            (None, Some(parent)) => ExecutionId::in_partition(parent.execution_id.partition(), &mint),
+            (None, None) => ExecutionId::solo(minting.partitions, &mint),
+        });
+    }
 }
 
 operation! {
     /// Submits up to 1,000 executions; each is accepted or refused on its own.
     CreateExecutions(CreateExecutionsArgs) -> CreateExecutionsOutcome,
-    "create_executions" Post "/v1/executions/batch" Submitter validated body(limits::BATCH_BODY_MAX_BYTES)
+    "create_executions" Post "/v1/executions/batch" Submitter validated body(limits::BATCH_BODY_MAX_BYTES) namespaced(set_default_namespace) identified
 }
 
 /// What the call says.
@@ -295,5 +321,17 @@ impl CreateExecutionsArgs {
     /// Refuses too many at once. Each submission is checked on its own, because each has its own answer.
     pub fn validate(&self) -> Result<()> {
         parts::some_at_most("executions", self.executions.len(), limits::BATCH_CREATE_MAX)
+    }
+
+    /// Names the namespace of every execution that names none.
+    pub fn set_default_namespace(&mut self, namespace: &str) {
+        for execution in &mut self.executions {
+            execution.namespace.get_or_insert_with(|| namespace.to_owned());
+        }
+    }
+
+    /// Mints the ids of the executions.
+    pub fn identify(&mut self, minting: &Minting<'_>) {
+        self.executions.iter_mut().for_each(|execution| execution.identify(minting));
     }
 }

@@ -53,7 +53,7 @@ pub struct GetStateOutcome {
 operation! {
     /// Fetches the result of an execution: its bytes and their content type.
     GetResult(GetResultArgs) -> Content,
-    "get_result" Get "/v1/executions/{execution_id}/result" Reader
+    "get_result" Get "/v1/executions/{execution_id}/result" Reader answers_bytes
 }
 
 /// What the call says.
@@ -67,7 +67,7 @@ pub struct GetResultArgs {
 operation! {
     /// Fetches the input of an execution: its bytes and their content type. `no_input` when it was submitted without.
     GetInput(GetInputArgs) -> Content,
-    "get_input" Get "/v1/executions/{execution_id}/input" Reader
+    "get_input" Get "/v1/executions/{execution_id}/input" Reader answers_bytes
 }
 
 /// What the call says.
@@ -81,7 +81,7 @@ pub struct GetInputArgs {
 operation! {
     /// Waits until an execution has ended, or the time is up.
     WaitExecution(WaitExecutionArgs) -> WaitExecutionOutcome,
-    "wait_execution" Get "/v1/executions/{execution_id}/wait" Reader validated
+    "wait_execution" Get "/v1/executions/{execution_id}/wait" Reader validated waits(wait_ms) watching
 }
 
 /// What the call says.

@@ -18,7 +18,7 @@ operation! {
     /// tags with different keys must all be there. One call looks at 10,000 executions at the most: when few of them
     /// match, the page is short and has a cursor.
     ListExecutions(ListExecutionsArgs) -> ListExecutionsOutcome,
-    "list_executions" Get "/v1/executions" Reader validated filtered
+    "list_executions" Get "/v1/executions" Reader validated filtered namespaced
 }
 
 vocabulary! {
@@ -151,7 +151,7 @@ operation! {
     /// all who ask within two seconds. Where the store would have to walk through the entries, counting stops at 10,000 and
     /// `more` says so.
     GetCounts(GetCountsArgs) -> GetCountsOutcome,
-    "get_counts" Get "/v1/counts" Reader validated filtered
+    "get_counts" Get "/v1/counts" Reader validated filtered namespaced
 }
 
 /// What the call says.
