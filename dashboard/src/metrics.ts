@@ -1,4 +1,4 @@
-// What the server that answers counts, from its page for Prometheus. Other servers of the deployment have pages of their own.
+// Counters of the server that answers, from its page for Prometheus. Other servers of the deployment have pages of their own.
 
 import { useSignal } from "@preact/signals";
 import type { ReadonlySignal } from "@preact/signals";

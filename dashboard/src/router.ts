@@ -1,4 +1,4 @@
-// Where the page is: the path and the query of its address, as signals. Every screen has an address that can be shared.
+// The place that the page shows: the path and the query of its address, as signals. Every screen has an address that can be shared.
 
 import { computed, signal } from "@preact/signals";
 
@@ -10,7 +10,7 @@ function read(): URL {
 
 /** The path, in parts that were decoded. */
 export const path = computed(() => address.value.pathname.split("/").filter(Boolean).map(decode));
-/** What stands behind the question mark. */
+/** The part of the address behind the question mark. */
 export const query = computed(() => address.value.searchParams);
 
 function decode(part: string): string {

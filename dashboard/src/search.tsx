@@ -7,7 +7,7 @@ import { say } from "./ui/dialog";
 
 const ID = /^[0-9a-f]{4}-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
 
-/** Where a search leads. */
+/** The address that a search leads to. */
 export async function find(text: string): Promise<string> {
   if (ID.test(text)) {
     const id = text.toLowerCase();

@@ -7,7 +7,7 @@ import type { Schemas } from "./api/client";
 /** `undefined` until the server has said who we are. */
 export const session = signal<Schemas["SessionView"] | undefined>(undefined);
 
-/** What each role may do beside reading. */
+/** The roles that each role includes; all but approver may read. */
 const GRANTS: Record<string, string[]> = {
   reader: [],
   submitter: ["submitter"],

@@ -1,4 +1,4 @@
-// Who may see and do what: tokens, sessions, roles, and links for people without an account.
+// Access: tokens, sessions, roles, and links for people without an account.
 
 import { after, before, test } from "node:test";
 import assert from "node:assert/strict";

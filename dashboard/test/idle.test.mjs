@@ -1,4 +1,4 @@
-// What open dashboards ask of the server and of its store: little while somebody looks, nothing while nobody does.
+// Open dashboards ask little of the server and its store while somebody looks, and nothing while nobody does.
 
 import { after, before, test } from "node:test";
 import assert from "node:assert/strict";
@@ -6,7 +6,7 @@ import { setTimeout as pass } from "node:timers/promises";
 import { Deployment, closeBrowser, open } from "./support.mjs";
 
 const PATHS = ["/", "/executions", "/lanes", "/workers", "/budgets", "/approvals", "/flows", "/system", "/system/deployment", "/"];
-/** How long each part lasts by the clocks of the pages: longer than any screen waits before it asks again, a minute. */
+/** Each part lasts this long by the clocks of the pages: longer than any screen waits before it asks again, a minute. */
 const WATCHED_MS = 70_000;
 const STEP_MS = 10_000;
 /** And by ours: longer than the server shares a reading of its queues, so that each look at its metrics costs the same. */
@@ -37,8 +37,8 @@ async function heard() {
 }
 
 /**
- * What was asked while `act` ran and for a window after it. There is no event to wait for: that nothing happens is what is
- * measured. The second look at the metrics is the one request that is ours.
+ * Counts what is asked while `act` runs and for a window after it. There is no event to wait for: that nothing happens is
+ * what is measured. The second look at the metrics is the one request that is ours.
  */
 async function askedDuring(act) {
   const before = await heard();
@@ -76,7 +76,7 @@ test("ten tabs ask little while somebody looks, nothing while nobody does, and a
     await page.clock.fastForward(90_000);
     await page.getByText("resting").waitFor();
   }
-  // What was under way when the pages came to rest has been answered.
+  // Calls that were under way when the pages came to rest are answered by then.
   await pass(1_000);
   const resting = await askedDuring(async () => {
     for (const page of pages) await page.clock.runFor(2 * WATCHED_MS);

@@ -1,4 +1,4 @@
-// What people do with it, from the first command of the README on.
+// Stories of people who use the dashboard, from the first command of the README on.
 
 import { after, before, test } from "node:test";
 import assert from "node:assert/strict";

@@ -30,7 +30,7 @@ export async function freePort() {
   return port;
 }
 
-/** A process that says what it does, line by line. */
+/** A process whose lines can be waited for. */
 class Process {
   constructor(args, { env = {}, cwd } = {}) {
     this.lines = [];
@@ -120,7 +120,7 @@ export class Deployment {
   }
 }
 
-/** What a lease holder can say. */
+/** The calls of a lease holder. */
 class Task {
   constructor(deployment, task) {
     this.deployment = deployment;

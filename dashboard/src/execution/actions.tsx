@@ -1,4 +1,4 @@
-// What an operator can do with an execution. Each act says what it will do, shows the same as a command, and is audited.
+// The acts of an operator on an execution. Each act says what it will do, shows the same as a command, and is audited.
 
 import { answer, api } from "../api/client";
 import type { Schemas } from "../api/client";

@@ -1,4 +1,4 @@
-// What happened when: attempts and their leases, steps, sleeps, waits. Idle time is compressed.
+// The timeline of an execution: attempts and their leases, steps, sleeps, waits. Idle time is compressed.
 
 import { clock, exact, span, words } from "../format";
 import { now } from "../live";
@@ -69,7 +69,7 @@ function attemptLines(attempts: Attempt[], until: number): Line[] {
 }
 
 function stepLines(steps: Step[], until: number): Line[] {
-  // What has no duration of its own, a wait, lasted from its first record to its last.
+  // An entry without a duration of its own, a wait, lasted from its first record to its last.
   const begun = new Map<number, number>();
   for (const step of steps) if (!begun.has(step.number)) begun.set(step.number, step.recorded_at);
   return entries(steps)

@@ -1,4 +1,4 @@
-// Where the nodes of a graph stand, and which chain of them decided how long the flow took.
+// The places of the nodes of a graph, and the chain of them that decided how long the flow took.
 //
 // Nodes stand in layers, each behind everything it waits for. A layer is put in the order that crosses few lines, and then
 // each node is moved as near to its neighbours as the nodes beside it allow. All of it is linear in nodes and lines but

@@ -14,7 +14,7 @@ import { Table } from "../ui/table";
 
 type Budget = Schemas["BudgetStatus"];
 
-/** What this page has seen of a dimension, oldest first. */
+/** Samples of each dimension that this page has seen, oldest first. */
 const history = signal<Record<string, { at: number; used: number }[]>>({});
 const SAMPLES_MAX = 360;
 

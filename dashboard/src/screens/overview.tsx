@@ -36,7 +36,7 @@ interface Rates {
   ended: number[];
 }
 
-/** What this page has seen start and end, in buckets of two seconds; it lives as long as the page. */
+/** Starts and ends that this page has seen, in buckets of two seconds. They live as long as the page. */
 const rates = signal<Rates>(empty(Date.now()));
 
 function empty(at: number): Rates {

@@ -32,7 +32,7 @@ export function When({ at, none = "–" }: { at: number | null | undefined; none
   );
 }
 
-/** What is left until an instant, counting down: something happens in that time, or goes on for it. */
+/** The time that is left until an instant, counting down: something happens in that time, or goes on for it. */
 export function Countdown({ to, word = "in" }: { to: number; word?: "in" | "for" }) {
   const left = to - now.value;
   return (
@@ -42,7 +42,7 @@ export function Countdown({ to, word = "in" }: { to: number; word?: "in" | "for"
   );
 }
 
-/** What the server's words hold for programs: instants, ids, and words of the API. */
+/** Parts of the server's words that are meant for programs: instants, ids, and words of the API. */
 const SPECIAL = /(?:(\bat |\buntil )?\b(1[5-9]\d{11})\b)|\b([0-9a-f]{4}-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})\b|\b((?:waiting_for|paused_by|blocked_by)_[a-z_]+)/g;
 
 /** Words of the server, with instants and ids as people read them. */
@@ -140,7 +140,7 @@ export function Refusal({ error }: { error: unknown }) {
   );
 }
 
-/** Something is on its way. */
+/** Stands where an answer is on its way. */
 export function Loading({ lines = 3 }: { lines?: number }) {
   return (
     <div role="status" aria-label="Loading">
@@ -207,7 +207,7 @@ export function Icon({ name }: { name: keyof typeof PATHS | string }) {
   );
 }
 
-/** How much of something is used; the mark is a soft limit. */
+/** A bar that shows how much of something is used; the mark is a soft limit. */
 export function Meter({ value, max, mark, label, tone }: { value: number; max: number; mark?: number; label: string; tone?: string }) {
   const part = max > 0 ? Math.min(1, value / max) : 0;
   const look = tone ?? (part >= 1 ? "s-bad" : mark && value >= mark ? "s-warn" : "s-ok");

@@ -26,7 +26,7 @@ export function Modal({ title, onClose, children }: { title: string; onClose: ()
 export interface Act {
   /** The word on the button. */
   name: string;
-  /** What will happen, in a sentence or two. */
+  /** Says in a sentence or two what will happen. */
   effect: string;
   /** The same as a command. */
   command?: string;

@@ -98,7 +98,7 @@ function Input({ field: { name, property, required } }: { field: Field }) {
   return <textarea {...shared} rows={3} placeholder="JSON" defaultValue={property.default === undefined ? "" : JSON.stringify(property.default)} />;
 }
 
-/** What was filled in, as the schema wants it. */
+/** The answer that the fields hold, as the schema wants it. */
 export function readForm(form: HTMLFormElement, schema: unknown): unknown {
   if (!hasShape(schema)) return undefined;
   const fields = fieldsOf(schema);

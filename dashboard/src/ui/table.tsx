@@ -13,12 +13,12 @@ export interface Column<T> {
 }
 
 interface Rows<T> {
-  /** What the rows are, for readers of the screen. */
+  /** Names the rows for readers of the screen. */
   label: string;
   /** `undefined` until the answer is there. */
   items: readonly T[] | undefined;
   columns: Column<T>[];
-  /** What stands there instead of no rows. */
+  /** Stands there instead of no rows. */
   empty: ComponentChildren;
   keyOf?: (item: T) => string;
 }
