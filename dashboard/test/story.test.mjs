@@ -102,6 +102,9 @@ test("a stream goes on after a reload, and says what a retry made void", async (
     await task.say("complete", { result: "done" });
   });
   await tab.page.locator(".title [data-state=completed]").waitFor();
+  await tab.page.getByRole("button", { name: "attempt 1" }).click();
+  await tab.page.getByRole("log").getByText("first try").waitFor({ state: "detached" });
+  await tab.page.getByRole("log").getByText("second try").waitFor();
   await tab.close();
 });
 

@@ -75,6 +75,8 @@ export function useStream(id: string, changed: () => void): StreamState {
 export function Stream({ stream, ended }: { stream: StreamState; ended: boolean }) {
   const host = useRef<HTMLDivElement>(null);
   const atEnd = useRef(true);
+  /** The attempt whose frames are shown; all of them when absent. */
+  const chosen = useSignal<number | undefined>(undefined);
   useLayoutEffect(() => {
     // A reader who has scrolled up stays there.
     if (atEnd.current && host.current) host.current.scrollTop = host.current.scrollHeight;
@@ -94,32 +96,45 @@ export function Stream({ stream, ended }: { stream: StreamState; ended: boolean 
     if (last && last.attempt === attempt) last.frames.push(frame);
     else groups.push({ attempt, frames: [frame] });
   }
+  const attempts = [...new Set(groups.map((group) => group.attempt))];
+  const wanted = groups.filter((group) => chosen.value === undefined || group.attempt === chosen.value);
   const scrolled = () => {
     const element = host.current;
     if (element) atEnd.current = element.scrollHeight - element.scrollTop - element.clientHeight < 40;
   };
   return (
-    <div class="stream" ref={host} onScroll={scrolled} role="log" aria-label="Stream" tabIndex={0}>
-      {groups.map((group) => {
-        const isVoid = group.attempt < stream.attempt.value;
-        return (
-          <>
-            {(groups.length > 1 || stream.attempt.value > 0) && (
-              <div class="attempt">
-                attempt {group.attempt}
-                {isVoid && <strong>void: a later attempt began anew</strong>}
-              </div>
-            )}
-            <div class={isVoid ? "void" : ""}>{runs(group.frames)}</div>
-          </>
-        );
-      })}
-      {stream.paused.value !== undefined && !ended ? (
-        <div class="attempt">paused: {stream.paused.value}</div>
-      ) : !ended && !stream.ended.value ? (
-        <span class="caret" aria-hidden="true" />
-      ) : null}
-    </div>
+    <>
+      {attempts.length > 1 && (
+        <div class="row body" role="group" aria-label="Attempts">
+          {[undefined, ...attempts].map((attempt) => (
+            <button type="button" class="chip" aria-pressed={chosen.value === attempt} onClick={() => (chosen.value = attempt)}>
+              {attempt === undefined ? "all attempts" : `attempt ${attempt}`}
+            </button>
+          ))}
+        </div>
+      )}
+      <div class="stream" ref={host} onScroll={scrolled} role="log" aria-label="Stream" tabIndex={0}>
+        {wanted.map((group) => {
+          const isVoid = group.attempt < stream.attempt.value;
+          return (
+            <>
+              {(groups.length > 1 || stream.attempt.value > 0) && (
+                <div class="attempt">
+                  attempt {group.attempt}
+                  {isVoid && <strong>void: a later attempt began anew</strong>}
+                </div>
+              )}
+              <div class={isVoid ? "void" : ""}>{runs(group.frames)}</div>
+            </>
+          );
+        })}
+        {stream.paused.value !== undefined && !ended ? (
+          <div class="attempt">paused: {stream.paused.value}</div>
+        ) : !ended && !stream.ended.value ? (
+          <span class="caret" aria-hidden="true" />
+        ) : null}
+      </div>
+    </>
   );
 }
 

@@ -11,13 +11,13 @@ import { link } from "../router";
 const RUNS = new Set(["active", "running", "begun"]);
 const OPEN = new Set(["waiting", "delayed", "rate_limited", "waiting_children", "suspended", "open", "blocked", "paused", "draining", "retrying"]);
 
-/** A state: its word and its colour, never the colour alone. */
-export function State({ state, big = false }: { state: string; big?: boolean }) {
+/** A state: its word, or another one, and its colour; never the colour alone. */
+export function State({ state, word, big = false }: { state: string; word?: string; big?: boolean }) {
   const look = RUNS.has(state) ? "pulse" : OPEN.has(state) ? "open" : "";
   return (
     <span class={`state s-${state} ${look} ${big ? "big" : ""}`} data-state={state}>
       <i aria-hidden="true" />
-      {words(state)}
+      {word ?? words(state)}
     </span>
   );
 }
