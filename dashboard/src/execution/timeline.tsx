@@ -127,7 +127,7 @@ export function Timeline({ execution, attempts, steps }: { execution: View; atte
                     role="img"
                     title={bar.title}
                     aria-label={bar.title}
-                    style={{ left: `${left * 100}%`, width: `${width * 100}%` }}
+                    style={{ left: `min(${left * 100}%, calc(100% - 3px))`, width: `${width * 100}%` }}
                   >
                     {labelled ? span(bar.to - bar.from) : ""}
                   </span>

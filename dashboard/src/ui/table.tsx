@@ -35,7 +35,7 @@ export function Table<T>({ label, items, columns, empty, keyOf }: Rows<T>) {
   const shown = columns.filter((column) => column.when !== false);
   return (
     <div class="scroll" tabIndex={0} role="region" aria-label={label}>
-      <table>
+      <table class="rows">
         <thead>
           <tr>
             {shown.map((column) => (
@@ -47,7 +47,9 @@ export function Table<T>({ label, items, columns, empty, keyOf }: Rows<T>) {
           {items.map((item, index) => (
             <tr key={keyOf?.(item) ?? index}>
               {shown.map((column) => (
-                <td class={column.num ? "num" : ""}>{column.cell(item)}</td>
+                <td class={column.num ? "num" : ""} data-label={column.name}>
+                  {column.cell(item)}
+                </td>
               ))}
             </tr>
           ))}
