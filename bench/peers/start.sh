@@ -97,6 +97,15 @@ start_valkey() {
     export PEER_STORE PEER_DURABILITY PEER_PORT
 }
 
+# Our own server on the Valkey that was started before.
+start_flowfabric() {
+    FF_SERVER="http://127.0.0.1:$(free_port)"
+    "$PEER_FF" server --store "valkey://127.0.0.1:$PEER_PORT" --listen "${FF_SERVER#http://}" --log-level error >&2 &
+    servers="$! $servers"
+    export FF_SERVER
+    await "$PEER_FF" ls
+}
+
 # PostgreSQL with its defaults, besides the number of connections. It refuses to run as root.
 start_postgres() {
     programs=$(ls -d /usr/lib/postgresql/*/bin /usr/pgsql*/bin /opt/homebrew/opt/postgresql*/bin 2>/dev/null | sort -V | tail -n 1)

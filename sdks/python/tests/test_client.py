@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -15,6 +16,7 @@ import flowfabric as ff
 from flowfabric import wire
 from flowfabric.testing import Server
 
+from .proxy import proxy
 from .support import bench, run
 
 
@@ -236,5 +238,29 @@ def test_a_hard_limit_is_an_error_of_the_task_and_a_soft_one_is_said(server: Ser
             assert raised.value.category == "budget_exceeded"
             assert raised.value.reason == f"budget {name}: the limit of tokens is reached"
             assert (await its.client.budget(name)).usage == {"tokens": 55}
+
+    run(test())
+
+
+def test_submissions_at_the_same_time_share_calls_and_each_has_its_own_answer(server: Server) -> None:
+    async def test() -> None:
+        with proxy(server.url) as its:
+            async with ff.AsyncClient(its.url) as client:
+                lane = f"lane-{uuid4().hex[:12]}"
+                many = [
+                    client.submit("any", number, lane=lane, idempotency_key=f"{lane}-{number // 2}")
+                    for number in range(60)
+                ]
+                bad = [client.submit("x" * 10_000, lane=lane), client.submit("any", lane="x" * 10_000)]
+                made = await asyncio.gather(*many, *bad, return_exceptions=True)
+                # A key that is used twice at once is one execution, and another input under it is refused.
+                ids = Counter(one.id for one in made if isinstance(one, ff.AsyncExecution))
+                assert len(ids) == 30
+                refused = [one for one in made if isinstance(one, ff.Refused)]
+                assert {one.code for one in refused} == {"idempotency_conflict", "invalid"}
+                assert {type(one) for one in refused} == {ff.Conflict, ff.Invalid}
+                assert its.calls["batch"] in {1, 2}
+                large = await asyncio.gather(*(client.submit("any", "x" * 900_000, lane=lane) for _ in range(20)))
+                assert len({one.id for one in large}) == 20
 
     run(test())

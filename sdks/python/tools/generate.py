@@ -77,7 +77,8 @@ from ._calls import CONNECT_TIMEOUT_S, Call, Repeats, failure_of, needs_partitio
 from ._payload import Codec, codec
 from ._tail import SILENCE_MAX_S, Following, StreamEvent
 from .client import (
-    WAIT_MAX_S, Answer, Connection, Difference, I, R, Step, T, budget_args, chunks, compared, not_completed, step_args,
+    WAIT_MAX_S, Answer, Difference, I, R, Step, SyncConnection, T,
+    budget_args, chunks, compared, not_completed, step_args,
 )  # fmt: skip
 from .errors import FlowFabricError, Refused, Unreachable, refusal
 from .flow import Flow
@@ -90,6 +91,7 @@ from .task import Options, Span, Submission, Task, milliseconds, submission
 IN_SYNC = {
     "A connection to a server.": "A connection to a server. It may be used by several threads.",
     "httpx.AsyncClient": "httpx.Client",
+    "AsyncConnection": "SyncConnection",
     "AsyncClient": "Client",
     "AsyncExecution": "Execution",
     "AsyncIterator": "Iterator",

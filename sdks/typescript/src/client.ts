@@ -2,7 +2,7 @@
 import { ExecutionFailedError, FlowFabricError } from "./errors.js";
 import { FlowBuilder } from "./flow.js";
 import { Connection, type ConnectOptions, path } from "./http.js";
-import { labelOf } from "./ids.js";
+import { labelOf, spreadId } from "./ids.js";
 import { checked, type Content, type StandardSchema, valueOf } from "./schema.js";
 import { type StreamEvent, tail } from "./stream.js";
 import type { AnyTask, TaskDefinition } from "./task.js";
@@ -54,12 +54,15 @@ export interface Page<T> {
 }
 
 const WAIT_MS = 25_000;
+const CREATES_MAX = 1_000;
 
 export class Client {
   readonly connection: Connection;
+  readonly #creates: Creates;
 
   constructor(options: ConnectOptions | Connection = {}) {
     this.connection = options instanceof Connection ? options : new Connection(options);
+    this.#creates = new Creates(this.connection);
   }
 
   /** Submits work. A task gives its input and result their types; a kind in plain text gives none. */
@@ -71,11 +74,7 @@ export class Client {
     options: SubmitOptions = {},
   ): Promise<Execution> {
     const body = submission(task, input, options, this.connection.namespace);
-    const created = await this.connection.call<Schemas["CreateExecutionOutcome"]>("POST", "/v1/executions", {
-      body,
-      ...(options.idempotencyKey !== undefined && { idempotencyKey: options.idempotencyKey }),
-    });
-    return this.execution(created.execution_id, outputOf(task));
+    return this.execution(await this.#creates.create(body), outputOf(task));
   }
 
   /** Submits many in one call. A refused one is a `FlowFabricError` at its place; the others are not concerned. */
@@ -148,6 +147,54 @@ export class Client {
   /** Calls any operation of the HTTP API that has no method here. */
   call<T>(method: "GET" | "POST" | "PUT" | "DELETE", route: string, body?: unknown): Promise<T> {
     return this.connection.call<T>(method, route, body === undefined ? {} : { body });
+  }
+}
+
+type Created = Schemas["CreateExecutionOutcome"];
+
+/** Submissions that are made at the same time share a call. Each has its id or key, so that a repeat finds its execution. */
+class Creates {
+  #partitions: Promise<number> | undefined;
+  #waiting: { body: Record<string, unknown>; created: (result: object | undefined) => void }[] = [];
+  #sending = false;
+
+  constructor(private readonly connection: Connection) {}
+
+  async create(body: Record<string, unknown>): Promise<string> {
+    // An id costs nothing; a key would leave a record.
+    const identified = "idempotency_key" in body ? body : { execution_id: spreadId(await this.#partitionCount()), ...body };
+    const shared = new Promise<object | undefined>((created) => this.#waiting.push({ body: identified, created }));
+    if (!this.#sending) void this.#sendAll();
+    const result = await shared;
+    if (result !== undefined && "execution_id" in result) return String(result.execution_id);
+    // Its own answer says all there is to say about one that the shared call did not take.
+    const options = { body: identified, idempotencyKey: null };
+    return (await this.connection.call<Created>("POST", "/v1/executions", options)).execution_id;
+  }
+
+  #partitionCount(): Promise<number> {
+    this.#partitions ??= this.connection
+      .call<Schemas["GetDeploymentOutcome"]>("GET", "/v1/deployment")
+      .then(({ partitions }) => partitions.flow)
+      .catch((error: unknown) => { this.#partitions = undefined; throw error; });
+    return this.#partitions;
+  }
+
+  async #sendAll(): Promise<void> {
+    this.#sending = true;
+    await new Promise((resolve) => setImmediate(resolve));
+    while (this.#waiting.length > 0) {
+      const batch = this.#waiting.splice(0, CREATES_MAX);
+      const results = batch.length === 1 ? [] : await this.#send(batch.map(({ body }) => body));
+      batch.forEach(({ created }, place) => { created(results[place]); });
+    }
+    this.#sending = false;
+  }
+
+  /** Nothing is answered where they are too large together, or one of them cannot be written. */
+  async #send(executions: object[]): Promise<object[]> {
+    const options = { body: { executions }, idempotencyKey: null };
+    return this.connection.call<{ results: object[] }>("POST", "/v1/executions/batch", options).then(({ results }) => results, () => []);
   }
 }
 
@@ -305,6 +352,7 @@ export function submission(
       : input !== undefined && { input }),
     ...(lane !== undefined && { lane }),
     ...(scope !== undefined && { namespace: scope }),
+    ...(options.idempotencyKey !== undefined && { idempotency_key: options.idempotencyKey }),
     ...(options.priority !== undefined && { priority: options.priority }),
     ...(options.tags !== undefined && { tags: options.tags }),
     ...(Object.keys(policy).length > 0 && { policy }),

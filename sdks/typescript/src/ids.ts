@@ -10,6 +10,12 @@ export function uuid7(now = Date.now()): string {
   return hyphenated(bytes);
 }
 
+/** The id of an execution of its own, spread over the partitions. */
+export function spreadId(partitions: number): string {
+  const id = uuid7();
+  return `${(parseInt(id.slice(-8), 16) % partitions).toString(16).padStart(4, "0")}-${id}`;
+}
+
 /** Which entry of a journal: its name, and its key or how many calls of the name came before it. */
 export interface StepIdentity {
   name: string;

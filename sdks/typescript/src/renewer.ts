@@ -25,7 +25,11 @@ export interface HeldLease {
   ttlMs: number;
 }
 
-export type ToRenewer = { hold: HeldLease } | { release: string } | { stop: true };
+/** What has changed: leases that are held from now on, and the ids of those that are not held any more. */
+export interface ToRenewer {
+  hold: HeldLease[];
+  release: string[];
+}
 export type FromRenewer = { ready: true } | { lost: string; reason: string } | { trouble: string } | { replaced: true };
 
 const RENEWALS_PER_CALL_MAX = 100;
@@ -47,13 +51,9 @@ class Renewer {
     this.#periodMs = Math.floor(data.leaseTtlMs / 3);
   }
 
-  hear(message: ToRenewer): void {
-    if ("hold" in message) {
-      const { hold } = message;
-      this.#held.set(hold.fence.lease_id, { ...hold, until: performance.now() + hold.ttlMs });
-    } else if ("release" in message) {
-      this.#held.delete(message.release);
-    }
+  hear({ hold, release }: ToRenewer): void {
+    for (const lease of hold) this.#held.set(lease.fence.lease_id, { ...lease, until: performance.now() + lease.ttlMs });
+    for (const leaseId of release) this.#held.delete(leaseId);
   }
 
   /** Beats for ever. An idle worker beats half as often: its registration lives twice as long as a lease. */
@@ -140,9 +140,6 @@ class Renewer {
 const port = parentPort;
 if (port !== null) {
   const renewer = new Renewer(workerData as RenewerData, (message) => { port.postMessage(message); });
-  port.on("message", (message: ToRenewer) => {
-    if ("stop" in message) process.exit(0);
-    renewer.hear(message);
-  });
+  port.on("message", (message: ToRenewer) => { renewer.hear(message); });
   void renewer.run();
 }

@@ -9,7 +9,7 @@ import { FrameWriter } from "./frames.js";
 import { type CallOptions, path } from "./http.js";
 import { uuid7 } from "./ids.js";
 import { Interrupted, Journal, StartOver } from "./journal.js";
-import type { FromRenewer, RenewerData, ToRenewer } from "./renewer.js";
+import type { FromRenewer, HeldLease, RenewerData, ToRenewer } from "./renewer.js";
 import { checked, type Content, valueOf } from "./schema.js";
 import type { AnyTask } from "./task.js";
 import { milliseconds, pause, type Span } from "./time.js";
@@ -58,6 +58,8 @@ export class Worker {
   readonly #running = new Map<string, Running>();
   /** Tasks that were taken ahead and wait for a place, by their leases. */
   readonly #waiting = new Map<string, HeldTask>();
+  /** Leases that are no longer held, and of which the renewer has not been told. */
+  readonly #released: string[] = [];
   readonly #concurrency: number;
   readonly #desk: Desk;
   readonly #stopping = new AbortController();
@@ -114,6 +116,7 @@ export class Worker {
   /** Takes nothing more. `run` ends when the tasks in hand have ended. */
   stop(): void {
     this.#stopping.abort(new Interrupted("the worker stops"));
+    this.#freed();
   }
 
   async #claim(): Promise<void> {
@@ -121,15 +124,12 @@ export class Worker {
       await this.#desk.claim(CLAIM_WAIT_MS, this.#stopping.signal);
       return;
     }
-    await new Promise<void>((resolve) => {
-      this.#freed = resolve;
-      this.#stopping.signal.addEventListener("abort", () => { resolve(); }, { once: true });
-    });
+    await new Promise<void>((resolve) => { this.#freed = resolve; });
   }
 
   #take(tasks: Schemas["Task"][]): void {
+    this.#tell(tasks.map((task) => ({ executionId: task.execution_id, fence: task.fence, ttlMs: task.lease_ttl_ms })));
     for (const task of tasks) {
-      this.#tell({ hold: { executionId: task.execution_id, fence: task.fence, ttlMs: task.lease_ttl_ms } });
       this.#waiting.set(task.fence.lease_id, new HeldTask(this.#client, this.#desk, task, this.#tasks.get(task.kind)));
     }
     this.#startWaiting();
@@ -140,7 +140,7 @@ export class Worker {
       if (this.#running.size >= this.#concurrency || this.#stopping.signal.aborted) break;
       this.#waiting.delete(leaseId);
       const ended = held.work().finally(() => {
-        this.#tell({ release: leaseId });
+        this.#released.push(leaseId);
         this.#running.delete(leaseId);
         this.#startWaiting();
       });
@@ -220,7 +220,10 @@ export class Worker {
     await this.#client.connection.call("DELETE", this.#at(""), { query, signal: AbortSignal.timeout(2_000) }).catch(() => undefined);
   }
 
-  #tell(message: ToRenewer): void {
+  /** Tells the renewer of leases before their functions run. What is no longer held is said with the next ones. */
+  #tell(hold: HeldLease[]): void {
+    if (hold.length + this.#released.length === 0) return;
+    const message: ToRenewer = { hold, release: this.#released.splice(0) };
     this.#renewer?.postMessage(message);
   }
 

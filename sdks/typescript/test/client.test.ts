@@ -8,7 +8,7 @@ import { Client, ExecutionFailedError, FlowFabricError, task } from "../src/inde
 import { childId } from "../src/ids.js";
 import { freePort } from "../src/testing.js";
 import { milliseconds } from "../src/time.js";
-import { startServer, withWorker } from "./support.js";
+import { startProxy, startServer, withWorker } from "./support.js";
 
 let own: Awaited<ReturnType<typeof startServer>>;
 let client: Client;
@@ -125,20 +125,36 @@ test("codes and fields of a newer server are kept", async () => {
   }
 });
 
-test("a call goes on while the server restarts, under the same key", async () => {
-  const keys = new Set<string>();
-  const port = await freePort();
-  let calls = 0;
-  const shaky = createServer((request, response) => {
-    keys.add(String(request.headers["idempotency-key"]));
-    if (++calls < 3) request.socket.destroy();
-    else response.end(JSON.stringify({ execution_id: "0000-x", duplicate: false, public_state: "waiting" }));
-  }).listen(port, "127.0.0.1");
+test("a call goes on while the server cannot be reached, as the same call", async () => {
+  const proxy = await startProxy(own.server.url);
+  let lost = 0;
+  proxy.fate = (name) => (name === "executions" && ++lost < 3 ? "lose" : undefined);
   try {
-    await new Client({ server: `http://127.0.0.1:${port}` }).submit("k", 1);
-    assert.deepEqual([calls, keys.size], [3, 1]);
+    const execution = await new Client({ server: proxy.url }).submit("lost-answers-of-submits", 1);
+    const ids = proxy.calls.filter(({ name }) => name === "executions").map(({ body }) => body.execution_id);
+    assert.deepEqual(ids, [execution.id, execution.id, execution.id]);
+    assert.equal((await client.list({ kind: "lost-answers-of-submits" })).items.length, 1);
   } finally {
-    shaky.close();
+    proxy.close();
+  }
+});
+
+test("submissions at the same time share calls, and each has its own answer", async () => {
+  const proxy = await startProxy(own.server.url);
+  try {
+    const crowd = new Client({ server: proxy.url });
+    const many = Array.from({ length: 60 }, (_, number) => crowd.submit("crowd", number, { idempotencyKey: `crowd-${Math.floor(number / 2)}` }));
+    const made = await Promise.allSettled([...many, crowd.submit("x".repeat(10_000))]);
+    // A key that is used twice at once is one execution, and another input under it is refused.
+    const ids = new Set(made.flatMap((one) => (one.status === "fulfilled" ? [one.value.id] : [])));
+    const codes = new Set(made.flatMap((one) => (one.status === "rejected" ? [(one.reason as FlowFabricError).code] : [])));
+    assert.equal(ids.size, 30);
+    assert.deepEqual(codes, new Set(["idempotency_conflict", "invalid"]));
+    assert.ok(proxy.calls.filter(({ name }) => name === "batch").length <= 2);
+    const large = await Promise.all(Array.from({ length: 20 }, () => crowd.submit("crowd", "x".repeat(900_000))));
+    assert.equal(new Set(large.map(({ id }) => id)).size, 20);
+  } finally {
+    proxy.close();
   }
 });
 

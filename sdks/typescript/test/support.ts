@@ -42,6 +42,7 @@ export async function untilState(client: Client, id: string, state: string): Pro
 
 /** A body of a call, as far as tests look at it. */
 export interface Said {
+  execution_id?: string;
   end?: unknown[];
   claim?: { retry?: boolean; lease_ids: string[] };
 }

@@ -14,6 +14,10 @@ const IDLE: &str = "idle";
 /// What the scripts know beside idling.
 const RACES: &str = "limit,throughput,wake,suspend-resume,chain,chains";
 
+/// Our SDKs, as scripts: their workers speak to a server of ours.
+const OUR_NODE: &str = "flowfabric-node";
+const OUR_PYTHON: &str = "flowfabric-python";
+
 /// One line of the list of systems.
 pub(crate) struct System {
     pub(crate) name: &'static str,
@@ -38,8 +42,10 @@ pub(crate) fn all() -> Vec<System> {
         served("flowfabric-http", "valkey", "async"),
         peer("flowfabric-idle"),
         peer("bullmq"),
+        peer(OUR_NODE),
         peer("apalis"),
         peer("celery"),
+        peer(OUR_PYTHON),
         ours("flowfabric-sqlite", "sqlite", "full"),
         peer("restate"),
         ours("flowfabric-postgres", "postgres", "default"),
@@ -99,21 +105,30 @@ pub(crate) fn enter_workspace() -> Result<(), String> {
     }
 }
 
+/// Our server, for the workers of our SDKs.
+fn server() -> PathBuf {
+    target().join("release/ff")
+}
+
 /// Builds our own scenarios.
 pub(crate) fn build() -> Result<(), String> {
     eprintln!("building our own scenarios");
+    build_package("ff-bench")
+}
+
+fn build_package(name: &str) -> Result<(), String> {
     let mut build = Command::new("cargo");
-    build.args(["build", "--release", "--package", "ff-bench"]);
+    build.args(["build", "--release", "--package", name]);
     let built = crate::plain(&mut build).status();
-    if !built.is_ok_and(|status| status.success()) {
-        return Err("ff-bench does not build".into());
-    }
-    Ok(())
+    if built.is_ok_and(|status| status.success()) { Ok(()) } else { Err(format!("{name} does not build")) }
 }
 
 /// Builds and installs everything first: compiling beside a measurement would spoil it.
 pub(crate) fn prepare(systems: &[System]) -> Result<(), String> {
     build()?;
+    if systems.iter().any(|system| [OUR_NODE, OUR_PYTHON].contains(&system.name)) {
+        build_package("ff-cli")?;
+    }
     for system in systems.iter().filter(|system| matches!(system.kind, Kind::Peer)) {
         eprintln!("preparing {}", system.name);
         let mut script = peer(system.name);
@@ -154,8 +169,10 @@ impl System {
 fn peer(name: &str) -> Command {
     let mut script = Command::new(Path::new("bench/peers").join(format!("{name}.sh")));
     script.arg(target().join("peers"));
-    // One of the scripts measures ourselves.
-    script.env("PEER_BENCH", std::path::absolute(program()).unwrap_or_else(|_| program()));
+    // Some of the scripts measure ourselves.
+    for (name, path) in [("PEER_BENCH", program()), ("PEER_FF", server())] {
+        script.env(name, std::path::absolute(&path).unwrap_or(path));
+    }
     script.env("PEER_OUR_VERSION", env!("CARGO_PKG_VERSION"));
     script
 }

@@ -22,8 +22,8 @@ struct Target {
     unit: &'static str,
     /// The 99th percentile instead of the median.
     tail: bool,
-    /// Through a server instead of in process.
-    served: bool,
+    /// Which of ours: in process, through a server, or by an SDK.
+    system: &'static str,
     asks: Asks,
 }
 
@@ -42,7 +42,7 @@ const fn target(
     store: &'static str,
     asks: Asks,
 ) -> Target {
-    Target { what, scenario, store, unit, tail: false, served: false, asks }
+    Target { what, scenario, store, unit, tail: false, system: "FlowFabric", asks }
 }
 
 const fn tail(target: Target) -> Target {
@@ -50,13 +50,17 @@ const fn tail(target: Target) -> Target {
 }
 
 const fn through_a_server(target: Target) -> Target {
-    Target { served: true, ..target }
+    Target { system: "FlowFabric over HTTP", ..target }
+}
+
+const fn by(system: &'static str, target: Target) -> Target {
+    Target { system, ..target }
 }
 
 const THROUGHPUT: (&str, &str) = ("throughput", "tasks/s");
 const WAKE: (&str, &str) = ("wake", "ms");
 
-const TARGETS: [Target; 20] = [
+const TARGETS: [Target; 22] = [
     target("S1 throughput, Valkey, against BullMQ", THROUGHPUT, "Valkey", Asks::Times(1.3, 2.0, &["BullMQ"])),
     target("S1 throughput, SQLite, against Restate", THROUGHPUT, "SQLite", Asks::Times(2.0, 2.0, &["Restate"])),
     target(
@@ -71,6 +75,14 @@ const TARGETS: [Target; 20] = [
         "Valkey",
         Asks::AtLeast(4_300.0, 7_150.0),
     )),
+    by(
+        "FlowFabric Python",
+        target("S1 throughput of one Python worker", THROUGHPUT, "Valkey", Asks::AtLeast(1_000.0, 1_000.0)),
+    ),
+    by(
+        "FlowFabric Node",
+        target("S1 throughput of one Node worker", THROUGHPUT, "Valkey", Asks::AtLeast(3_000.0, 3_000.0)),
+    ),
     target("S2 signal to task in hand, p50", ("suspend-resume", "ms"), "Valkey", Asks::AtMost(2.0, 2.0)),
     through_a_server(target(
         "S2 signal to task in hand through a server, p50",
@@ -122,8 +134,7 @@ pub(crate) fn judge(summaries: &[Summary]) -> Vec<Judged> {
 impl Target {
     fn judge(&self, summaries: &[Summary]) -> Judged {
         let of_scenario = || summaries.iter().filter(|summary| summary.scenario == self.scenario);
-        let system = if self.served { "FlowFabric over HTTP" } else { "FlowFabric" };
-        let found = of_scenario().find(|summary| summary.system == system && summary.store.starts_with(self.store));
+        let found = of_scenario().find(|summary| summary.system == self.system && summary.store.starts_with(self.store));
         let ours = found.map(|summary| if self.tail { median(&summary.p99) } else { summary.median() });
         let unit = self.unit;
         match self.asks {

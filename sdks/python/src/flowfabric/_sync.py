@@ -17,14 +17,15 @@ from ._calls import CONNECT_TIMEOUT_S, Call, Repeats, failure_of, needs_partitio
 from ._payload import Codec, codec
 from ._tail import SILENCE_MAX_S, Following, StreamEvent
 from .client import (
-    WAIT_MAX_S, Answer, Connection, Difference, I, R, Step, T, budget_args, chunks, compared, not_completed, step_args,
+    WAIT_MAX_S, Answer, Difference, I, R, Step, SyncConnection, T,
+    budget_args, chunks, compared, not_completed, step_args,
 )  # fmt: skip
 from .errors import FlowFabricError, Refused, Unreachable, refusal
 from .flow import Flow
 from .task import Options, Span, Submission, Task, milliseconds, submission
 
 
-class Client(Connection):
+class Client(SyncConnection):
     """A connection to a server. It may be used by several threads."""
 
     def _open(self, options: dict[str, Any]) -> None:
@@ -70,8 +71,7 @@ class Client(Connection):
     ) -> Execution[Any]:
         """Submits a task, or a kind that somebody else serves, with its input."""
         made = submission(what, input, **options)
-        created = self.call(wire.CREATE_EXECUTION, **made.args)
-        return Execution(self, created.execution_id, made.result)
+        return Execution(self, self._create(made.args), made.result)
 
     def submit_all(self, submissions: Iterable[Submission[R]]) -> list[Execution[R] | Refused]:
         """Submits many, up to 1,000 in a call; each has its own answer."""

@@ -18,7 +18,8 @@ import httpx
 from typing_extensions import Self, Unpack
 
 from . import wire
-from ._calls import CONNECT_TIMEOUT_S, Call, Repeats, RetryPolicy, Settings, failure_of, needs_partitions
+from ._calls import CONNECT_TIMEOUT_S, Call, Repeats, RetryPolicy, Settings, failure_of, needs_partitions, trace_headers
+from ._gather import Gatherer
 from ._payload import Codec, codec
 from ._tail import SILENCE_MAX_S, Following, StreamEvent
 from .errors import FlowFabricError, NotCompleted, Refused, Unreachable, refusal
@@ -77,8 +78,43 @@ class Connection:
     def patient(self) -> Self:
         """The same client, which repeats calls for as long as anybody waits for them."""
         client = copy(self)
+        vars(client).pop("_creates", None)
         client.settings = replace(self.settings, retry=replace(self.settings.retry, max_elapsed=math.inf))
         return client
+
+
+class SyncConnection(Connection):
+    """What only the client that blocks does."""
+
+    call: Any
+
+    def _create(self, args: dict[str, Any]) -> str:
+        return str(self.call(wire.CREATE_EXECUTION, **args).execution_id)
+
+
+class AsyncConnection(Connection):
+    """What only the client that is awaited does: submissions that are made at the same time share a call."""
+
+    call: Any
+    _creates: Gatherer[dict[str, Any], str | None] | None = None
+
+    async def _create(self, args: dict[str, Any]) -> str:
+        created = None
+        # One that belongs to a trace brings it along in a call of its own.
+        if not trace_headers():
+            self._creates = self._creates or Gatherer(self._create_all, BATCH_MAX)
+            created = await self._creates.put(args)
+        # So does one that the shared call did not take: its own answer says all there is to say.
+        return created or str((await self.call(wire.CREATE_EXECUTION, **args)).execution_id)
+
+    async def _create_all(self, args: list[dict[str, Any]]) -> list[str | None]:
+        if len(args) == 1:
+            return [None]
+        try:
+            return [one.execution_id for one in (await self.call(wire.CREATE_EXECUTIONS, executions=args)).results]
+        except Refused:
+            # They are too large together.
+            return [None] * len(args)
 
 
 def budget_args(name: str, hard: Mapping[str, int], soft: Mapping[str, int], more: dict[str, Any]) -> dict[str, Any]:
@@ -117,7 +153,7 @@ def _essence(step: wire.StepView | None) -> Any:
     return step and (step.state, step.category, step.input_hash, step.result)
 
 
-class AsyncClient(Connection):
+class AsyncClient(AsyncConnection):
     """A connection to a server."""
 
     def _open(self, options: dict[str, Any]) -> None:
@@ -163,8 +199,7 @@ class AsyncClient(Connection):
     ) -> AsyncExecution[Any]:
         """Submits a task, or a kind that somebody else serves, with its input."""
         made = submission(what, input, **options)
-        created = await self.call(wire.CREATE_EXECUTION, **made.args)
-        return AsyncExecution(self, created.execution_id, made.result)
+        return AsyncExecution(self, await self._create(made.args), made.result)
 
     async def submit_all(self, submissions: Iterable[Submission[R]]) -> list[AsyncExecution[R] | Refused]:
         """Submits many, up to 1,000 in a call; each has its own answer."""
