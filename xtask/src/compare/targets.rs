@@ -134,7 +134,8 @@ pub(crate) fn judge(summaries: &[Summary]) -> Vec<Judged> {
 impl Target {
     fn judge(&self, summaries: &[Summary]) -> Judged {
         let of_scenario = || summaries.iter().filter(|summary| summary.scenario == self.scenario);
-        let found = of_scenario().find(|summary| summary.system == self.system && summary.store.starts_with(self.store));
+        let found =
+            of_scenario().find(|summary| summary.system == self.system && summary.store.starts_with(self.store));
         let ours = found.map(|summary| if self.tail { median(&summary.p99) } else { summary.median() });
         let unit = self.unit;
         match self.asks {
