@@ -68,3 +68,20 @@ for (const [theme, width] of [
     });
   });
 }
+
+test("a deployment in which nothing is yet says on every screen how to begin", async (t) => {
+  const fresh = await Deployment.start();
+  t.after(() => fresh.stop());
+  const tab = await open(fresh, "/");
+  for (const path of ["/", "/executions", "/flows", "/approvals", "/lanes", "/workers", "/budgets", "/system", "/system/audit", "/system/tokens"]) {
+    await t.test(path, async () => {
+      await tab.page.goto(fresh.url + path);
+      const command = tab.page.locator(".empty .command").first();
+      await command.waitFor();
+      assert.match(await command.innerText(), /^ff /);
+      await command.getByRole("button", { name: "Copy the command" }).waitFor();
+      await checkAccess(tab.page, path);
+    });
+  }
+  await tab.close();
+});

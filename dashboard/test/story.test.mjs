@@ -320,6 +320,31 @@ test("a question is answered by keyboard alone", async () => {
   await tab.close();
 });
 
+test("a row is chosen, opened and left by keyboard alone, and tabs follow the arrows", async () => {
+  const id = await demo.submit("keyed", { a: 1 }, { lane: "idle" });
+  const tab = await open(demo, "/executions?kind=keyed");
+  const { page } = tab;
+  await waitForRows(page, 1);
+  await page.keyboard.press("j");
+  await page.keyboard.press("x");
+  await page.getByText("1 chosen").waitFor();
+  await page.keyboard.press("Enter");
+  await page.getByRole("heading", { level: 1, name: "keyed" }).waitFor();
+  await page.getByRole("tab", { name: "timeline" }).focus();
+  await page.keyboard.press("ArrowRight");
+  await page.keyboard.press("ArrowRight");
+  await page.getByRole("tab", { name: "input and result", selected: true }).waitFor();
+  assert.match(page.url(), new RegExp(`${id}\\?tab=input`));
+  await page.getByRole("tabpanel").getByText("There is none yet.").waitFor();
+  await page.keyboard.press("g");
+  await page.keyboard.press("l");
+  await page.getByRole("heading", { level: 1, name: "Lanes" }).waitFor();
+  await page.getByRole("row", { name: /idle/ }).waitFor();
+  await page.keyboard.press("j");
+  assert.equal(await page.evaluate(() => document.activeElement?.tagName), "A");
+  await tab.close();
+});
+
 test("a lane is paused and opened, and the search finds tags", async () => {
   await demo.submit("tagged", "x", { lane: "idle", tags: { team: "blue" } });
   const tab = await open(demo, "/lanes");
