@@ -78,6 +78,16 @@ fn durable_agent_goes_on_after_a_crash_without_asking_again() {
 }
 
 #[test]
+fn the_agent_of_the_quick_start_is_that_of_the_example() {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = std::fs::read_to_string(here.join("../../docs/quickstart.md")).unwrap();
+    let example = std::fs::read_to_string(here.join("examples/durable_agent.rs")).unwrap();
+    let (_, printed) = page.split_once("```rust agent.rs\n").unwrap();
+    let (printed, _) = printed.split_once("```").unwrap();
+    assert!(example.contains(printed), "docs/quickstart.md prints another agent than examples/durable_agent.rs has");
+}
+
+#[test]
 fn agent_budget() {
     run("agent_budget", "all steps done; used since the reset: {\"tokens\": 80}");
 }

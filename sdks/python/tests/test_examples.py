@@ -1,4 +1,4 @@
-"""The examples run, and the agent of docs/python.md is run exactly as it is printed."""
+"""The examples run, and the agent of docs/quickstart.md is run exactly as it is printed."""
 
 from __future__ import annotations
 
@@ -98,8 +98,8 @@ def test_a_webhook_that_is_delivered_twice_is_one_order_and_one_payment(own: Ser
 
 
 def test_the_agent_of_the_documentation_as_it_is_printed(own: Server, tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "python.md").read_text()
-    (program,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    page = (ROOT / "docs" / "quickstart.md").read_text()
+    (program,) = re.findall(r"```python agent.py\n(.*?)```", page, re.DOTALL)
     assert len(program.splitlines()) <= 40
     (tmp_path / "agent.py").write_text(program)
     with mock_model() as model, own.client() as client:
