@@ -354,7 +354,7 @@ test("a lane is paused and opened, and the search finds tags", async () => {
     ["Open", "active"],
   ]) {
     await row.getByRole("button", { name }).click();
-    await tab.page.getByRole("dialog").getByRole("button", { name: `${name} demo` }).click();
+    await tab.page.getByRole("dialog").getByRole("button", { name, exact: true }).click();
     await row.locator(`[data-state=${state}]`).waitFor();
   }
   await tab.page.getByRole("searchbox").fill("team=blue");

@@ -5,7 +5,7 @@ import type { Schemas } from "../api/client";
 import { parseJson, quote } from "../format";
 import { go, link } from "../router";
 import { may } from "../session";
-import { propose } from "../ui/dialog";
+import { ActButtons } from "../ui/dialog";
 import type { Act, Field } from "../ui/dialog";
 import type { View } from "../screens/execution";
 import { ENDED } from "../states";
@@ -22,7 +22,7 @@ function byName(operation: string, args: unknown): string {
 }
 
 /** The acts that make sense in the state it is in. */
-export function actsOf(execution: View): Act[] {
+function actsOf(execution: View): Act[] {
   const id = execution.execution_id;
   const params = { path: { execution_id: id } };
   const ended = ENDED.has(execution.public_state);
@@ -135,28 +135,5 @@ export function forkOf(id: string, before?: Schemas["StepIdentity"]): Act {
 }
 
 export function Actions({ execution, done }: { execution: View; done: () => void }) {
-  if (!may("operator")) return null;
-  const acts = actsOf(execution);
-  return (
-    <div class="row" role="group" aria-label="Actions">
-      {acts.map((act) => (
-        <button
-          type="button"
-          class={`button small ${act.danger ? "danger" : ""}`}
-          onClick={() =>
-            propose({
-              ...act,
-              run: async (values) => {
-                const said = await act.run(values);
-                done();
-                return said;
-              },
-            })
-          }
-        >
-          {act.name}
-        </button>
-      ))}
-    </div>
-  );
+  return may("operator") ? <ActButtons label="Actions" acts={actsOf(execution)} done={done} /> : null;
 }

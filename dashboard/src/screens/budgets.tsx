@@ -8,7 +8,8 @@ import { POLL_MS, now, useAsk, useEvents, useSoon } from "../live";
 import { link, namespace, query } from "../router";
 import { may } from "../session";
 import { Card, Countdown, Empty, Loading, Meter, Refusal, State, When } from "../ui/basics";
-import { propose } from "../ui/dialog";
+import { ActButtons } from "../ui/dialog";
+import type { Act } from "../ui/dialog";
 import { Chart } from "../ui/spark";
 import { Table } from "../ui/table";
 
@@ -135,54 +136,7 @@ function BudgetCard({ budget, done }: { budget: Budget; done: () => void }) {
           {budget.name} {(budget.exhausted ?? []).length > 0 && <State state="bad" />}
         </>
       }
-      tools={
-        may("operator") && (
-          <>
-            <button
-              type="button"
-              class="button small"
-              onClick={() =>
-                propose({
-                  name: `Change the limits of ${budget.name}`,
-                  effect: "The limits are replaced. A raised limit releases what was blocked by it. 0 means no limit.",
-                  command: `ff budget limits ${quote(budget.name)} ${dimensions.map(([dimension, limits]) => `--hard ${quote(dimension)}=${limits.hard ?? 0}`).join(" ")}`,
-                  fields: dimensions.flatMap(([dimension, limits]) => [
-                    { name: `hard ${dimension}`, label: `Hard limit of ${dimension}`, type: "number" as const, value: String(limits.hard ?? 0) },
-                    { name: `soft ${dimension}`, label: `Soft limit of ${dimension}`, type: "number" as const, value: String(limits.soft ?? 0) },
-                  ]),
-                  run: async (values) => {
-                    const next = Object.fromEntries(dimensions.map(([dimension]) => [dimension, { hard: Number(values[`hard ${dimension}`]), soft: Number(values[`soft ${dimension}`]) }]));
-                    await answer(api.PUT("/v1/budgets/{name}/limits", { params: { path: { name: budget.name } }, body: { namespace: budget.namespace, dimensions: next } }));
-                    done();
-                    return "The limits are changed.";
-                  },
-                })
-              }
-            >
-              Limits
-            </button>
-            <button
-              type="button"
-              class="button small danger"
-              onClick={() =>
-                propose({
-                  name: `Reset ${budget.name}`,
-                  effect: "What was used counts as nothing from now on, and what was blocked is released.",
-                  command: `ff budget reset ${quote(budget.name)}`,
-                  danger: true,
-                  run: async () => {
-                    await answer(api.POST("/v1/budgets/{name}/reset", { params: { path: { name: budget.name } }, body: { namespace: budget.namespace } }));
-                    done();
-                    return `${budget.name} begins anew.`;
-                  },
-                })
-              }
-            >
-              Reset
-            </button>
-          </>
-        )
-      }
+      tools={may("operator") && <ActButtons label={`Actions on ${budget.name}`} acts={[limitsOf(budget), resetOf(budget)]} done={done} />}
     >
       <div class="stack">
         {dimensions.map(([dimension, limits]) => {
@@ -231,4 +185,35 @@ function BudgetCard({ budget, done }: { budget: Budget; done: () => void }) {
       </div>
     </Card>
   );
+}
+
+function limitsOf(budget: Budget): Act {
+  const dimensions = Object.entries(budget.definition.dimensions ?? {});
+  return {
+    name: "Limits",
+    effect: "The limits are replaced. A raised limit releases what was blocked by it. 0 means no limit.",
+    command: `ff budget limits ${quote(budget.name)} ${dimensions.map(([dimension, limits]) => `--hard ${quote(dimension)}=${limits.hard ?? 0}`).join(" ")}`,
+    fields: dimensions.flatMap(([dimension, limits]) => [
+      { name: `hard ${dimension}`, label: `Hard limit of ${dimension}`, type: "number" as const, value: String(limits.hard ?? 0) },
+      { name: `soft ${dimension}`, label: `Soft limit of ${dimension}`, type: "number" as const, value: String(limits.soft ?? 0) },
+    ]),
+    run: async (values) => {
+      const next = Object.fromEntries(dimensions.map(([dimension]) => [dimension, { hard: Number(values[`hard ${dimension}`]), soft: Number(values[`soft ${dimension}`]) }]));
+      await answer(api.PUT("/v1/budgets/{name}/limits", { params: { path: { name: budget.name } }, body: { namespace: budget.namespace, dimensions: next } }));
+      return `The limits of ${budget.name} are changed.`;
+    },
+  };
+}
+
+function resetOf(budget: Budget): Act {
+  return {
+    name: "Reset",
+    effect: "What was used counts as nothing from now on, and what was blocked is released.",
+    command: `ff budget reset ${quote(budget.name)}`,
+    danger: true,
+    run: async () => {
+      await answer(api.POST("/v1/budgets/{name}/reset", { params: { path: { name: budget.name } }, body: { namespace: budget.namespace } }));
+      return `${budget.name} begins anew.`;
+    },
+  };
 }

@@ -7,7 +7,8 @@ import { link, namespace } from "../router";
 import { may, session } from "../session";
 import { Card, Empty, Refusal, State, When } from "../ui/basics";
 import { Table } from "../ui/table";
-import { propose } from "../ui/dialog";
+import { ActButtons } from "../ui/dialog";
+import type { Act } from "../ui/dialog";
 import { count, many, quote } from "../format";
 import { useRows } from "../keys";
 import { useClaimRates } from "../metrics";
@@ -104,7 +105,7 @@ export function Lanes() {
                 </>
               ),
             },
-            { name: "Actions", when: may("operator"), cell: ({ lane }) => <Acts lane={lane} done={lanes.refresh} /> },
+            { name: "Actions", when: may("operator"), cell: ({ lane }) => <ActButtons label={`Actions on ${lane.name}`} acts={actsOf(lane)} done={lanes.refresh} /> },
           ]}
         />
       </Card>
@@ -112,32 +113,18 @@ export function Lanes() {
   );
 }
 
-function Acts({ lane, done }: { lane: Lane; done: () => void }) {
-  return (
-    <span class="row tight">
-      {ACTS.filter((act) => (act.from as readonly string[]).includes(lane.state)).map((act) => (
-        <button
-          type="button"
-          class={`button small ${act.name === "Disable" ? "danger" : ""}`}
-          onClick={() =>
-            propose({
-              name: `${act.name} ${lane.name}`,
-              effect: act.effect,
-              danger: act.name === "Disable",
-              command: `ff lane ${act.word} ${quote(lane.name)}`,
-              fields: [{ name: "reason", label: "Reason, for the audit log", optional: true }],
-              run: async (values) => {
-                const body = { namespace: lane.namespace, ...(values["reason"] ? { reason: values["reason"] } : {}) };
-                const changed = await answer(api.POST(act.path, { params: { path: { lane: lane.name } }, body }));
-                done();
-                return `${lane.name} is ${changed.state} now.`;
-              },
-            })
-          }
-        >
-          {act.name}
-        </button>
-      ))}
-    </span>
-  );
+/** The acts that make sense in the state that a lane is in. */
+function actsOf(lane: Lane): Act[] {
+  return ACTS.filter((act) => (act.from as readonly string[]).includes(lane.state)).map((act) => ({
+    name: act.name,
+    effect: act.effect,
+    danger: act.name === "Disable",
+    command: `ff lane ${act.word} ${quote(lane.name)}`,
+    fields: [{ name: "reason", label: "Reason, for the audit log", optional: true }],
+    run: async (values) => {
+      const body = { namespace: lane.namespace, ...(values["reason"] ? { reason: values["reason"] } : {}) };
+      const changed = await answer(api.POST(act.path, { params: { path: { lane: lane.name } }, body }));
+      return `${lane.name} is ${changed.state} now.`;
+    },
+  }));
 }

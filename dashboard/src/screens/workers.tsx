@@ -7,7 +7,7 @@ import { POLL_MS, now, useAsk } from "../live";
 import { link, namespace } from "../router";
 import { may } from "../session";
 import { Card, Copy, Empty, Meter, Refusal, State, When } from "../ui/basics";
-import { propose } from "../ui/dialog";
+import { ActButtons } from "../ui/dialog";
 import type { Act } from "../ui/dialog";
 import { Table } from "../ui/table";
 import { fetchCounts, shown } from "./overview";
@@ -105,11 +105,7 @@ export function Workers() {
             {
               name: "Actions",
               when: may("operator"),
-              cell: (worker) => (
-                <button type="button" class="button small danger" onClick={() => propose(removalOf(worker, workers.refresh))}>
-                  Remove
-                </button>
-              ),
+              cell: (worker) => <ActButtons label={`Actions on ${worker.instance_id}`} acts={[removalOf(worker)]} done={workers.refresh} />,
             },
           ]}
         />
@@ -149,15 +145,14 @@ function Heartbeat({ worker }: { worker: Worker }) {
   );
 }
 
-function removalOf(worker: Worker, done: () => void): Act {
+function removalOf(worker: Worker): Act {
   return {
-    name: `Remove ${worker.instance_id}`,
+    name: "Remove",
     effect: "Its registration goes, so that another process may use the name. Its leases run out by themselves. A worker that is alive registers again.",
     danger: true,
     run: async () => {
       await answer(api.DELETE("/v1/workers/{instance_id}", { params: { path: { instance_id: worker.instance_id }, query: { namespace: worker.namespace } } }));
-      done();
-      return "Removed.";
+      return `${worker.instance_id} is removed.`;
     },
   };
 }

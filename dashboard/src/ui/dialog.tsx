@@ -52,6 +52,38 @@ export function propose(act: Act): void {
   pending.value = act;
 }
 
+interface ActButtonsProps {
+  acts: Act[];
+  /** Names the group for readers of the screen. */
+  label: string;
+  /** Called after an act that was carried out. */
+  done: () => void;
+  /** The first act is the one that is expected. */
+  prominent?: boolean;
+}
+
+/** A button for each act. Each asks before it acts. */
+export function ActButtons({ acts, label, done, prominent = false }: ActButtonsProps) {
+  const carryOut = (act: Act) => async (values: Record<string, string>) => {
+    const said = await act.run(values);
+    done();
+    return said;
+  };
+  return (
+    <div class="row tight" role="group" aria-label={label}>
+      {acts.map((act, index) => (
+        <button
+          type="button"
+          class={`button ${prominent ? "" : "small"} ${prominent && index === 0 ? "primary" : ""} ${act.danger ? "danger" : ""}`}
+          onClick={() => propose({ ...act, run: carryOut(act) })}
+        >
+          {act.name}
+        </button>
+      ))}
+    </div>
+  );
+}
+
 /** Stands once in the page. */
 export function Proposals() {
   const act = pending.value;
