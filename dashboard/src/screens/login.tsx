@@ -22,6 +22,7 @@ export function Login() {
     <main class="centre" id="main">
       <section class="card">
         <header>
+          <img class="logo" src="/favicon.svg" alt="" />
           <h1>Sign in to FlowFabric</h1>
         </header>
         <div class="body">

@@ -29,6 +29,7 @@ export function Waitpoint({ execution, waitpoint }: { execution: string; waitpoi
     <main class="centre" id="main">
       <section class="card">
         <header>
+          <img class="logo" src="/favicon.svg" alt="" />
           <h1>{decided ? "Thank you" : "Your decision is asked for"}</h1>
         </header>
         <div class="body stack">
