@@ -86,6 +86,8 @@ pub const CLAIM_WAIT_MAX_MS: i64 = 30_000;
 pub const CLAIM_TASKS_MAX: usize = 256;
 /// Lanes one worker may serve.
 pub const LANES_MAX: usize = 64;
+/// Downstreams that the commit which ends an execution tells of it; the resolver tells more than these.
+pub const DOWNSTREAMS_TOLD_MAX: usize = 8;
 /// Endings one exchange may bring.
 pub const EXCHANGE_ENDINGS_MAX: usize = 100;
 /// Kinds one worker or claim may name.

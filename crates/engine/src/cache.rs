@@ -1,4 +1,4 @@
-//! Executions whose leases were taken through this engine, so that their holders' calls commit without a read.
+//! What this engine's own commits left behind, so that later ones need no read.
 //!
 //! A cached copy is never trusted: whatever is decided from it is guarded by its version, and a refusal is decided
 //! again from the store.
@@ -6,12 +6,14 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
-use ff_core::Key;
 use ff_core::execution::Execution;
+use ff_core::{Edge, Key};
 use ff_store::{Fence, Version};
 
 /// How many executions are kept; past it the oldest goes.
 const CAPACITY: usize = 20_000;
+/// Of how many executions the downstreams are kept; past it the oldest go.
+const DOWNSTREAMS_CAPACITY: usize = 10_000;
 
 /// An execution as the last commit of this engine left it.
 #[derive(Debug, Clone)]
@@ -22,14 +24,58 @@ pub(crate) struct Cached {
     pub(crate) lease_until: i64,
 }
 
-#[derive(Default)]
-pub(crate) struct Cache(Mutex<Contents>);
+/// Executions whose leases were taken through this engine: their holders' calls commit without a read.
+pub(crate) struct Cache(Mutex<Aged<Cached>>);
 
-#[derive(Default)]
-struct Contents {
-    by_key: BTreeMap<Key, (u64, Cached)>,
+/// A few executions that wait for nothing but one other, as the commit left them that made all of them and their flow.
+#[derive(Debug)]
+pub(crate) struct Downstreams {
+    /// Of the flow, of the edges and of the executions: one commit wrote them.
+    pub(crate) version: Version,
+    /// Every edge from the upstream, with the execution it leads to.
+    pub(crate) all: Vec<(Edge, Arc<Execution>)>,
+}
+
+/// What is known to follow executions, so that the commit that ends one tells those that wait for it.
+pub(crate) struct DownstreamCache(Mutex<Aged<Downstreams>>);
+
+/// A map that forgets what is oldest.
+struct Aged<V> {
+    by_key: BTreeMap<Key, (u64, V)>,
     by_age: VecDeque<(u64, Key)>,
     next: u64,
+    capacity: usize,
+}
+
+impl<V> Aged<V> {
+    fn new(capacity: usize) -> Self {
+        Self { by_key: BTreeMap::new(), by_age: VecDeque::new(), next: 0, capacity }
+    }
+
+    fn put(&mut self, key: Key, value: V) {
+        let number = self.next;
+        self.next += 1;
+        self.by_key.insert(key.clone(), (number, value));
+        self.by_age.push_back((number, key));
+        while self.by_age.len() > self.capacity {
+            let Some((number, key)) = self.by_age.pop_front() else { break };
+            // A key that was put again since has a younger place in the line.
+            if self.by_key.get(&key).is_some_and(|(current, _)| *current == number) {
+                self.by_key.remove(&key);
+            }
+        }
+    }
+
+    fn clear(&mut self) {
+        self.by_key.clear();
+        self.by_age.clear();
+    }
+}
+
+impl Default for Cache {
+    fn default() -> Self {
+        Self(Mutex::new(Aged::new(CAPACITY)))
+    }
 }
 
 impl Cache {
@@ -38,18 +84,7 @@ impl Cache {
     }
 
     pub(crate) fn put(&self, key: Key, cached: Cached) {
-        let mut contents = self.contents();
-        let number = contents.next;
-        contents.next += 1;
-        contents.by_key.insert(key.clone(), (number, cached));
-        contents.by_age.push_back((number, key));
-        while contents.by_age.len() > CAPACITY {
-            let Some((number, key)) = contents.by_age.pop_front() else { break };
-            // A key that was put again since has a younger place in the line.
-            if contents.by_key.get(&key).is_some_and(|(current, _)| *current == number) {
-                contents.by_key.remove(&key);
-            }
-        }
+        self.contents().put(key, cached);
     }
 
     /// The same lease, a newer document.
@@ -77,10 +112,52 @@ impl Cache {
     }
 
     pub(crate) fn clear(&self) {
-        *self.contents() = Contents::default();
+        self.contents().clear();
     }
 
-    fn contents(&self) -> std::sync::MutexGuard<'_, Contents> {
+    fn contents(&self) -> std::sync::MutexGuard<'_, Aged<Cached>> {
         self.0.lock().expect("no holder of this lock panics")
+    }
+}
+
+impl Default for DownstreamCache {
+    fn default() -> Self {
+        Self(Mutex::new(Aged::new(DOWNSTREAMS_CAPACITY)))
+    }
+}
+
+impl DownstreamCache {
+    pub(crate) fn put(&self, upstream: Key, downstreams: Downstreams) {
+        self.contents().put(upstream, downstreams);
+    }
+
+    /// What follows an execution. It is told once: whoever does so again looks for it in the store.
+    pub(crate) fn take(&self, upstream: &Key) -> Option<Downstreams> {
+        self.contents().by_key.remove(upstream).map(|(_, downstreams)| downstreams)
+    }
+
+    pub(crate) fn clear(&self) {
+        self.contents().clear();
+    }
+
+    fn contents(&self) -> std::sync::MutexGuard<'_, Aged<Downstreams>> {
+        self.0.lock().expect("no holder of this lock panics")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_oldest_goes_and_what_was_put_again_is_young() {
+        let key = |number: u8| Key::new(b'x', &[&[number]]);
+        let mut aged = Aged::new(2);
+        aged.put(key(1), 'a');
+        aged.put(key(2), 'b');
+        aged.put(key(1), 'c');
+        aged.put(key(3), 'd');
+        let kept: Vec<(Key, char)> = aged.by_key.iter().map(|(key, (_, value))| (key.clone(), *value)).collect();
+        assert_eq!(kept, [(key(1), 'c'), (key(3), 'd')]);
     }
 }

@@ -12,7 +12,7 @@ use ff_core::{Code, CommandId, Error, Key, LogLimit, Mint, Partition, PartitionC
 use ff_store::{Answers, Batch, Outcome, Query, Signal, Store, StoreError};
 
 use crate::board::{Board, Listener};
-use crate::cache::Cache;
+use crate::cache::{Cache, DownstreamCache};
 use crate::clock::StoreClocks;
 use crate::env::{self, BoxFuture, Env, Tasks};
 use crate::hint::{Item, Message};
@@ -214,6 +214,7 @@ struct Inner {
     partitions: PartitionConfig,
     clocks: StoreClocks,
     cache: Cache,
+    downstreams: DownstreamCache,
     board: Board,
     locks: Locks,
     reports: Reports,
@@ -271,6 +272,7 @@ impl Engine {
             partitions: default,
             clocks,
             cache: Cache::default(),
+            downstreams: DownstreamCache::default(),
             board: Board::default(),
             locks: Locks::default(),
             reports: Reports::default(),
@@ -413,6 +415,7 @@ impl Engine {
     /// Hints may have been lost: whatever was known may have changed.
     fn resync(&self) {
         self.cache().clear();
+        self.downstreams().clear();
         self.system().clear();
         self.servers().look_again();
         self.timers().sweep_now();
@@ -625,6 +628,11 @@ impl Engine {
 
     pub(crate) fn cache(&self) -> &Cache {
         &self.0.cache
+    }
+
+    /// What is known to follow executions.
+    pub(crate) fn downstreams(&self) -> &DownstreamCache {
+        &self.0.downstreams
     }
 
     pub(crate) fn board(&self) -> &Board {

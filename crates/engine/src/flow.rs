@@ -1,6 +1,8 @@
 //! What the operations on flows share: finding a flow and its members, edges to upstreams that may have ended, and
 //! flows as answers show them.
 
+use std::sync::Arc;
+
 use ff_core::event::Effects;
 use ff_core::execution::{CancelSource, Execution};
 use ff_core::flow::{Flow, MemberCounts};
@@ -10,7 +12,7 @@ use ff_core::{
     Code, Document, Edge, EdgeRole, EdgeState, Error, ExecutionId, FlowId, Indexed, Key, NewEdge, PublicState, Result,
     index, limits,
 };
-use ff_store::{Answer, Query, Scan};
+use ff_store::{Answer, Fence, Query, Scan};
 
 use crate::engine::{Caller, Engine};
 use crate::execution_data::close_waitpoints;
@@ -149,6 +151,34 @@ pub(crate) fn resolve_edge(
         child.skip(&format!("its upstream {name} ended {}", upstream.public_state().as_str()), now, effects)?;
     }
     Ok(Some(Applied { cancel_siblings: wants_siblings_cancelled(child) }))
+}
+
+/// Tells the end of an execution to those that wait for nothing else, in the commit that ends it. That takes no read: their
+/// documents are as the commit left them that created the graph, and their versions are guarded. So is that of the flow,
+/// which changes with every edge: there are no others. Where that does not hold any more, the commit meets a conflict, and
+/// its next try leaves a mark for the resolver instead, as it does where less is known or more is to be done.
+pub(crate) fn tell_downstreams(tx: &mut Tx<'_>, upstream: &mut Execution) {
+    let Some(flow) = upstream.flow.filter(|_| upstream.owes_resolution && !tx.is_repeat()) else { return };
+    let Some(known) = tx.engine.downstreams().take(&upstream.key()) else { return };
+    let mut told = Vec::with_capacity(known.all.len());
+    for (edge, child) in &known.all {
+        let (mut resolved, mut freed) = (edge.clone(), Execution::clone(child));
+        let mut effects = Effects::default();
+        let decided = resolve_edge(&mut resolved, upstream, &mut freed, tx.now, &mut effects);
+        // One that lives on also keeps the flow from ending here.
+        if !matches!(decided, Ok(Some(Applied { cancel_siblings: false }))) || freed.is_terminal() {
+            return;
+        }
+        told.push((resolved, freed, effects));
+    }
+    for ((edge, child), (resolved, freed, effects)) in known.all.iter().zip(told) {
+        tx.know(edge, known.version, Fence::default());
+        tx.save(&resolved);
+        tx.know(&**child, known.version, Fence::default());
+        tx.save_shared(Arc::new(freed), effects);
+    }
+    tx.require_version(&Flow::key_of(&flow), known.version);
+    upstream.owes_resolution = false;
 }
 
 fn waits_for_its_first_start(execution: &Execution) -> bool {

@@ -18,7 +18,7 @@ use ff_core::index::{self, Due};
 use ff_core::lease::LeaseFence;
 use ff_core::planted::{Bug, planted};
 use ff_core::waitpoint::Waitpoint;
-use ff_core::{Code, CommandId, Entry, Error, Indexed, Key, LeaseEpoch, LeaseId, Partition, Result, limits};
+use ff_core::{Code, CommandId, Edge, Entry, Error, Indexed, Key, LeaseEpoch, LeaseId, Partition, Result, limits};
 use ff_store::{
     Append, Batch, BlobChange, EntryChange, Fence, Guard, LeaseChange, Query, Scan, ScanPage, StoredDocument, Trim,
     Version,
@@ -77,6 +77,7 @@ pub(crate) struct Tx<'e> {
     batch: Batch,
     items: Vec<Item>,
     executions: Vec<Arc<Execution>>,
+    following: Vec<(Key, Vec<Edge>)>,
     events: Vec<EventType>,
     repairs: u64,
     use_cache: bool,
@@ -96,6 +97,7 @@ impl<'e> Tx<'e> {
             batch: Batch::new(command),
             items: Vec::new(),
             executions: Vec::new(),
+            following: Vec::new(),
             events: Vec::new(),
             repairs: 0,
             use_cache,
@@ -249,11 +251,17 @@ impl<'e> Tx<'e> {
         })
     }
 
-    /// Makes an execution known as somebody else read it; the commit's guards decide whether it still is so.
-    pub(crate) fn know(&mut self, execution: &Execution, version: Version, fence: Fence) {
-        let entries = execution.index_entries(0);
+    /// Makes a document without a lease known as somebody else read it; the commit's guards decide whether it still is so.
+    pub(crate) fn know<D: Indexed>(&mut self, document: &D, version: Version, fence: Fence) {
+        let entries = document.index_entries(0);
         let known = Known { version: Some(version), fence, lease_until: 0, entries, pinned: false };
-        self.known.insert(execution.key(), known);
+        self.known.insert(document.key(), known);
+    }
+
+    /// Says which edges lead from an execution to others, all of them created by this commit; see
+    /// [`Downstreams`](crate::cache::Downstreams).
+    pub(crate) fn followed_by(&mut self, upstream: Key, edges: Vec<Edge>) {
+        self.following.push((upstream, edges));
     }
 
     /// The commit counts only while this document has this version.
@@ -505,6 +513,7 @@ impl<'e> Tx<'e> {
         self.batch = Batch::new(self.command);
         self.items.clear();
         self.executions.clear();
+        self.following.clear();
         self.events.clear();
     }
 

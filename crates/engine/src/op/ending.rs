@@ -19,6 +19,7 @@ use ff_core::{Code, Error, Indexed, Key, Result, SignalId, SuspensionId, Waitpoi
 use serde::{Deserialize, Serialize};
 
 use crate::engine::{Caller, Engine, Handle};
+use crate::flow::tell_downstreams;
 use crate::limits::bytes;
 use crate::op::Request;
 use crate::transaction::{Command, Tx};
@@ -54,6 +55,7 @@ impl Command for Request<'_, Complete> {
             if let Some(run) = &self.args.run {
                 execution.note_run(run);
             }
+            tell_downstreams(tx, &mut execution);
             tx.require_holder(&execution.key(), &self.args.fence);
             journal::append(tx, &execution, &self.args.fence, &self.args.new_entries()?).await?;
             payload::write(tx, payload::Which::Result, &execution.id, blob, before.as_ref());

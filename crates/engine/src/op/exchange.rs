@@ -44,6 +44,14 @@ struct Held {
     taken: Vec<Taken>,
 }
 
+impl Held {
+    /// Nothing was claimable, and nothing went wrong.
+    fn is_empty(&self) -> bool {
+        let ExchangeClaimed { tasks, grants, problem } = &self.claimed;
+        tasks.is_empty() && grants.is_empty() && problem.is_none()
+    }
+}
+
 impl From<Error> for Held {
     fn from(error: Error) -> Self {
         Self { claimed: ExchangeClaimed { problem: Some(error), ..ExchangeClaimed::default() }, taken: Vec::new() }
@@ -74,6 +82,7 @@ impl Engine {
                 return (ExchangeOutcome { end, renew, claim: Some(Held::from(error).claimed) }, Vec::new());
             }
         };
+        let again = asked.clone();
         let claiming = Box::pin(self.claim_in_exchange(caller, asked, &ask));
         let ((end, renew), held) = if said_something {
             match select(saying, claiming).await {
@@ -101,6 +110,11 @@ impl Engine {
             (saying.await, held)
         };
         let stay = end.iter().filter(|ended| !ended.makes_room()).count();
+        // What an ending has made claimable was not there yet when the claim looked.
+        let held = match held.is_empty() && stay < end.len() && !ask.gone.is_said() {
+            true => self.claim_in_exchange(caller, again, &ask).await,
+            false => held,
+        };
         let held = self.lower(held, max_tasks.saturating_sub(stay)).await;
         (ExchangeOutcome { end, renew, claim: Some(held.claimed) }, held.taken)
     }

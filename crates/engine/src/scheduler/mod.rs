@@ -67,6 +67,11 @@ impl Scheduler {
         self.flows.lock().expect("no holder of this lock panics").get(key).copied()
     }
 
+    /// A flow was created under this version; nothing forbids its members to run.
+    pub(crate) fn flow_created(&self, key: Key, version: Version) {
+        self.remember_flow(key, version, FlowAdmits { starts: true, continuations: true });
+    }
+
     fn remember_flow(&self, key: Key, version: Version, admits: FlowAdmits) {
         let mut flows = self.flows.lock().expect("no holder of this lock panics");
         if flows.len() >= 10_000 {

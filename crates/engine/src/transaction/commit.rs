@@ -1,21 +1,23 @@
 //! From what a transaction collected to a commit that was applied: the batch, its sending, and what follows from it.
 
+use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use ff_core::event::EventType;
 use ff_core::execution::Execution;
+use ff_core::flow::Flow;
 use ff_core::index::{self, Due};
 use ff_core::planted::{Bug, planted};
-use ff_core::{Code, CommandId, Entry, Error, Indexed, Key, Partition, Result};
+use ff_core::{Code, CommandId, Edge, Entry, Error, Indexed, Key, Partition, Result};
 use ff_store::{
     Answer, Batch, Conflict, ConflictReason, EntryChange, Fence, Guard, Hint, LeaseChange, Outcome, Put, Query,
     StoreError, Version,
 };
 
 use super::{Command, Staged, Tx, fence_of, is_timed};
-use crate::cache::Cached;
+use crate::cache::{Cached, Downstreams};
 use crate::engine::Engine;
 use crate::env::{self, BoxFuture};
 use crate::hint::{Item, Message};
@@ -109,6 +111,7 @@ impl Tx<'_> {
             command: self.command,
             items: message.items,
             executions: self.executions,
+            following: self.following,
             events: self.events,
             repairs: self.repairs,
             leases: self.batch.leases.iter().map(|lease| (lease.key.clone(), lease.ttl_ms)).collect(),
@@ -142,6 +145,8 @@ pub(crate) struct Prepared {
     batch: Batch,
     items: Vec<Item>,
     executions: Vec<Arc<Execution>>,
+    /// Executions that it creates, with the edges that lead on from them.
+    following: Vec<(Key, Vec<Edge>)>,
     events: Vec<EventType>,
     /// Entries put right.
     repairs: u64,
@@ -412,6 +417,8 @@ impl Engine {
     fn applied(&self, one: Prepared, at: i64) {
         self.metrics().happened(&one.events);
         self.metrics().repaired(one.repairs);
+        let flow = one.following.first().and_then(|(_, edges)| edges.first()).map(|edge| Flow::key_of(&edge.flow));
+        self.remember_downstreams(&one.executions, one.following, one.command);
         for execution in one.executions {
             let key = execution.key();
             if execution.is_eligible() && !planted(Bug::WaitersNotWoken) {
@@ -438,6 +445,9 @@ impl Engine {
             _ => true,
         });
         self.act_on(one.partition, &others);
+        if let Some(flow) = flow {
+            self.scheduler().flow_created(flow, one.command);
+        }
         // Noted before the commit as well, but what was due first may have fired since, and found no trace of this.
         if let Some(at) = one.due {
             self.timers().note(one.partition, at);
@@ -447,6 +457,21 @@ impl Engine {
         }
         if let Some(clock) = &self.options().test_clock {
             clock.changed();
+        }
+    }
+
+    /// Keeps what a commit that created a graph knows of it.
+    fn remember_downstreams(&self, created: &[Arc<Execution>], following: Vec<(Key, Vec<Edge>)>, version: Version) {
+        if following.is_empty() {
+            return;
+        }
+        let created: BTreeMap<Key, &Arc<Execution>> = created.iter().map(|one| (one.key(), one)).collect();
+        for (upstream, edges) in following {
+            let child = |edge: &Edge| created.get(&Execution::key_of(&edge.downstream)).map(|child| Arc::clone(child));
+            let all: Option<Vec<_>> = edges.into_iter().map(|edge| child(&edge).map(|child| (edge, child))).collect();
+            if let Some(all) = all {
+                self.downstreams().put(upstream, Downstreams { version, all });
+            }
         }
     }
 

@@ -7,6 +7,7 @@ mod clocks;
 mod confirmation;
 mod counts;
 mod delivery;
+mod downstreams;
 mod events;
 mod evidence;
 mod exchange;

@@ -12,8 +12,8 @@ use ff_core::op::{
 };
 use ff_core::partition::digest16;
 use ff_core::{
-    Blob, Code, Edge, Error, ExecutionId, Family, FlowId, IndexName, JoinPolicy, Key, Mint, NewEdge, Partition,
-    PublicState, Result, limits,
+    Blob, Code, Edge, Error, ExecutionId, Family, FlowId, IndexName, Indexed, JoinPolicy, Key, Mint, NewEdge,
+    Partition, PublicState, Result, limits,
 };
 use ff_store::{Answer, Query, Scan, StoredDocument};
 use uuid::Uuid;
@@ -113,6 +113,7 @@ impl Command for WriteFlow<'_> {
             .iter()
             .map(|(submission, _)| Execution::create(submission.request.clone(), tx.now))
             .collect::<Result<Vec<_>>>()?;
+        let mut edges = Vec::with_capacity(self.ends.len());
         for ((upstream, downstream), wanted) in self.ends.iter().zip(&self.args.edges) {
             let new = NewEdge {
                 kind: wanted.kind.clone().unwrap_or_default(),
@@ -123,7 +124,9 @@ impl Command for WriteFlow<'_> {
             edge.apply(tx.now);
             executions[*downstream].add_dependency(self.members[*downstream].1.as_ref(), tx.now)?;
             tx.create(&edge);
+            edges.push(edge);
         }
+        self.note_downstreams(tx, &executions, edges);
         tx.create(&flow);
         save_flow(tx, &flow);
         for (execution, (submission, _)) in executions.into_iter().zip(&self.members) {
@@ -138,6 +141,21 @@ impl Command for WriteFlow<'_> {
 }
 
 impl WriteFlow<'_> {
+    /// Says which members have only a few downstreams that wait for nothing else: their end is told in its own commit.
+    fn note_downstreams(&self, tx: &mut Tx<'_>, executions: &[Execution], edges: Vec<Edge>) {
+        let most = tx.engine.chunk(limits::DOWNSTREAMS_TOLD_MAX);
+        let mut from: BTreeMap<usize, Vec<(usize, Edge)>> = BTreeMap::new();
+        for ((upstream, downstream), edge) in self.ends.iter().zip(edges) {
+            from.entry(*upstream).or_default().push((*downstream, edge));
+        }
+        let alone = |child: usize| executions[child].join.as_ref().is_some_and(|join| join.total == 1);
+        for (upstream, edges) in from {
+            if edges.len() <= most && edges.iter().all(|(downstream, _)| alone(*downstream)) {
+                tx.followed_by(executions[upstream].key(), edges.into_iter().map(|(_, edge)| edge).collect());
+            }
+        }
+    }
+
     fn names(&self) -> BTreeMap<String, ExecutionId> {
         self.members.iter().map(|(member, _)| (member.request.node.clone(), member.request.id)).collect()
     }
