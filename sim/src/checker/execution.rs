@@ -95,7 +95,8 @@ impl Checker {
         self.created += 1;
         let fresh = document.attempt.is_none() && document.epoch.0 == 0 && document.lease.is_none();
         self.expect(fresh, Invariant::AttemptsNumbered, || format!("{} was created with a past", document.id));
-        let Some(key) = document.tags.get(KEY_TAG) else { return };
+        // A fork has the tags of its origin.
+        let Some(key) = document.tags.get(KEY_TAG).filter(|_| document.fork().is_none()) else { return };
         let first = *self.facts.keys.entry(key.clone()).or_insert(document.id);
         self.expect(first == document.id, Invariant::OneEffect, || {
             format!("{first} and {} were both submitted as {key}", document.id)

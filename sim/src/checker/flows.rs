@@ -29,7 +29,14 @@ impl Checker {
         };
         self.expect(legal, Invariant::ChildrenWait, || format!("{:?} went from {state:?} to {edge:?}", edge.id));
         if state != edge.state && matches!(edge.state, EdgeState::Satisfied | EdgeState::Impossible) {
-            self.check_resolution(commit.partition, &edge);
+            self.resolved.push(edge);
+        }
+    }
+
+    /// The edges that a commit resolved, once all that it wrote is known: it may have ended their upstream, too.
+    pub(super) fn check_resolutions(&mut self, partition: Partition) {
+        for edge in std::mem::take(&mut self.resolved) {
+            self.check_resolution(partition, &edge);
         }
     }
 

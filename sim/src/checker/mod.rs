@@ -136,6 +136,8 @@ pub(crate) struct Checker {
     asked: identity::Asked,
     /// What waits, since when, and for whom.
     meeting: calm::Meeting,
+    /// Edges that the commit at hand resolved.
+    resolved: Vec<Edge>,
     except: Vec<Invariant>,
     violation: Option<Violation>,
 }
@@ -223,6 +225,7 @@ impl Checker {
             }
         }
         self.check_set_entries(commit);
+        self.check_resolutions(commit.partition);
         self.check_joins(commit);
         self.check_appends(commit);
         self.check_journal_appends(commit);
