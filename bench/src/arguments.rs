@@ -52,12 +52,24 @@ pub struct Arguments {
     /// How many servers on one store, for `idle`
     #[arg(long, value_name = "N", default_value = "1", value_parser = positive)]
     pub servers: usize,
+    /// How a worker ends a task and takes the next, for `throughput` and `chain`
+    #[arg(long, value_enum, default_value = "exchange")]
+    pub calls: Calls,
     /// How large the input of each task is, for `footprint`
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
     pub input_bytes: usize,
     /// One JSON object a line instead of text
     #[arg(long)]
     pub json: bool,
+}
+
+/// How a worker ends a task and takes the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Calls {
+    /// In one call, as the runtimes of the SDKs do
+    Exchange,
+    /// In two, as a loop does that claims and completes by itself
+    Separate,
 }
 
 fn positive(text: &str) -> Result<usize, String> {

@@ -9,6 +9,7 @@ use ff_core::op::{self, Claim, Complete, CreateExecution, Exchange};
 use flowfabric::Client;
 use tokio::task::JoinSet;
 
+use crate::arguments::Calls;
 use crate::error::Result;
 
 /// An empty task.
@@ -53,7 +54,7 @@ fn completion(task: &op::view::Task) -> op::complete::Args {
 }
 
 /// Completes a task and takes the next in the same call, as the runtimes of the SDKs do; `None` when nothing waits.
-pub(crate) async fn exchange(client: &Client, worker: usize, task: &op::view::Task) -> Result<Option<op::view::Task>> {
+async fn exchange(client: &Client, worker: usize, task: &op::view::Task) -> Result<Option<op::view::Task>> {
     let claim = op::ExchangeClaim { lanes: ["default".to_owned()].into(), ..Default::default() };
     let args = op::exchange::Args {
         instance_id: format!("w-{worker}"),
@@ -141,6 +142,11 @@ pub(crate) async fn submit_each_in_batches(
 /// Claims and completes this many tasks with so many workers, one task at a time each. As in the runtimes of the SDKs, what
 /// ended is exchanged for what comes next.
 pub(crate) async fn drain(client: &Client, tasks: usize, workers: usize) -> Result<()> {
+    drain_by(client, tasks, workers, Calls::Exchange).await
+}
+
+/// The same, by other calls.
+pub(crate) async fn drain_by(client: &Client, tasks: usize, workers: usize, calls: Calls) -> Result<()> {
     let left = Arc::new(AtomicUsize::new(tasks));
     let mut draining = JoinSet::new();
     for worker in 0..workers {
@@ -151,7 +157,7 @@ pub(crate) async fn drain(client: &Client, tasks: usize, workers: usize) -> Resu
             }
             let mut task = claim_one(&client, claim_args(worker, 5_000)).await?;
             while take_one(&left) {
-                task = exchange_for_one(&client, worker, &task).await?;
+                task = next_task(&client, worker, &task, calls).await?;
             }
             complete(&client, &task).await
         });
@@ -165,10 +171,23 @@ pub(crate) fn take_one(left: &AtomicUsize) -> bool {
 }
 
 /// Completes a task and has the next: in the same call if one waits, by a claim that waits for it otherwise.
-pub(crate) async fn exchange_for_one(client: &Client, worker: usize, task: &op::view::Task) -> Result<op::view::Task> {
-    match exchange(client, worker, task).await? {
+async fn next_task(client: &Client, worker: usize, task: &op::view::Task, calls: Calls) -> Result<op::view::Task> {
+    match complete_and_take(client, worker, task, calls).await? {
         Some(next) => Ok(next),
         None => claim_one(client, claim_args(worker, 5_000)).await,
+    }
+}
+
+/// Completes a task. An exchange also takes the next; `None` when nothing waits.
+pub(crate) async fn complete_and_take(
+    client: &Client,
+    worker: usize,
+    task: &op::view::Task,
+    calls: Calls,
+) -> Result<Option<op::view::Task>> {
+    match calls {
+        Calls::Exchange => exchange(client, worker, task).await,
+        Calls::Separate => complete(client, task).await.map(|()| None),
     }
 }
 

@@ -12,12 +12,13 @@ use tokio::sync::broadcast;
 use tokio::task::JoinSet;
 
 use super::throughput::WORKERS;
+use crate::arguments::Calls;
 use crate::error::Result;
 use crate::figures::Figures;
 use crate::latency::Latencies;
 use crate::run::Run;
 use crate::subject::Subject;
-use crate::work::{claim_args, claim_one, complete, drain, exchange, milliseconds, per_second, submission};
+use crate::work::{claim_args, claim_one, complete, complete_and_take, drain, milliseconds, per_second, submission};
 
 /// Links of a chain.
 const LINKS: usize = 10;
@@ -48,7 +49,7 @@ async fn create(client: &Client, nodes: Vec<NodeRequest>, edges: Vec<GraphEdge>)
 }
 
 /// Workers that take whatever there is, and tell of what they completed.
-fn work(client: &Client, workers: usize) -> (JoinSet<()>, broadcast::Sender<ExecutionId>) {
+fn work(client: &Client, workers: usize, calls: Calls) -> (JoinSet<()>, broadcast::Sender<ExecutionId>) {
     let (done, _) = broadcast::channel(BACKLOG);
     let mut working = JoinSet::new();
     for worker in 0..workers {
@@ -63,7 +64,7 @@ fn work(client: &Client, workers: usize) -> (JoinSet<()>, broadcast::Sender<Exec
                         Err(_) => return,
                     },
                 };
-                next = match exchange(&client, worker, &task).await {
+                next = match complete_and_take(&client, worker, &task, calls).await {
                     Ok(next) => next,
                     Err(_) => return,
                 };
@@ -92,7 +93,7 @@ pub(crate) async fn chain(run: &Run<'_>) -> Result<()> {
     let subject = run.start().await?;
     let client = subject.client.clone();
     let workers = run.arguments.workers_or(WORKERS);
-    let (working, done) = work(&client, workers);
+    let (working, done) = work(&client, workers, run.arguments.calls);
     run.progress(&format!("{CHAINS} chains one after another, then at once"));
     let mut alone = Latencies::default();
     for _ in 0..CHAINS {

@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::figures::Figures;
 use crate::run::Run;
 use crate::subject::Subject;
-use crate::work::{drain, per_second, submit, submit_in_batches};
+use crate::work::{drain_by, per_second, submit, submit_in_batches};
 
 /// Workers, unless said otherwise.
 pub(crate) const WORKERS: usize = 16;
@@ -32,7 +32,7 @@ pub(crate) async fn throughput(run: &Run<'_>) -> Result<()> {
     submit_in_batches(client, tasks, BATCH, CALLERS).await?;
     let batched = began.elapsed();
     let began = Instant::now();
-    drain(client, 2 * tasks, workers).await?;
+    drain_by(client, 2 * tasks, workers, run.arguments.calls).await?;
     let drained = began.elapsed();
     let figures = Figures::new()
         .with("tasks", tasks)
@@ -51,6 +51,7 @@ pub(crate) async fn end_to_end(run: &Run<'_>, subject: &Subject) -> Result<Durat
     let (tasks, workers, submitters) =
         (run.arguments.tasks, run.arguments.workers_or(WORKERS), run.arguments.submitters);
     let began = Instant::now();
-    tokio::try_join!(submit(&subject.client, tasks, submitters), drain(&subject.client, tasks, workers))?;
+    let calls = run.arguments.calls;
+    tokio::try_join!(submit(&subject.client, tasks, submitters), drain_by(&subject.client, tasks, workers, calls))?;
     Ok(began.elapsed())
 }
