@@ -301,6 +301,12 @@ impl StepIdentity {
         ExecutionId { partition: execution.partition, uuid: self.derive(b"child", execution, generation) }
     }
 
+    /// Bits for a program that needs chance: the same whenever it asks under this name in one generation.
+    pub fn drawn(&self, execution: &ExecutionId, generation: u32) -> Uuid {
+        let drawn = self.derive(b"drawn", execution, generation);
+        uuid::Builder::from_random_bytes(drawn.into_bytes()).into_uuid()
+    }
+
     fn derive(&self, what: &[u8], execution: &ExecutionId, generation: u32) -> Uuid {
         let generation = generation.to_be_bytes();
         let (space, place): (&[u8], Vec<u8>) = match &self.key {

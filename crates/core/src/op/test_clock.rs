@@ -33,7 +33,7 @@ pub struct TestClockView {
 operation! {
     /// Moves the clock of a test server and answers when what became due on the way was fired, in its order.
     AdvanceTestClock(AdvanceTestClockArgs) -> TestClockView,
-    "advance_test_clock" Post "/v1/test/clock" Admin validated
+    "advance_test_clock" Post "/v1/test/clock" Admin validated keyed
 }
 
 /// How far the clock is moved.

@@ -8,6 +8,7 @@ use crate::api_token::Role;
 use crate::encoding::{Blob, JsonText};
 use crate::error::{Error, Result};
 use crate::id::{ExecutionId, SignalId, WaitpointId};
+use crate::journal::StepIdentity;
 use crate::lease::LeaseFence;
 use crate::op::operation;
 use crate::op::parts::{self, Content, Secret};
@@ -40,6 +41,10 @@ pub struct CreatePendingWaitpointArgs {
     /// How long it lasts unused; 24 hours when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_in_ms: Option<i64>,
+    /// The journal entry that its signal ends, for a `park` that comes later. Id, name and life follow from the entry,
+    /// and asking again answers with the same waitpoint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<StepIdentity>,
 }
 
 /// The answer.
@@ -51,22 +56,31 @@ pub struct CreatePendingWaitpointOutcome {
     pub waitpoint_key: String,
     /// Who has it may signal.
     pub token: Secret,
-    /// When it closes unused.
-    pub expires_at: i64,
+    /// When it closes unused; one of a journal entry stays until the entry has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<i64>,
 }
 
 impl CreatePendingWaitpointArgs {
     /// Refuses keys and lives that are out of range.
     pub fn validate(&self) -> Result<()> {
+        if let Some(step) = &self.step {
+            step.validate()?;
+            if self.waitpoint_key.is_some() || self.waitpoint_id.is_some() || self.expires_in_ms.is_some() {
+                return Err(Error::invalid("step", "decides the waitpoint's id, key and life; they go with none"));
+            }
+        }
         parts::optional(self.waitpoint_key.as_deref(), "waitpoint_key", text::label)?;
         let life = |life_ms| text::within("expires_in_ms", life_ms, 1..=limits::DURATION_MAX_MS);
         self.expires_in_ms.map_or(Ok(()), life)
     }
 
-    /// Mints the id of the waitpoint.
+    /// Mints the id of the waitpoint, unless a journal entry decides it.
     pub fn identify(&mut self, minting: &Minting<'_>) {
-        let partition = self.execution_id.partition();
-        self.waitpoint_id.get_or_insert_with(|| WaitpointId::in_partition(partition, &minting.fresh()));
+        if self.step.is_none() {
+            let partition = self.execution_id.partition();
+            self.waitpoint_id.get_or_insert_with(|| WaitpointId::in_partition(partition, &minting.fresh()));
+        }
     }
 }
 

@@ -35,17 +35,17 @@ impl Handle<CreatePendingWaitpoint> for Engine {
         let minted = || WaitpointId::in_partition(partition, &env::mint(self.env(), self.now()));
         let id = args.waitpoint_id.unwrap_or_else(minted);
         let verb = OpenWaitpoint { caller, args: &args, id };
-        // The waitpoint's own id is identity enough, where the caller brought one.
-        let identity = match args.waitpoint_id {
-            Some(_) => None,
-            None => self.callers_identity::<CreatePendingWaitpoint>(caller, &args, None),
+        // The waitpoint's own id is identity enough, where the caller brought one or a journal entry decides it.
+        let identity = match (&args.waitpoint_id, &args.step) {
+            (Some(_), _) | (_, Some(_)) => None,
+            (None, None) => self.callers_identity::<CreatePendingWaitpoint>(caller, &args, None),
         };
         let waitpoint = self.transact_once(partition, identity, &verb).await?;
         Ok(CreatePendingWaitpointOutcome {
             token: self.sign(&waitpoint).await?,
             waitpoint_id: waitpoint.id,
             waitpoint_key: waitpoint.waitpoint_key,
-            expires_at: waitpoint.expires_at.unwrap_or(waitpoint.created_at),
+            expires_at: waitpoint.expires_at,
         })
     }
 }
@@ -62,15 +62,23 @@ impl Command for OpenWaitpoint<'_> {
     async fn run(&self, tx: &mut Tx<'_>) -> Result<Waitpoint> {
         let execution = load_visible(tx, self.caller, &self.args.execution_id).await?;
         execution.check_fence(&self.args.fence)?;
-        let new = NewWaitpoint {
-            id: self.id,
-            execution: execution.id,
-            namespace: execution.namespace.clone(),
-            waitpoint_key: self.args.waitpoint_key.clone().unwrap_or_default(),
+        let waitpoint = match &self.args.step {
+            Some(step) => Waitpoint::of_step(execution.id, execution.generation, &execution.namespace, step, tx.now),
+            None => {
+                let new = NewWaitpoint {
+                    id: self.id,
+                    execution: execution.id,
+                    namespace: execution.namespace.clone(),
+                    waitpoint_key: self.args.waitpoint_key.clone().unwrap_or_default(),
+                };
+                Waitpoint::pending(new, self.args.expires_in_ms, tx.now)?
+            }
         };
-        let waitpoint = Waitpoint::pending(new, self.args.expires_in_ms, tx.now)?;
-        if let Some(existing) = tx.load::<Waitpoint>(waitpoint.key()).await? {
-            return same_waitpoint(existing.document, &waitpoint);
+        match tx.load::<Waitpoint>(waitpoint.key()).await? {
+            // A function that runs again asks again, also when the signal has come.
+            Some(existing) if self.args.step.is_some() => return Ok(existing.document),
+            Some(existing) => return same_waitpoint(existing.document, &waitpoint),
+            None => {}
         }
         let open = tx.count(index::pending_waitpoints(execution.id.uuid)).await?;
         if open >= limits::WAITPOINTS_MAX as u64 {

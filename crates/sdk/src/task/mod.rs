@@ -309,6 +309,7 @@ impl ClaimedTask {
             waitpoint_id: None,
             waitpoint_key,
             expires_in_ms: expires_in.map(|time| i64::try_from(time.as_millis()).unwrap_or(i64::MAX)),
+            step: None,
         };
         self.core.call::<CreatePendingWaitpoint>(args).await
     }
@@ -327,7 +328,9 @@ impl ClaimedTask {
             kind: None,
             data_ref: None,
         };
-        self.core.shared.client.submit(kind).child_of(parent).named_by(self.core.children.clone())
+        Submission::new(self.core.shared.client.clone(), kind.into())
+            .child_of(parent)
+            .named_by(self.core.children.clone())
     }
 }
 
