@@ -16,8 +16,8 @@ use crate::events::Events;
 use crate::execution::Execution;
 use crate::identity;
 use crate::retry::{Retries, RetryPolicy};
-use crate::submit::Submission;
 use crate::transport::{Connection, InProcess, Transport};
+use crate::typed::Submit;
 
 /// A connection to a deployment. Clones share it.
 ///
@@ -158,9 +158,10 @@ impl Client {
         })
     }
 
-    /// Submits an execution of some kind: `client.submit("render").input(&request).send().await?`.
-    pub fn submit(&self, kind: impl Into<String>) -> Submission {
-        Submission::new(self.clone(), kind.into())
+    /// Submits an execution of some kind, `client.submit("render").input(&request).send().await?`, or a
+    /// [`Task`](crate::Task), `client.submit(Render { .. }).send().await?`.
+    pub fn submit<T: Submit>(&self, what: T) -> T::Submission {
+        what.begin(self.clone())
     }
 
     /// An execution that is there already.

@@ -15,7 +15,7 @@ use ff_core::op::{
 use ff_core::stream::{FrameId, StreamFrames};
 use ff_core::text::Tags;
 use ff_core::waitpoint::PendingWaitpointInfo;
-use ff_core::{AttemptIndex, ExecutionId, PublicState, limits};
+use ff_core::{AttemptIndex, ExecutionId, PublicState, SignalOutcome, limits};
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
@@ -23,6 +23,7 @@ use crate::client::Client;
 use crate::error::{Result, SdkError};
 use crate::signal::Signaling;
 use crate::tail::Tail;
+use crate::typed::Signal;
 
 /// An execution, from [`Submission::send`](crate::Submission::send) or [`Client::execution`].
 #[derive(Debug, Clone)]
@@ -221,6 +222,11 @@ impl Execution {
     /// Refuses what it asks, which ends the question whoever agreed before.
     pub fn reject(&self) -> Signaling {
         self.signal(ff_core::suspension::REJECT)
+    }
+
+    /// Sends it a signal that is a type of its own: see [`Signal`].
+    pub async fn send<T: Signal>(&self, signal: &T) -> Result<SignalOutcome> {
+        self.signal(T::NAME).payload(signal).send().await
     }
 
     /// The waitpoints that take signals for it.

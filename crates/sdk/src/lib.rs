@@ -28,12 +28,14 @@ mod signal;
 mod submit;
 mod tail;
 mod task;
+pub mod testing;
 mod transport;
+mod typed;
 mod worker;
 
 pub use client::Client;
 pub use connect::ClientBuilder;
-pub use durable::{ChildCall, OnChange, OnDoubt, Retry, SignalWait, Step};
+pub use durable::{ChildCall, OnChange, OnDoubt, Race, Retry, SignalWait, Step, Waitpoint};
 pub use error::{Result, SdkError};
 pub use events::{Events, Happening};
 pub use execution::Execution;
@@ -47,6 +49,7 @@ pub use task::{
     CancelOutcome, ClaimedTask, CompleteOutcome, DelayOutcome, Frame, FrameWriter, SuspendOutcome, SuspendRequest,
     WaitChildrenOutcome,
 };
+pub use typed::{Signal, Submit, Task, TaskExecution, TaskSubmission};
 pub use worker::{FlowFabricWorker, Tasks, WorkerConfig};
 
 pub use ff_core::budget::Limits;

@@ -4,18 +4,20 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
 
-use ff_core::Code;
 use ff_core::journal::{RunNotes, StepEntry, StepIdentity, StepKind, StepState, StepView};
 use ff_core::op::park::Outcome;
 use ff_core::op::{
     ChildWait, ListSteps, RecordSteps, SignalWait, SleepWait, StepQuestion, list_steps, park, record_steps,
 };
 use ff_core::suspension::SuspendReason;
+use ff_core::{Code, ExecutionId, JsonText};
+use serde::Serialize;
 use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::TryRecvError;
 
+use super::watcher::{Moment, Watcher};
 use crate::error::{Result, SdkError};
-use crate::runtime::TaskError;
+use crate::runtime::{TaskError, category};
 use crate::task::ClaimedTask;
 
 /// The journal of the task in hand.
@@ -25,6 +27,7 @@ pub(crate) struct Steps {
     book: Mutex<Book>,
     /// Held while entries are sent: their numbers follow each other.
     sending: tokio::sync::Mutex<()>,
+    watcher: Option<Arc<dyn Watcher>>,
 }
 
 #[derive(Debug, Default)]
@@ -49,6 +52,8 @@ struct Book {
     queue: VecDeque<(StepEntry, oneshot::Sender<Numbered>)>,
     /// Bodies that run, and entries that are sent.
     busy: usize,
+    /// Children that branches have spawned and not seen ended.
+    children: BTreeSet<ExecutionId>,
     waits: BTreeMap<StepIdentity, Waiting>,
 }
 
@@ -73,8 +78,20 @@ pub(super) struct Waiting {
 pub(super) enum What {
     Sleep { sleep_ms: i64 },
     Signal { timeout_ms: Option<i64> },
-    Child { execution_id: ff_core::ExecutionId },
+    Child { execution_id: ExecutionId },
     Question(Asked),
+}
+
+impl What {
+    /// The kind of the entry that the wait ends.
+    pub(super) fn kind(&self) -> StepKind {
+        match self {
+            What::Sleep { .. } => StepKind::Sleep,
+            What::Signal { .. } => StepKind::Signal,
+            What::Child { .. } => StepKind::Child,
+            What::Question(asked) => asked.kind,
+        }
+    }
 }
 
 /// What a person is asked about an entry.
@@ -95,6 +112,18 @@ impl Drop for Busy<'_> {
     }
 }
 
+/// A child of a branch that has not seen its end.
+pub(super) struct OpenChild<'s> {
+    steps: &'s Steps,
+    child: ExecutionId,
+}
+
+impl Drop for OpenChild<'_> {
+    fn drop(&mut self) {
+        self.steps.book().children.remove(&self.child);
+    }
+}
+
 /// Which call of a step it is; an unkeyed one ends with this.
 pub(super) struct Call {
     steps: Arc<Steps>,
@@ -110,16 +139,37 @@ impl Drop for Call {
 }
 
 impl Steps {
-    pub(crate) fn new(task: Arc<ClaimedTask>) -> Arc<Self> {
-        let journal = task.details().journal.clone().unwrap_or_default();
-        let known = task.details().journal.is_some();
+    pub(crate) fn new(task: Arc<ClaimedTask>, watcher: Option<Arc<dyn Watcher>>) -> Arc<Self> {
         let mut book = Book { next_number: 1, complete: true, ..Default::default() };
-        if known {
+        if let Some(journal) = task.details().journal.clone() {
             book.next_number = journal.next_number.max(1);
             book.complete = journal.complete;
             journal.entries.into_iter().for_each(|entry| book.note(entry));
         }
-        Arc::new(Self { task, book: Mutex::new(book), sending: tokio::sync::Mutex::default() })
+        if let Some(entries) = watcher.as_ref().and_then(|watcher| watcher.journal()) {
+            entries.into_iter().for_each(|entry| book.note(entry));
+        }
+        Arc::new(Self { task, book: Mutex::new(book), sending: tokio::sync::Mutex::default(), watcher })
+    }
+
+    /// Tells the watcher, if there is one, how far a step has come.
+    pub(super) async fn reached(&self, moment: Moment, step: &StepIdentity) -> Result<(), TaskError> {
+        match &self.watcher {
+            Some(watcher) => watcher.reached(moment, step).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Tells the watcher, if there is one, that a person is asked about a step.
+    pub(super) fn asked(&self, step: &StepIdentity, why: &str) {
+        if let Some(watcher) = &self.watcher {
+            watcher.asked(step, why);
+        }
+    }
+
+    /// Time passes here only when a test moves it: what is waited for is never slept by.
+    pub(super) fn on_test_clock(&self) -> bool {
+        self.task.client().deployment().test_clock
     }
 
     pub(super) fn task(&self) -> &Arc<ClaimedTask> {
@@ -152,15 +202,18 @@ impl Steps {
             return Err(TaskError::new(reason).category("duplicate_step"));
         }
         drop(book);
+        if let Some(watcher) = &self.watcher {
+            watcher.called(&identity);
+        }
         Ok(Call { steps: self.clone(), identity })
     }
 
     /// What the journal says of an entry. The rest of a large journal is read when it is first asked for.
-    pub(super) async fn find(&self, identity: &StepIdentity) -> Result<Option<StepView>> {
+    pub(super) async fn find(&self, identity: &StepIdentity) -> Result<Option<StepView>, TaskError> {
         let complete = self.book().complete;
         if !complete {
             let _busy = self.busy();
-            self.read_rest().await?;
+            self.read_rest().await.map_err(|error| TaskError::of_record(&error))?;
         }
         Ok(self.known(identity))
     }
@@ -288,6 +341,24 @@ impl Steps {
     pub(super) fn wait(&self, identity: &StepIdentity, what: &What, waker: &Waker) {
         let waiting = Waiting { what: what.clone(), waker: waker.clone() };
         self.book().waits.insert(identity.clone(), waiting);
+    }
+
+    /// The children that branches of the function have spawned and not seen ended.
+    pub(super) fn open_children(&self) -> BTreeSet<ExecutionId> {
+        self.book().children.clone()
+    }
+
+    /// A branch spawns a child, which counts as open until the guard is dropped.
+    pub(super) fn open_child(&self, child: ExecutionId) -> OpenChild<'_> {
+        self.book().children.insert(child);
+        OpenChild { steps: self, child }
+    }
+
+    /// Records that an entry has this result.
+    pub(super) async fn record_result(&self, step: &StepIdentity, result: &impl Serialize) -> Result<(), TaskError> {
+        let text = serde_json::to_string(result)
+            .map_err(|error| TaskError::new(error.to_string()).category(category::INVALID_RESULT))?;
+        self.record(StepEntry { result: Some(JsonText(text)), ..entry(step, StepState::Completed) }).await.map(drop)
     }
 
     /// A branch no longer waits.

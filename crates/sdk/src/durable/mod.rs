@@ -1,14 +1,22 @@
 //! Durable steps: a handler that is called again from its first line finds what it already did in its journal.
 //!
 //! [`Steps`] is what one call of a handler knows of its journal. `step` runs code once, `wait` waits for an instant, a
-//! signal or a child, and `drive` calls the handler and parks it when every branch of it waits.
+//! signal or a child, `value` brings time and chance, `race` lets branches compete, and `drive` calls the handler and
+//! parks it when every branch of it waits.
 
 mod book;
 mod drive;
+mod race;
 mod step;
+mod value;
 mod wait;
+mod watcher;
 
 pub(crate) use book::Steps;
 pub(crate) use drive::drive;
+pub use race::Race;
+pub(crate) use race::join;
 pub use step::{OnChange, OnDoubt, Retry, Step};
-pub use wait::{ChildCall, SignalWait};
+pub use wait::{ChildCall, SignalWait, Waitpoint};
+pub use watcher::Moment;
+pub(crate) use watcher::Watcher;

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use super::book::{Asked, Call, Steps, entry};
 use super::wait::changed;
+use super::watcher::Moment;
 use crate::runtime::TaskError;
 
 /// A body that runs longer than this is shown to people as begun.
@@ -215,6 +216,7 @@ where
                         ..self.entry(identity, StepState::Completed, before + tried)
                     };
                     self.steps.record(done).await?;
+                    self.steps.reached(Moment::Recorded, identity).await?;
                     return Ok(result);
                 }
                 Err(failure) => failure,
@@ -224,8 +226,10 @@ where
                 self.doubt(identity).await?;
             }
             if tried < self.retry.tries {
-                let _busy = self.steps.busy();
-                tokio::time::sleep(self.retry.wait_before(tried)).await;
+                if !self.steps.on_test_clock() {
+                    let _busy = self.steps.busy();
+                    tokio::time::sleep(self.retry.wait_before(tried)).await;
+                }
                 continue;
             }
             let (category, message) = failure.in_words();
@@ -250,12 +254,15 @@ where
     async fn one_try(&self, identity: &StepIdentity, tries: u32) -> Result<T, TaskError> {
         let _busy = self.steps.busy();
         let limited = async {
-            match self.timeout {
+            self.steps.reached(Moment::BeforeBody, identity).await?;
+            let ended = match self.timeout {
                 None => (self.body)().await,
                 Some(limit) => tokio::time::timeout(limit, (self.body)())
                     .await
                     .unwrap_or_else(|_| Err(TaskError::new("the step timed out").category("timeout"))),
-            }
+            };
+            self.steps.reached(Moment::AfterBody, identity).await?;
+            ended
         };
         let mut body = Box::pin(limited);
         if let Ok(ended) = tokio::time::timeout(SHOWN_AFTER, &mut body).await {
@@ -299,7 +306,7 @@ where
     }
 }
 
-fn result_of<T: DeserializeOwned>(known: &StepView) -> Result<T, TaskError> {
+pub(super) fn result_of<T: DeserializeOwned>(known: &StepView) -> Result<T, TaskError> {
     let bytes: &[u8] = known.result.as_ref().map_or(b"null", |content| &content.bytes);
     serde_json::from_slice(bytes).map_err(|error| {
         let reason = format!("the recorded result of step {:?} cannot be read: {error}", known.name);

@@ -8,49 +8,46 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use ff_core::WaitpointId;
 use ff_core::journal::{StepEntry, StepIdentity, StepKind, StepState, StepView};
-use ff_core::op::ParentLink;
+use ff_core::op::parts::Secret;
+use ff_core::op::{CreatePendingWaitpoint, ParentLink, create_pending_waitpoint};
 use ff_core::suspension::SuspendReason;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::book::{Asked, Call, Steps, What, entry};
+use super::watcher::Moment;
 use crate::runtime::TaskError;
 use crate::submit::Submission;
 
 /// Sleeps up to this long are slept under the lease.
 const SHORT_SLEEP: Duration = Duration::from_secs(5);
 
+type Waited<T> = Pin<Box<dyn Future<Output = Result<T, TaskError>> + Send>>;
+
 impl Steps {
     /// Sleeps; a long sleep lets go of the task.
-    pub(crate) fn sleep(
-        self: &Arc<Self>,
-        name: &str,
-        time: Duration,
-    ) -> impl Future<Output = Result<(), TaskError>> + Send + use<> {
+    pub(crate) fn sleep(self: &Arc<Self>, name: &str, time: Duration) -> Waited<()> {
         let steps = self.clone();
         let call = self.call(name, None);
-        async move { steps.sleep_once(call?, time).await }
-    }
-
-    async fn sleep_once(self: &Arc<Self>, call: Call, time: Duration) -> Result<(), TaskError> {
-        let known = self.find_same(&call.identity, StepKind::Sleep, None).await?;
-        if known.as_ref().is_some_and(|known| known.state.is_ended()) {
-            return Ok(());
-        }
-        if time <= SHORT_SLEEP && known.is_none() {
-            let _busy = self.busy();
-            tokio::time::sleep(time).await;
-            let over = StepEntry { kind: Some(StepKind::Sleep), ..entry(&call.identity, StepState::Completed) };
-            return self.record(over).await.map(drop);
-        }
-        let sleep_ms = i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
-        self.until_ended(&call.identity, What::Sleep { sleep_ms }).await.map(drop)
+        Box::pin(async move {
+            let call = call?;
+            let known = steps.find_same(&call.identity, StepKind::Sleep, None).await?;
+            if time <= SHORT_SLEEP && !steps.on_test_clock() && known.is_none() {
+                let _busy = steps.busy();
+                tokio::time::sleep(time).await;
+                let over = StepEntry { kind: Some(StepKind::Sleep), ..entry(&call.identity, StepState::Completed) };
+                return steps.record(over).await.map(drop);
+            }
+            steps.until_ended(&call, What::Sleep { sleep_ms: milliseconds(time) }).await.map(drop)
+        })
     }
 
     /// Asks a person about an entry. The answer is recorded while the task is parked, and found by the next call of the
     /// function; this one does not go on.
     pub(super) async fn ask(self: &Arc<Self>, identity: &StepIdentity, asked: Asked) -> Infallible {
+        self.asked(identity, &asked.detail);
         let _leaves = Leaves { steps: self, identity };
         let what = What::Question(asked);
         poll_fn(|context| {
@@ -68,8 +65,7 @@ impl Steps {
         kind: StepKind,
         input_hash: Option<&str>,
     ) -> Result<Option<StepView>, TaskError> {
-        let found = self.find(identity).await.map_err(|error| TaskError::of_record(&error))?;
-        let Some(known) = found else { return Ok(None) };
+        let Some(known) = self.find(identity).await? else { return Ok(None) };
         let differs = changed(&known, kind, input_hash);
         if let (Some(what), None) = (differs, &identity.key) {
             let detail = format!("step {} has another {what} than the one it recorded", identity.label());
@@ -80,17 +76,43 @@ impl Steps {
         Ok(Some(known))
     }
 
-    /// Waits until the journal says that an entry has ended.
-    async fn until_ended(self: &Arc<Self>, identity: &StepIdentity, what: What) -> Result<StepView, TaskError> {
-        let _leaves = Leaves { steps: self, identity };
-        let ended = poll_fn(|context| match self.known(identity).filter(|known| known.state.is_ended()) {
-            Some(known) => Poll::Ready(known),
+    /// The same where the entry has ended.
+    pub(super) async fn ended(
+        self: &Arc<Self>,
+        identity: &StepIdentity,
+        kind: StepKind,
+    ) -> Result<Option<StepView>, TaskError> {
+        Ok(self.find_same(identity, kind, None).await?.filter(|known| known.state.is_ended()))
+    }
+
+    /// Waits until the journal says that an entry has ended. An entry that failed is an error.
+    async fn until_ended(self: &Arc<Self>, call: &Call, what: What) -> Result<StepView, TaskError> {
+        let identity = &call.identity;
+        let ended = match self.ended(identity, what.kind()).await? {
+            Some(ended) => ended,
             None => {
-                self.wait(identity, &what, context.waker());
-                Poll::Pending
+                self.reached(Moment::BeforeWait, identity).await?;
+                let _leaves = Leaves { steps: self, identity };
+                poll_fn(|context| match self.known(identity).filter(|known| known.state.is_ended()) {
+                    Some(known) => Poll::Ready(known),
+                    None => {
+                        self.wait(identity, &what, context.waker());
+                        Poll::Pending
+                    }
+                })
+                .await
             }
+        };
+        if ended.state == StepState::Completed {
+            return Ok(ended);
+        }
+        let said = ended.message.filter(|message| !message.is_empty());
+        let reason = said.unwrap_or_else(|| match what {
+            What::Signal { .. } => format!("no signal {:?} came in time", identity.name),
+            What::Child { .. } => format!("child {:?} did not succeed", identity.name),
+            What::Sleep { .. } | What::Question(_) => format!("wait {:?} was broken off", identity.name),
         });
-        Ok(ended.await)
+        Err(TaskError::new(reason).category(ended.category.unwrap_or_default()))
     }
 }
 
@@ -117,21 +139,22 @@ impl Drop for Leaves<'_> {
 
 /// A wait for a signal, whose payload it answers with.
 #[must_use = "a wait does nothing until it is awaited"]
-#[derive(Debug)]
 pub struct SignalWait<T> {
     steps: Arc<Steps>,
     name: String,
     key: Option<String>,
     timeout: Option<Duration>,
+    /// Which wait it is, where that was decided with its waitpoint.
+    call: Option<Call>,
     payload: PhantomData<fn() -> T>,
 }
 
 impl<T> SignalWait<T> {
     pub(crate) fn new(steps: Arc<Steps>, name: String) -> Self {
-        Self { steps, name, key: None, timeout: None, payload: PhantomData }
+        Self { steps, name, key: None, timeout: None, call: None, payload: PhantomData }
     }
 
-    /// Tells waits for one name apart. Parallel waits need one.
+    /// Tells waits for one name apart. Parallel waits need one. A wait of a [`Waitpoint`] has the waitpoint's.
     pub fn key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
         self
@@ -142,29 +165,73 @@ impl<T> SignalWait<T> {
         self.timeout = Some(timeout);
         self
     }
+
+    /// Opens the place where the signal arrives before it is waited for, and tells who may signal it.
+    pub(crate) async fn open(self) -> Result<Waitpoint<T>, TaskError> {
+        let call = self.steps.call(&self.name, self.key.as_deref())?;
+        let task = self.steps.task();
+        let busy = self.steps.busy();
+        let args = create_pending_waitpoint::Args {
+            execution_id: task.execution_id(),
+            fence: task.fence(),
+            waitpoint_id: None,
+            waitpoint_key: None,
+            expires_in_ms: None,
+            step: Some(call.identity.clone()),
+        };
+        let opened = task.call::<CreatePendingWaitpoint>(args).await?;
+        drop(busy);
+        let wait = Self { call: Some(call), ..self };
+        Ok(Waitpoint { id: opened.waitpoint_id, token: opened.token, wait })
+    }
 }
 
 impl<T: DeserializeOwned + Send + 'static> IntoFuture for SignalWait<T> {
     type Output = Result<T, TaskError>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+    type IntoFuture = Waited<T>;
 
     fn into_future(self) -> Self::IntoFuture {
-        let call = self.steps.call(&self.name, self.key.as_deref());
+        let call = self.call.map_or_else(|| self.steps.call(&self.name, self.key.as_deref()), Ok);
         Box::pin(async move {
-            let call = call?;
-            self.steps.find_same(&call.identity, StepKind::Signal, None).await?;
-            let timeout_ms = self.timeout.map(|time| i64::try_from(time.as_millis()).unwrap_or(i64::MAX));
-            let ended = self.steps.until_ended(&call.identity, What::Signal { timeout_ms }).await?;
-            if ended.state == StepState::Failed {
-                let reason = format!("no signal {:?} came in time", self.name);
-                return Err(TaskError::new(reason).category(ended.category.unwrap_or_default()));
-            }
+            let what = What::Signal { timeout_ms: self.timeout.map(milliseconds) };
+            let ended = self.steps.until_ended(&call?, what).await?;
             let bytes: &[u8] = ended.result.as_ref().map_or(b"null", |content| &content.bytes);
             serde_json::from_slice(bytes).map_err(|error| {
                 let reason = format!("the payload of signal {:?} cannot be read: {error}", self.name);
                 TaskError::new(reason).category("invalid_signal")
             })
         })
+    }
+}
+
+impl<T> std::fmt::Debug for SignalWait<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SignalWait").field("name", &self.name).field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
+/// A place where a signal arrives, open before anybody waits there: what is sent meanwhile is kept.
+#[derive(Debug)]
+pub struct Waitpoint<T> {
+    id: WaitpointId,
+    token: Secret,
+    wait: SignalWait<T>,
+}
+
+impl<T> Waitpoint<T> {
+    /// Its id, for whoever is to signal it.
+    pub fn id(&self) -> WaitpointId {
+        self.id
+    }
+
+    /// The right to signal it.
+    pub fn token(&self) -> &Secret {
+        &self.token
+    }
+
+    /// Waits for the signal.
+    pub fn wait(self) -> SignalWait<T> {
+        self.wait
     }
 }
 
@@ -207,29 +274,22 @@ impl<T> ChildCall<T> {
 
 impl<T: DeserializeOwned + Send + 'static> IntoFuture for ChildCall<T> {
     type Output = Result<T, TaskError>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+    type IntoFuture = Waited<T>;
 
     fn into_future(self) -> Self::IntoFuture {
         let call = self.steps.call(&self.name, self.key.as_deref());
         Box::pin(async move {
             let call = call?;
             let task = self.steps.task();
-            let known = self.steps.find_same(&call.identity, StepKind::Child, None).await?;
             let child = call.identity.child_id(&task.execution_id(), task.details().generation);
-            let ended = match known.filter(|known| known.state.is_ended()) {
-                Some(ended) => ended,
-                None => {
-                    let spawning = self.steps.busy();
-                    let submission = self.submission.with(|args| args.execution_id = Some(child));
-                    submission.send().await?;
-                    drop(spawning);
-                    self.steps.until_ended(&call.identity, What::Child { execution_id: child }).await?
-                }
-            };
-            if ended.state == StepState::Failed {
-                let reason = ended.message.unwrap_or_else(|| format!("child {:?} did not succeed", self.name));
-                return Err(TaskError::new(reason).category(ended.category.unwrap_or_default()));
+            let open = self.steps.open_child(child);
+            if self.steps.ended(&call.identity, StepKind::Child).await?.is_none() {
+                self.steps.reached(Moment::BeforeWait, &call.identity).await?;
+                let _spawning = self.steps.busy();
+                self.submission.with(|args| args.execution_id = Some(child)).send().await?;
             }
+            let ended = self.steps.until_ended(&call, What::Child { execution_id: child }).await?;
+            drop(open);
             if let Some(content) = &ended.result {
                 // A fork has the results of its origin's children in its own journal.
                 return serde_json::from_slice(&content.bytes).map_err(|error| {
@@ -248,4 +308,8 @@ impl<T> std::fmt::Debug for ChildCall<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ChildCall").field("name", &self.name).field("key", &self.key).finish_non_exhaustive()
     }
+}
+
+fn milliseconds(time: Duration) -> i64 {
+    i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
 }

@@ -11,9 +11,10 @@ use serde::Serialize;
 use tokio::sync::Mutex;
 
 use super::error::TaskError;
-use crate::durable::{ChildCall, SignalWait, Step, Steps};
+use crate::durable::{ChildCall, Race, SignalWait, Step, Steps, Waitpoint, Watcher, join};
 use crate::error::Result;
 use crate::task::{ClaimedTask, Frame, FrameWriter, SuspendRequest};
+use crate::typed::{Signal, Task};
 
 /// The task of a handler, and the state all handlers share. It can do what a [`ClaimedTask`] can, except end: the
 /// handler's return value does that. If the lease is lost, the handler's future is dropped at its next await.
@@ -46,8 +47,8 @@ impl<S> Deref for TaskContext<S> {
 }
 
 impl<S> TaskContext<S> {
-    pub(super) fn new(state: Arc<S>, task: Arc<ClaimedTask>) -> Self {
-        let steps = Steps::new(task.clone());
+    pub(super) fn new(state: Arc<S>, task: Arc<ClaimedTask>, watcher: Option<Arc<dyn Watcher>>) -> Self {
+        let steps = Steps::new(task.clone(), watcher);
         Self { state, task, stream: Arc::default(), steps }
     }
 
@@ -75,8 +76,7 @@ impl<S> TaskContext<S> {
         name: impl Into<String>,
         time: Duration,
     ) -> Pin<Box<dyn Future<Output = Result<(), TaskError>> + Send>> {
-        let sleep = self.steps.sleep(&name.into(), time);
-        Box::pin(sleep)
+        self.steps.sleep(&name.into(), time)
     }
 
     /// Waits for a signal of this name and answers with its payload. The task is not held meanwhile.
@@ -84,9 +84,71 @@ impl<S> TaskContext<S> {
         SignalWait::new(self.steps.clone(), name.into())
     }
 
+    /// Waits for a signal that is a type of its own: see [`Signal`].
+    pub fn wait_for<T: Signal>(&self) -> SignalWait<T> {
+        self.wait_signal(T::NAME)
+    }
+
+    /// Opens the place where a signal of this name arrives, so that others can be told of it before it is waited for.
+    ///
+    /// ```no_run
+    /// # async fn example(ctx: flowfabric::TaskContext) -> Result<bool, flowfabric::TaskError> {
+    /// let approval = ctx.waitpoint::<bool>("approval").await?;
+    /// ctx.step("mail the link", || async { println!("{}", approval.id()); Ok(()) }).await?;
+    /// let approved = approval.wait().timeout(std::time::Duration::from_secs(86_400)).await?;
+    /// # Ok(approved)
+    /// # }
+    /// ```
+    pub async fn waitpoint<T>(&self, name: impl Into<String>) -> Result<Waitpoint<T>, TaskError> {
+        SignalWait::new(self.steps.clone(), name.into()).open().await
+    }
+
+    /// The store's time in milliseconds since the epoch, as it was at the first call of this name.
+    pub async fn now(&self, name: impl Into<String>) -> Result<i64, TaskError> {
+        self.steps.now(&name.into()).await
+    }
+
+    /// A random number: the same for one name whenever the function is called again, another one after a replay.
+    pub fn random(&self, name: &str) -> u64 {
+        // The bits of such a UUID that are not random stand in its middle.
+        let (high, low) = self.steps.drawn(name).as_u64_pair();
+        high.rotate_left(32) ^ low
+    }
+
+    /// A random UUID: the same for one name whenever the function is called again, another one after a replay.
+    pub fn uuid(&self, name: &str) -> uuid::Uuid {
+        self.steps.drawn(name)
+    }
+
+    /// Waits for all of these branches. If some fail, the failure is that of the first of them in their order.
+    pub async fn join<T, F>(&self, branches: impl IntoIterator<Item = F>) -> Result<Vec<T>, TaskError>
+    where
+        F: IntoFuture<Output = Result<T, TaskError>>,
+    {
+        join(branches).await
+    }
+
+    /// Lets branches compete: the first to end decides, and is the same one whenever the function is called again.
+    ///
+    /// ```no_run
+    /// # async fn example(ctx: flowfabric::TaskContext) -> Result<(), flowfabric::TaskError> {
+    /// let race = ctx.race("which model").branch(ctx.child("fast", "ask", "small")).branch(ctx.child("good", "ask", "large"));
+    /// let (winner, answer): (usize, String) = race.cancel_losers().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn race<'a, T>(&self, name: impl Into<String>) -> Race<'a, T> {
+        Race::new(self.steps.clone(), name.into())
+    }
+
     /// Spawns a child execution once, waits for its end without holding the task, and answers with its result.
     pub fn child<T>(&self, name: impl Into<String>, kind: &str, input: &(impl Serialize + ?Sized)) -> ChildCall<T> {
         ChildCall::new(self.steps.clone(), name.into(), kind, input)
+    }
+
+    /// The same for a task that is a type of its own: see [`Task`].
+    pub fn child_task<T: Task>(&self, name: impl Into<String>, task: &T) -> ChildCall<T::Output> {
+        self.child(name, T::KIND, task)
     }
 
     /// What all handlers share.

@@ -85,6 +85,11 @@ impl TaskError {
         Self::new(reason).category(category::NOT_DONE)
     }
 
+    /// Whether something went wrong; otherwise the function was interrupted.
+    pub(crate) fn is_failure(&self) -> bool {
+        matches!(self.0, End::Failed { .. })
+    }
+
     pub(crate) fn is_not_done(&self) -> bool {
         matches!(&self.0, End::Failed { category, .. } if category == category::NOT_DONE)
     }

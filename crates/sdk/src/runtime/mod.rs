@@ -17,7 +17,9 @@ pub use context::TaskContext;
 pub use error::{TaskError, category};
 
 use crate::client::Client;
+use crate::durable::Watcher;
 use crate::error::{Result, SdkError};
+use crate::typed::Task;
 use crate::worker::{FlowFabricWorker, WorkerConfig};
 
 /// A handler without its types: from a task to the JSON text of its result.
@@ -53,6 +55,7 @@ pub struct WorkerRuntime<S = ()> {
     state: Arc<S>,
     handlers: BTreeMap<String, Handler<S>>,
     drain: Duration,
+    watcher: Option<Arc<dyn Watcher>>,
 }
 
 impl WorkerRuntime {
@@ -65,7 +68,43 @@ impl WorkerRuntime {
 impl<S: Send + Sync + 'static> WorkerRuntime<S> {
     /// A runtime whose functions share a state: a connection pool, a model, a configuration.
     pub fn with_state(config: WorkerConfig, state: S) -> Self {
-        Self { config, state: Arc::new(state), handlers: BTreeMap::new(), drain: Duration::from_secs(15) }
+        let (handlers, drain) = (BTreeMap::new(), Duration::from_secs(15));
+        Self { config, state: Arc::new(state), handlers, drain, watcher: None }
+    }
+
+    /// A test that follows the functions.
+    pub(crate) fn watched_by(mut self, watcher: Arc<dyn Watcher>) -> Self {
+        self.watcher = Some(watcher);
+        self
+    }
+
+    /// Calls a function for every task of a type; see [`Task`].
+    ///
+    /// ```
+    /// use flowfabric::{Task, TaskContext, TaskError, WorkerConfig, WorkerRuntime};
+    ///
+    /// #[derive(serde::Serialize, serde::Deserialize)]
+    /// struct Greet { name: String }
+    ///
+    /// impl Task for Greet {
+    ///     const KIND: &'static str = "greet";
+    ///     type Output = String;
+    /// }
+    ///
+    /// async fn greet(_: TaskContext, task: Greet) -> Result<String, TaskError> {
+    ///     Ok(format!("Hello, {}!", task.name))
+    /// }
+    ///
+    /// let runtime = WorkerRuntime::new(WorkerConfig::new("greeter")).serve(greet);
+    /// ```
+    #[must_use]
+    pub fn serve<T, F, Fut>(self, function: F) -> Self
+    where
+        T: Task,
+        F: Fn(TaskContext<S>, T) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<T::Output, TaskError>> + Send + 'static,
+    {
+        self.register(T::KIND, function)
     }
 
     /// Calls a function for every task of a kind. A second one for the same kind replaces the first.
@@ -109,7 +148,12 @@ impl<S: Send + Sync + 'static> WorkerRuntime<S> {
         // It claims only what it has a function for: other work waits for a worker that has.
         let config = self.config.kinds(self.handlers.keys().cloned());
         let worker = FlowFabricWorker::connect(client, config).await?;
-        let working = run::Working { worker: worker.clone(), state: self.state, handlers: Arc::new(self.handlers) };
+        let working = run::Working {
+            worker: worker.clone(),
+            state: self.state,
+            handlers: Arc::new(self.handlers),
+            watcher: self.watcher,
+        };
         let claiming = tokio::spawn(working.run());
         Ok(RunningWorker { worker, claiming: Some(claiming), drain: self.drain })
     }

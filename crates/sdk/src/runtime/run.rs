@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use super::error::End;
 use super::{Handler, TaskContext, TaskError, category};
-use crate::durable::{Steps, drive};
+use crate::durable::{Steps, Watcher, drive};
 use crate::error::Result;
 use crate::task::{ClaimedTask, RunAgain};
 use crate::worker::FlowFabricWorker;
@@ -23,6 +23,7 @@ pub(super) struct Working<S> {
     pub(super) worker: FlowFabricWorker,
     pub(super) state: Arc<S>,
     pub(super) handlers: Arc<BTreeMap<String, Handler<S>>>,
+    pub(super) watcher: Option<Arc<dyn Watcher>>,
 }
 
 impl<S: Send + Sync + 'static> Working<S> {
@@ -50,11 +51,11 @@ impl<S: Send + Sync + 'static> Working<S> {
             tasks.spawn(async move { drop(task.end_with_delay(UNKNOWN_KIND_PAUSE).await) });
             return;
         };
-        let state = self.state.clone();
+        let (state, watcher) = (self.state.clone(), self.watcher.clone());
         tasks.spawn(async move {
             let task = Arc::new(task);
             task.set_lent(true);
-            let context = TaskContext::new(state, task.clone());
+            let context = TaskContext::new(state, task.clone(), watcher);
             let ended = work(&context, handler).await;
             task.set_lent(false);
             if let Err(error) = report(&task, context.steps(), ended).await {

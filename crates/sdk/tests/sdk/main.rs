@@ -8,4 +8,5 @@ mod round_trips;
 mod runtime;
 mod steps;
 mod support;
+mod testing;
 mod worker;

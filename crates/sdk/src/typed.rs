@@ -1,0 +1,155 @@
+//! Tasks and signals that are types, so that the compiler checks both sides of them.
+
+use std::marker::PhantomData;
+use std::ops::Deref;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::client::Client;
+use crate::error::Result;
+use crate::execution::Execution;
+use crate::submit::Submission;
+
+/// A kind of work as a type: its value is the input, and its result has a type.
+///
+/// ```
+/// # async fn example(client: flowfabric::Client) -> flowfabric::Result<()> {
+/// use flowfabric::Task;
+///
+/// #[derive(serde::Serialize, serde::Deserialize)]
+/// struct Summarize { text: String, words: usize }
+///
+/// impl Task for Summarize {
+///     const KIND: &'static str = "summarize";
+///     type Output = String;
+/// }
+///
+/// let execution = client.submit(Summarize { text: "a long text".into(), words: 50 }).send().await?;
+/// let summary: String = execution.result().await?;
+/// # Ok(())
+/// # }
+/// ```
+pub trait Task: Serialize + DeserializeOwned + Send + 'static {
+    /// What a string would name: workers claim by it.
+    const KIND: &'static str;
+    /// What it results in.
+    type Output: Serialize + DeserializeOwned + Send + 'static;
+}
+
+/// A signal as a type: its value is the payload. A function waits for it with
+/// [`wait_for`](crate::TaskContext::wait_for), others send it with [`Execution::send`].
+///
+/// ```
+/// # async fn example(execution: flowfabric::Execution) -> flowfabric::Result<()> {
+/// #[derive(serde::Serialize, serde::Deserialize)]
+/// struct Decision { approved: bool }
+///
+/// impl flowfabric::Signal for Decision {
+///     const NAME: &'static str = "decision";
+/// }
+///
+/// execution.send(&Decision { approved: true }).await?;
+/// # Ok(())
+/// # }
+/// ```
+pub trait Signal: Serialize + DeserializeOwned + Send + 'static {
+    /// What a string would name.
+    const NAME: &'static str;
+}
+
+/// What [`Client::submit`] takes: the name of a kind, or a [`Task`].
+pub trait Submit {
+    /// The submission in the making.
+    type Submission;
+
+    /// Begins a submission.
+    fn begin(self, client: Client) -> Self::Submission;
+}
+
+impl Submit for &str {
+    type Submission = Submission;
+
+    fn begin(self, client: Client) -> Submission {
+        Submission::new(client, self.to_owned())
+    }
+}
+
+impl Submit for &String {
+    type Submission = Submission;
+
+    fn begin(self, client: Client) -> Submission {
+        Submission::new(client, self.clone())
+    }
+}
+
+impl Submit for String {
+    type Submission = Submission;
+
+    fn begin(self, client: Client) -> Submission {
+        Submission::new(client, self)
+    }
+}
+
+impl<T: Task> Submit for T {
+    type Submission = TaskSubmission<T>;
+
+    fn begin(self, client: Client) -> TaskSubmission<T> {
+        let submission = Submission::new(client, T::KIND.to_owned()).input(&self);
+        TaskSubmission { submission, task: PhantomData }
+    }
+}
+
+/// The submission of a [`Task`]; nothing happens before [`send`](TaskSubmission::send).
+#[derive(Debug)]
+#[must_use = "nothing is submitted before `send`"]
+pub struct TaskSubmission<T> {
+    submission: Submission,
+    task: PhantomData<fn() -> T>,
+}
+
+impl<T: Task> TaskSubmission<T> {
+    /// Says more about it: its lane, priority, policy, tags.
+    pub fn with(mut self, change: impl FnOnce(Submission) -> Submission) -> Self {
+        self.submission = change(self.submission);
+        self
+    }
+
+    /// The submission without its type, for a flow's graph.
+    pub fn into_submission(self) -> Submission {
+        self.submission
+    }
+
+    /// Submits it.
+    pub async fn send(self) -> Result<TaskExecution<T>> {
+        Ok(TaskExecution { execution: self.submission.send().await?, task: PhantomData })
+    }
+}
+
+/// An execution of a [`Task`]. It can do what an [`Execution`] can, and knows the type of its result.
+#[derive(Debug)]
+pub struct TaskExecution<T> {
+    execution: Execution,
+    task: PhantomData<fn() -> T>,
+}
+
+impl<T: Task> TaskExecution<T> {
+    /// Waits for its end and reads its result.
+    pub async fn result(&self) -> Result<T::Output> {
+        self.execution.result().await
+    }
+}
+
+impl<T> Clone for TaskExecution<T> {
+    fn clone(&self) -> Self {
+        Self { execution: self.execution.clone(), task: PhantomData }
+    }
+}
+
+impl<T> Deref for TaskExecution<T> {
+    type Target = Execution;
+
+    fn deref(&self) -> &Execution {
+        &self.execution
+    }
+}
