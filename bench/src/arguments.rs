@@ -110,6 +110,8 @@ pub enum Scenario {
     SuspendResume,
     /// How long tasks wait while they come steadily, at 20, 50 and 80 % of the rate of `throughput`
     Steady,
+    /// Functions of 1, 3 and 9 durable steps, alone and a hundred at once; and the claim of a long journal
+    Steps,
     /// Chains of ten: one at a time, and a hundred at once
     Chain,
     /// A flow of one, then many (`--tasks`, as far as one graph may be large), then one
@@ -148,6 +150,7 @@ impl Scenario {
             Scenario::Wake => "wake",
             Scenario::SuspendResume => "suspend-resume",
             Scenario::Steady => "steady",
+            Scenario::Steps => "steps",
             Scenario::Chain => "chain",
             Scenario::Fan => "fan",
             Scenario::Routed => "routed",

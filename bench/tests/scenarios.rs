@@ -12,6 +12,7 @@ fn size(scenario: Scenario) -> &'static [&'static str] {
     match scenario {
         Scenario::Throughput | Scenario::Routed | Scenario::Blocked => &["--tasks", "100"],
         Scenario::Budget => &["--tasks", "100", "--workers", "4"],
+        Scenario::Steps => &["--tasks", "100"],
         Scenario::Fan => &["--tasks", "20"],
         Scenario::Steady => &["--tasks", "100", "--seconds", "1"],
         Scenario::Idle => &["--seconds", "1"],

@@ -12,6 +12,7 @@ mod idle;
 mod renew;
 mod routed;
 mod steady;
+mod steps;
 mod store;
 mod stream;
 mod suspend;
@@ -29,6 +30,7 @@ pub(crate) async fn run(run: &Run<'_>) -> Result<()> {
         Scenario::Wake => wake::wake(run).await,
         Scenario::SuspendResume => suspend::suspend_resume(run).await,
         Scenario::Steady => steady::steady(run).await,
+        Scenario::Steps => steps::steps(run).await,
         Scenario::Chain => flow::chain(run).await,
         Scenario::Fan => flow::fan(run).await,
         Scenario::Routed => routed::routed(run).await,
