@@ -31,6 +31,7 @@ fn main() -> ExitCode {
         ["bench", rest @ ..] => bench("ff-bench", rest),
         ["sim", rest @ ..] => sim(rest),
         ["recovery", rest @ ..] => recovery::recovery(rest),
+        ["kill", rest @ ..] => kill(rest),
         ["schemathesis", rest @ ..] => schemathesis::run(rest),
         ["sdks", names @ ..] => sdks::check(names),
         _ => {
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
             );
             eprintln!("       cargo xtask dashboard [test [FILE]] | screenshots");
             eprintln!("       cargo xtask recovery [--store valkey,postgres] [--minutes N]");
+            eprintln!("       cargo xtask kill [TIMES]");
             eprintln!("       cargo xtask schemathesis [-n CASES] [--seed S]");
             eprintln!("       cargo xtask sdks [NAME]");
             eprintln!("       cargo xtask bench SCENARIO [--store sqlite|valkey|postgres|URL] [--json]");
@@ -48,6 +50,21 @@ fn main() -> ExitCode {
             eprintln!("       cargo xtask bench compare [--quick] [--only NAME,NAME] [--rounds N] [--out FOLDER]");
             ExitCode::from(2)
         }
+    }
+}
+
+/// Kills the agent of the examples at every boundary of its steps, at least so often on SQLite and on Valkey.
+fn kill(rest: &[&str]) -> ExitCode {
+    let times = rest.first().copied().unwrap_or("100");
+    let tests = ["test", "--package", "flowfabric", "--test", "examples", "killed_at_every_step", "--", "--nocapture"];
+    let mut command = Command::new("cargo");
+    command.args(["build", "--package", "flowfabric", "--example", "agent_loop"]);
+    if !matches!(command.status(), Ok(status) if status.success()) {
+        return ExitCode::FAILURE;
+    }
+    match Command::new("cargo").args(tests).env("FF_KILLS", times).status() {
+        Ok(status) if status.success() => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
     }
 }
 

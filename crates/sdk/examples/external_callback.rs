@@ -3,10 +3,7 @@
 
 use std::time::Duration;
 
-use flowfabric::{
-    Client, ExecutionId, Secret, SuspendReason, SuspendRequest, TaskContext, TaskError, TimeoutBehavior, WaitpointId,
-    WorkerConfig, WorkerRuntime,
-};
+use flowfabric::{Client, ExecutionId, Secret, TaskContext, TaskError, WaitpointId, WorkerConfig, WorkerRuntime};
 use tokio::sync::mpsc;
 
 /// What the provider is told: where to call back, and with which token.
@@ -20,28 +17,15 @@ struct Order {
 /// Stands in for the provider's API.
 type Provider = mpsc::UnboundedSender<Order>;
 
-async fn pay(context: TaskContext<Provider>, amount: u64) -> Result<String, TaskError> {
-    let signals = match context.resume_signals() {
-        [] => {
-            // The waitpoint is there before the provider hears of it, so no callback can come too early.
-            let waitpoint = context.create_pending_waitpoint(Some("payment".into()), None).await?;
-            let order = Order {
-                execution_id: context.execution_id(),
-                waitpoint_id: waitpoint.waitpoint_id,
-                token: waitpoint.token,
-                amount,
-            };
-            context.state().send(order)?;
-            let request = SuspendRequest::for_signal("paid", SuspendReason::Callback)
-                .on_waitpoint(waitpoint.waitpoint_id)
-                .timeout(Duration::from_secs(600), TimeoutBehavior::Fail);
-            // Comes back at once when the callback was faster than this line.
-            context.suspend(request).await?
-        }
-        signals => signals.to_vec(),
+async fn pay(ctx: TaskContext<Provider>, amount: u64) -> Result<String, TaskError> {
+    // The waitpoint is there before the provider hears of it, so no callback can come too early.
+    let paid = ctx.waitpoint::<String>("paid").await?;
+    let order = || async {
+        let (execution_id, waitpoint_id) = (ctx.execution_id(), paid.id());
+        Ok(ctx.state().send(Order { execution_id, waitpoint_id, token: paid.token().clone(), amount })?)
     };
-    let signal = signals.first().ok_or_else(|| TaskError::new("resumed without a callback"))?;
-    let receipt: String = serde_json::from_slice(signal.payload.as_deref().unwrap_or(b"null"))?;
+    ctx.step("order", order).await?;
+    let receipt = paid.wait().timeout(Duration::from_secs(600)).await?;
     Ok(format!("paid {amount}, receipt {receipt}"))
 }
 

@@ -2,13 +2,11 @@
 //!
 //! Who has the waitpoint's token may approve, from anywhere: the example prints the HTTP call that would do it.
 
-use flowfabric::op::{GetWaitpointToken, get_waitpoint_token};
-use flowfabric::{
-    Client, StreamEvent, SuspendReason, SuspendRequest, TaskContext, TaskError, TimeoutBehavior, WorkerConfig,
-    WorkerRuntime,
-};
-use serde::{Deserialize, Serialize};
 use std::time::Duration;
+
+use flowfabric::op::{GetWaitpointToken, get_waitpoint_token};
+use flowfabric::{Client, Signal, StreamEvent, TaskContext, TaskError, WorkerConfig, WorkerRuntime};
+use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Decision {
@@ -16,17 +14,12 @@ struct Decision {
     by: String,
 }
 
-async fn deploy(context: TaskContext, version: String) -> Result<String, TaskError> {
-    // The function is called again when the signal has come; what it decided before is behind it.
-    let Some(signal) = context.resume_signals().first() else {
-        let request = SuspendRequest::for_signal("decision", SuspendReason::Approval)
-            .detail(format!("deploy {version} to production?"))
-            .timeout(Duration::from_secs(3600), TimeoutBehavior::Fail);
-        context.suspend(request).await?;
-        return Err(TaskError::new("nobody can have decided yet"));
-    };
-    let decision: Decision = serde_json::from_slice(signal.payload.as_deref().unwrap_or(b"null"))?;
-    match decision {
+impl Signal for Decision {
+    const NAME: &'static str = "decision";
+}
+
+async fn deploy(ctx: TaskContext, version: String) -> Result<String, TaskError> {
+    match ctx.wait_for::<Decision>().timeout(Duration::from_secs(3_600)).await? {
         Decision { approved: true, by } => Ok(format!("{version} deployed, approved by {by}")),
         Decision { approved: false, by } => Err(TaskError::new(format!("refused by {by}")).category("refused")),
     }
@@ -48,7 +41,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("waiting for approval; anybody with the token could now call");
     println!("  POST /v1/executions/{}/signal  {{\"waitpoint_id\": ..., \"token\": ...}}", execution.id());
     let decision = Decision { approved: true, by: "ada".into() };
-    let signal = execution.signal("decision").waitpoint(waitpoint.waitpoint_id, token).payload(&decision);
+    let signal = execution.signal(Decision::NAME).waitpoint(waitpoint.waitpoint_id, token).payload(&decision);
     println!("{:?}", signal.source("person", "ada").send().await?);
     println!("{}", execution.result::<String>().await?);
     Ok(worker.stop().await?)
