@@ -301,10 +301,17 @@ impl StepIdentity {
         ExecutionId { partition: execution.partition, uuid: self.derive(b"child", execution, generation) }
     }
 
-    /// Bits for a program that needs chance: the same whenever it asks under this name in one generation.
-    pub fn drawn(&self, execution: &ExecutionId, generation: u32) -> Uuid {
-        let drawn = self.derive(b"drawn", execution, generation);
-        uuid::Builder::from_random_bytes(drawn.into_bytes()).into_uuid()
+    /// A UUID for a program that needs one: the same whenever it asks under this name in one generation.
+    pub fn uuid(&self, execution: &ExecutionId, generation: u32) -> Uuid {
+        self.derive(b"uuid", execution, generation)
+    }
+
+    /// A number from 0 up to 1 for a program that needs chance: the same whenever it asks under this name in one
+    /// generation.
+    pub fn random(&self, execution: &ExecutionId, generation: u32) -> f64 {
+        let (first_bytes, _) = self.derive(b"random", execution, generation).as_u64_pair();
+        // A double has 53 bits for a fraction, so that neither conversion rounds.
+        (first_bytes >> 11) as f64 / (1_u64 << 53) as f64
     }
 
     fn derive(&self, what: &[u8], execution: &ExecutionId, generation: u32) -> Uuid {
@@ -629,6 +636,24 @@ mod tests {
                 _ => step.child_id(&execution, generation).to_string(),
             };
             assert_eq!(derived, format!("00ff-{expected}"), "{what} {name}");
+        }
+    }
+
+    /// The same as in docs/durable.md: what one SDK drew, another draws again.
+    #[test]
+    fn chance_derives_as_the_documentation_says() {
+        let execution =
+            ExecutionId { partition: 0xff, uuid: Uuid::from_u128(0x0190_a0a0_0000_7000_8000_0000_0000_0001) };
+        let vectors = [
+            (0, "dice", None, "1ad4669e-fc67-20e0-6e50-8bba531738ef", 0.8358342164234133),
+            (3, "dice", None, "b9c2be7d-6903-98c0-6745-9a30ce5375b1", 0.7915264080724156),
+            (0, "dice", Some("7"), "8917a7e5-38e1-87c1-8cf0-b17c91bb4fa6", 0.6947734538921776),
+            (0, "Würfel", Some("ä"), "64556713-7f76-9c43-1cfc-b8668cce047e", 0.3211619651782107),
+        ];
+        for (generation, name, key, uuid, random) in vectors {
+            let step = StepIdentity { name: name.into(), key: key.map(str::to_owned), occurrence: None };
+            assert_eq!(step.uuid(&execution, generation).to_string(), uuid, "{name}");
+            assert_eq!(step.random(&execution, generation).to_bits(), f64::to_bits(random), "{name}");
         }
     }
 

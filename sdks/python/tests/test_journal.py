@@ -335,7 +335,7 @@ def test_time_and_chance_are_the_same_in_every_run(server: Server) -> None:
     @ff.task("chance", retries=0)
     async def chance(ctx: ff.Context) -> None:
         at = await ctx.now()
-        seen.append([at.isoformat(), str(ctx.random("dice").random()), str(ctx.uuid("payment"))])
+        seen.append([at.isoformat(), str(ctx.random("dice")), str(ctx.uuid("payment"))])
         await ctx.wait_signal("again")
 
     async def test() -> None:

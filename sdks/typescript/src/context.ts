@@ -2,7 +2,7 @@
 import { type Schemas, submission, type SubmitOptions } from "./client.js";
 import { BudgetExceeded, inWords, NotDone, TaskError } from "./errors.js";
 import type { FrameWriter } from "./frames.js";
-import { childId, derived, digest, inputHash, type StepIdentity } from "./ids.js";
+import { childId, derived, draw, inputHash, type StepIdentity } from "./ids.js";
 import { isChanged, isEnded, type Journal, type StepEntry, type StepView } from "./journal.js";
 import { checked, type Content, type StandardSchema, valueOf } from "./schema.js";
 import type { AnyTask, TaskDefinition } from "./task.js";
@@ -291,8 +291,7 @@ export class Context {
 
   /** A number from 0 up to 1, the same in every run. It needs no entry in the journal. */
   random(name = "random", key?: string): number {
-    const bytes = digest("random", this.executionId, this.#generation, key === undefined ? { name } : { name, key });
-    return Number(bytes.readBigUInt64BE() >> 11n) / 2 ** 53;
+    return draw(this.executionId, this.#generation, key === undefined ? { name } : { name, key });
   }
 
   /** A UUID, the same in every run. */

@@ -40,8 +40,15 @@ export function derived(what: string, executionId: string, generation: number, i
   return hyphenated(digest(what, executionId, generation, identity));
 }
 
+/** A number from 0 up to 1 that is the same in every run of a generation. */
+export function draw(executionId: string, generation: number, identity: StepIdentity): number {
+  const bytes = digest("random", executionId, generation, identity);
+  // A double has 53 bits for a fraction.
+  return Number(bytes.readBigUInt64BE() >> 11n) / 2 ** 53;
+}
+
 /** Sixteen bytes that are the same in every run of a generation. */
-export function digest(what: string, executionId: string, generation: number, identity: StepIdentity): Buffer {
+function digest(what: string, executionId: string, generation: number, identity: StepIdentity): Buffer {
   const own = executionId.slice(executionId.indexOf("-") + 1).replaceAll("-", "");
   const [space, place] =
     identity.key === undefined

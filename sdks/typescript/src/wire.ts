@@ -4290,9 +4290,9 @@ export interface components {
             token: components["schemas"]["Secret"];
             /**
              * Format: int64
-             * @description When it closes unused.
+             * @description When it closes unused; one of a journal entry stays until the entry has ended.
              */
-            expires_at: number;
+            expires_at?: number | null;
         };
         /** @description The answer. */
         CloseWaitpointOutcome: {
@@ -7257,16 +7257,21 @@ export interface operations {
             content: {
                 "application/json": {
                     /**
-                     * Format: int64
-                     * @description How long it lasts unused; 24 hours when absent.
+                     * @description The journal entry that its signal ends, for a `park` that comes later. Id, name and life follow from the entry,
+                     *     and asking again answers with the same waitpoint.
                      */
-                    expires_in_ms?: number | null;
+                    step?: components["schemas"]["StepIdentity"] | null;
                     /** @description The lease. */
                     fence: components["schemas"]["LeaseFence"];
                     /** @description An id the caller minted; the same id means the same waitpoint. */
                     waitpoint_id?: components["schemas"]["WaitpointId"] | null;
                     /** @description Its name; `wpk:<id>` when absent. */
                     waitpoint_key?: string | null;
+                    /**
+                     * Format: int64
+                     * @description How long it lasts unused; 24 hours when absent.
+                     */
+                    expires_in_ms?: number | null;
                 };
             };
         };

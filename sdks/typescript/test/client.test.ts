@@ -5,7 +5,7 @@ import { createServer } from "node:http";
 import { after, before, test } from "node:test";
 
 import { Client, ExecutionFailedError, FlowFabricError, task } from "../src/index.js";
-import { childId } from "../src/ids.js";
+import { childId, derived, draw } from "../src/ids.js";
 import { freePort } from "../src/testing.js";
 import { milliseconds } from "../src/time.js";
 import { startProxy, startServer, withWorker } from "./support.js";
@@ -34,6 +34,18 @@ test("a child's id derives as the documentation says", async () => {
   for (const [, generation, name = "", key, occurrence, id] of rows) {
     const identity = key === undefined ? { name, occurrence: Number(occurrence) } : { name, key };
     assert.equal(childId("00ff-0190a0a0-0000-7000-8000-000000000001", Number(generation), identity), id);
+  }
+});
+
+test("chance derives as the documentation says", async () => {
+  const page = await readFile(new URL("../../../../docs/durable.md", import.meta.url), "utf8");
+  const rows = [...page.matchAll(/^\| (\d+) \| `([^`]+)` \| (?:`([^`]+)`)? *\| `([^`]+)` \| `(0\.\d+)` \|$/gm)];
+  assert.equal(rows.length, 4);
+  const execution = "00ff-0190a0a0-0000-7000-8000-000000000001";
+  for (const [, generation, name = "", key, uuid, random] of rows) {
+    const identity = key === undefined ? { name } : { name, key };
+    assert.equal(derived("uuid", execution, Number(generation), identity), uuid);
+    assert.equal(draw(execution, Number(generation), identity), Number(random));
   }
 });
 

@@ -36,9 +36,18 @@ impl Steps {
         Ok(now)
     }
 
-    /// Bits that nobody can guess who does not know the execution, and that are the same for one name.
-    pub(crate) fn drawn(&self, name: &str) -> Uuid {
-        let identity = StepIdentity { name: name.to_owned(), key: None, occurrence: None };
-        identity.drawn(&self.task().execution_id(), self.task().details().generation)
+    /// A number from 0 up to 1 that is the same for one name and key.
+    pub(crate) fn random(&self, name: &str, key: Option<&str>) -> f64 {
+        drawn(name, key).random(&self.task().execution_id(), self.task().details().generation)
     }
+
+    /// A UUID that is the same for one name and key.
+    pub(crate) fn uuid(&self, name: &str, key: Option<&str>) -> Uuid {
+        drawn(name, key).uuid(&self.task().execution_id(), self.task().details().generation)
+    }
+}
+
+/// What is drawn has no entry: the identity only tells one draw from another.
+fn drawn(name: &str, key: Option<&str>) -> StepIdentity {
+    StepIdentity { name: name.to_owned(), key: key.map(str::to_owned), occurrence: None }
 }

@@ -108,16 +108,26 @@ impl<S> TaskContext<S> {
         self.steps.now(&name.into()).await
     }
 
-    /// A random number: the same for one name whenever the function is called again, another one after a replay.
-    pub fn random(&self, name: &str) -> u64 {
-        // The bits of such a UUID that are not random stand in its middle.
-        let (high, low) = self.steps.drawn(name).as_u64_pair();
-        high.rotate_left(32) ^ low
+    /// A random number from 0 up to 1: the same for one name whenever the function is called again, another one after a
+    /// replay.
+    pub fn random(&self, name: &str) -> f64 {
+        self.steps.random(name, None)
     }
 
-    /// A random UUID: the same for one name whenever the function is called again, another one after a replay.
+    /// The same for a name and a key, for loops.
+    pub fn random_keyed(&self, name: &str, key: &str) -> f64 {
+        self.steps.random(name, Some(key))
+    }
+
+    /// An id: the same for one name whenever the function is called again, another one after a replay. Give it to a service
+    /// that knows a repeat by such an id.
     pub fn uuid(&self, name: &str) -> uuid::Uuid {
-        self.steps.drawn(name)
+        self.steps.uuid(name, None)
+    }
+
+    /// The same for a name and a key, for loops.
+    pub fn uuid_keyed(&self, name: &str, key: &str) -> uuid::Uuid {
+        self.steps.uuid(name, Some(key))
     }
 
     /// Waits for all of these branches. If some fail, the failure is that of the first of them in their order.

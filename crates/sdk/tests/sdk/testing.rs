@@ -121,7 +121,7 @@ async fn waiting_until_idle_says_what_is_left() {
     bed.run_until_idle().await.unwrap();
 }
 
-async fn chance(ctx: TaskContext<Arc<Ran>>, (): ()) -> Result<(i64, i64, u64, String), TaskError> {
+async fn chance(ctx: TaskContext<Arc<Ran>>, (): ()) -> Result<(i64, i64, f64, String), TaskError> {
     let began = ctx.now("began").await?;
     let (random, uuid) = (ctx.random("dice"), ctx.uuid("order"));
     assert_ne!(ctx.random("another"), random);
@@ -138,11 +138,11 @@ async fn time_and_chance_are_the_same_when_the_function_is_called_again() {
     bed.work(worker(ran.clone()).register("chance", chance)).await.unwrap();
     let execution = bed.client().submit("chance").send().await.unwrap();
     bed.run_until_ended(&execution).await.unwrap();
-    let first: (i64, i64, u64, String) = execution.result().await.unwrap();
+    let first: (i64, i64, f64, String) = execution.result().await.unwrap();
     assert_eq!((first.0, first.1), (BEGINNING, BEGINNING + 3_600_000));
     execution.replay().await.unwrap();
     bed.run_until_ended(&execution).await.unwrap();
-    let second: (i64, i64, u64, String) = execution.result().await.unwrap();
+    let second: (i64, i64, f64, String) = execution.result().await.unwrap();
     assert_eq!(second.0, BEGINNING + 3_600_000);
     assert!(first.2 != second.2 && first.3 != second.3, "a replay throws the dice anew");
 }

@@ -51,6 +51,13 @@ def derive(what: str, execution_id: str, generation: int, name: str, key: str | 
     return digest16(what.encode(), execution, generation.to_bytes(4, "big"), name.encode(), space, place)
 
 
+def draw(execution_id: str, generation: int, name: str, key: str | None) -> float:
+    """A number from 0 up to 1 that is the same in every run of one generation, and in every language."""
+    first_bytes = derive("random", execution_id, generation, name, key, 0)[:8]
+    # A double has 53 bits for a fraction.
+    return (int.from_bytes(first_bytes, "big") >> 11) / 2**53
+
+
 def child_id(execution_id: str, generation: int, name: str, key: str | None, occurrence: int | None) -> str:
     """The child of an entry: spawning it again finds it."""
     derived = derive("child", execution_id, generation, name, key, occurrence)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextvars import ContextVar
@@ -16,7 +15,7 @@ from typing_extensions import Unpack
 
 from . import wire
 from ._frames import frame
-from ._ids import child_id, derive
+from ._ids import child_id, derive, draw
 from ._journal import Identity, is_ended
 from ._payload import Codec, codec
 from ._step import Step, StepOptions
@@ -78,9 +77,9 @@ class _About:
         """Whether the lease is lost or handed back: what the function still does is in vain."""
         return self._run.closed
 
-    def random(self, name: str, key: str | None = None) -> random.Random:
-        """A source of random numbers that are the same in every run of the function."""
-        return random.Random(self._derive("random", name, key))
+    def random(self, name: str, key: str | None = None) -> float:
+        """A number from 0 up to 1 that is the same in every run of the function; `random.Random` takes it as a seed."""
+        return draw(self.task.execution_id, self.task.generation or 0, name, key)
 
     def uuid(self, name: str, key: str | None = None) -> uuid.UUID:
         """An id that is the same in every run of the function, for example the key of a payment."""

@@ -634,8 +634,8 @@ class CreatePendingWaitpointOutcome(Model):
     waitpoint_key: str
     #: Who has it may signal.
     token: Secret
-    #: When it closes unused.
-    expires_at: int
+    #: When it closes unused; one of a journal entry stays until the entry has ended.
+    expires_at: int | None = None
 
 
 class CreateQuotaOutcome(Model):
@@ -3181,7 +3181,7 @@ CREATE_PENDING_WAITPOINT: Operation[CreatePendingWaitpointOutcome] = Operation(
     "POST",
     "/v1/executions/{execution_id}/waitpoints",
     frozenset(),
-    frozenset({"expires_in_ms", "fence", "waitpoint_id", "waitpoint_key"}),
+    frozenset({"expires_in_ms", "fence", "step", "waitpoint_id", "waitpoint_key"}),
     CreatePendingWaitpointOutcome,
 )
 """Opens a waitpoint before suspending; signals sent meanwhile are buffered."""
