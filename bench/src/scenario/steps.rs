@@ -71,7 +71,7 @@ async fn functions(client: &Client, steps: u32, rounds: usize) -> Result<Latenci
         let began = Instant::now();
         let sum: u32 = client.submit(KIND).input(&steps).send().await?.result().await?;
         latencies.record(began.elapsed());
-        if sum != (0..steps).sum() {
+        if sum != (0..steps).sum::<u32>() {
             return Err(format!("{steps} steps came to {sum}").into());
         }
     }
