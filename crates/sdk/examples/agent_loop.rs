@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use flowfabric::op::create_budget;
 use flowfabric::{
-    Client, Limits, OnDoubt, PublicState, ReportUsageResult, Signal, Task, TaskContext, TaskError, WorkerConfig,
+    Client, Limits, OnDoubt, PublicState, ReportUsageResult, Signal, TaskContext, TaskError, WorkerConfig,
     WorkerRuntime,
 };
 use serde::{Deserialize, Serialize};
@@ -21,11 +21,6 @@ const TURNS_MAX: usize = 8;
 #[derive(Debug, Serialize, Deserialize)]
 struct Research {
     topic: String,
-}
-
-impl Task for Research {
-    const KIND: &'static str = "research";
-    type Output = String;
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -89,6 +84,7 @@ async fn search(drill: &Drill, words: &str) -> Result<String, TaskError> {
     Ok(format!("<{words}>"))
 }
 
+#[flowfabric::task]
 async fn research(ctx: TaskContext<Drill>, task: Research) -> Result<String, TaskError> {
     let drill = ctx.state();
     let mut seen = Vec::new();

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use flowfabric::testing::TestBed;
-use flowfabric::{Task, TaskContext, TaskError, WorkerConfig, WorkerRuntime};
+use flowfabric::{TaskContext, TaskError, WorkerConfig, WorkerRuntime};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -12,25 +12,17 @@ struct Order {
     items: Vec<String>,
 }
 
-impl Task for Order {
-    const KIND: &'static str = "order";
-    type Output = String;
-}
-
 #[derive(Debug, Serialize, Deserialize)]
 struct Pack {
     item: String,
 }
 
-impl Task for Pack {
-    const KIND: &'static str = "pack";
-    type Output = String;
-}
-
+#[flowfabric::task]
 async fn pack(_: TaskContext, task: Pack) -> Result<String, TaskError> {
     Ok(format!("[{}]", task.item))
 }
 
+#[flowfabric::task]
 async fn fulfil(ctx: TaskContext, order: Order) -> Result<String, TaskError> {
     let number = ctx.uuid("number");
     let parcels = order.items.iter().map(|item| ctx.child_task("pack", &Pack { item: item.clone() }).key(item));

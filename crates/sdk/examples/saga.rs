@@ -1,17 +1,12 @@
 //! A trip of three bookings: what fails is taken back, in reverse order, and a crash in the middle changes nothing.
 //! `cargo run --example saga -- [URL]`
 
-use flowfabric::{Client, Task, TaskContext, TaskError, WorkerConfig, WorkerRuntime};
+use flowfabric::{Client, TaskContext, TaskError, WorkerConfig, WorkerRuntime};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Trip {
     to: String,
-}
-
-impl Task for Trip {
-    const KIND: &'static str = "trip";
-    type Output = Vec<String>;
 }
 
 /// Stands for three services. The last one is full.
@@ -28,6 +23,7 @@ async fn give_back(booking: &str) -> Result<(), TaskError> {
     Ok(())
 }
 
+#[flowfabric::task]
 async fn travel(ctx: TaskContext, trip: Trip) -> Result<Vec<String>, TaskError> {
     let mut booked: Vec<String> = Vec::new();
     for what in ["flight", "hotel", "car"] {

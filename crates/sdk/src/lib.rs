@@ -52,6 +52,8 @@ pub use task::{
 pub use typed::{Signal, Submit, Task, TaskExecution, TaskSubmission};
 pub use worker::{FlowFabricWorker, Tasks, WorkerConfig};
 
+pub use ff_macros::task;
+
 pub use ff_core::budget::Limits;
 pub use ff_core::event::{Event, EventKind, EventType};
 pub use ff_core::execution::FailOutcome;

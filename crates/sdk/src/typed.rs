@@ -12,24 +12,28 @@ use crate::execution::Execution;
 use crate::submit::Submission;
 
 /// A kind of work as a type: its value is the input, and its result has a type.
+/// [`#[flowfabric::task]`](macro@crate::task) implements it for the input of the function that does the work:
 ///
 /// ```
 /// # async fn example(client: flowfabric::Client) -> flowfabric::Result<()> {
-/// use flowfabric::Task;
+/// use flowfabric::{TaskContext, TaskError, WorkerConfig, WorkerRuntime};
 ///
 /// #[derive(serde::Serialize, serde::Deserialize)]
 /// struct Summarize { text: String, words: usize }
 ///
-/// impl Task for Summarize {
-///     const KIND: &'static str = "summarize";
-///     type Output = String;
+/// #[flowfabric::task]
+/// async fn summarize(ctx: TaskContext, task: Summarize) -> Result<String, TaskError> {
+///     ctx.step("ask", || async { Ok(task.text.split(' ').take(task.words).collect()) }).await
 /// }
 ///
-/// let execution = client.submit(Summarize { text: "a long text".into(), words: 50 }).send().await?;
+/// let worker = WorkerRuntime::new(WorkerConfig::new("w")).serve(summarize).start(&client).await?;
+/// let execution = client.submit(Summarize { text: "a long text".into(), words: 2 }).send().await?;
 /// let summary: String = execution.result().await?;
 /// # Ok(())
 /// # }
 /// ```
+///
+/// A program that only submits has no such function, and says `impl Task for Summarize` with `KIND` and `Output`.
 pub trait Task: Serialize + DeserializeOwned + Send + 'static {
     /// What a string would name: workers claim by it.
     const KIND: &'static str;

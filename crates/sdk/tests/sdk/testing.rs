@@ -207,11 +207,7 @@ struct Square {
     of: u32,
 }
 
-impl Task for Square {
-    const KIND: &'static str = "square";
-    type Output = u32;
-}
-
+#[flowfabric::task]
 async fn square(ctx: TaskContext, task: Square) -> Result<u32, TaskError> {
     // A slow one, for races.
     if task.of > 100 {
