@@ -185,5 +185,12 @@ fn external_callback() {
 
 #[test]
 fn crash_recovery() {
-    run("crash_recovery", "attempt 1: reclaim by heir");
+    let directory = tempfile::tempdir().unwrap();
+    let output = start("crash_recovery", directory.path(), &[]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    for line in ["the first half is done", "the second half is done", "the result is 42", "attempt 1: reclaim by heir"]
+    {
+        assert_eq!(text.lines().filter(|printed| *printed == line).count(), 1, "{line:?} in {text}");
+    }
 }
