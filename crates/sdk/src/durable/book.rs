@@ -18,7 +18,7 @@ use tokio::sync::oneshot::error::TryRecvError;
 use super::watcher::{Moment, Watcher};
 use crate::error::{Result, SdkError};
 use crate::runtime::{TaskError, category};
-use crate::task::ClaimedTask;
+use crate::task::{ClaimedTask, shorten};
 
 /// The journal of the task in hand.
 #[derive(Debug)]
@@ -182,7 +182,8 @@ impl Steps {
 
     /// Counts a call when it is made, not when it is first polled: that is the order of the code.
     pub(super) fn call(self: &Arc<Self>, name: &str, key: Option<&str>) -> Result<Call, TaskError> {
-        ff_core::journal::step_name(name).map_err(TaskError::refused)?;
+        let named = StepIdentity { name: name.to_owned(), key: key.map(str::to_owned), occurrence: None };
+        named.validate().map_err(TaskError::refused)?;
         let mut book = self.book();
         let occurrence = match key {
             Some(_) => None,
@@ -196,7 +197,7 @@ impl Steps {
                 Some(*count - 1)
             }
         };
-        let identity = StepIdentity { name: name.to_owned(), key: key.map(str::to_owned), occurrence };
+        let identity = StepIdentity { occurrence, ..named };
         if !book.visited.insert(identity.clone()) {
             let reason = format!("step {} is called twice in one run", identity.label());
             return Err(TaskError::new(reason).category("duplicate_step"));
@@ -250,6 +251,8 @@ impl Steps {
 
     /// Stores an entry and answers with its number. Entries of parallel steps that wait together share a call.
     pub(super) async fn record(&self, entry: StepEntry) -> Result<u64, TaskError> {
+        // Refused here and not with the others: entries that share its call are recorded all the same.
+        entry.validate().map_err(|error| TaskError::new(error.to_string()).category(category::REFUSED))?;
         let _busy = self.busy();
         let (stored, mut answer) = oneshot::channel();
         self.book().queue.push_back((entry, stored));
@@ -446,16 +449,6 @@ impl Book {
             StepState::Begun | StepState::Retrying | StepState::Failed => drop(self.completed.remove(&identity)),
         }
     }
-}
-
-/// A detail that fits: its beginning says the most.
-fn shorten(mut detail: String) -> String {
-    let mut end = detail.len().min(ff_core::limits::TEXT_MAX_BYTES);
-    while !detail.is_char_boundary(end) {
-        end -= 1;
-    }
-    detail.truncate(end);
-    detail
 }
 
 /// An entry in some state, for recording.

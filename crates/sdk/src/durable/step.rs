@@ -16,6 +16,7 @@ use super::book::{Asked, Call, Steps, entry};
 use super::wait::changed;
 use super::watcher::Moment;
 use crate::runtime::TaskError;
+use crate::task::shorten;
 
 /// A body that runs longer than this is shown to people as begun.
 const SHOWN_AFTER: Duration = Duration::from_secs(1);
@@ -234,8 +235,9 @@ where
             }
             let (category, message) = failure.in_words();
             let failed = StepEntry {
-                category: Some(category).filter(|category| !category.is_empty()),
-                message: Some(message),
+                // A category that cannot be recorded is refused with the attempt's end; what went wrong is kept.
+                category: Some(category).filter(|category| ff_core::text::label("category", category).is_ok()),
+                message: Some(shorten(message)),
                 ..self.entry(identity, StepState::Failed, before + tried)
             };
             self.steps.record(failed).await?;

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use ff_core::execution::FailOutcome;
 use ff_core::journal::{RunNotes, StepIdentity};
 use ff_core::op::{
-    CancelExecution, Complete, ContinueAsNew, Delay, Fail, Operation, Park, WaitChildren, cancel_execution, complete,
-    continue_as_new, delay, fail, park, wait_children,
+    CancelExecution, Complete, ContinueAsNew, Delay, Fail, Operation, Park, StepQuestion, WaitChildren,
+    cancel_execution, complete, continue_as_new, delay, fail, park, wait_children,
 };
 use ff_core::{Blob, JsonText};
 use ff_engine::{Engine, Serves};
@@ -95,6 +95,22 @@ impl ClaimedTask {
             first_number: None,
         };
         self.or_fail(self.end::<Delay>(args).await).await
+    }
+
+    /// Asks a person about a step and lets go; the same attempt continues when the answer is recorded. The question follows
+    /// this number of the journal.
+    pub async fn ask(self, first_number: u64, question: StepQuestion) -> Result<()> {
+        let args = park::Args {
+            execution_id: self.execution_id(),
+            fence: self.fence(),
+            entries: Vec::new(),
+            first_number,
+            sleeps: Vec::new(),
+            waitpoints: Vec::new(),
+            children: Vec::new(),
+            questions: vec![question],
+        };
+        self.or_fail(self.end_with_park(args).await).await.map(drop)
     }
 
     /// Lets go; the same attempt continues when the children it spawned have ended, whatever their outcome.
@@ -254,7 +270,7 @@ pub(crate) struct RunAgain {
 }
 
 /// A reason that fits: its beginning says the most.
-fn shorten(mut reason: String) -> String {
+pub(crate) fn shorten(mut reason: String) -> String {
     reason.retain(|letter| letter != '\0');
     if reason.is_empty() {
         return "failed without a reason".into();

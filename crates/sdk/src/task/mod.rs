@@ -30,8 +30,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use children::{ChildName, ChildNames};
-pub(crate) use ending::RunAgain;
 pub use ending::{CancelOutcome, CompleteOutcome, DelayOutcome, WaitChildrenOutcome};
+pub(crate) use ending::{RunAgain, shorten};
 pub use frames::{Frame, FrameWriter};
 pub use suspend::{SuspendOutcome, SuspendRequest};
 

@@ -1,5 +1,6 @@
 //! The SDK from the outside, in process and over HTTP.
 
+mod changes;
 mod client;
 mod crash;
 mod exchange;
