@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex};
 use crate::support::{Harness, Trouble};
 use ff_core::op::{
     CancelExecution, ChangePriority, Claim, Complete, CreateBudget, CreateExecution, CreateFlow, DeliverSignal, Fail,
-    GetBudget, GetExecution, HoldExecution, ListLanes, PauseLane, ReleaseExecution, RenewLeases, ReplayExecution,
-    ReportBudgetUsage, ReportUsage, ResetBudget, ResumeExecution, ResumeLane, RevokeLease, Suspend, create_flow,
+    GetBudget, GetExecution, HoldExecution, ListLanes, PauseLane, RecordSteps, ReleaseExecution, RenewLeases,
+    ReplayExecution, ReportBudgetUsage, ReportUsage, ResetBudget, ResumeExecution, ResumeLane, RevokeLease, Suspend,
+    create_flow,
 };
 use ff_core::op::{claim, revoke_lease, suspend};
 use ff_core::usage::ReportUsageResult;
@@ -326,12 +327,8 @@ async fn a_holders_dedup_key_is_its_executions_own() {
     h.finish().await;
 }
 
-/// Evidence is for commands that nothing else tells from their repeats: submitting, claiming and ending have their own.
-#[tokio::test(start_paused = true)]
-async fn a_task_pays_for_no_evidence() {
-    let (h, trouble) = Harness::with_trouble(Options::default()).await;
-    h.submit(json!({})).await;
-    h.claim().await.unwrap();
+/// Counts commits, documents and reads of executions from now on.
+fn count(trouble: &Trouble) -> Arc<Mutex<(usize, usize, usize)>> {
     let cost = Arc::new(Mutex::new((0, 0, 0)));
     let counted = cost.clone();
     trouble.begin(move |call| {
@@ -346,12 +343,41 @@ async fn a_task_pays_for_no_evidence() {
         }
         Plan::default()
     });
+    cost
+}
+
+/// Evidence is for commands that nothing else tells from their repeats: submitting, claiming and ending have their own.
+#[tokio::test(start_paused = true)]
+async fn a_task_pays_for_no_evidence() {
+    let (h, trouble) = Harness::with_trouble(Options::default()).await;
+    h.submit(json!({})).await;
+    h.claim().await.unwrap();
+    let cost = count(&trouble);
     let id = h.submit(json!({})).await;
     let task = h.claim().await.unwrap();
     assert_eq!(task.execution_id, id);
     h.must::<Complete>(json!({ "execution_id": id, "fence": task.fence })).await;
     trouble.end();
     assert_eq!(*cost.lock().unwrap(), (3, 3, 0), "commits, documents, reads");
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_step_costs_one_commit_and_no_read() {
+    let (h, trouble) = Harness::with_trouble(Options::default()).await;
+    h.submit(json!({})).await;
+    h.claim().await.unwrap();
+    let cost = count(&trouble);
+    let id = h.submit(json!({})).await;
+    let task = h.claim().await.unwrap();
+    for number in 1..=7 {
+        let entry = json!({ "name": "step", "key": number.to_string(), "state": "completed", "result": number });
+        let args = json!({ "execution_id": id, "fence": task.fence, "first_number": number, "entries": [entry] });
+        h.must::<RecordSteps>(args).await;
+    }
+    h.must::<Complete>(json!({ "execution_id": id, "fence": task.fence })).await;
+    trouble.end();
+    assert_eq!(*cost.lock().unwrap(), (3 + 7, 3, 0), "commits, documents, reads");
     h.finish().await;
 }
 

@@ -5,8 +5,9 @@ use ff_core::journal::{StepKind, StepState, StepView};
 use ff_core::op::park::Outcome;
 use ff_core::op::view::Task;
 use ff_core::op::{
-    AppendFrames, CancelExecution, Claim, ClaimFromGrant, Complete, CreateExecution, Delay, DeliverSignal, Fail,
-    GetState, ListPendingWaitpoints, ListSteps, Park, RecordSteps, ReplayExecution, ResumeExecution,
+    AppendFrames, CancelExecution, Claim, ClaimFromGrant, Complete, CreateExecution, CreatePendingWaitpoint, Delay,
+    DeliverSignal, Fail, GetState, ListPendingWaitpoints, ListSteps, Park, RecordSteps, ReplayExecution,
+    ResumeExecution,
 };
 use ff_core::{Code, PublicState, SignalOutcome, limits};
 use serde_json::{Value, json};
@@ -447,6 +448,63 @@ async fn waitpoints_of_the_journal_are_listed_once_until_their_generation_ends()
         panic!("satisfied")
     };
     assert_eq!(entries[0].result.as_ref().unwrap().json().unwrap().0, "\"new\"");
+    h.finish().await;
+}
+
+fn opens(task: &Task, waitpoint: Value) -> Value {
+    let mut args = json!({ "execution_id": task.execution_id, "fence": task.fence });
+    args.as_object_mut().unwrap().extend(waitpoint.as_object().unwrap().clone());
+    args
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waitpoint_that_was_opened_for_an_entry_keeps_its_signal_for_the_park() {
+    let h = Harness::start().await;
+    let id = h.submit(json!({})).await;
+    let task = h.claim_with(json!({ "lease_ttl_ms": 1_000 })).await.unwrap();
+    let opened = h.must::<CreatePendingWaitpoint>(opens(&task, json!({ "step": { "name": "decision" } }))).await;
+    assert_eq!((opened.waitpoint_key.as_str(), opened.expires_at), ("decision", None));
+    let signal = json!({ "execution_id": id, "name": "approve", "payload": "yes",
+        "waitpoint_id": opened.waitpoint_id, "token": opened.token });
+    h.must::<DeliverSignal>(signal).await;
+    // The function is called again after its worker has died, and opens the same one.
+    h.pass(1_001).await;
+    let again = h.claim().await.unwrap();
+    let reopened = h.must::<CreatePendingWaitpoint>(opens(&again, json!({ "step": { "name": "decision" } }))).await;
+    assert_eq!(reopened.waitpoint_id, opened.waitpoint_id);
+    let wait = json!({ "waitpoints": [{ "step": { "name": "decision" } }] });
+    let Outcome::AlreadySatisfied { entries, .. } = h.must::<Park>(park(&again, 1, wait)).await else {
+        panic!("satisfied")
+    };
+    assert_eq!(entries[0].result.as_ref().unwrap().json().unwrap().0, "\"yes\"");
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waitpoint_for_an_entry_that_cannot_be_opened_changes_nothing() {
+    let h = Harness::start().await;
+    h.submit(json!({})).await;
+    let old = h.claim_with(json!({ "lease_ttl_ms": 1_000 })).await.unwrap();
+    h.pass(1_001).await;
+    let task = h.claim().await.unwrap();
+    let before = h.documents();
+    let long = "n".repeat(limits::STEP_NAME_MAX_BYTES + 1);
+    for waitpoint in [
+        json!({ "step": { "name": "" } }),
+        json!({ "step": { "name": long } }),
+        json!({ "step": { "name": "s", "key": "" } }),
+        json!({ "step": { "name": "s" }, "waitpoint_key": "k" }),
+        json!({ "step": { "name": "s" }, "expires_in_ms": 1_000 }),
+    ] {
+        assert_eq!(
+            h.refused::<CreatePendingWaitpoint>(opens(&task, waitpoint.clone())).await,
+            Code::Invalid,
+            "{waitpoint}"
+        );
+    }
+    let late = opens(&old, json!({ "step": { "name": "s" } }));
+    assert_eq!(h.refused::<CreatePendingWaitpoint>(late).await, Code::StaleLease);
+    assert_eq!(h.documents(), before);
     h.finish().await;
 }
 
