@@ -54,7 +54,19 @@ pub(crate) struct StepCall {
     pub(crate) name: String,
     pub(crate) key: Option<String>,
     pub(crate) once: bool,
-    pub(crate) run_again: bool,
+    pub(crate) on_doubt: OnDoubt,
+}
+
+/// What becomes of a `once` step of which nobody knows whether it happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum OnDoubt {
+    /// The step ends with 4 and the code `in_doubt`
+    Fail,
+    /// The task waits until a person has answered (`ff decide`)
+    Ask,
+    /// The command runs again
+    RunAgain,
 }
 
 /// What is to be done about a step.

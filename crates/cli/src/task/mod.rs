@@ -13,7 +13,7 @@ use flowfabric::{
     Condition, ConditionMatcher, FrameMode, ReportUsageResult, SuspendReason, TimeoutBehavior, WaitpointId,
 };
 
-pub(crate) use call::{Answer, Call, FrameCall, SOCKET, StepCall, StepEnd, StepTurn, SuspendCall};
+pub(crate) use call::{Answer, Call, FrameCall, OnDoubt, SOCKET, StepCall, StepEnd, StepTurn, SuspendCall};
 
 use crate::failure::{self, Failure, Result};
 use crate::input::{self, SOURCE, Source, check_json, one_of};
@@ -84,7 +84,7 @@ Examples:
 Prints what the command printed, when it has succeeded; what it says on standard error passes by. A command that fails
 is not recorded, its exit code is passed on, and the next run of the program runs it again. Not so with --once: nobody
 knows whether it happened, and the step is refused with 4 and the code in_doubt, unless the command ended with 75, which
-says that nothing happened, or --run-again is given.")]
+says that nothing happened, or --on-doubt says otherwise.")]
     Step(step::StepArguments),
     /// Let go until signals come; the program then ends, and starts again when they have
     #[command(after_help = "\

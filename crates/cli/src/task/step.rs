@@ -8,7 +8,7 @@ use std::time::Instant;
 use ff_core::{Blob, limits};
 
 use super::Worker;
-use super::call::{Call, StepCall, StepEnd, StepTurn};
+use super::call::{Call, OnDoubt, StepCall, StepEnd, StepTurn};
 use crate::failure::{Failure, Result};
 use crate::output::Output;
 
@@ -25,17 +25,17 @@ pub(super) struct StepArguments {
     /// The command has an effect that must not happen twice: that it begins is recorded first
     #[arg(long)]
     once: bool,
-    /// Run a step again of which nobody knows whether it happened
-    #[arg(long, requires = "once")]
-    run_again: bool,
+    /// What becomes of the step when nobody knows whether the command did it
+    #[arg(long, requires = "once", value_name = "WHAT", default_value = "fail")]
+    on_doubt: OnDoubt,
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
 pub(super) fn run(worker: &mut Worker, out: &Output, arguments: StepArguments) -> Result<()> {
-    let StepArguments { name, key, once, run_again, command } = arguments;
-    let turn = worker.call(&Call::Step(StepCall { name, key, once, run_again }))?;
+    let StepArguments { name, key, once, on_doubt, command } = arguments;
+    let turn = worker.call(&Call::Step(StepCall { name, key, once, on_doubt }))?;
     let step = match serde_json::from_slice(&turn) {
         Ok(StepTurn::Done(output)) => return out.raw(&output.0),
         Ok(StepTurn::Run(step)) => step,

@@ -6,7 +6,10 @@ use ff_core::journal::{StepEntry, StepIdentity, StepState, StepView};
 use flowfabric::{ClaimedTask, SdkError};
 
 use crate::span;
-use crate::task::{Answer, StepCall, StepEnd, StepTurn, content_type};
+use crate::task::{Answer, OnDoubt, StepCall, StepEnd, StepTurn, content_type};
+
+/// The code of a step of which nobody knows whether it happened.
+const IN_DOUBT: &str = "in_doubt";
 
 /// What the worker knows of the journal while one program runs.
 pub(super) struct Notebook {
@@ -19,6 +22,16 @@ pub(super) struct Notebook {
     visited: BTreeSet<StepIdentity>,
     /// Names without a key whose command still runs.
     unfinished: BTreeSet<String>,
+    /// Steps about which a person is asked if their command fails.
+    asked_about: BTreeSet<StepIdentity>,
+}
+
+/// What becomes of what a program says about a step.
+pub(super) enum Turn {
+    /// The program hears this.
+    Answer(Answer),
+    /// Nobody knows whether the step happened, and a person is asked; the journal goes on with this number.
+    Ask { step: StepIdentity, first_number: u64 },
 }
 
 impl Notebook {
@@ -31,6 +44,7 @@ impl Notebook {
             counts: BTreeMap::new(),
             visited: BTreeSet::new(),
             unfinished: BTreeSet::new(),
+            asked_about: BTreeSet::new(),
         };
         let Some(journal) = journal else { return Ok(book) };
         let mut after = journal.entries.last().map_or(0, |entry| entry.number);
@@ -50,25 +64,23 @@ impl Notebook {
     }
 
     /// Says whether the command of a step is to run, or what it printed before.
-    pub(super) async fn turn(&mut self, task: &ClaimedTask, call: StepCall) -> Result<Answer, SdkError> {
-        let StepCall { name, key, once, run_again } = call;
+    pub(super) async fn turn(&mut self, task: &ClaimedTask, call: StepCall) -> Result<Turn, SdkError> {
+        let StepCall { name, key, once, on_doubt } = call;
+        let refused = |code: &str, message: String| Ok(Turn::Answer(Answer::refused_as(code, message)));
         let occurrence = match &key {
             Some(_) => None,
             None if self.unfinished.contains(&name) => {
                 let message = format!("another command of step {name:?} still runs; give each a --key");
-                return Ok(Answer::refused_as("step_key_required", message));
+                return refused("step_key_required", message);
             }
             None => Some(self.counts.get(&name).copied().unwrap_or(0)),
         };
         let step = StepIdentity { name, key, occurrence };
         if let Err(error) = step.validate() {
-            return Ok(Answer::refused_as(error.code.as_str(), error.detail));
+            return refused(error.code.as_str(), error.detail);
         }
         if !self.visited.insert(step.clone()) {
-            return Ok(Answer::refused_as(
-                "duplicate_step",
-                format!("step {} was run by this program before", step.label()),
-            ));
+            return refused("duplicate_step", format!("step {} was run by this program before", step.label()));
         }
         if let Some(occurrence) = occurrence {
             self.counts.insert(step.name.clone(), occurrence + 1);
@@ -76,21 +88,33 @@ impl Notebook {
         match self.entries.get(&step) {
             Some(known) if known.state == StepState::Completed => {
                 let bytes = known.result.as_ref().map(|content| content.bytes.clone()).unwrap_or_default();
-                return Ok(Answer::json(&StepTurn::Done(ff_core::Blob(bytes))));
+                return Ok(Turn::Answer(Answer::json(&StepTurn::Done(ff_core::Blob(bytes)))));
             }
-            Some(known) if known.state == StepState::Begun && once && !run_again => {
-                let message = format!("nobody knows whether step {} happened; it is not run again", step.label());
-                return Ok(Answer::refused_as("in_doubt", message));
+            // A person has said so: commands that fail are not recorded.
+            Some(known) if known.state == StepState::Failed => {
+                let message = known.message.clone().unwrap_or_else(|| format!("step {} failed", step.label()));
+                return refused(known.category.as_deref().unwrap_or(IN_DOUBT), message);
             }
+            Some(known) if known.state == StepState::Begun && once => match on_doubt {
+                OnDoubt::RunAgain => {}
+                OnDoubt::Ask => return Ok(Turn::Ask { step, first_number: self.next_number }),
+                OnDoubt::Fail => {
+                    let message = format!("nobody knows whether step {} happened; it is not run again", step.label());
+                    return refused(IN_DOUBT, message);
+                }
+            },
             _ => {}
         }
         if once {
             self.record(task, &step, StepState::Begun, |_| {}).await?;
         }
+        if once && on_doubt == OnDoubt::Ask {
+            self.asked_about.insert(step.clone());
+        }
         if step.key.is_none() {
             self.unfinished.insert(step.name.clone());
         }
-        Ok(Answer::json(&StepTurn::Run(step)))
+        Ok(Turn::Answer(Answer::json(&StepTurn::Run(step))))
     }
 
     /// The command of a step has ended.
@@ -99,7 +123,7 @@ impl Notebook {
         task: &ClaimedTask,
         step: StepIdentity,
         end: StepEnd,
-    ) -> Result<Answer, SdkError> {
+    ) -> Result<Turn, SdkError> {
         if step.key.is_none() {
             self.unfinished.remove(&step.name);
         }
@@ -117,9 +141,12 @@ impl Notebook {
             StepEnd::NotDone => {
                 self.record(task, &step, StepState::Retrying, |entry| entry.next_at = Some(span::now_ms())).await?;
             }
+            StepEnd::Failed if self.asked_about.contains(&step) => {
+                return Ok(Turn::Ask { step, first_number: self.next_number });
+            }
             StepEnd::Failed => {}
         }
-        Ok(Answer::done())
+        Ok(Turn::Answer(Answer::done()))
     }
 
     async fn record(

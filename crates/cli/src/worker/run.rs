@@ -3,9 +3,9 @@
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use ff_core::op::create_execution;
+use ff_core::op::{StepQuestion, create_execution};
 use flowfabric::{
-    CancellationToken, ClaimedTask, ExecutionId, FailOutcome, Frame, JsonText, SdkError, SuspendOutcome,
+    CancellationToken, ClaimedTask, ExecutionId, FailOutcome, Frame, JsonText, SdkError, SuspendOutcome, SuspendReason,
     SuspendRequest, limits,
 };
 use serde::Serialize;
@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use super::Settings;
 use super::desk::{Asked, Desk};
 use super::ending::{self, Ending};
-use super::notebook::Notebook;
+use super::notebook::{Notebook, Turn};
 use super::program::{Printed, Program};
 use super::words::Words;
 use crate::task::{Answer, Call, FrameCall, SuspendCall, content_type as guess};
@@ -218,8 +218,14 @@ impl Running<'_> {
                 let bytes = task.continuation().map(|content| content.bytes.clone()).unwrap_or_default();
                 Answer::Done(ff_core::Blob(bytes))
             }
-            Call::Step(call) => notebook(&mut self.notebook, task).await?.turn(task, call).await?,
-            Call::StepEnded { step, end } => notebook(&mut self.notebook, task).await?.ended(task, step, end).await?,
+            Call::Step(call) => {
+                let turn = notebook(&mut self.notebook, task).await?.turn(task, call).await?;
+                self.take(turn).await
+            }
+            Call::StepEnded { step, end } => {
+                let turn = notebook(&mut self.notebook, task).await?.ended(task, step, end).await?;
+                self.take(turn).await
+            }
             Call::Upstreams => Answer::json(&task.upstreams().await?),
             Call::Suspend(_) | Call::Delay { .. } | Call::WaitChildren => {
                 // What the program said up to now belongs to the time before.
@@ -230,6 +236,36 @@ impl Running<'_> {
                 }
             }
         })
+    }
+
+    /// Tells the program how it goes on with a step, or lets go of the task to ask a person.
+    async fn take(&mut self, turn: Turn) -> Answer {
+        let (step, first_number) = match turn {
+            Turn::Answer(answer) => return answer,
+            Turn::Ask { step, first_number } => (step, first_number),
+        };
+        self.words.flush().await;
+        let Some(task) = self.task.take() else { return Answer::refused("the task was let go") };
+        let label = step.label();
+        let question = StepQuestion {
+            step,
+            reason: SuspendReason::InDoubt,
+            detail: Some(format!("nobody knows whether step {label} happened")),
+            kind: None,
+            input_hash: None,
+        };
+        match task.ask(first_number, question).await {
+            Ok(()) => {
+                self.let_go = Some(("suspended", None));
+                let message = format!("a person is asked whether step {label} happened: the program should end");
+                Answer::refused_as("in_doubt", message)
+            }
+            Err(error) => {
+                let answer = Answer::from(&error);
+                self.let_go = Some(told(Err(error)));
+                answer
+            }
+        }
     }
 
     async fn let_go(&mut self, task: ClaimedTask, call: Call) -> Answer {

@@ -81,6 +81,33 @@ fn a_once_command_in_doubt_is_not_run_again_by_itself() {
 }
 
 #[test]
+fn a_person_says_what_became_of_a_command_in_doubt() {
+    for (answer, outcome, ran, result) in [
+        (&["happened", r#""receipt 7""#][..], "completed", 1, Some(r#""receipt 7""#)),
+        (&["did_not_happen"], "completed", 2, Some("receipt 2")),
+        (&["fail"], "failed", 1, None),
+    ] {
+        let (deployment, folder) = (Deployment::start(), TempDir::new().unwrap());
+        let id = deployment.run(&["submit", "k", "--policy", r#"{"retry": {"max_retries": 0}}"#]);
+        let text = script(
+            &folder,
+            r#"set -e
+            ff task step pay --once --on-doubt ask -- sh -c \
+                'echo x >> FOLDER/pay; n=$(wc -l < FOLDER/pay); test $n -ge 2 || exit 1; echo "receipt $n"'
+            "#,
+        );
+        let worker = deployment.worker("sh", &text);
+        assert_eq!(worker.json()["outcome"], "suspended", "{answer:?}");
+        deployment.run(&[&["decide", &id], answer].concat());
+        assert_eq!(worker.json()["outcome"], outcome, "{answer:?}");
+        assert_eq!(runs(&folder, "pay"), ran, "{answer:?}");
+        if let Some(result) = result {
+            assert_eq!(deployment.run(&["result", &id]), result);
+        }
+    }
+}
+
+#[test]
 fn steps_that_cannot_be_told_apart_are_refused() {
     let deployment = Deployment::start();
     let id = deployment.run(&["submit", "k"]);
