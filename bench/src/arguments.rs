@@ -110,7 +110,7 @@ pub enum Scenario {
     SuspendResume,
     /// How long tasks wait while they come steadily, at 20, 50 and 80 % of the rate of `throughput`
     Steady,
-    /// Functions of 1, 3 and 9 durable steps, alone and a hundred at once; and the claim of a long journal
+    /// Functions of 1, 3, 9 and 10 durable steps, alone and a hundred at once; and the claim of a long journal
     Steps,
     /// Chains of ten: one at a time, and a hundred at once
     Chain,

@@ -16,7 +16,7 @@ use crate::run::Run;
 use crate::work::{claim_args, claim_one, complete, milliseconds, per_second};
 
 /// Steps of a function.
-const STEPS: [u32; 3] = [1, 3, 9];
+const STEPS: [u32; 4] = [1, 3, 9, 10];
 /// How many functions run at a time.
 const AT_ONCE: [usize; 2] = [1, 100];
 /// The kind of the functions.

@@ -8,12 +8,17 @@ use super::figures::{Summary, median, problems};
 use super::{Session, targets};
 
 /// Scenarios in the order of the page: name, title, and whether more is better.
-pub(crate) const SCENARIOS: [(&str, &str, bool); 18] = [
+pub(crate) const SCENARIOS: [(&str, &str, bool); 23] = [
     ("throughput", "S1: empty tasks a second, end to end", true),
     ("wake", "S8: submit to task in hand, one idle worker (p50, ms)", false),
     ("suspend-resume", "S2: signal to task back in hand (p50, ms)", false),
     ("chain", "S4: chain of ten, one at a time (p50, ms)", false),
     ("chains", "S4: chains of ten a second, 100 at once", true),
+    ("steps", "S10: a function of ten durable steps, one at a time (p50, ms)", false),
+    ("steps-at-once", "S10: functions of ten durable steps a second, 100 at once", true),
+    ("steps-1", "S10: a function of one durable step (p50, ms)", false),
+    ("steps-3", "S10: a function of three durable steps (p50, ms)", false),
+    ("steps-9", "S10: a function of nine durable steps (p50, ms)", false),
     ("routed", "S5: tasks routed by capability a second, end to end", true),
     ("quorum-cancel-10", "S6: one success cancels the other 9 (p50, ms)", false),
     ("quorum-cancel-100", "S6: one success cancels the other 99 (p50, ms)", false),

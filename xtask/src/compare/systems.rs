@@ -17,6 +17,8 @@ const RACES: &str = "limit,throughput,wake,suspend-resume,chain,chains";
 /// Our SDKs, as scripts: their workers speak to a server of ours.
 const OUR_NODE: &str = "flowfabric-node";
 const OUR_PYTHON: &str = "flowfabric-python";
+/// Systems whose chain of ten is one function with ten journaled steps: the same figure says what steps cost there.
+const CHAINS_ARE_STEPS: [&str; 2] = ["restate", "dbos"];
 
 /// One line of the list of systems.
 pub(crate) struct System {
@@ -160,10 +162,27 @@ impl System {
                     .env("PEER_CALLS", size.calls.to_string())
                     // The script ends its own work first, and can still tidy up.
                     .env("PEER_SECONDS_MAX", (RUN_MAX_S - 60).to_string());
-                run(RUN_MAX_S, script)
+                let mut lines = run(RUN_MAX_S, script);
+                if CHAINS_ARE_STEPS.contains(&self.name) {
+                    let steps: Vec<Value> = lines.iter().filter_map(as_steps).collect();
+                    lines.extend(steps);
+                }
+                lines
             }
         }
     }
+}
+
+/// A line about chains as one about durable steps.
+fn as_steps(line: &Value) -> Option<Value> {
+    let scenario = match line["scenario"].as_str()? {
+        "chain" => "steps",
+        "chains" => "steps-at-once",
+        _ => return None,
+    };
+    let mut line = line.clone();
+    line["scenario"] = scenario.into();
+    Some(line)
 }
 
 fn peer(name: &str) -> Command {
@@ -193,7 +212,7 @@ fn nothing_more(_: &Size) -> Vec<String> {
     Vec::new()
 }
 
-const OURS: [Ours; 9] = [
+const OURS: [Ours; 10] = [
     Ours {
         scenario: "throughput",
         program,
@@ -238,6 +257,21 @@ const OURS: [Ours; 9] = [
         arguments: nothing_more,
         note: "a flow of ten executions, each with its own lease, from its creation to the completion of the last",
         read: |line| vec![latency("chain", line), rate("chains", "flows/s", &line["flows_per_s"])],
+    },
+    Ours {
+        scenario: "steps",
+        program,
+        served: true,
+        arguments: nothing_more,
+        note: "one function whose steps are recorded one after another, by the SDK's worker: from the call of submit to its result",
+        read: |line| match (line["steps"].as_u64(), line["at_once"].as_u64()) {
+            (Some(1), Some(1)) => vec![latency("steps-1", line)],
+            (Some(3), Some(1)) => vec![latency("steps-3", line)],
+            (Some(9), Some(1)) => vec![latency("steps-9", line)],
+            (Some(10), Some(1)) => vec![latency("steps", line)],
+            (Some(10), Some(_)) => vec![rate("steps-at-once", "functions/s", &line["functions_per_second"])],
+            _ => Vec::new(),
+        },
     },
     Ours {
         scenario: "suspend-resume",

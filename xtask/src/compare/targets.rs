@@ -60,7 +60,7 @@ const fn by(system: &'static str, target: Target) -> Target {
 const THROUGHPUT: (&str, &str) = ("throughput", "tasks/s");
 const WAKE: (&str, &str) = ("wake", "ms");
 
-const TARGETS: [Target; 22] = [
+const TARGETS: [Target; 25] = [
     target("S1 throughput, Valkey, against BullMQ", THROUGHPUT, "Valkey", Asks::Times(1.3, 2.0, &["BullMQ"])),
     target("S1 throughput, SQLite, against Restate", THROUGHPUT, "SQLite", Asks::Times(2.0, 2.0, &["Restate"])),
     target(
@@ -121,6 +121,14 @@ const TARGETS: [Target; 22] = [
         ("bytes-waiting", "bytes"),
         "Valkey",
         Asks::AtMost(1_024.0, 1_024.0),
+    ),
+    target("S10 ten durable steps alone, p50", ("steps", "ms"), "Valkey", Asks::AtMost(4.0, 4.0)),
+    target("S10 ten durable steps alone on SQLite, p50", ("steps", "ms"), "SQLite", Asks::AtMost(12.0, 12.0)),
+    target(
+        "S10 ten durable steps, 100 at once on SQLite, against Restate",
+        ("steps-at-once", "functions/s"),
+        "SQLite",
+        Asks::Times(3.0, 3.0, &["Restate"]),
     ),
     target("function calls for a task", ("calls-per-task", "calls"), "Valkey", Asks::AtMost(3.5, 3.5)),
     target("time inside of Valkey for a task", ("server-time-per-task", "µs"), "Valkey", Asks::AtMost(70.0, 70.0)),
