@@ -19,12 +19,18 @@ type Branch<'a, T> = Pin<Box<dyn Future<Output = Result<T, TaskError>> + Send + 
 
 /// Waits for all branches. If some fail, the failure is that of the first of them in their order, so that it is the same
 /// whenever the function is called again.
-pub(crate) async fn join<T, F>(branches: impl IntoIterator<Item = F>) -> Result<Vec<T>, TaskError>
+///
+/// The branches are begun here and not when the future is polled: their calls are counted in the order of the code, and the
+/// iterator is not kept over an await.
+pub(crate) fn join<'a, T, F>(branches: impl IntoIterator<Item = F>) -> Branch<'a, Vec<T>>
 where
     F: IntoFuture<Output = Result<T, TaskError>>,
+    F::IntoFuture: Send + 'a,
+    T: Send + 'a,
 {
-    let branches = branches.into_iter().map(IntoFuture::into_future);
-    futures_util::future::join_all(branches).await.into_iter().collect()
+    let begin = |branch: F| -> Branch<'a, T> { Box::pin(branch.into_future()) };
+    let branches: Vec<_> = branches.into_iter().map(begin).collect();
+    Box::pin(async { futures_util::future::join_all(branches).await.into_iter().collect() })
 }
 
 /// Branches of which the first to end decides; awaiting it answers with the winner's place and result.

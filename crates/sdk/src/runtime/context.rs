@@ -131,11 +131,17 @@ impl<S> TaskContext<S> {
     }
 
     /// Waits for all of these branches. If some fail, the failure is that of the first of them in their order.
-    pub async fn join<T, F>(&self, branches: impl IntoIterator<Item = F>) -> Result<Vec<T>, TaskError>
+    #[must_use = "branches do nothing until they are awaited"]
+    pub fn join<'a, T, F>(
+        &self,
+        branches: impl IntoIterator<Item = F>,
+    ) -> Pin<Box<dyn Future<Output = Result<Vec<T>, TaskError>> + Send + 'a>>
     where
         F: IntoFuture<Output = Result<T, TaskError>>,
+        F::IntoFuture: Send + 'a,
+        T: Send + 'a,
     {
-        join(branches).await
+        join(branches)
     }
 
     /// Lets branches compete: the first to end decides, and is the same one whenever the function is called again.
