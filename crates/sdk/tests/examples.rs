@@ -154,6 +154,23 @@ fn an_agent_that_is_killed_at_every_step_does_nothing_twice_on_valkey() {
 }
 
 #[test]
+fn durable_agent() {
+    run("durable_agent", "<<tides>> sent, approved by ada");
+}
+
+#[test]
+fn durable_agent_goes_on_after_a_crash_without_asking_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let crashed = start("durable_agent", directory.path(), &["--crash"]);
+    let text = String::from_utf8(crashed.stdout).unwrap();
+    assert_eq!((crashed.status.code(), text.matches("the model is asked").count()), (Some(3), 2), "{text}");
+    let output = start("durable_agent", directory.path(), &[]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{text}{}", String::from_utf8(output.stderr).unwrap());
+    assert_eq!(text, "the mail is sent\n<<tides>> sent, approved by ada\n");
+}
+
+#[test]
 fn the_agent_of_the_quick_start_is_that_of_the_example() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let page = std::fs::read_to_string(here.join("../../docs/quickstart.md")).unwrap();
