@@ -105,7 +105,7 @@ def test_a_server_that_is_away_for_less_than_a_lease_costs_nothing(
     pay = payer(effects)
 
     async def test() -> None:
-        async with own(tmp_path, pay, lease_ttl=6.0) as (server, its):
+        async with own(tmp_path, pay, lease_ttl=12.0) as (server, its):
             execution = await its.submit(pay)
             await effects.reached.wait()
             await asyncio.to_thread(server.kill)
@@ -144,7 +144,7 @@ def test_a_server_that_is_away_for_longer_than_a_lease_loses_it_and_asks(
             )
             await until(cancelled)
             # It is given up when it runs out: not before, and not a heartbeat later.
-            assert 0.3 < time.monotonic() - began < 2.5
+            assert 0.3 < time.monotonic() - began < 5
             process.send_signal(signal.SIGCONT) if silent else await asyncio.to_thread(server.start)
             # Nobody knows whether it was paid, so a person is asked instead of paying twice.
             await until_state(execution, "suspended")

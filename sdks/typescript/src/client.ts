@@ -3,7 +3,7 @@ import { ExecutionFailedError, FlowFabricError } from "./errors.js";
 import { FlowBuilder } from "./flow.js";
 import { Connection, type ConnectOptions, path } from "./http.js";
 import { labelOf, spreadId } from "./ids.js";
-import { checked, type Content, type StandardSchema, valueOf } from "./schema.js";
+import { checked, type Content, encoded, present, type StandardSchema, valueOf } from "./schema.js";
 import { type StreamEvent, tail } from "./stream.js";
 import type { AnyTask, TaskDefinition } from "./task.js";
 import { milliseconds, type Span } from "./time.js";
@@ -68,11 +68,7 @@ export class Client {
   /** Submits work. A task gives its input and result their types; a kind in plain text gives none. */
   async submit<I, O>(task: TaskDefinition<I, O>, input: I, options?: SubmitOptions): Promise<Execution<O>>;
   async submit(kind: string, input?: unknown, options?: SubmitOptions): Promise<Execution>;
-  async submit(
-    task: string | AnyTask,
-    input?: unknown,
-    options: SubmitOptions = {},
-  ): Promise<Execution> {
+  async submit(task: string | AnyTask, input?: unknown, options: SubmitOptions = {}): Promise<Execution> {
     const body = submission(task, input, options, this.connection.namespace);
     return this.execution(await this.#creates.create(body), outputOf(task));
   }
@@ -83,11 +79,11 @@ export class Client {
     inputs: readonly I[],
     options: SubmitOptions = {},
   ): Promise<(Execution<O> | FlowFabricError)[]> {
-    const executions = inputs.map((input) => submission(task, input, options, this.connection.namespace));
-    const answer = await this.connection.call<Schemas["CreateExecutionsOutcome"]>("POST", "/v1/executions/batch", {
-      body: { executions },
-      ...(options.idempotencyKey !== undefined && { idempotencyKey: options.idempotencyKey }),
-    });
+    // Each is known by the key of the batch and its place in it.
+    const { idempotencyKey, ...each } = options;
+    const executions = inputs.map((input) => submission(task, input, each, this.connection.namespace));
+    const sent = { body: { executions }, ...(idempotencyKey !== undefined && { idempotencyKey }) };
+    const answer = await this.connection.call<Schemas["CreateExecutionsOutcome"]>("POST", "/v1/executions/batch", sent);
     return answer.results.map((result) => {
       if ("execution_id" in result) return this.execution<O>(result.execution_id, task.output);
       return new FlowFabricError({ status: 0, retryable: false, details: {}, ...(result.error as object) } as never);
@@ -242,24 +238,18 @@ export class Execution<O = unknown> {
   }
 
   async cancel(reason?: string): Promise<void> {
-    await this.connection.call("POST", this.#at("/cancel"), { body: { ...(reason !== undefined && { reason }) } });
+    await this.connection.call("POST", this.#at("/cancel"), { body: present({ reason }) });
   }
 
   /** Runs an ended execution again, with a new journal, or from a step on. */
   async replay(options: { fromStep?: Step } = {}): Promise<void> {
-    const from_step = stepOf(options.fromStep);
-    await this.connection.call("POST", this.#at("/replay"), { body: { ...(from_step !== undefined && { from_step }) } });
+    await this.connection.call("POST", this.#at("/replay"), { body: present({ from_step: stepOf(options.fromStep) }) });
   }
 
   /** Begins a new execution with what this one did before a step, or with all of it. */
   async fork(options: { before?: Step; input?: unknown; tags?: Record<string, string>; budgets?: string[] } = {}): Promise<Execution<O>> {
     const { before, input, tags, budgets } = options;
-    const body = {
-      ...(before !== undefined && { before_step: stepOf(before) }),
-      ...(input !== undefined && { input }),
-      ...(tags !== undefined && { tags }),
-      ...(budgets !== undefined && { budget_ids: budgets }),
-    };
+    const body = present({ before_step: stepOf(before), tags, budget_ids: budgets, ...(input !== undefined && encoded("input", input)) });
     const forked = await this.connection.call<Schemas["ForkExecutionOutcome"]>("POST", this.#at("/fork"), { body });
     return new Execution<O>(this.connection, forked.execution_id, this.output);
   }
@@ -285,15 +275,8 @@ export class Execution<O = unknown> {
 
   /** Sends a signal by name. It is kept if the execution does not wait for it yet. */
   signal(name: string, payload?: unknown, options: { waitpoint?: string; token?: string; source?: string } = {}): Promise<Schemas["SignalOutcome"]> {
-    return this.connection.call("POST", this.#at("/signal"), {
-      body: {
-        name,
-        ...(payload !== undefined && { payload }),
-        ...(options.waitpoint !== undefined && { waitpoint_id: options.waitpoint }),
-        ...(options.token !== undefined && { token: options.token }),
-        ...(options.source !== undefined && { source_identity: options.source }),
-      },
-    });
+    const { waitpoint: waitpoint_id, token, source: source_identity } = options;
+    return this.connection.call("POST", this.#at("/signal"), { body: present({ name, payload, waitpoint_id, token, source_identity }) });
   }
 
   /**
@@ -305,7 +288,7 @@ export class Execution<O = unknown> {
     answer: "happened" | "did_not_happen" | "fail" | "keep" | "run_again",
     result?: unknown,
   ): Promise<void> {
-    await this.connection.call("POST", this.#at("/steps/decide"), { body: { step: stepOf(step), answer, ...(result !== undefined && { result }) } });
+    await this.connection.call("POST", this.#at("/steps/decide"), { body: present({ step: stepOf(step), answer, result }) });
   }
 
   /** What it writes while it runs. Reconnects by itself after the last frame: none is missed, none comes twice. */
@@ -333,36 +316,28 @@ export class Execution<O = unknown> {
 }
 
 /** A submission as the wire has it. */
-export function submission(
-  task: string | AnyTask,
-  input: unknown,
-  options: SubmitOptions,
-  namespace: string | undefined,
-): Record<string, unknown> {
+export function submission(task: string | AnyTask, input: unknown, options: SubmitOptions, namespace: string | undefined): Record<string, unknown> {
   const defined = typeof task === "string" ? undefined : task;
   const retries = options.retries ?? defined?.retries;
   const policy = { ...options.policy };
   if (retries !== undefined) policy.retry = { ...policy.retry, max_retries: retries };
-  const lane = options.lane ?? defined?.lane;
-  const scope = options.namespace ?? namespace;
-  return {
+  const after = (span: Span | undefined) => (span === undefined ? undefined : Date.now() + milliseconds(span));
+  return present({
     kind: defined?.kind ?? task,
-    ...(input instanceof Uint8Array
-      ? { input_base64: Buffer.from(input).toString("base64"), content_type: "application/octet-stream" }
-      : input !== undefined && { input }),
-    ...(lane !== undefined && { lane }),
-    ...(scope !== undefined && { namespace: scope }),
-    ...(options.idempotencyKey !== undefined && { idempotency_key: options.idempotencyKey }),
-    ...(options.priority !== undefined && { priority: options.priority }),
-    ...(options.tags !== undefined && { tags: options.tags }),
-    ...(Object.keys(policy).length > 0 && { policy }),
-    ...(options.delay !== undefined && { delay_until: Date.now() + milliseconds(options.delay) }),
-    ...(options.deadline !== undefined && { deadline_at: Date.now() + milliseconds(options.deadline) }),
-    ...(options.budgets !== undefined && { budget_ids: options.budgets }),
-    ...(options.quota !== undefined && { quota_policy_id: options.quota }),
-    ...(options.capabilities !== undefined && { required_capabilities: options.capabilities }),
-    ...(options.traceContext !== undefined && { trace_context: options.traceContext }),
-  };
+    ...(input === undefined ? {} : encoded("input", input)),
+    lane: options.lane ?? defined?.lane,
+    namespace: options.namespace ?? namespace,
+    idempotency_key: options.idempotencyKey,
+    priority: options.priority,
+    tags: options.tags,
+    policy: Object.keys(policy).length > 0 ? policy : undefined,
+    delay_until: after(options.delay),
+    deadline_at: after(options.deadline),
+    budget_ids: options.budgets,
+    quota_policy_id: options.quota,
+    required_capabilities: options.capabilities,
+    trace_context: options.traceContext,
+  });
 }
 
 function stepOf(step: Step | undefined): Exclude<Step, string> | undefined {

@@ -37,6 +37,9 @@ export interface SignalOptions<T> {
   key?: string;
 }
 
+/** The code of a step. The signal fires when it takes too long, or the lease is lost. */
+export type Body<T> = (signal: AbortSignal) => T | Promise<T>;
+
 /** What a context needs of the worker that holds the task. */
 export interface TaskLink {
   readonly task: Schemas["Task"];
@@ -91,7 +94,7 @@ export class Context {
   }
 
   /** Runs the body and records its result, or brings back what it did before. Results are JSON. */
-  async step<T>(name: string, body: (signal: AbortSignal) => T | Promise<T>, options: StepOptions = {}): Promise<T> {
+  async step<T>(name: string, body: Body<T>, options: StepOptions = {}): Promise<T> {
     const call = this.#journal.begin(name, options.key);
     try {
       const hash = options.input === undefined ? undefined : inputHash(options.input);
@@ -113,22 +116,12 @@ export class Context {
     }
   }
 
-  async #runBody<T>(
-    identity: StepIdentity,
-    body: (signal: AbortSignal) => T | Promise<T>,
-    options: StepOptions,
-    hash: string | undefined,
-    before: number,
-  ): Promise<T> {
+  async #runBody<T>(identity: StepIdentity, body: Body<T>, options: StepOptions, hash: string | undefined, before: number): Promise<T> {
     const doubt = onDoubt(options);
     const times = Math.max(options.retry?.times ?? 1, 1);
     const firstWait = milliseconds(options.retry?.wait ?? 0);
-    const entry = (state: StepEntry["state"], tries: number): StepEntry => ({
-      ...identity,
-      state,
-      tries,
-      ...(hash !== undefined && { input_hash: hash }),
-    });
+    const input = hash === undefined ? {} : { input_hash: hash };
+    const entry = (state: StepEntry["state"], tries: number): StepEntry => ({ ...identity, state, tries, ...input });
     const compensates = compensated(options.compensates);
     const begin = (tries: number) => (doubt === undefined ? undefined : this.#journal.record(entry("begun", tries)));
     await begin(before);
@@ -157,24 +150,15 @@ export class Context {
   }
 
   /** One try of a body, with its limit; a long one is shown as begun. */
-  async #oneTry<T>(
-    body: (signal: AbortSignal) => T | Promise<T>,
-    timeout: Span | undefined,
-    shown: StepEntry | undefined,
-  ): Promise<T> {
+  async #oneTry<T>(body: Body<T>, timeout: Span | undefined, shown: StepEntry | undefined): Promise<T> {
     const limit = new AbortController();
     const signal = AbortSignal.any([this.signal, limit.signal]);
     const timers: NodeJS.Timeout[] = [];
     const late = new Promise<never>((_, reject) => {
       if (timeout === undefined) return;
       const ms = milliseconds(timeout);
-      timers.push(
-        setTimeout(() => {
-          const error = new TaskError(`the step did not end within ${ms} ms`, { category: "timeout" });
-          reject(error);
-          limit.abort(error);
-        }, ms),
-      );
+      const error = new TaskError(`the step did not end within ${ms} ms`, { category: "timeout" });
+      timers.push(setTimeout(() => { reject(error); limit.abort(error); }, ms));
     });
     let recorded: Promise<unknown> | undefined;
     if (shown !== undefined) {
@@ -224,10 +208,7 @@ export class Context {
   }
 
   /** Waits for a signal by its name and answers with its payload; past the timeout it throws the category `timeout`. */
-  async waitSignal<T = unknown>(
-    name: string,
-    second: StandardSchema<T> | SignalOptions<T> = {},
-  ): Promise<T> {
+  async waitSignal<T = unknown>(name: string, second: StandardSchema<T> | SignalOptions<T> = {}): Promise<T> {
     const options: SignalOptions<T> = "~standard" in second ? { schema: second } : second;
     const call = this.#journal.begin(name, options.key);
     try {
@@ -247,12 +228,7 @@ export class Context {
   /** Spawns a child once, waits for its end and answers with its result. A child that did not succeed throws. */
   async child<I, O>(name: string, task: TaskDefinition<I, O>, input: I, options?: SubmitOptions & { key?: string }): Promise<O>;
   async child(name: string, task: string, input?: unknown, options?: SubmitOptions & { key?: string }): Promise<unknown>;
-  async child(
-    name: string,
-    task: string | AnyTask,
-    input?: unknown,
-    options: SubmitOptions & { key?: string } = {},
-  ): Promise<unknown> {
+  async child(name: string, task: string | AnyTask, input?: unknown, options: SubmitOptions & { key?: string } = {}): Promise<unknown> {
     const call = this.#journal.begin(name, options.key);
     try {
       const id = childId(this.executionId, this.#generation, call.identity);
@@ -301,12 +277,8 @@ export class Context {
 
   /** Writes a frame to the execution's stream: text, or any JSON. Frames of one turn go together. */
   emit(type: string, value: unknown): void {
-    if (typeof value === "string") {
-      const payload_base64 = Buffer.from(value).toString("base64");
-      this.#frames.write({ type, payload_base64, content_type: "text/plain; charset=utf-8" });
-    } else {
-      this.#frames.write({ type, payload: value });
-    }
+    const text = typeof value === "string" ? Buffer.from(value).toString("base64") : undefined;
+    this.#frames.write(text === undefined ? { type, payload: value } : { type, payload_base64: text, content_type: "text/plain; charset=utf-8" });
   }
 
   /** Says how far the task is. */

@@ -1,6 +1,7 @@
 /** A graph of executions, created in one call. */
 import { submission, type Schemas, type SubmitOptions } from "./client.js";
 import { type Connection, path } from "./http.js";
+import { present } from "./schema.js";
 import type { TaskDefinition } from "./task.js";
 
 export interface NodeOptions extends SubmitOptions {
@@ -33,17 +34,9 @@ export class FlowBuilder {
   async create(): Promise<Flow> {
     const { kind, tags, idempotencyKey } = this.options;
     const namespace = this.connection.namespace;
-    const body = {
-      nodes: this.#nodes,
-      edges: this.#edges,
-      ...(kind !== undefined && { kind }),
-      ...(tags !== undefined && { tags }),
-      ...(namespace !== undefined && { namespace }),
-    };
-    const created = await this.connection.call<Schemas["CreateFlowOutcome"]>("POST", "/v1/flows", {
-      body,
-      ...(idempotencyKey !== undefined && { idempotencyKey }),
-    });
+    const body = present({ nodes: this.#nodes, edges: this.#edges, kind, tags, namespace });
+    const options = { body, ...(idempotencyKey !== undefined && { idempotencyKey }) };
+    const created = await this.connection.call<Schemas["CreateFlowOutcome"]>("POST", "/v1/flows", options);
     return new Flow(this.connection, created.flow_id, created.executions);
   }
 }
@@ -62,7 +55,7 @@ export class Flow {
   }
 
   async cancel(reason?: string): Promise<Schemas["CancelFlowResult"]> {
-    return this.connection.call("POST", path`/v1/flows/${this.id}/cancel`, { body: { ...(reason !== undefined && { reason }) } });
+    return this.connection.call("POST", path`/v1/flows/${this.id}/cancel`, { body: present({ reason }) });
   }
 }
 

@@ -28,6 +28,9 @@ export interface CallOptions {
   onRepeat?: (body: unknown) => unknown;
 }
 
+/** What became of one try: an answer, or a failure that a repeat may mend. */
+type Tried = { answer: unknown } | { error: Error; waitMs: number };
+
 /** A server that has not answered so long after it should have is taken for gone. */
 const ANSWER_WITHIN_MS = 30_000;
 const FIRST_BACKOFF_MS = 50;
@@ -70,12 +73,7 @@ export class Connection {
   }
 
   /** One try. A failure that a repeat cannot mend is thrown. */
-  async #once(
-    method: string,
-    path: string,
-    key: string | null | undefined,
-    options: CallOptions & { text: string | undefined },
-  ): Promise<{ answer: unknown } | { error: Error; waitMs: number }> {
+  async #once(method: string, path: string, key: string | null | undefined, options: CallOptions & { text: string | undefined }): Promise<Tried> {
     const limit = AbortSignal.timeout(ANSWER_WITHIN_MS + (options.waitMs ?? 0));
     const signal = options.signal === undefined ? limit : AbortSignal.any([limit, options.signal]);
     let response: Response;

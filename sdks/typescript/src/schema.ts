@@ -31,6 +31,17 @@ export async function checked<T>(schema: StandardSchema<T> | undefined, value: u
   throw new SchemaError(`${what} does not fit its schema: ${issues.join("; ")}`);
 }
 
+/** The fields of a call that carry a value: JSON, or bytes as they are. */
+export function encoded(field: string, value: unknown): Record<string, unknown> {
+  if (!(value instanceof Uint8Array)) return { [field]: value ?? null };
+  return { [`${field}_base64`]: Buffer.from(value).toString("base64"), content_type: "application/octet-stream" };
+}
+
+/** An object without the fields that are not there. */
+export function present(fields: Record<string, unknown>): Record<string, unknown> {
+  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined));
+}
+
 /** A payload as the wire carries it. */
 export interface Content {
   payload_base64?: string;

@@ -21,11 +21,7 @@ const SILENCE_MAX_MS = 50_000;
 const RECONNECT_MAX_MS = 2_000;
 const RECONNECT_FOR_MS = 60_000;
 
-export async function* tail(
-  connection: Connection,
-  executionId: string,
-  options: { after?: string; signal?: AbortSignal } = {},
-): AsyncGenerator<StreamEvent> {
+export async function* tail(connection: Connection, executionId: string, options: { after?: string; signal?: AbortSignal } = {}): AsyncGenerator<StreamEvent> {
   let after = options.after;
   let pausedShown = false;
   let lastHeard = Date.now();
@@ -61,15 +57,11 @@ interface ServerSentEvent {
 }
 
 /** The events of one response. */
-async function* events(
-  connection: Connection,
-  executionId: string,
-  after: string | undefined,
-  signal: AbortSignal | undefined,
-): AsyncGenerator<ServerSentEvent> {
+async function* events(connection: Connection, executionId: string, after: string | undefined, signal: AbortSignal | undefined): AsyncGenerator<ServerSentEvent> {
   const silence = new AbortController();
   const both = signal === undefined ? silence.signal : AbortSignal.any([silence.signal, signal]);
-  let timer = setTimeout(() => { silence.abort(new UnreachableError("the stream is silent")); }, SILENCE_MAX_MS);
+  const listen = () => setTimeout(() => { silence.abort(new UnreachableError("the stream is silent")); }, SILENCE_MAX_MS);
+  let timer = listen();
   try {
     const response = await connection.open("GET", path`/v1/executions/${executionId}/stream`, {
       headers: { accept: "text/event-stream", ...(after !== undefined && { "last-event-id": after }) },
@@ -81,7 +73,7 @@ async function* events(
     let text = "";
     for await (const chunk of response.body as unknown as AsyncIterable<Uint8Array>) {
       clearTimeout(timer);
-      timer = setTimeout(() => { silence.abort(new UnreachableError("the stream is silent")); }, SILENCE_MAX_MS);
+      timer = listen();
       text += decoder.decode(chunk, { stream: true });
       const whole = text.split("\n\n");
       text = whole.pop() ?? "";

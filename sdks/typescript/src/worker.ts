@@ -10,7 +10,7 @@ import { type CallOptions, path } from "./http.js";
 import { uuid7 } from "./ids.js";
 import { Interrupted, Journal, StartOver } from "./journal.js";
 import type { FromRenewer, HeldLease, RenewerData, ToRenewer } from "./renewer.js";
-import { checked, type Content, valueOf } from "./schema.js";
+import { checked, type Content, encoded, present, valueOf } from "./schema.js";
 import type { AnyTask } from "./task.js";
 import { milliseconds, pause, type Span } from "./time.js";
 
@@ -78,12 +78,7 @@ export class Worker {
     this.#concurrency = options.concurrency ?? 10;
     this.#desk = new Desk(client.connection, {
       instanceId: this.instanceId,
-      asks: {
-        lanes: options.lanes ?? ["default"],
-        kinds: [...this.#tasks.keys()],
-        lease_ttl_ms: this.#leaseTtlMs,
-        ...(options.capabilities !== undefined && { capabilities: options.capabilities }),
-      },
+      asks: this.#asks(),
       scope: this.#scope(),
       capacity: this.#concurrency + (options.prefetch ?? 0),
       inHand: () => this.#running.size + this.#waiting.size,
@@ -177,17 +172,14 @@ export class Worker {
   }
 
   #registration(): RenewerData["registration"] {
-    return {
-      worker_id: this.#options.workerId ?? "typescript",
-      lanes: this.#options.lanes ?? ["default"],
-      kinds: [...this.#tasks.keys()],
-      capabilities: this.#options.capabilities ?? [],
-      capacity: this.#concurrency,
-      lease_ttl_ms: this.#leaseTtlMs,
-      nonce: uuid7(),
-      ...(this.#options.version !== undefined && { version: this.#options.version }),
-      ...this.#scope(),
-    };
+    const { workerId: worker_id = "typescript", version } = this.#options;
+    return { ...this.#asks(), ...present({ version }), worker_id, capacity: this.#concurrency, nonce: uuid7(), ...this.#scope() };
+  }
+
+  /** What the worker serves. */
+  #asks(): Record<string, unknown> {
+    const { lanes = ["default"], capabilities = [] } = this.#options;
+    return { lanes, capabilities, kinds: [...this.#tasks.keys()], lease_ttl_ms: this.#leaseTtlMs };
   }
 
   /** Starts the thread that renews leases, and waits until it is at work. */
@@ -303,7 +295,7 @@ class HeldTask implements TaskLink {
 
   async continueAsNew(input: unknown): Promise<never> {
     await this.#frames.flush();
-    await this.call("/continue-as-new", inputOf(input));
+    await this.call("/continue-as-new", encoded("input", input));
     this.#journal.close(new Interrupted("the execution has begun anew"));
     this.#release({ how: "released" });
     return new Promise(() => undefined);
@@ -393,7 +385,7 @@ class HeldTask implements TaskLink {
         return;
       case "completed":
         try {
-          await this.#part("complete", { ...resultOf(end.result), ...this.#notes() });
+          await this.#part("complete", { ...encoded("result", end.result), ...this.#notes() });
         } catch (error) {
           if (!refusesContent(error)) throw error;
           // Without this its work would be done again and again, whenever its lease has run out.
@@ -407,12 +399,10 @@ class HeldTask implements TaskLink {
     const { category, message } = inWords(error);
     const undone = this.#journal.undone();
     const retryAfter = error instanceof TaskError ? error.retryAfterMs : undefined;
+    const cause = error instanceof StepFailure && error.category !== "in_doubt" ? error.step : undefined;
     await this.#part("fail", {
-      reason: message,
-      category,
-      ...(retryAfter !== undefined && { retry_after_ms: retryAfter }),
-      ...(error instanceof StepFailure && error.category !== "in_doubt" && { cause: error.step, first_number: this.#journal.nextNumber }),
-      ...(undone.length > 0 && { undone }),
+      ...present({ reason: message, category, retry_after_ms: retryAfter, cause, undone: undone.length > 0 ? undone : undefined }),
+      ...(cause !== undefined && { first_number: this.#journal.nextNumber }),
       ...this.#notes(),
     });
   }
@@ -425,20 +415,6 @@ class HeldTask implements TaskLink {
   #at(part: string): string {
     return path`/v1/executions/${this.task.execution_id}` + part;
   }
-}
-
-function inputOf(input: unknown): Record<string, unknown> {
-  if (input instanceof Uint8Array) {
-    return { input_base64: Buffer.from(input).toString("base64"), content_type: "application/octet-stream" };
-  }
-  return { input: input ?? null };
-}
-
-function resultOf(result: unknown): Record<string, unknown> {
-  if (result instanceof Uint8Array) {
-    return { result_base64: Buffer.from(result).toString("base64"), content_type: "application/octet-stream" };
-  }
-  return { result: result ?? null };
 }
 
 /** Whether a call was refused for what it says, so that saying it again would be refused again. */

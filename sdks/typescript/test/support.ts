@@ -1,4 +1,5 @@
 /** What several tests need: a server with a store of its own, a worker for as long as something takes, and waiting. */
+import { spawn } from "node:child_process";
 import { mkdtemp, rm } from "node:fs/promises";
 import { createServer, type IncomingMessage } from "node:http";
 import { tmpdir } from "node:os";
@@ -13,6 +14,20 @@ export async function startServer(environment: Record<string, string> = {}): Pro
   const server = await Server.start({ store: `sqlite://${folder}/ff.db`, environment });
   const end = async () => {
     await server.kill();
+    await rm(folder, { recursive: true, force: true });
+  };
+  return { server, folder, end };
+}
+
+/** The same on a Valkey of its own, which leaves with it. */
+export async function startServerOnValkey(): Promise<Awaited<ReturnType<typeof startServer>>> {
+  const folder = await mkdtemp(join(tmpdir(), "flowfabric-"));
+  const port = String(await freePort());
+  const valkey = spawn("valkey-server", ["--port", port, "--save", "", "--dir", folder, "--maxmemory-policy", "noeviction"], { stdio: "ignore" });
+  const server = await Server.start({ store: `valkey://127.0.0.1:${port}` });
+  const end = async () => {
+    await server.kill();
+    valkey.kill("SIGKILL");
     await rm(folder, { recursive: true, force: true });
   };
   return { server, folder, end };

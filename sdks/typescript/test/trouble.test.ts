@@ -65,7 +65,7 @@ test("a server that is away for less than a lease costs nothing, however impatie
       await until(() => said().includes("a heartbeat failed"));
       await server.restart();
       assert.equal(await execution.result(), "pay");
-    }, { leaseTtl: "6s" });
+    }, { leaseTtl: "12s" });
     const view = await execution.get();
     assert.deepEqual([view.attempt, view.reclaim_count, view.retry_count], [0, 0, 0]);
   } finally {
@@ -89,7 +89,7 @@ test("a server that is away for longer than a lease loses it, and a person is as
       await until(() => effects.cancelled === 1);
       // It is given up when it runs out: not before, and not a heartbeat later.
       const took = Date.now() - began;
-      assert.ok(took > 300 && took < 2_500, `${took} ms`);
+      assert.ok(took > 300 && took < 5_000, `${took} ms`);
       await server.restart();
       // Nobody knows whether it was paid, so a person is asked instead of paying twice.
       await untilState(client, execution.id, "suspended");
@@ -118,6 +118,7 @@ test("a server that restarts finds its workers at work", async () => {
     const client = server.client();
     const executions = await Promise.all(Array.from({ length: 30 }, () => client.submit(steady, null, { retries: 0 })));
     await withWorker(server.client({ retryForMs: 300 }), [steady], async () => {
+      await until(() => Object.keys(done).length > 0);
       for (let round = 0; round < 2; round++) {
         await server.stop();
         await server.restart();

@@ -1,14 +1,9 @@
 /** Leases, crashes, cancellation and drains of real workers against real servers. */
 import assert from "node:assert/strict";
-import { type ChildProcess, spawn } from "node:child_process";
-import { readFile, writeFile } from "node:fs/promises";
-import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { fileURLToPath } from "node:url";
 
 import { type Client, FlowFabricError, task, Worker } from "../src/index.js";
-import { agent } from "./agent.js";
-import { startServer, untilState, withWorker } from "./support.js";
+import { startServer, withWorker } from "./support.js";
 
 let own: Awaited<ReturnType<typeof startServer>>;
 let client: Client;
@@ -108,39 +103,3 @@ test("a token that is revoked is told as such", async () => {
     await end();
   }
 });
-
-const boundaries = ["plan", "search", "pay", "write"].flatMap((name) => [`before ${name}`, `after ${name}`]);
-for (const boundary of boundaries) {
-  test(`a worker that is killed ${boundary} loses nothing`, async () => {
-    const effects = join(own.folder, `effects-${boundary.replace(" ", "-")}`);
-    await writeFile(effects, "");
-    const execution = await client.submit(agent, null);
-    const first = startAgent(effects, boundary);
-    await new Promise((resolve) => first.once("exit", resolve));
-    const second = startAgent(effects);
-    try {
-      if (boundary.endsWith("pay")) {
-        await untilState(client, execution.id, "suspended");
-        const happened = boundary.startsWith("after");
-        await (happened ? execution.decide("pay", "happened", "pay") : execution.decide("pay", "did_not_happen"));
-      }
-      assert.deepEqual(await execution.result(), ["plan", "search", "pay", "write"]);
-    } finally {
-      second.kill("SIGKILL");
-    }
-    const counts: Record<string, number> = {};
-    for (const line of (await readFile(effects, "utf8")).trim().split("\n")) counts[line] = (counts[line] ?? 0) + 1;
-    // A step whose result was recorded ran once; the one in which the worker died may have run twice, unless it is `once`.
-    const killed = boundary.split(" ")[1] ?? "";
-    for (const name of ["plan", "search", "pay", "write"]) {
-      const most = name === killed && name !== "pay" && boundary.startsWith("after") ? 2 : 1;
-      assert.equal(counts[name], most, `${name} ran ${counts[name] ?? 0} times`);
-    }
-  });
-}
-
-function startAgent(effects: string, killAt?: string): ChildProcess {
-  const program = fileURLToPath(new URL("./agent.js", import.meta.url));
-  const env = { ...process.env, FF_SERVER: own.server.url, ...(killAt !== undefined && { KILL_AT: killAt }) };
-  return spawn(process.execPath, [program, effects], { env, stdio: ["ignore", "inherit", "inherit"] });
-}
