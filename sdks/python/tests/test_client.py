@@ -264,3 +264,15 @@ def test_submissions_at_the_same_time_share_calls_and_each_has_its_own_answer(se
                 assert len({one.id for one in large}) == 20
 
     run(test())
+
+
+def test_whatever_a_client_submits_is_in_its_namespace(server: Server) -> None:
+    async def test() -> None:
+        async with server.async_client(namespace="elsewhere") as client:
+            alone = await client.submit("any")
+            together = await asyncio.gather(*(client.submit("any") for _ in range(3)))
+            batch = await client.submit_all([ff.submission("any"), ff.submission("any", namespace="another")])
+            views = [await one.get() for one in (alone, *together, *batch) if isinstance(one, ff.AsyncExecution)]
+            assert [view.namespace for view in views] == ["elsewhere"] * 5 + ["another"]
+
+    run(test())

@@ -90,6 +90,10 @@ class Call(Generic[T]):
         takes_namespace = "namespace" in operation.body or "namespace" in operation.query
         if settings.namespace and takes_namespace:
             args.setdefault("namespace", settings.namespace)
+        for one in args.get("executions", []) if settings.namespace else []:
+            # A child is where its parent is.
+            if "parent" not in one:
+                one.setdefault("namespace", settings.namespace)
         self.headers = trace_headers()
         _identify(operation, args, partitions, self.headers)
         path = operation.path
