@@ -248,10 +248,15 @@ def test_a_wait_lets_go_of_the_task_and_the_function_unwinds(server: Server) -> 
             raise
         return decision.approved
 
+    async def unwound() -> bool | None:
+        return True if seen else None
+
     async def test() -> None:
         async with bench(server, waits) as its:
             execution = await its.submit(waits)
             await until_state(execution, "suspended")
+            # The worker learns of it a moment later.
+            await until(unwound)
             assert seen == ["parked"]
             await execution.signal("decision", {"approved": True})
             assert await execution.result(10) is True
