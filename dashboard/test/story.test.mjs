@@ -226,6 +226,7 @@ test("a question with a schema is a form, and a wrong answer says what to do", a
   const tab = await open(demo, "/approvals");
   const { page } = tab;
   const ask = page.getByRole("article", { name: "Refund how much?" });
+  await ask.waitFor();
   await checkAccess(page, "a form");
   await ask.getByRole("button", { name: "Approve" }).click();
   await ask.getByRole("alert").getByText("Amount:").waitFor();
@@ -306,7 +307,7 @@ test("a question is answered by keyboard alone", async () => {
   await page.keyboard.press("j");
   await page.keyboard.press("y");
   await page.keyboard.press("Enter");
-  await page.getByText("All questions are answered").waitFor();
+  await page.getByRole("article", { name: "go on?" }).waitFor({ state: "detached" });
   assert.equal((await demo.call("GET", `/v1/executions/${id}/state`)).public_state, "waiting");
 
   await page.keyboard.press("?");
