@@ -256,6 +256,9 @@ pub(crate) async fn s50_an_edge_after_the_decision_lets_the_child_run(w: World) 
         if late_state == "delayed" {
             w.must("cancel_execution", json!({ "execution_id": late })).await;
         }
+        // More members may come until it is closed.
+        flow_becomes(&w, &flow, "open").await;
+        w.must("close_flow", json!({ "flow_id": flow["flow_id"] })).await;
         flow_becomes(&w, &flow, "completed").await;
     }
 }

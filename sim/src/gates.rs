@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use ff_core::op::{
-    CreateBudget, CreateQuota, GetBudget, GetQuota, PauseLane, ReportBudgetUsage, ReportUsage, ResetBudget, ResumeLane,
-    SetBudgetLimits,
+    CreateBudget, CreateQuota, DeleteBudget, DeleteLane, DeleteQuota, GetBudget, GetQuota, PauseLane,
+    ReportBudgetUsage, ReportUsage, ResetBudget, ResumeLane, SetBudgetLimits, UpdateBudget, UpdateQuota,
 };
 use ff_core::usage::{self, ReportUsageResult};
 use ff_core::{Budget, CommandId, ExecutionId, Key, lease::LeaseFence};
@@ -76,12 +76,36 @@ async fn act(world: &Arc<World>) {
             let args = json!({ "name": name, "dimensions": { TOKENS: { "hard": hard, "soft": 4 } } });
             drop(world.insist::<SetBudgetLimits>(&args).await);
         }
+        2 if world.chance(300) => change(world, name).await,
         2 => drop(world.insist::<GetBudget>(&json!({ "name": name })).await),
         3 => drop(world.insist::<GetQuota>(&json!({ "name": world.pick(&QUOTAS) })).await),
         4 => drop(world.insist::<PauseLane>(&json!({ "lane": world.pick(&LANES), "reason": "a look" })).await),
         5 | 6 => drop(world.insist::<ResumeLane>(&json!({ "lane": world.pick(&LANES) })).await),
         7 => report_unnamed(world).await,
         _ => report(world, None).await,
+    }
+}
+
+/// Changes things and deletes those that nothing here uses.
+async fn change(world: &Arc<World>, budget: &str) {
+    let spare = world.pick(&["spare", "other"]);
+    match world.between(0, 6) {
+        0 => {
+            let on_soft = world.pick(&["warn", "none"]);
+            drop(world.insist::<UpdateBudget>(&json!({ "name": budget, "on_soft": on_soft })).await);
+        }
+        1 => {
+            let args = json!({ "name": world.pick(&QUOTAS), "jitter_ms": world.between(0, 200) });
+            drop(world.insist::<UpdateQuota>(&args).await);
+        }
+        2 => {
+            let args = json!({ "name": spare, "dimensions": { TOKENS: { "hard": 1 } } });
+            drop(world.insist::<CreateBudget>(&args).await);
+        }
+        3 => drop(world.insist::<DeleteBudget>(&json!({ "name": spare, "force": world.chance(500) })).await),
+        4 => drop(world.insist::<CreateQuota>(&json!({ "name": spare, "max_concurrent": 1 })).await),
+        5 => drop(world.insist::<DeleteQuota>(&json!({ "name": spare, "force": world.chance(500) })).await),
+        _ => drop(world.insist::<DeleteLane>(&json!({ "lane": spare, "force": world.chance(500) })).await),
     }
 }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use ff_core::execution::Hold;
 use ff_core::op::{
-    CancelExecution, CancelFlow, ChangePriority, DecideStep, ForkExecution, HoldExecution, ListForks, ReleaseExecution,
-    RepinBuild, ReplayExecution, ResumeExecution, RevokeLease, SetTags,
+    CancelExecution, CancelFlow, ChangePriority, CloseFlow, DecideStep, ForkExecution, HoldExecution, ListForks,
+    ReleaseExecution, RemoveExecution, RemoveFlow, RepinBuild, ReplayExecution, ResumeExecution, RevokeLease, SetTags,
 };
 use ff_core::{AttemptState, CommandId, LifecyclePhase};
 use serde_json::{Value, json};
@@ -49,6 +49,12 @@ async fn act(world: &Arc<World>) {
         40..=49 => drop(world.insist::<HoldExecution>(&json!({ "execution_id": id, "reason": "wait" })).await),
         50..=59 => drop(world.insist::<ReleaseExecution>(&json!({ "execution_id": id })).await),
         60..=61 => drop(world.call::<RevokeLease>(&json!({ "execution_id": id })).await),
+        // Most have not ended, or belong to a flow: they stay.
+        68 if world.chance(500) => drop(world.insist::<RemoveExecution>(&json!({ "execution_id": id })).await),
+        68 if !flows.is_empty() => {
+            let flow = world.pick(&flows);
+            drop(world.insist::<RemoveFlow>(&json!({ "flow_id": flow })).await);
+        }
         // No worker here names a build, so nothing is pinned; letting go of a pin that is not there changes nothing.
         69 => drop(world.insist::<RepinBuild>(&json!({ "execution_id": id, "command_id": command })).await),
         70 => drop(world.call::<ReplayExecution>(&json!({ "execution_id": id })).await),
@@ -107,6 +113,14 @@ async fn let_go(world: &Arc<World>) {
         })
         .collect()
     };
+    let unclosed: Vec<_> = {
+        let checker = world.checker();
+        let flows = checker.facts.flows.values().filter(|flow| flow.stays_open && flow.node_count > 0);
+        flows.map(|flow| flow.id).collect()
+    };
+    for flow in unclosed {
+        drop(world.insist::<CloseFlow>(&json!({ "flow_id": flow })).await);
+    }
     for (id, held, suspended, stranded) in open {
         let args = json!({ "execution_id": id });
         if held {

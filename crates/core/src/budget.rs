@@ -105,6 +105,21 @@ fn validate_dimensions(dimensions: &BTreeMap<String, Limits>) -> Result<()> {
     Ok(())
 }
 
+/// What is to become of a budget; what is absent stays.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct BudgetChange {
+    /// The limits of the dimensions named; others stay.
+    pub dimensions: BTreeMap<String, Limits>,
+    /// Whether limits bind.
+    pub enforcement: Option<Enforcement>,
+    /// What happens at a hard limit.
+    pub on_hard: Option<HardAction>,
+    /// What happens past a soft limit.
+    pub on_soft: Option<SoftAction>,
+    /// Usage returns to nothing this often; 0 is never.
+    pub reset_interval_ms: Option<i64>,
+}
+
 /// Why a budget refuses admission.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BudgetRefusal {
@@ -287,6 +302,34 @@ impl Budget {
             }
         }
         self.definition.dimensions = merged;
+        Ok(())
+    }
+
+    /// Changes what is named and leaves the rest: limits as [`Budget::set_limits`] does, and how the budget acts on them.
+    /// Another reset interval counts from now.
+    pub fn update(&mut self, change: &BudgetChange, now: i64) -> Result<()> {
+        let mut definition = self.definition.clone();
+        definition.dimensions.extend(change.dimensions.clone());
+        definition.enforcement = change.enforcement.unwrap_or(definition.enforcement);
+        definition.on_hard = change.on_hard.unwrap_or(definition.on_hard);
+        definition.on_soft = change.on_soft.unwrap_or(definition.on_soft);
+        definition.reset_interval_ms = change.reset_interval_ms.unwrap_or(definition.reset_interval_ms);
+        definition.validate()?;
+        if definition == self.definition {
+            return Ok(());
+        }
+        if !change.dimensions.is_empty() {
+            self.set_limits(&change.dimensions, now)?;
+        }
+        let now = self.touch(now);
+        if self.original.is_empty() {
+            self.original = definition_digest(&self.definition).to_vec().into();
+        }
+        let another_interval = self.definition.reset_interval_ms != definition.reset_interval_ms;
+        self.definition = definition;
+        if another_interval {
+            self.next_reset_at = self.reset_after(now);
+        }
         Ok(())
     }
 

@@ -147,6 +147,10 @@ macro_rules! document {
                             if self.readable {
                                 match &*key {
                                     $( stringify!($field) => document.$field = map.next_value()?, )*
+                                    // A newer server wrote the answer.
+                                    _ if $crate::encoding::is_answer() => {
+                                        map.next_value::<serde::de::IgnoredAny>()?;
+                                    }
                                     unknown => {
                                         const FIELDS: &[&str] = &[ $( stringify!($field), )* ];
                                         return Err(serde::de::Error::unknown_field(unknown, FIELDS));
@@ -171,6 +175,28 @@ macro_rules! document {
     (@default $default:expr) => { $default };
     (@typed $ty:ty) => { <$ty as Default>::default() };
     (@typed $ty:ty, $default:expr) => { $default };
+}
+
+thread_local! {
+    static READING_ANSWER: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+/// Whether an answer is being read. Requests are read strictly; answers of a newer server may say more than this version
+/// knows, and that is passed over.
+pub fn is_answer() -> bool {
+    READING_ANSWER.get()
+}
+
+/// Reads something as an answer.
+pub fn read_answer<T>(read: impl FnOnce() -> T) -> T {
+    struct Before(bool);
+    impl Drop for Before {
+        fn drop(&mut self) {
+            READING_ANSWER.set(self.0);
+        }
+    }
+    let _before = Before(READING_ANSWER.replace(true));
+    read()
 }
 
 /// Bytes that are base64 in JSON and raw everywhere else.

@@ -130,7 +130,9 @@ error_table! {
     ClaimGrantExpired "claim_grant_expired" Conflict 409 false "The grant has lapsed; ask for a new one.";
     NotAResumedExecution "not_a_resumed_execution" Conflict 409 false "The execution has no interrupted or lost attempt; use claim_from_grant.";
     CapabilityMismatch "capability_mismatch" Conflict 409 false "The worker lacks the capabilities named in the details.";
-    ExecutionNotTerminal "execution_not_terminal" Conflict 409 false "Only finished executions can be replayed; cancel it first.";
+    ExecutionNotTerminal "execution_not_terminal" Conflict 409 false "Only finished executions can be replayed or removed; cancel it first.";
+    FlowNotTerminal "flow_not_terminal" Conflict 409 false "Only a flow that has ended can be removed; cancel it first.";
+    InUse "in_use" Conflict 409 false "Something still uses it, as the details say; end that first, or repeat the call with force where it takes one.";
     ExecutionNotSuspended "execution_not_suspended" Conflict 409 false "The execution is not suspended now.";
     ExecutionTerminal "execution_terminal" Conflict 409 false "The execution is finished; replay it to run it again.";
     AlreadySuspended "already_suspended" Conflict 409 false "The execution is suspended already.";
@@ -182,7 +184,7 @@ error_table! {
     StoreFull "store_full" Unavailable 503 true "The store has no room left; free disk or memory, then repeat the call.";
     StoreReadOnly "store_read_only" Unavailable 503 true "The store refuses writes; check file permissions, or that this is the primary.";
     StoreLocked "store_locked" Unavailable 503 false "Another process has this database open; stop it or use another file.";
-    StoreVersionTooLow "store_version_too_low" Unavailable 503 true "Upgrade the store to the version named in the details.";
+    StoreVersionTooLow "store_version_too_low" Unavailable 503 false "Upgrade the store to the version named in the details.";
     LibraryVersionMismatch "library_version_mismatch" Unavailable 503 false "The store carries a newer function library; upgrade this process.";
     ShuttingDown "shutting_down" Unavailable 503 true "The server is stopping; repeat the call at another one.";
     // ours

@@ -175,6 +175,10 @@ crate::document! {
         "d" empty_kept_ms: Option<i64>,
         /// Its retention is over and its removal has begun, which is not taken back.
         "v" removing: bool,
+        /// It is made step by step: more members may come, so it does not end before somebody closes it.
+        "o" stays_open: bool,
+        /// Since when all members of an open flow have ended; 0 while one has not, or another may come.
+        "y" idle_since: i64,
     }
 }
 
@@ -189,8 +193,11 @@ impl Indexed for Flow {
 
     fn index_entries(&self, _lease_until: i64) -> Vec<Entry> {
         let key = self.key();
-        let listing = index::listing(kind::FLOW, &self.namespace);
-        let mut entries = vec![Entry { index: listing, member: key.clone(), score: self.created_at }];
+        let mut entries = Vec::new();
+        if !self.removing {
+            let listing = index::listing(kind::FLOW, &self.namespace);
+            entries.push(Entry { index: listing, member: key.clone(), score: self.created_at });
+        }
         let cancelled_at = self.cancellation.as_ref().filter(|of| of.outstanding).map(|of| of.at);
         if let Some(score) = self.removing.then_some(self.created_at).or(cancelled_at) {
             entries.push(Entry { index: index::marks(), member: key.clone(), score });
@@ -266,6 +273,7 @@ impl Flow {
         match (&self.cancellation, &self.ended) {
             (Some(_), _) => FlowState::Cancelled,
             (None, Some(end)) => end.state,
+            (None, None) if counts.state().is_terminal() && self.stays_open => FlowState::Open,
             (None, None) if counts.state().is_terminal() => FlowState::Running,
             (None, None) => counts.state(),
         }
@@ -273,7 +281,7 @@ impl Flow {
 
     /// Whether its members have all ended and its own end is yet to be decided, which is a matter of moments.
     pub fn is_about_to_end(&self, counts: &MemberCounts) -> bool {
-        self.node_count > 0 && !self.is_terminal() && self.all_ended(counts)
+        self.node_count > 0 && !self.is_terminal() && !self.stays_open && self.all_ended(counts)
     }
 
     fn all_ended(&self, counts: &MemberCounts) -> bool {
@@ -331,6 +339,8 @@ impl Flow {
                 if pauses { after(cancellation.at, self.kept_ms) } else { None }
             }
             (None, None) if self.node_count == 0 => after(self.created_at, self.empty_kept_ms),
+            // Nobody closed it, and nobody added anything for as long as it would have been kept.
+            (None, None) if self.idle_since != 0 => after(self.idle_since, self.kept_ms),
             (None, None) => None,
         }
     }
@@ -349,6 +359,29 @@ impl Flow {
         FlowFired::Removing
     }
 
+    /// It is complete: it ends with its last member. Says whether that was news. A flow that never had a member
+    /// has nothing left to wait for, and ends at once.
+    pub fn close(&mut self, now: i64, retention_ms: i64) -> bool {
+        if self.is_terminal() || !std::mem::take(&mut self.stays_open) {
+            return false;
+        }
+        if self.node_count == 0 {
+            let at = now.max(self.created_at);
+            self.ended = Some(FlowEnd { state: FlowState::Completed, at, ..Default::default() });
+            self.retain_from(at, Some(retention_ms));
+        }
+        true
+    }
+
+    /// Somebody wants it gone before its retention is over: its removal begins.
+    pub fn begin_removal(&mut self) -> Result<()> {
+        if self.ended.is_none() {
+            return Err(Error::of(Code::FlowNotTerminal).with("flow_id", self.id));
+        }
+        self.removing = true;
+        Ok(())
+    }
+
     /// Takes in a member; says how many there are.
     pub fn add_member(&mut self) -> Result<u32> {
         self.add_members(1)
@@ -362,6 +395,7 @@ impl Flow {
             return Err(Error::of(Code::FlowFull).with("flow_id", self.id).with("node_count", self.node_count));
         }
         self.node_count = count;
+        self.idle_since = 0;
         self.graph_revision += 1;
         Ok(count)
     }
@@ -412,11 +446,17 @@ impl Flow {
         }
     }
 
-    /// Ends it if every member has ended; says whether it did. From now on it and its members are kept for as long as
+    /// Ends it if every member has ended, or notes that an open one has nothing to do; says whether that changed it. From now on it and its members are kept for as long as
     /// the longest of them asks, or for `retention_ms` where no member said anything.
     pub fn end(&mut self, counts: &MemberCounts, retention_ms: Option<i64>, now: i64) -> bool {
         let empty = self.node_count == 0 && self.cancellation.is_none();
-        if self.ended.is_some() || self.removing || self.is_lapsing() || !self.all_ended(counts) || empty {
+        if self.stays_open && self.cancellation.is_none() && self.ended.is_none() && !empty && self.all_ended(counts) {
+            let newly_idle = self.idle_since == 0;
+            self.idle_since = if newly_idle { now.max(self.created_at) } else { self.idle_since };
+            return newly_idle;
+        }
+        let open = self.stays_open && self.cancellation.is_none();
+        if self.ended.is_some() || open || self.removing || self.is_lapsing() || !self.all_ended(counts) || empty {
             return false;
         }
         let at = now.max(self.created_at);
@@ -455,6 +495,7 @@ impl Flow {
         let ended = self.is_terminal();
         self.cancellation = None;
         self.ended = None;
+        self.idle_since = 0;
         self.removing = false;
         Ok(ended)
     }
@@ -462,7 +503,6 @@ impl Flow {
 
 /// A member that could not be cancelled with its flow.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub struct CancelFailure {
     /// The member.
     pub execution_id: ExecutionId,
@@ -472,7 +512,7 @@ pub struct CancelFailure {
 
 /// The answer to the cancellation of a flow.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(tag = "outcome", rename_all = "snake_case", deny_unknown_fields)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum CancelFlowResult {
     /// Nothing starts any more; members follow.
     CancellationScheduled {

@@ -237,8 +237,3 @@ pub struct ClaimGrant {
     /// When it lapses.
     pub expires_at: i64,
 }
-
-/// A grant for an attempt that was interrupted or lost.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(transparent)]
-pub struct ReclaimGrant(pub ClaimGrant);

@@ -56,6 +56,19 @@ impl QuotaDefinition {
     }
 }
 
+/// What is to become of a quota; what is absent stays.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct QuotaChange {
+    /// The length of the window.
+    pub window_seconds: Option<u32>,
+    /// Attempts that may start within any window.
+    pub max_requests: Option<u32>,
+    /// Claims that may run at once.
+    pub max_concurrent: Option<u32>,
+    /// What was parked comes back spread over this time.
+    pub jitter_ms: Option<i64>,
+}
+
 /// A quota's decision about one claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
@@ -121,6 +134,9 @@ document! {
         "g" given_back: u64,
         /// Where executions wait for it.
         "p" parked_in: Parked,
+        /// A digest of the definition it was created with, once that was changed: repeating the create is then still the
+        /// same create.
+        "o" original: Blob,
     }
 }
 
@@ -165,8 +181,35 @@ impl QuotaPolicy {
                 ..Default::default()
             })),
             Some(existing) if existing.definition == definition => Ok(Defined::AlreadyExists),
+            Some(existing) if *existing.original == definition_digest(&definition) => Ok(Defined::AlreadyExists),
             Some(_) => Err(definition_conflict("quota", name)),
         }
+    }
+
+    /// Changes what is named and leaves the rest. Starts of the last window stay counted: under another window they count
+    /// as if they had happened now, so that no window ever holds more than the limit.
+    pub fn update(&mut self, change: &QuotaChange, now: i64) -> Result<()> {
+        let mut definition = self.definition.clone();
+        definition.window_seconds = change.window_seconds.unwrap_or(definition.window_seconds);
+        definition.max_requests = change.max_requests.unwrap_or(definition.max_requests);
+        definition.max_concurrent = change.max_concurrent.unwrap_or(definition.max_concurrent);
+        definition.jitter_ms = change.jitter_ms.unwrap_or(definition.jitter_ms);
+        definition.validate()?;
+        if definition == self.definition {
+            return Ok(());
+        }
+        let now = self.touch(now);
+        if self.original.is_empty() {
+            self.original = definition_digest(&self.definition).to_vec().into();
+        }
+        if definition.window_seconds != self.definition.window_seconds {
+            let started = self.started(now);
+            self.counters = if started == 0 { Vec::new() } else { vec![u32::try_from(started).unwrap_or(u32::MAX)] };
+            self.first_bucket = if started == 0 { 0 } else { definition.bucket(now) };
+            self.keep_recent(usize::try_from(started).unwrap_or(usize::MAX));
+        }
+        self.definition = definition;
+        Ok(())
     }
 
     /// Decides about a claim and records what it takes: its start, and the slot to be written in the same commit.
@@ -357,6 +400,11 @@ impl QuotaPolicy {
         self.updated_at = self.updated_at.max(now);
         self.updated_at
     }
+}
+
+fn definition_digest(definition: &QuotaDefinition) -> [u8; 16] {
+    let bytes = rmp_serde::to_vec(definition).expect("definitions hold only types that msgpack can express");
+    digest16(&[&bytes])
 }
 
 fn admission_digest(execution: &ExecutionId, attempt: AttemptIndex) -> [u8; DIGEST_BYTES] {

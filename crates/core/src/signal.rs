@@ -270,7 +270,7 @@ impl SignalRecord {
 
 /// The answer to a signal.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
-#[serde(tag = "outcome", rename_all = "snake_case", deny_unknown_fields)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum SignalOutcome {
     /// It was taken.
     Accepted {

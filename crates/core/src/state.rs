@@ -337,7 +337,7 @@ impl StateVector {
                         R::WaitingForDelay | R::WaitingForResumeDelay | R::WaitingForRetryBackoff
                     ),
                     E::BlockedByDependencies => self.blocking_reason == R::WaitingForChildren,
-                    E::BlockedByBudget => self.blocking_reason == R::WaitingForBudget,
+                    E::BlockedByBudget => matches!(self.blocking_reason, R::WaitingForBudget | R::PausedByPolicy),
                     E::BlockedByQuota => self.blocking_reason == R::WaitingForQuota,
                     E::BlockedByOperator => {
                         matches!(self.blocking_reason, R::PausedByOperator | R::PausedByFlowCancel)

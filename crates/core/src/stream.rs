@@ -191,12 +191,12 @@ impl FrameBound {
 
 /// Refuses a count that one read may not ask for.
 pub fn check_read_count(count: usize) -> Result<()> {
-    text::within("count", count, 1..=limits::STREAM_READ_MAX)
+    text::within("limit", count, 1..=limits::STREAM_READ_MAX)
 }
 
 /// Refuses a wait that a tail may not ask for; 0 looks once.
-pub fn check_tail_wait(block_ms: i64) -> Result<()> {
-    text::within("block_ms", block_ms, 0..=limits::TAIL_WAIT_MAX_MS)
+pub fn check_tail_wait(wait_ms: i64) -> Result<()> {
+    text::within("wait_ms", wait_ms, 0..=limits::TAIL_WAIT_MAX_MS)
 }
 
 /// A frame as a reader gets it.
@@ -320,13 +320,13 @@ mod tests {
             check_read_count(count).unwrap();
         }
         for count in [0, limits::STREAM_READ_MAX + 1] {
-            assert_eq!(check_read_count(count).unwrap_err().details["field"], "count");
+            assert_eq!(check_read_count(count).unwrap_err().details["field"], "limit");
         }
         for wait in [0, limits::TAIL_WAIT_MAX_MS] {
             check_tail_wait(wait).unwrap();
         }
         for wait in [-1, limits::TAIL_WAIT_MAX_MS + 1] {
-            assert_eq!(check_tail_wait(wait).unwrap_err().details["field"], "block_ms");
+            assert_eq!(check_tail_wait(wait).unwrap_err().details["field"], "wait_ms");
         }
     }
 }

@@ -35,7 +35,7 @@ pub(crate) fn flow_not_found(id: &FlowId) -> Error {
 pub(crate) async fn load_flow(tx: &mut Tx<'_>, caller: &Caller, id: &FlowId) -> Result<Flow> {
     let loaded = tx.load::<Flow>(Flow::key_of(id)).await?;
     match loaded.map(|loaded| loaded.document) {
-        Some(flow) if caller.sees(&flow.namespace) => Ok(flow),
+        Some(flow) if caller.sees(&flow.namespace) && !flow.removing => Ok(flow),
         _ => Err(flow_not_found(id)),
     }
 }
@@ -224,6 +224,40 @@ pub(crate) async fn open_upstreams(tx: &mut Tx<'_>, child: &Execution, limit: us
     }
 }
 
+/// The other downstreams of an upstream whose edges wait for it.
+pub(crate) async fn other_downstreams(
+    tx: &mut Tx<'_>,
+    upstream: &ExecutionId,
+    child: &ExecutionId,
+) -> Result<Vec<Key>> {
+    let mut found = Vec::new();
+    let mut after: Option<(i64, Key)> = None;
+    let chunk = tx.engine.chunk(limits::RESOLVE_CHUNK);
+    loop {
+        let mut scan = Scan::first(index::edges_from(upstream.uuid), chunk).with_documents();
+        scan.after = after.take();
+        let page = tx.scan(scan).await?;
+        let full = page.entries.len() == chunk;
+        after = page.entries.last().map(|entry| (entry.score, entry.member.clone()));
+        for stored in page.entries.into_iter().filter_map(|entry| entry.document) {
+            let Some(edge) = tx.engine.readable::<Edge>(&stored) else { continue };
+            let waits = edge.state == EdgeState::Pending && edge.role == EdgeRole::Dependency;
+            if waits && edge.downstream != *child {
+                found.push(Execution::key_of(&edge.downstream));
+            }
+        }
+        if !full {
+            return Ok(found);
+        }
+    }
+}
+
+/// Whether a downstream still needs its upstreams. One whose join is decided does not.
+pub(crate) fn needs_upstreams(downstream: &Execution) -> bool {
+    let decided = downstream.join.as_ref().is_some_and(|join| join.state() != JoinState::Waiting);
+    !downstream.is_terminal() && !decided
+}
+
 /// Cancels an execution on behalf of its flow; says whether it was alive. The caller saves it.
 pub(crate) async fn cancel_member(
     tx: &mut Tx<'_>,
@@ -270,6 +304,11 @@ pub(crate) async fn cancel_siblings(tx: &mut Tx<'_>, child: &Execution, fresh: &
     siblings.extend_from_slice(fresh);
     for id in siblings.into_iter().take(chunk) {
         let Some(mut sibling) = tx.find_execution(&id).await? else { continue };
+        let others = other_downstreams(tx, &id, &child.id).await?;
+        let others = tx.load_readable::<Execution>(others).await?;
+        if others.iter().flatten().any(|other| needs_upstreams(&other.document)) {
+            continue;
+        }
         let mut effects = Effects::default();
         if cancel_member(tx, &mut sibling, reason, &mut effects).await? {
             tx.save_execution(&sibling, effects);
@@ -319,7 +358,7 @@ impl Engine {
         let mut answers = self.read(id.partition(), queries).await?.answers;
         let found = answers.pop().and_then(Answer::into_documents).and_then(|mut found| found.pop()).flatten();
         let flow = Flow::decode(&found.ok_or_else(|| flow_not_found(id))?.body)?;
-        if !caller.sees(&flow.namespace) {
+        if !caller.sees(&flow.namespace) || flow.removing {
             return Err(flow_not_found(id));
         }
         Ok((flow, counts(answers)))

@@ -17,6 +17,7 @@ mod follow;
 mod fork;
 mod groups;
 mod hint;
+mod in_use;
 mod journal;
 mod limits;
 mod locks;

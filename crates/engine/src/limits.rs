@@ -105,7 +105,7 @@ impl Limits {
     /// The number of frames that was asked for, or the usual one.
     pub(crate) fn frames(&self, count: Option<usize>) -> Result<usize> {
         let count = count.unwrap_or(self.page_default.min(self.stream_read_max));
-        text::within("count", count, 1..=self.stream_read_max)?;
+        text::within("limit", count, 1..=self.stream_read_max)?;
         Ok(count)
     }
 

@@ -1,10 +1,14 @@
 //! Documents that people name: one by its name, and pages of them in the order of their names.
 
+use std::marker::PhantomData;
+
+use ff_core::op::parts::Removed;
 use ff_core::{Code, Error, Indexed, Key, Partition, Result, index};
 use ff_store::{Answer, Query, Scan};
 
 use crate::cursor;
 use crate::engine::Engine;
+use crate::transaction::{Command, Tx};
 
 /// Entries read at once from one partition.
 const CHUNK: usize = 1_000;
@@ -62,4 +66,31 @@ pub(crate) fn page<T>(mut all: Vec<T>, limit: usize, name: impl Fn(&T) -> &str) 
 /// The refusal of a name that nobody has.
 pub(crate) fn no_such(code: Code, name: &str) -> Error {
     Error::of(code).with("name", name)
+}
+
+/// Deletes a document by its name.
+pub(crate) struct RemoveNamed<'a, D> {
+    key: Key,
+    name: &'a str,
+    missing: Code,
+    document: PhantomData<fn() -> D>,
+}
+
+impl<'a, D> RemoveNamed<'a, D> {
+    /// The document under this key; where there is none, the name is refused with this code.
+    pub(crate) fn new(key: Key, name: &'a str, missing: Code) -> Self {
+        Self { key, name, missing, document: PhantomData }
+    }
+}
+
+impl<D: Indexed> Command for RemoveNamed<'_, D> {
+    type Outcome = Removed;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<Removed> {
+        let loaded = tx.load::<D>(self.key.clone()).await?;
+        loaded.ok_or_else(|| no_such(self.missing, self.name))?;
+        tx.relief();
+        tx.delete(&self.key);
+        Ok(Removed::Removed)
+    }
 }

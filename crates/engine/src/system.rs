@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use bytes::Bytes;
+use ff_core::index::kind;
 use ff_core::lane::Lane;
 use ff_core::{Code, Document, Error, Key, Partition, Result};
 use ff_store::Query;
@@ -15,6 +16,8 @@ use crate::engine::Engine;
 const CONFIRMED_MS: i64 = 1_000;
 /// Copies kept; past it all are dropped.
 const CAPACITY: usize = 10_000;
+/// While so many copies are kept, it is not remembered that a token does not exist.
+const STRANGE_TOKENS_MAX: usize = CAPACITY / 2;
 
 #[derive(Default)]
 pub(crate) struct SystemCache(Mutex<BTreeMap<Key, Copy>>);
@@ -41,6 +44,10 @@ impl SystemCache {
 
     fn put(&self, key: Key, body: Option<Bytes>, confirmed_at: i64) {
         let mut copies = self.copies();
+        // Anybody can name tokens that do not exist; they must not push out what does.
+        if body.is_none() && key.kind() == kind::TOKEN && copies.len() >= STRANGE_TOKENS_MAX {
+            return;
+        }
         if copies.len() >= CAPACITY {
             copies.clear();
         }

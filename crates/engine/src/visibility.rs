@@ -13,9 +13,9 @@ impl Engine {
     }
 }
 
-/// An execution of somebody else's namespace reads as absent.
+/// An execution of somebody else's namespace reads as absent, and one whose removal has begun.
 pub(crate) fn check_visible(caller: &Caller, execution: &Execution) -> Result<()> {
-    if !caller.sees(&execution.namespace) {
+    if !caller.sees(&execution.namespace) || execution.removal.is_some() {
         return Err(not_found(&execution.id));
     }
     if caller.only_own && (execution.submitted_by.is_empty() || execution.submitted_by != caller.name) {

@@ -4,14 +4,17 @@ use std::collections::BTreeMap;
 
 use ff_core::budget::Limits;
 use ff_core::op::CreateResult;
+use ff_core::op::parts::NamedRemoval;
 use ff_core::op::view::{ExecutionSummary, FlowView, GraphView};
 use ff_core::op::{
-    CancelFlow, ConfigureLane, CreateBudget, CreateExecutions, CreateFlow, CreateQuota, CreateToken, GetBudget,
-    GetCounts, GetFlow, GetFlowGraph, GetQuota, ListApprovals, ListExecutions, ListFlows, ListLanes, ListNamespaces,
-    ListTokens, ListWorkers, ReportBudgetUsage, ResetBudget, RevokeToken, SetBudgetLimits, cancel_flow, configure_lane,
-    create_budget, create_execution, create_executions, create_flow, create_quota, create_token, get_budget,
-    get_counts, get_flow, get_flow_graph, get_quota, list_approvals, list_executions, list_flows, list_lanes,
-    list_namespaces, list_tokens, list_workers, report_budget_usage, reset_budget, revoke_token, set_budget_limits,
+    CancelFlow, CloseFlow, ConfigureLane, CreateBudget, CreateExecutions, CreateFlow, CreateQuota, CreateToken,
+    DeleteBudget, DeleteLane, DeleteQuota, GetBudget, GetCounts, GetFlow, GetFlowGraph, GetQuota, ListApprovals,
+    ListExecutions, ListFlows, ListLanes, ListNamespaces, ListTokens, ListWorkers, RemoveFlow, ReportBudgetUsage,
+    ResetBudget, RevokeToken, SetBudgetLimits, UpdateBudget, UpdateQuota, cancel_flow, close_flow, configure_lane,
+    create_budget, create_execution, create_executions, create_flow, create_quota, create_token, delete_lane,
+    get_budget, get_counts, get_flow, get_flow_graph, get_quota, list_approvals, list_executions, list_flows,
+    list_lanes, list_namespaces, list_tokens, list_workers, remove_flow, report_budget_usage, reset_budget,
+    revoke_token, set_budget_limits, update_budget, update_quota,
 };
 use ff_core::{
     ApiTokenInfo, BudgetStatus, CancelFlowPolicy, CancelFlowResult, FlowId, LaneState, LaneView, QuotaStatus,
@@ -93,6 +96,16 @@ impl Client {
         let args = cancel_flow::Args { flow_id, policy: Some(policy), reason: Some(reason.into()), wait, cursor: None };
         self.call::<CancelFlow>(args).await
     }
+
+    /// Says that a flow which is made step by step is complete: it ends with its last member.
+    pub async fn close_flow(&self, flow_id: FlowId) -> Result<close_flow::Outcome> {
+        self.call::<CloseFlow>(close_flow::Args { flow_id }).await
+    }
+
+    /// Removes a flow that has ended, with its members.
+    pub async fn remove_flow(&self, flow_id: FlowId) -> Result<()> {
+        self.call::<RemoveFlow>(remove_flow::Args { flow_id }).await.map(drop)
+    }
 }
 
 /// Budgets and quotas.
@@ -111,6 +124,16 @@ impl Client {
     pub async fn set_budget_limits(&self, name: &str, dimensions: BTreeMap<String, Limits>) -> Result<BudgetStatus> {
         let args = set_budget_limits::Args { name: name.to_owned(), namespace: None, dimensions };
         self.call::<SetBudgetLimits>(args).await
+    }
+
+    /// Changes how a budget acts; what is absent stays.
+    pub async fn update_budget(&self, change: update_budget::Args) -> Result<BudgetStatus> {
+        self.call::<UpdateBudget>(change).await
+    }
+
+    /// Deletes a budget; `in_use` while executions that have not ended are charged to it, unless forced.
+    pub async fn delete_budget(&self, name: &str, force: bool) -> Result<()> {
+        self.call::<DeleteBudget>(NamedRemoval { name: name.to_owned(), namespace: None, force }).await.map(drop)
     }
 
     /// Charges a budget directly, as an operator.
@@ -137,6 +160,16 @@ impl Client {
         self.call::<CreateQuota>(quota).await
     }
 
+    /// Changes a quota; what is absent stays.
+    pub async fn update_quota(&self, change: update_quota::Args) -> Result<QuotaStatus> {
+        self.call::<UpdateQuota>(change).await
+    }
+
+    /// Deletes a quota; `in_use` while executions that have not ended run under it, unless forced.
+    pub async fn delete_quota(&self, name: &str, force: bool) -> Result<()> {
+        self.call::<DeleteQuota>(NamedRemoval { name: name.to_owned(), namespace: None, force }).await.map(drop)
+    }
+
     /// How full a quota is.
     pub async fn quota(&self, name: &str) -> Result<QuotaStatus> {
         self.call::<GetQuota>(get_quota::Args { name: name.to_owned(), namespace: None }).await
@@ -159,6 +192,12 @@ impl Client {
             reason: Some(reason.into()),
         };
         self.call::<ConfigureLane>(args).await
+    }
+
+    /// Forgets a lane; `in_use` while executions that have not ended are in it, unless forced.
+    pub async fn delete_lane(&self, lane: &str, force: bool) -> Result<()> {
+        let args = delete_lane::Args { lane: lane.to_owned(), namespace: None, force };
+        self.call::<DeleteLane>(args).await.map(drop)
     }
 
     /// The live workers; one page.

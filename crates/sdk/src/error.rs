@@ -33,6 +33,9 @@ pub enum SdkError {
     /// The server could not be reached, or its answers were lost, for as long as the retries lasted.
     #[error("the server cannot be reached: {0}")]
     Unreachable(String),
+    /// A newer server refused with a code that this version does not know.
+    #[error(transparent)]
+    UnknownRefusal(Box<UnknownRefusal>),
     /// What the server answered is not what this version understands.
     #[error("the server's answer cannot be read: {0}")]
     Unreadable(String),
@@ -71,7 +74,45 @@ pub(crate) fn may_pass(error: &Error) -> bool {
     passing && error.code.retryable()
 }
 
+/// A refusal whose code this version does not know, as the server wrote it.
+#[derive(Debug, Clone, Default, PartialEq, serde::Deserialize, thiserror::Error)]
+#[error("{code}: {detail}")]
+pub struct UnknownRefusal {
+    /// The code.
+    pub code: String,
+    /// The HTTP status.
+    #[serde(default)]
+    pub status: u16,
+    /// What went wrong, for people.
+    #[serde(default)]
+    pub detail: String,
+    /// The same for programs.
+    #[serde(default)]
+    pub details: serde_json::Map<String, serde_json::Value>,
+    /// Whether the same call may succeed later.
+    #[serde(default)]
+    pub retryable: bool,
+    /// When repeating makes sense.
+    #[serde(default)]
+    pub retry_after_ms: Option<i64>,
+}
+
 impl SdkError {
+    /// Whether the same call may succeed later without any change by the caller. Repeating it is safe: a call has its
+    /// identity from its first try on.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            SdkError::Refused(error) => error.code.retryable(),
+            SdkError::UnknownRefusal(refusal) => refusal.retryable,
+            SdkError::WorkerAtCapacity { .. } | SdkError::Unreachable(_) => true,
+            SdkError::EndingRefused { .. }
+            | SdkError::Config { .. }
+            | SdkError::Unreadable(_)
+            | SdkError::Payload { .. }
+            | SdkError::NotCompleted { .. } => false,
+        }
+    }
+
     /// The engine's code, if the engine refused.
     pub fn code(&self) -> Option<Code> {
         match self {

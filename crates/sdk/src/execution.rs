@@ -7,10 +7,11 @@ use ff_core::op::view::{AttemptView, ExecutionView, UpstreamView};
 use ff_core::op::{
     CancelExecution, ChangePriority, ExplainExecution, Explanation, GetExecution, GetInput, GetResult, GetState,
     HoldExecution, ListAttempts, ListPendingWaitpoints, ListUpstreams, ReadStream, ReadSummary, ReleaseExecution,
-    ReplayExecution, ResumeExecution, RevokeLease, SetTags, TailStream, WaitExecution, cancel_execution,
-    change_priority, explain_execution, get_execution, get_input, get_result, get_state, hold_execution, list_attempts,
-    list_pending_waitpoints, list_upstreams, read_stream, read_summary, release_execution, replay_execution,
-    resume_execution, revoke_lease, set_tags, tail_stream, wait_execution,
+    RemoveExecution, ReplayExecution, ResumeExecution, RevokeLease, SetTags, TailStream, WaitExecution,
+    cancel_execution, change_priority, explain_execution, get_execution, get_input, get_result, get_state,
+    hold_execution, list_attempts, list_pending_waitpoints, list_upstreams, read_stream, read_summary,
+    release_execution, remove_execution, replay_execution, resume_execution, revoke_lease, set_tags, tail_stream,
+    wait_execution,
 };
 use ff_core::stream::{FrameId, StreamFrames};
 use ff_core::text::Tags;
@@ -132,19 +133,19 @@ impl Execution {
 
     /// Frames of one attempt, from the first on.
     pub async fn read_stream(&self, attempt: AttemptIndex, count: usize) -> Result<StreamFrames> {
-        let args = read_stream::Args { execution_id: self.id, attempt, from: None, to: None, count: Some(count) };
+        let args = read_stream::Args { execution_id: self.id, attempt, from: None, to: None, limit: Some(count) };
         self.client.call::<ReadStream>(args).await
     }
 
     /// Frames of one attempt after a certain one, waiting for the first of them.
     pub async fn tail_stream(&self, after: FrameId, wait: Duration) -> Result<StreamFrames> {
-        let block_ms = i64::try_from(wait.as_millis()).unwrap_or(i64::MAX).min(limits::TAIL_WAIT_MAX_MS);
+        let wait_ms = i64::try_from(wait.as_millis()).unwrap_or(i64::MAX).min(limits::TAIL_WAIT_MAX_MS);
         let args = tail_stream::Args {
             execution_id: self.id,
             attempt: after.attempt,
             after: Some(after),
-            block_ms: Some(block_ms),
-            count: None,
+            wait_ms: Some(wait_ms),
+            limit: None,
         };
         self.client.call::<TailStream>(args).await
     }
@@ -196,6 +197,11 @@ impl Execution {
     pub async fn replay(&self) -> Result<replay_execution::Outcome> {
         let args = replay_execution::Args { execution_id: self.id, from_step: None, command_id: None };
         self.client.call::<ReplayExecution>(args).await
+    }
+
+    /// Removes it, with everything it has. It must have ended; a member of a flow goes with its flow.
+    pub async fn remove(&self) -> Result<()> {
+        self.client.call::<RemoveExecution>(remove_execution::Args { execution_id: self.id }).await.map(drop)
     }
 
     /// Takes the lease away from its worker.

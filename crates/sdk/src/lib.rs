@@ -36,7 +36,7 @@ mod worker;
 pub use client::Client;
 pub use connect::ClientBuilder;
 pub use durable::{ChildCall, OnChange, OnDoubt, Race, Retry, SignalWait, Step, Waitpoint};
-pub use error::{Result, SdkError};
+pub use error::{Result, SdkError, UnknownRefusal};
 pub use events::{Events, Happening};
 pub use execution::Execution;
 pub use flow::{CreatedFlow, FlowBuilder};

@@ -71,6 +71,8 @@ fn pause(failure: &Failure) -> Option<Duration> {
             let asked = u64::try_from(error.retry_after_ms.unwrap_or(0)).unwrap_or(0);
             may_pass(error).then(|| Duration::from_millis(asked))
         }
+        Failure::Unknown(refusal) => (refusal.retryable && refusal.status == 503)
+            .then(|| Duration::from_millis(u64::try_from(refusal.retry_after_ms.unwrap_or(0)).unwrap_or(0))),
         Failure::Closed(_) | Failure::Unreadable(_) => None,
     }
 }

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use ff_core::session::{SESSION_TTL_MS, Session};
-use ff_core::{Code, Error, Result, Role};
+use ff_core::{Class, Code, Error, Result, Role};
 use ff_engine::{Caller, Standing};
 use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::{Method, Response, Uri};
@@ -201,6 +201,39 @@ pub(crate) struct Credential {
     confirmed: Instant,
 }
 
+/// What a call that may wait was asked with, where that can be revoked meanwhile.
+pub(crate) fn revocable(app: &App, headers: &HeaderMap) -> Option<Credential> {
+    if app.config.open() {
+        return None;
+    }
+    let presented = Presented::of(&app.config, headers).ok()?;
+    match &presented {
+        Presented::Bearer(bearer) if configured(app, bearer).is_some() => None,
+        Presented::Bearer(_) | Presented::Session(_) => Some(Credential { presented, confirmed: Instant::now() }),
+        Presented::Nothing | Presented::Ticket(_) => None,
+    }
+}
+
+/// Answers a call that may wait, unless what it was asked with is revoked before.
+pub(crate) async fn while_good<T>(
+    app: &App,
+    mut credential: Credential,
+    call: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    let mut call = std::pin::pin!(call);
+    loop {
+        tokio::select! {
+            biased;
+            answer = &mut call => return answer,
+            () = tokio::time::sleep(CONFIRMED_FOR) => match credential.renew(app).await {
+                // A store that cannot be asked revokes nothing.
+                Err(error) if error.code.class() == Class::Unauthenticated => return Err(error),
+                _ => {}
+            },
+        }
+    }
+}
+
 impl Credential {
     /// Whether it must be looked at again.
     pub(crate) fn is_stale(&self) -> bool {
@@ -237,12 +270,12 @@ pub(crate) fn check_host(config: &Config, headers: &HeaderMap, uri: &Uri) -> Res
         return Err(Error::invalid("Host", "is given more than once"));
     }
     let Some(allowed) = &config.allowed_hosts else { return Ok(()) };
-    let named =
-        headers.get(header::HOST).and_then(|host| host.to_str().ok()).or_else(|| uri.authority().map(|a| a.as_str()));
-    // A browser always names a host; health checks in HTTP/1.0 often do not, and learn nothing.
-    if named.is_none() && HEALTH.contains(&uri.path()) {
+    // A probe names whatever address it was given, and learns nothing.
+    if HEALTH.contains(&uri.path()) {
         return Ok(());
     }
+    let named =
+        headers.get(header::HOST).and_then(|host| host.to_str().ok()).or_else(|| uri.authority().map(|a| a.as_str()));
     let host = named.map_or("", host_of);
     if allowed.iter().any(|one| one.eq_ignore_ascii_case(host)) {
         return Ok(());

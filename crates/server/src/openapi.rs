@@ -66,6 +66,13 @@ pub fn document() -> Value {
     let problem = generator.subschema_for::<answer::Problem<'static>>().to_value();
     let mut schemas = generator.take_definitions(true);
     keep_reachable(&mut schemas, &[Value::Object(paths.clone()), problem.clone()]);
+    // Answers have it and nobody reads it back, so that the schema for reading leaves it out.
+    if let Some(properties) = schemas.get_mut("Content").and_then(|content| content["properties"].as_object_mut()) {
+        let readable = "The same, readable, when the bytes are JSON.";
+        properties.insert("payload".into(), json!({ "description": readable }));
+    }
+    let tags: Vec<Value> =
+        TAGS.iter().map(|(name, description)| json!({ "name": name, "description": description })).collect();
     json!({
         "openapi": "3.1.0",
         "info": {
@@ -74,7 +81,10 @@ pub fn document() -> Value {
             "description": "Durable execution of long-running, interruptible, budget-governed work.",
             "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
         },
+        "servers": [{ "url": "http://127.0.0.1:7171", "description": "Where `ff server` listens without configuration." }],
+        "tags": tags,
         "security": [{ "bearer": [] }],
+        "x-errors": errors(),
         "paths": paths,
         "components": {
             "schemas": schemas,
@@ -103,7 +113,11 @@ fn operation(generator: &mut SchemaGenerator, info: &OperationInfo) -> Value {
             (false, Method::Get | Method::Delete) => "query",
             (false, Method::Post | Method::Put) => continue,
         };
-        parameters.push(json!({ "name": name, "in": place, "required": requires(&args, name), "schema": schema }));
+        let mut parameter = json!({ "name": name, "in": place, "required": requires(&args, name), "schema": schema });
+        if let Some(description) = schema.get("description") {
+            parameter["description"] = description.clone();
+        }
+        parameters.push(parameter);
         if let Some(properties) = body["properties"].as_object_mut() {
             properties.remove(name);
         }
@@ -141,10 +155,84 @@ fn operation(generator: &mut SchemaGenerator, info: &OperationInfo) -> Value {
     if matches!(info.method, Method::Post | Method::Put) {
         // A call that needs to say nothing needs no body.
         let required = body["required"].as_array().is_some_and(|required| !required.is_empty());
-        operation["requestBody"] =
-            json!({ "required": required, "content": { "application/json": { "schema": body } } });
+        let mut content = json!({ "application/json": { "schema": body } });
+        if let Some(example) = example(info.name) {
+            content["application/json"]["example"] = example;
+        }
+        if shape.bytes().is_some() {
+            content["application/octet-stream"] = json!({ "schema": { "type": "string", "format": "binary" } });
+        }
+        operation["requestBody"] = json!({ "required": required, "content": content });
     }
     operation
+}
+
+/// What a call may say, for those that people make first.
+fn example(operation: &str) -> Option<Value> {
+    let fence = json!({ "attempt": 0, "lease_id": "0197f0a2-5b5e-7c3a-9d0e-5f8a4c1b2d3e", "epoch": 1 });
+    Some(match operation {
+        "create_execution" => json!({
+            "kind": "summarize", "input": { "url": "https://example.com" }, "lane": "default", "tags": { "team": "data" },
+            "policy": { "retry": { "max_retries": 1 } },
+        }),
+        "create_flow" => json!({
+            "kind": "report",
+            "nodes": [
+                { "name": "fetch", "request": { "kind": "fetch" } },
+                { "name": "render", "request": { "kind": "render" } },
+            ],
+            "edges": [{ "from": "fetch", "to": "render" }],
+        }),
+        "create_budget" => {
+            json!({ "name": "team-a", "dimensions": { "tokens": { "hard": 1_000_000, "soft": 800_000 } } })
+        }
+        "create_quota" => json!({ "name": "model-api", "window_seconds": 60, "max_requests": 60 }),
+        "register_worker" => json!({ "worker_id": "summarizer", "lanes": ["default"], "capacity": 4, "nonce": "a1b2" }),
+        "claim" => json!({ "lanes": ["default"], "kinds": ["summarize"], "max_tasks": 1, "wait_ms": 20_000 }),
+        "complete" => json!({ "fence": fence, "result": { "summary": "Work is handed out under leases." } }),
+        "fail" => json!({ "fence": fence, "reason": "the page is gone", "category": "permanent" }),
+        "suspend" => json!({
+            "fence": fence, "reason": "approval", "question": "Publish it?",
+            "condition": { "any": [{ "name": "approve" }] },
+        }),
+        "deliver_signal" => json!({ "name": "approve", "payload": { "by": "ada" } }),
+        "report_usage" => json!({ "fence": fence, "usage": { "tokens": 1200 }, "dedup_key": "draft" }),
+        "cancel_execution" => json!({ "reason": "no longer needed" }),
+        _ => return None,
+    })
+}
+
+/// What each group of operations is about.
+const TAGS: [(&str, &str); 18] = [
+    ("executions", "Submit work, look at it, change it, and speak for it as its worker."),
+    ("workers", "Register, claim work and keep leases."),
+    ("flows", "Graphs of executions."),
+    ("budgets", "What may be spent."),
+    ("quotas", "How much may start, and how much may run."),
+    ("lanes", "Where work waits, and whether it is handed out."),
+    ("signals", "Signals by the id of their waitpoint."),
+    ("approvals", "What waits for people."),
+    ("events", "What happens in the deployment."),
+    ("stream-tickets", "Short-lived tickets for the streams of a browser."),
+    ("leases", "Renewals of many leases at once."),
+    ("counts", "How much there is, by state."),
+    ("namespaces", "Which namespaces there are."),
+    ("deployment", "What this deployment is."),
+    ("test", "The clock of a server that a test moves."),
+    ("admin", "Tokens, secrets and the record of what was done."),
+    ("session", "The session of a browser."),
+    ("server", "Outside of the versioned routes."),
+];
+
+/// Every code with what it means, for generators of clients and of pages.
+fn errors() -> Value {
+    let codes = ff_core::Code::ALL.iter().map(|code| {
+        let meaning = json!({
+            "status": code.http_status(), "class": code.class(), "retryable": code.retryable(), "advice": code.advice(),
+        });
+        (code.as_str().to_owned(), meaning)
+    });
+    Value::Object(codes.collect())
 }
 
 /// The schema of the arguments itself, not a reference to it: parts of it go into path and query.
@@ -275,6 +363,31 @@ mod tests {
         }
         let committed = std::fs::read_to_string(path).unwrap_or_default();
         assert!(committed == text, "openapi.json is out of date: run UPDATE=1 cargo test -p ff-server openapi");
+    }
+
+    #[test]
+    fn every_parameter_says_what_it_is_and_every_example_says_what_its_operation_takes() {
+        let document = document();
+        let mut examples = 0;
+        for (path, methods) in document["paths"].as_object().unwrap() {
+            for operation in methods.as_object().unwrap().values() {
+                for parameter in operation["parameters"].as_array().into_iter().flatten() {
+                    let described = parameter["description"].is_string() || parameter["schema"].get("$ref").is_some();
+                    assert!(described || parameter["in"] == "path", "{path}: {parameter}");
+                }
+                let body = &operation["requestBody"]["content"]["application/json"];
+                let Some(example) = body["example"].as_object() else { continue };
+                examples += 1;
+                for (field, _) in example {
+                    assert!(body["schema"]["properties"].get(field).is_some(), "{path}: {field}");
+                }
+                for required in body["schema"]["required"].as_array().into_iter().flatten() {
+                    assert!(example.contains_key(required.as_str().unwrap()), "{path}: {required}");
+                }
+            }
+        }
+        assert!(examples >= 12, "{examples} examples");
+        assert!(document["components"]["schemas"]["Content"]["properties"]["payload"].is_object());
     }
 
     #[test]

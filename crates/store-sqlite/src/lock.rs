@@ -102,7 +102,7 @@ fn cannot_create(path: &Path, why: &std::io::Error) -> StoreError {
 #[cfg(target_os = "linux")]
 mod database {
     use std::collections::BTreeSet;
-    use std::os::unix::fs::MetadataExt;
+    use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
     use std::sync::{Mutex, MutexGuard, PoisonError};
 
     use super::{File, OpenOptions, Path, Result, StoreError, TryLockError, cannot_create, in_use, wait_for};
@@ -127,7 +127,8 @@ mod database {
             let unusable = |why: std::io::Error| cannot_create(path, &why);
             if !path.exists() {
                 // An empty file is a database without tables.
-                OpenOptions::new().write(true).create_new(true).open(path).map_err(unusable)?;
+                // What stands in it is nobody else's; SQLite gives the files beside it the same permissions.
+                OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(unusable)?;
             }
             let found = std::fs::metadata(path).map_err(unusable)?;
             let identity = (found.dev(), found.ino());

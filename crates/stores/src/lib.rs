@@ -48,12 +48,26 @@ fn unknown(scheme: &str) -> StoreError {
 /// An address as it may stand in logs: without a password.
 pub fn redacted(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return "[no scheme]".into() };
-    let authority_end = rest.find(['/', '?']).unwrap_or(rest.len());
-    let (authority, tail) = rest.split_at(authority_end);
-    match authority.rsplit_once('@') {
-        Some((_, host)) => format!("{scheme}://[redacted]@{host}{tail}"),
-        None => url.to_owned(),
+    // A file has no password, and its name may hold an `@`.
+    if ["sqlite", "memory"].contains(&scheme) {
+        return url.to_owned();
     }
+    // A password may hold a slash or a question mark that nobody encoded: everything up to the last `@` is left out, which
+    // may be more than the password.
+    match rest.rsplit_once('@') {
+        Some((_, host)) => format!("{scheme}://[redacted]@{}", without_secrets(host)),
+        None => format!("{scheme}://{}", without_secrets(rest)),
+    }
+}
+
+/// The rest of an address, without the values of parameters that are secrets.
+fn without_secrets(rest: &str) -> String {
+    let Some((path, query)) = rest.split_once('?') else { return rest.to_owned() };
+    let shown = query.split('&').map(|parameter| match parameter.split_once('=') {
+        Some((name, _)) if name.to_ascii_lowercase().contains("password") => format!("{name}=[redacted]"),
+        _ => parameter.to_owned(),
+    });
+    format!("{path}?{}", shown.collect::<Vec<_>>().join("&"))
 }
 
 #[cfg(test)]
@@ -65,5 +79,10 @@ mod tests {
         assert_eq!(redacted("valkey://a:s3cret@h:1?tier=async"), "valkey://[redacted]@h:1?tier=async");
         assert_eq!(redacted("postgres://a:p@x@h/db"), "postgres://[redacted]@h/db");
         assert_eq!(redacted("sqlite://./a@b.db"), "sqlite://./a@b.db");
+        assert_eq!(redacted("postgres://a:s3/cr?et@h/db"), "postgres://[redacted]@h/db");
+        assert_eq!(
+            redacted("postgres://h/db?password=s3cret&sslmode=require"),
+            "postgres://h/db?password=[redacted]&sslmode=require"
+        );
     }
 }

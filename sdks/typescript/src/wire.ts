@@ -144,9 +144,17 @@ export interface paths {
          * @description Shows a budget: usage, limits, breaches.
          */
         get: operations["get_budget"];
-        put?: never;
+        /**
+         * Changes how a budget acts; what is not named stays. A raised limit releases what was blocked.
+         * @description Changes how a budget acts; what is not named stays. A raised limit releases what was blocked.
+         */
+        put: operations["update_budget"];
         post?: never;
-        delete?: never;
+        /**
+         * Deletes a budget. While executions that have not ended are charged to it, that takes `force`; they wait then until a budget of this name exists again.
+         * @description Deletes a budget. While executions that have not ended are charged to it, that takes `force`; they wait then until a budget of this name exists again.
+         */
+        delete: operations["delete_budget"];
         options?: never;
         head?: never;
         patch?: never;
@@ -330,7 +338,11 @@ export interface paths {
         get: operations["get_execution"];
         put?: never;
         post?: never;
-        delete?: never;
+        /**
+         * Removes an execution that has ended, with everything it has. A member of a flow goes with its flow.
+         * @description Removes an execution that has ended, with everything it has. A member of a flow goes with its flow.
+         */
+        delete: operations["remove_execution"];
         options?: never;
         head?: never;
         patch?: never;
@@ -1071,7 +1083,7 @@ export interface paths {
         put?: never;
         /**
          * Releases the lease; the same attempt continues when the children it spawned have ended.
-         * @description Releases the lease; the same attempt continues when the children it spawned have ended.
+         * @description Releases the lease; the same attempt continues when the children it spawned have ended. A body of type application/octet-stream is continuation_base64; the other fields then stand in the query, objects as JSON.
          */
         post: operations["wait_children"];
         delete?: never;
@@ -1178,7 +1190,11 @@ export interface paths {
         get: operations["get_flow"];
         put?: never;
         post?: never;
-        delete?: never;
+        /**
+         * Removes a flow that has ended, with its members and everything they have.
+         * @description Removes a flow that has ended, with its members and everything they have.
+         */
+        delete: operations["remove_flow"];
         options?: never;
         head?: never;
         patch?: never;
@@ -1198,6 +1214,26 @@ export interface paths {
          * @description Cancels a flow; none of its members starts after the answer. A flow that had ended before is told with its state.
          */
         post: operations["cancel_flow"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/flows/{flow_id}/close": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Says that a flow which is made step by step is complete: it ends with its last member. A flow that was created with its graph needs no such call.
+         * @description Says that a flow which is made step by step is complete: it ends with its last member. A flow that was created with its graph needs no such call.
+         */
+        post: operations["close_flow"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1318,7 +1354,11 @@ export interface paths {
          */
         put: operations["configure_lane"];
         post?: never;
-        delete?: never;
+        /**
+         * Forgets a lane, with its state and who set it. While executions that have not ended are in it, that takes `force`. A lane that is used again is active.
+         * @description Forgets a lane, with its state and who set it. While executions that have not ended are in it, that takes `force`. A lane that is used again is active.
+         */
+        delete: operations["delete_lane"];
         options?: never;
         head?: never;
         patch?: never;
@@ -1480,9 +1520,17 @@ export interface paths {
          * @description Shows a quota and how full it is.
          */
         get: operations["get_quota"];
-        put?: never;
+        /**
+         * Changes a quota; what is not named stays. A raised limit releases what was blocked.
+         * @description Changes a quota; what is not named stays. A raised limit releases what was blocked.
+         */
+        put: operations["update_quota"];
         post?: never;
-        delete?: never;
+        /**
+         * Deletes a quota. While executions that have not ended run under it, that takes `force`; what has not started waits then until a quota of this name exists again.
+         * @description Deletes a quota. While executions that have not ended run under it, that takes `force`; what has not started waits then until a quota of this name exists again.
+         */
+        delete: operations["delete_quota"];
         options?: never;
         head?: never;
         patch?: never;
@@ -2223,6 +2271,11 @@ export interface components {
         } | {
             /** @constant */
             outcome: "already_exists";
+        };
+        /** @description What became of something that was to be removed. */
+        Removed: {
+            /** @constant */
+            outcome: "removed";
         };
         /** @description The answer. */
         ResetBudgetOutcome: {
@@ -2989,7 +3042,7 @@ export interface components {
             retry_after_ms?: number | null;
         };
         /** @enum {string} */
-        Code: "execution_not_found" | "flow_not_found" | "budget_not_found" | "quota_not_found" | "lane_not_found" | "waitpoint_not_found" | "worker_not_found" | "attempt_not_found" | "edge_not_found" | "token_not_found" | "no_input" | "result_not_ready" | "no_result" | "result_trimmed" | "no_test_clock" | "route_not_found" | "invalid" | "invalid_filter" | "invalid_capabilities" | "no_lanes" | "self_referencing_edge" | "partition_mismatch" | "unsupported_media_type" | "method_not_allowed" | "idempotency_conflict" | "definition_conflict" | "execution_not_eligible" | "execution_not_leaseable" | "grant_already_exists" | "invalid_claim_grant" | "claim_grant_expired" | "not_a_resumed_execution" | "capability_mismatch" | "execution_not_terminal" | "execution_not_suspended" | "execution_terminal" | "already_suspended" | "operator_resume_not_allowed" | "waitpoint_closed" | "waitpoint_not_pending" | "target_not_signalable" | "flow_already_terminal" | "stale_graph_revision" | "cycle_detected" | "dependency_already_exists" | "execution_not_in_flow" | "execution_in_other_flow" | "join_policy_conflict" | "dependency_not_applicable" | "duplicate_worker_instance" | "rotation_conflict" | "lane_draining" | "lane_disabled" | "partition_counts_differ" | "store_newer" | "question_not_open" | "journal_conflict" | "stale_lease" | "lease_expired" | "lease_revoked" | "execution_not_active" | "stream_closed" | "payload_too_large" | "signal_limit_exceeded" | "flow_full" | "worker_at_capacity" | "concurrency_limit_exceeded" | "max_replays_exhausted" | "waitpoint_limit_exceeded" | "journal_full" | "commit_too_large" | "unauthenticated" | "invalid_token" | "token_expired" | "forbidden" | "host_not_allowed" | "unavailable" | "contention" | "store_full" | "store_read_only" | "store_locked" | "store_version_too_low" | "library_version_mismatch" | "shutting_down" | "corrupt_document" | "internal";
+        Code: "execution_not_found" | "flow_not_found" | "budget_not_found" | "quota_not_found" | "lane_not_found" | "waitpoint_not_found" | "worker_not_found" | "attempt_not_found" | "edge_not_found" | "token_not_found" | "no_input" | "result_not_ready" | "no_result" | "result_trimmed" | "no_test_clock" | "route_not_found" | "invalid" | "invalid_filter" | "invalid_capabilities" | "no_lanes" | "self_referencing_edge" | "partition_mismatch" | "unsupported_media_type" | "method_not_allowed" | "idempotency_conflict" | "definition_conflict" | "execution_not_eligible" | "execution_not_leaseable" | "grant_already_exists" | "invalid_claim_grant" | "claim_grant_expired" | "not_a_resumed_execution" | "capability_mismatch" | "execution_not_terminal" | "flow_not_terminal" | "in_use" | "execution_not_suspended" | "execution_terminal" | "already_suspended" | "operator_resume_not_allowed" | "waitpoint_closed" | "waitpoint_not_pending" | "target_not_signalable" | "flow_already_terminal" | "stale_graph_revision" | "cycle_detected" | "dependency_already_exists" | "execution_not_in_flow" | "execution_in_other_flow" | "join_policy_conflict" | "dependency_not_applicable" | "duplicate_worker_instance" | "rotation_conflict" | "lane_draining" | "lane_disabled" | "partition_counts_differ" | "store_newer" | "question_not_open" | "journal_conflict" | "stale_lease" | "lease_expired" | "lease_revoked" | "execution_not_active" | "stream_closed" | "payload_too_large" | "signal_limit_exceeded" | "flow_full" | "worker_at_capacity" | "concurrency_limit_exceeded" | "max_replays_exhausted" | "waitpoint_limit_exceeded" | "journal_full" | "commit_too_large" | "unauthenticated" | "invalid_token" | "token_expired" | "forbidden" | "host_not_allowed" | "unavailable" | "contention" | "store_full" | "store_read_only" | "store_locked" | "store_version_too_low" | "library_version_mismatch" | "shutting_down" | "corrupt_document" | "internal";
         /** @description Everything about an execution but its bytes. */
         ExecutionView: {
             /** @description Its id. */
@@ -3204,7 +3257,7 @@ export interface components {
         };
         /** @description A lease, present or past. */
         LeaseView: {
-            /** @description Its id. */
+            /** @description Its id; zeros for a caller that may only read. */
             lease_id: components["schemas"]["LeaseId"];
             /** @description Which lease of the execution it is. */
             epoch: components["schemas"]["LeaseEpoch"];
@@ -3330,6 +3383,8 @@ export interface components {
             payload_base64: components["schemas"]["Blob"];
             /** @description What they are. */
             content_type: string;
+            /** @description The same, readable, when the bytes are JSON. */
+            payload?: unknown;
         };
         /** @description What is known of a result without its bytes. */
         ResultView: {
@@ -4056,6 +4111,13 @@ export interface components {
             reason: string;
         } | {
             /** @constant */
+            outcome: "other_lease";
+            /** @description The lease that holds it. */
+            lease_id: components["schemas"]["LeaseId"];
+            /** @description Its epoch. */
+            epoch: components["schemas"]["LeaseEpoch"];
+        } | {
+            /** @constant */
             outcome: "no_active_lease";
         };
         /** @description The answer to a signal. */
@@ -4279,6 +4341,12 @@ export interface components {
             execution_id: components["schemas"]["ExecutionId"];
             /** @description The lease. */
             fence: components["schemas"]["LeaseFence"];
+            /** @description Handed to whoever continues, any JSON value. */
+            continuation?: components["schemas"]["JsonValue"] | null;
+            /** @description The same, as bytes. */
+            continuation_base64?: components["schemas"]["Blob"] | null;
+            /** @description What the bytes are; `application/octet-stream` when absent. */
+            continuation_content_type?: string | null;
         };
         /** @description The answer. */
         CreatePendingWaitpointOutcome: {
@@ -4494,6 +4562,13 @@ export interface components {
             execution_id: components["schemas"]["ExecutionId"];
             /** @description Why. */
             error: components["schemas"]["Error"];
+        };
+        /** @description The flow after the call. */
+        CloseFlowOutcome: {
+            /** @description It was open before. */
+            changed: boolean;
+            /** @description Its state now. */
+            state: components["schemas"]["FlowState"];
         };
         /** @description The answer. */
         StageDependencyEdgeOutcome: {
@@ -4957,9 +5032,11 @@ export interface components {
              * @description Retries so far.
              */
             retry_count: number;
+            /** @description What let it go on, where the claim goes on with an attempt that had parted from its worker. */
+            resumed_by?: components["schemas"]["ResumeCause"] | null;
             /** @description The signals that resumed it. */
             resume_signals: components["schemas"]["ResumeSignal"][];
-            /** @description What its suspension handed over. */
+            /** @description What its suspension, or its wait for children, handed over. */
             continuation?: components["schemas"]["Content"] | null;
             /**
              * Format: uint64
@@ -4985,6 +5062,8 @@ export interface components {
         };
         /** @enum {string} */
         ClaimKind: "initial" | "retry" | "reclaim" | "replay" | "resumed";
+        /** @enum {string} */
+        ResumeCause: "signal" | "children" | "delay" | "operator" | "timeout" | "decision";
         /** @description The journal as a claim brings it. */
         Journal: {
             /** @description Its records, oldest first; all of them unless `complete` is false. */
@@ -5203,10 +5282,15 @@ export interface operations {
     list_audit: {
         parameters: {
             query?: {
+                /** @description Only in this namespace. */
                 namespace?: string | null;
+                /** @description Only by this caller. */
                 who?: string | null;
+                /** @description Only this operation. */
                 what?: string | null;
+                /** @description Where the last page ended. */
                 cursor?: string | null;
+                /** @description How many; 100 when absent, at most 1,000. */
                 limit?: number | null;
             };
             header?: never;
@@ -5268,7 +5352,9 @@ export interface operations {
     list_tokens: {
         parameters: {
             query?: {
+                /** @description Where the last page ended. */
                 cursor?: string | null;
+                /** @description How many; 100 when absent, at most 1,000. */
                 limit?: number | null;
             };
             header?: never;
@@ -5349,6 +5435,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description Its name. */
                 name: string;
             };
             cookie?: never;
@@ -5370,12 +5457,19 @@ export interface operations {
     list_approvals: {
         parameters: {
             query?: {
+                /** @description Their namespace; the caller's default when absent. */
                 namespace?: string | null;
+                /** @description Only what this execution asks. */
                 execution_id?: components["schemas"]["ExecutionId"] | null;
+                /** @description Only questions for this person. */
                 assignee?: string | null;
+                /** @description Only of these kinds. */
                 kind?: string[];
+                /** @description Only with this tag, as `key=value`. */
                 tag?: string | null;
+                /** @description Where the last page ended. */
                 cursor?: string | null;
+                /** @description How many; 100 when absent, at most 1,000. */
                 limit?: number | null;
             };
             header?: never;
@@ -5399,8 +5493,11 @@ export interface operations {
     list_budgets: {
         parameters: {
             query?: {
+                /** @description The namespace; the caller's default when absent. */
                 namespace?: string | null;
+                /** @description Where the last page ended. */
                 cursor?: string | null;
+                /** @description How many; 100 when absent, at most 1,000. */
                 limit?: number | null;
             };
             header?: never;
@@ -5433,6 +5530,17 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "name": "team-a",
+                 *       "dimensions": {
+                 *         "tokens": {
+                 *           "hard": 1000000,
+                 *           "soft": 800000
+                 *         }
+                 *       }
+                 *     }
+                 */
                 "application/json": {
                     /** @description Its name, unique in its namespace. */
                     name: string;
@@ -5487,10 +5595,12 @@ export interface operations {
     get_budget: {
         parameters: {
             query?: {
+                /** @description Where it belongs; the caller's default when absent. */
                 namespace?: string | null;
             };
             header?: never;
             path: {
+                /** @description The budget. */
                 name: string;
             };
             cookie?: never;
@@ -5509,11 +5619,87 @@ export interface operations {
             default: components["responses"]["Problem"];
         };
     };
+    update_budget: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The budget. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": {
+                    /**
+                     * Format: int64
+                     * @description Usage returns to nothing this often, counted from this call; 0 is never.
+                     */
+                    reset_interval_ms?: number | null;
+                    /** @description Where it belongs; the caller's default when absent. */
+                    namespace?: string | null;
+                    /** @description The limits of the dimensions named; others stay. */
+                    dimensions?: {
+                        [key: string]: components["schemas"]["Limits"];
+                    };
+                    /** @description Whether limits bind. */
+                    enforcement?: components["schemas"]["Enforcement"] | null;
+                    /** @description What happens at a hard limit. */
+                    on_hard?: components["schemas"]["HardAction"] | null;
+                    /** @description What happens past a soft limit. */
+                    on_soft?: components["schemas"]["SoftAction"] | null;
+                };
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BudgetStatus"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    delete_budget: {
+        parameters: {
+            query?: {
+                /** @description Where it belongs; the caller's default when absent. */
+                namespace?: string | null;
+                /** @description Also while executions that have not ended use it. */
+                force?: boolean;
+            };
+            header?: never;
+            path: {
+                /** @description Its name. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Removed"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
     set_budget_limits: {
         parameters: {
             query?: never;
             header?: never;
             path: {
+                /** @description The budget. */
                 name: string;
             };
             cookie?: never;
@@ -5551,6 +5737,7 @@ export interface operations {
                 "Idempotency-Key"?: string;
             };
             path: {
+                /** @description The budget. */
                 name: string;
             };
             cookie?: never;
@@ -5586,6 +5773,7 @@ export interface operations {
                 "Idempotency-Key"?: string;
             };
             path: {
+                /** @description The budget. */
                 name: string;
             };
             cookie?: never;
@@ -5627,6 +5815,7 @@ export interface operations {
     get_counts: {
         parameters: {
             query?: {
+                /** @description The namespace; the caller's default when absent. */
                 namespace?: string | null;
             };
             header?: never;
@@ -5671,12 +5860,19 @@ export interface operations {
     list_events: {
         parameters: {
             query?: {
+                /** @description Only in this namespace; all the caller may see when absent. */
                 namespace?: string | null;
+                /** @description Only of these kinds; all when empty. */
                 kinds?: components["schemas"]["EventKind"][];
+                /** @description Only in this flow. */
                 flow_id?: components["schemas"]["FlowId"] | null;
+                /** @description Only with this tag, as `key=value`. */
                 tag?: string | null;
+                /** @description Where the last answer ended; the oldest events there are when absent, and about the present when it is `now`. */
                 cursor?: string | null;
+                /** @description How many; 100 when absent, at most 1,000. */
                 limit?: number | null;
+                /** @description How long to wait for the first; 0 when absent. */
                 wait_ms?: number | null;
             };
             header?: never;
@@ -5701,22 +5897,39 @@ export interface operations {
     list_executions: {
         parameters: {
             query?: {
+                /** @description Their namespace; the caller's default when absent. */
                 namespace?: string | null;
+                /** @description Only in these lanes. */
                 lane?: string[];
+                /** @description Only of these kinds. */
                 kind?: string[];
+                /** @description Only in these states. */
                 state?: components["schemas"]["PublicState"][];
+                /** @description Only those that have ended, or only those that have not. */
                 terminal?: boolean | null;
+                /** @description The opposite of `terminal`. */
                 open?: boolean | null;
+                /** @description Only in this flow. */
                 flow_id?: components["schemas"]["FlowId"] | null;
+                /** @description Only with these tags, each as `key=value`. Of several values of one key any will do. */
                 tag?: string[];
+                /** @description Only those whose last failure was of one of these categories. */
                 failure_category?: string[];
+                /** @description Only those that this worker process holds now. */
                 worker?: string | null;
+                /** @description Only created at this instant or later. */
                 created_from?: number | null;
+                /** @description Only created before this instant. */
                 created_to?: number | null;
+                /** @description Only ended at this instant or later. */
                 ended_from?: number | null;
+                /** @description Only ended before this instant. */
                 ended_to?: number | null;
+                /** @description Newest or oldest first. */
                 order?: components["schemas"]["ListOrder"] | null;
+                /** @description Where the last page ended. */
                 cursor?: string | null;
+                /** @description How many; 100 when absent, at most 1,000. */
                 limit?: number | null;
             };
             header?: never;
@@ -5751,6 +5964,23 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "kind": "summarize",
+                 *       "input": {
+                 *         "url": "https://example.com"
+                 *       },
+                 *       "lane": "default",
+                 *       "tags": {
+                 *         "team": "data"
+                 *       },
+                 *       "policy": {
+                 *         "retry": {
+                 *           "max_retries": 1
+                 *         }
+                 *       }
+                 *     }
+                 */
                 "application/json": {
                     /** @description An id the caller minted; its partition must be that of its flow or parent. */
                     execution_id?: components["schemas"]["ExecutionId"] | null;
@@ -5815,6 +6045,7 @@ export interface operations {
                     /** @description Handed to the worker. */
                     trace_context?: string | null;
                 };
+                "application/octet-stream": string;
             };
         };
         responses: {
@@ -5877,6 +6108,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The execution. */
                 execution_id: components["schemas"]["ExecutionId"];
             };
             cookie?: never;
@@ -5895,11 +6127,36 @@ export interface operations {
             default: components["responses"]["Problem"];
         };
     };
+    remove_execution: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The execution. */
+                execution_id: components["schemas"]["ExecutionId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Removed"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
     list_attempts: {
         parameters: {
             query?: never;
             header?: never;
             path: {
+                /** @description The execution. */
                 execution_id: components["schemas"]["ExecutionId"];
             };
             cookie?: never;
@@ -5921,13 +6178,18 @@ export interface operations {
     read_stream: {
         parameters: {
             query?: {
+                /** @description The first frame, inclusive; `-`, the start, when absent. */
                 from?: string | null;
+                /** @description The last frame, inclusive; `+`, the end, when absent. */
                 to?: string | null;
-                count?: number | null;
+                /** @description How many, 1 to 10,000; 100 when absent. */
+                limit?: number | null;
             };
             header?: never;
             path: {
+                /** @description The execution. */
                 execution_id: components["schemas"]["ExecutionId"];
+                /** @description The attempt. */
                 attempt: components["schemas"]["AttemptIndex"];
             };
             cookie?: never;
@@ -5949,13 +6211,18 @@ export interface operations {
     tail_stream: {
         parameters: {
             query?: {
+                /** @description The last frame that is known, exclusive; `0-0`, the start, when absent. */
                 after?: components["schemas"]["FrameId"] | null;
-                block_ms?: number | null;
-                count?: number | null;
+                /** @description How long to wait; 0, looking once, when absent. */
+                wait_ms?: number | null;
+                /** @description How many at the most; 100 when absent. */
+                limit?: number | null;
             };
             header?: never;
             path: {
+                /** @description The execution. */
                 execution_id: components["schemas"]["ExecutionId"];
+                /** @description The attempt. */
                 attempt: components["schemas"]["AttemptIndex"];
             };
             cookie?: never;
@@ -5979,7 +6246,9 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The execution. */
                 execution_id: components["schemas"]["ExecutionId"];
+                /** @description The attempt. */
                 attempt: components["schemas"]["AttemptIndex"];
             };
             cookie?: never;
@@ -6006,12 +6275,18 @@ export interface operations {
                 "Idempotency-Key"?: string;
             };
             path: {
+                /** @description The execution. */
                 execution_id: components["schemas"]["ExecutionId"];
             };
             cookie?: never;
         };
         requestBody?: {
             content: {
+                /**
+                 * @example {
+                 *       "reason": "no longer needed"
+                 *     }
+                 */
                 "application/json": {
                     /** @description The lease, when its holder cancels; an operator sends none. */
                     fence?: components["schemas"]["LeaseFence"] | null;
@@ -6041,12 +6316,25 @@ export interface operations {
                 "Idempotency-Key"?: string;
             };
             path: {
+                /** @description The execution. */
                 execution_id: components["schemas"]["ExecutionId"];
             };
             cookie?: never;
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "fence": {
+                 *         "attempt": 0,
+                 *         "lease_id": "0197f0a2-5b5e-7c3a-9d0e-5f8a4c1b2d3e",
+                 *         "epoch": 1
+                 *       },
+                 *       "result": {
+                 *         "summary": "Work is handed out under leases."
+                 *       }
+                 *     }
+                 */
                 "application/json": {
                     /** @description What the holder found out about the journal while its function ran. */
                     run?: components["schemas"]["RunNotes"] | null;
@@ -6066,6 +6354,7 @@ export interface operations {
                      */
                     first_number?: number | null;
                 };
+                "application/octet-stream": string;
             };
         };
         responses: {
@@ -6089,6 +6378,7 @@ export interface operations {
                 "Idempotency-Key"?: string;
             };
             path: {
+                /** @description The execution. */
                 execution_id: components["schemas"]["ExecutionId"];
             };
             cookie?: never;
@@ -6105,6 +6395,7 @@ export interface operations {
                     /** @description The same as bytes; not both. */
                     input_base64?: components["schemas"]["Blob"] | null;
                 };
+                "application/octet-stream": string;
             };
         };
         responses: {
@@ -6128,6 +6419,7 @@ export interface operations {
                 "Idempotency-Key"?: string;
             };
             path: {
+                /** @description The execution. */
                 execution_id: components["schemas"]["ExecutionId"];
             };
             cookie?: never;
@@ -6173,11 +6465,14 @@ export interface operations {
     list_execution_events: {
         parameters: {
             query?: {
+                /** @description Where the last page ended. */
                 cursor?: string | null;
+                /** @description How many; 100 when absent, at most 1,000. */
                 limit?: number | null;
             };
             header?: never;
             path: {
+                /** @description The execution. */
                 execution_id: components["schemas"]["ExecutionId"];
             };
             cookie?: never;
@@ -6201,6 +6496,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The execution. */
                 execution_id: components["schemas"]["ExecutionId"];
             };
             cookie?: never;
@@ -6227,12 +6523,24 @@ export interface operations {
                 "Idempotency-Key"?: string;
             };
             path: {
+                /** @description The execution. */
                 execution_id: components["schemas"]["ExecutionId"];
             };
             cookie?: never;
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "fence": {
+                 *         "attempt": 0,
+                 *         "lease_id": "0197f0a2-5b5e-7c3a-9d0e-5f8a4c1b2d3e",
+                 *         "epoch": 1
+                 *       },
+                 *       "reason": "the page is gone",
+                 *       "category": "permanent"
+                 *     }
+                 */
                 "application/json": {
                     /** @description What the holder found out about the journal while its function ran. */
                     run?: components["schemas"]["RunNotes"] | null;
@@ -6282,6 +6590,7 @@ export interface operations {
                 "Idempotency-Key"?: string;
             };
             path: {
+                /** @description The execution to fork. */
                 execution_id: components["schemas"]["ExecutionId"];
             };
             cookie?: never;
@@ -6306,6 +6615,7 @@ export interface operations {
                     /** @description The budgets it is charged to; those of the other one when absent. */
                     budget_ids?: string[] | null;
                 };
+                "application/octet-stream": string;
             };
         };
         responses: {
@@ -6324,11 +6634,14 @@ export interface operations {
     list_forks: {
         parameters: {
             query?: {
+                /** @description Where the last page ended. */
                 cursor?: string | null;
+                /** @description How many; 100 when absent, at most 1,000. */
                 limit?: number | null;
             };
             header?: never;
             path: {
+                /** @description The execution that was forked. */
                 execution_id: components["schemas"]["ExecutionId"];
             };
             cookie?: never;
@@ -6355,6 +6668,7 @@ export interface operations {
                 "Idempotency-Key"?: string;
             };
             path: {
+                /** @description The execution. */
                 execution_id: components["schemas"]["ExecutionId"];
             };
             cookie?: never;
@@ -6395,6 +6709,7 @@ export interface operations {
                 "Idempotency-Key"?: string;
             };
             path: {
+                /** @description The execution. */
                 execution_id: components["schemas"]["ExecutionId"];
             };
             cookie?: never;
@@ -6425,6 +6740,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The execution. */
                 execution_id: components["schemas"]["ExecutionId"];
             };
             cookie?: never;
@@ -6452,6 +6768,7 @@ export interface operations {
                 "Idempotency-Key"?: string;
             };
             path: {
+                /** @description The execution. */
                 execution_id: components["schemas"]["ExecutionId"];
             };
             cookie?: never;
@@ -6497,6 +6814,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The execution. */
                 execution_id: components["schemas"]["ExecutionId"];
             };
             cookie?: never;
@@ -6520,6 +6838,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The execution. */
                 execution_id: components["schemas"]["ExecutionId"];
             };
             cookie?: never;
@@ -6556,6 +6875,7 @@ export interface operations {
                 "Idempotency-Key"?: string;
             };
             path: {
+                /** @description The execution. */
                 execution_id: components["schemas"]["ExecutionId"];
             };
             cookie?: never;
@@ -6596,6 +6916,7 @@ export interface operations {
                 "Idempotency-Key"?: string;
             };
             path: {
+                /** @description The execution. */
                 execution_id: components["schemas"]["ExecutionId"];
             };
             cookie?: never;
@@ -6626,6 +6947,7 @@ export interface operations {
                 "Idempotency-Key"?: string;
             };
             path: {
+                /** @description The execution. */
                 execution_id: components["schemas"]["ExecutionId"];
             };
             cookie?: never;
@@ -6661,6 +6983,7 @@ export interface operations {
                 "Idempotency-Key"?: string;
             };
             path: {
+                /** @description The execution. */
                 execution_id: components["schemas"]["ExecutionId"];
             };
             cookie?: never;
@@ -6696,6 +7019,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The execution. */
                 execution_id: components["schemas"]["ExecutionId"];
             };
             cookie?: never;
@@ -6723,6 +7047,7 @@ export interface operations {
                 "Idempotency-Key"?: string;
             };
             path: {
+                /** @description The execution. */
                 execution_id: components["schemas"]["ExecutionId"];
             };
             cookie?: never;
@@ -6755,6 +7080,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The execution. */
                 execution_id: components["schemas"]["ExecutionId"];
             };
             cookie?: never;
@@ -6781,6 +7107,7 @@ export interface operations {
                 "Idempotency-Key"?: string;
             };
             path: {
+                /** @description The execution. */
                 execution_id: components["schemas"]["ExecutionId"];
             };
             cookie?: never;
@@ -6818,12 +7145,21 @@ export interface operations {
                 "Idempotency-Key"?: string;
             };
             path: {
+                /** @description The execution. */
                 execution_id: components["schemas"]["ExecutionId"];
             };
             cookie?: never;
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "name": "approve",
+                 *       "payload": {
+                 *         "by": "ada"
+                 *       }
+                 *     }
+                 */
                 "application/json": {
                     /**
                      * Format: int64
@@ -6860,6 +7196,7 @@ export interface operations {
                      */
                     created_at?: number | null;
                 };
+                "application/octet-stream": string;
             };
         };
         responses: {
@@ -6880,6 +7217,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The execution. */
                 execution_id: components["schemas"]["ExecutionId"];
             };
             cookie?: never;
@@ -6901,12 +7239,16 @@ export interface operations {
     list_steps: {
         parameters: {
             query?: {
+                /** @description The generation; the present one when absent. */
                 generation?: number | null;
+                /** @description Only records behind this number. */
                 after?: number | null;
+                /** @description How many, 1 to 1,000; 100 when absent. A page also ends when its results have 4 MiB. */
                 limit?: number | null;
             };
             header?: never;
             path: {
+                /** @description The execution. */
                 execution_id: components["schemas"]["ExecutionId"];
             };
             cookie?: never;
@@ -6933,6 +7275,7 @@ export interface operations {
                 "Idempotency-Key"?: string;
             };
             path: {
+                /** @description The execution. */
                 execution_id: components["schemas"]["ExecutionId"];
             };
             cookie?: never;
@@ -6973,6 +7316,7 @@ export interface operations {
                 "Idempotency-Key"?: string;
             };
             path: {
+                /** @description The execution. */
                 execution_id: components["schemas"]["ExecutionId"];
             };
             cookie?: never;
@@ -6998,6 +7342,7 @@ export interface operations {
                     /** @description Why, for people who read the journal. */
                     reason?: string | null;
                 };
+                "application/octet-stream": string;
             };
         };
         responses: {
@@ -7021,12 +7366,31 @@ export interface operations {
                 "Idempotency-Key"?: string;
             };
             path: {
+                /** @description The execution. */
                 execution_id: components["schemas"]["ExecutionId"];
             };
             cookie?: never;
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "fence": {
+                 *         "attempt": 0,
+                 *         "lease_id": "0197f0a2-5b5e-7c3a-9d0e-5f8a4c1b2d3e",
+                 *         "epoch": 1
+                 *       },
+                 *       "reason": "approval",
+                 *       "question": "Publish it?",
+                 *       "condition": {
+                 *         "any": [
+                 *           {
+                 *             "name": "approve"
+                 *           }
+                 *         ]
+                 *       }
+                 *     }
+                 */
                 "application/json": {
                     /** @description The same key means the same suspension. */
                     idempotency_key?: string | null;
@@ -7066,6 +7430,7 @@ export interface operations {
                     /** @description Whom the question is for. */
                     assignees?: string[];
                 };
+                "application/octet-stream": string;
             };
         };
         responses: {
@@ -7086,6 +7451,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The execution. */
                 execution_id: components["schemas"]["ExecutionId"];
             };
             cookie?: never;
@@ -7116,14 +7482,20 @@ export interface operations {
     list_upstreams: {
         parameters: {
             query?: {
+                /** @description Only the upstream with this node name. */
                 node?: string | null;
+                /** @description Only the upstream of this edge. */
                 edge_id?: components["schemas"]["EdgeId"] | null;
+                /** @description With results. */
                 results?: boolean;
+                /** @description Where the last page ended. */
                 cursor?: string | null;
+                /** @description How many; 100 when absent, at most 1,000. */
                 limit?: number | null;
             };
             header?: never;
             path: {
+                /** @description The execution. */
                 execution_id: components["schemas"]["ExecutionId"];
             };
             cookie?: never;
@@ -7150,12 +7522,26 @@ export interface operations {
                 "Idempotency-Key"?: string;
             };
             path: {
+                /** @description The execution. */
                 execution_id: components["schemas"]["ExecutionId"];
             };
             cookie?: never;
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "fence": {
+                 *         "attempt": 0,
+                 *         "lease_id": "0197f0a2-5b5e-7c3a-9d0e-5f8a4c1b2d3e",
+                 *         "epoch": 1
+                 *       },
+                 *       "usage": {
+                 *         "tokens": 1200
+                 *       },
+                 *       "dedup_key": "draft"
+                 *     }
+                 */
                 "application/json": {
                     /** @description The same key counts once; an empty key is none. It belongs to the execution. */
                     dedup_key?: string | null;
@@ -7186,10 +7572,12 @@ export interface operations {
     wait_execution: {
         parameters: {
             query?: {
+                /** @description How long; 30 seconds at the most and when absent. */
                 wait_ms?: number | null;
             };
             header?: never;
             path: {
+                /** @description The execution. */
                 execution_id: components["schemas"]["ExecutionId"];
             };
             cookie?: never;
@@ -7216,6 +7604,7 @@ export interface operations {
                 "Idempotency-Key"?: string;
             };
             path: {
+                /** @description The execution. */
                 execution_id: components["schemas"]["ExecutionId"];
             };
             cookie?: never;
@@ -7223,9 +7612,16 @@ export interface operations {
         requestBody: {
             content: {
                 "application/json": {
+                    /** @description What the bytes are; `application/octet-stream` when absent. */
+                    continuation_content_type?: string | null;
                     /** @description The lease. */
                     fence: components["schemas"]["LeaseFence"];
+                    /** @description Handed to whoever continues, any JSON value. */
+                    continuation?: components["schemas"]["JsonValue"] | null;
+                    /** @description The same, as bytes. */
+                    continuation_base64?: components["schemas"]["Blob"] | null;
                 };
+                "application/octet-stream": string;
             };
         };
         responses: {
@@ -7249,6 +7645,7 @@ export interface operations {
                 "Idempotency-Key"?: string;
             };
             path: {
+                /** @description The execution. */
                 execution_id: components["schemas"]["ExecutionId"];
             };
             cookie?: never;
@@ -7296,7 +7693,9 @@ export interface operations {
                 "Idempotency-Key"?: string;
             };
             path: {
+                /** @description The execution. */
                 execution_id: components["schemas"]["ExecutionId"];
+                /** @description The waitpoint. */
                 waitpoint_id: components["schemas"]["WaitpointId"];
             };
             cookie?: never;
@@ -7324,7 +7723,9 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The execution. */
                 execution_id: components["schemas"]["ExecutionId"];
+                /** @description The waitpoint. */
                 waitpoint_id: components["schemas"]["WaitpointId"];
             };
             cookie?: never;
@@ -7346,11 +7747,17 @@ export interface operations {
     list_flows: {
         parameters: {
             query?: {
+                /** @description Their namespace; the caller's default when absent. */
                 namespace?: string | null;
+                /** @description Only of this kind. */
                 kind?: string | null;
+                /** @description Only in this state. */
                 state?: components["schemas"]["FlowState"] | null;
+                /** @description Only with this tag, as `key=value`. */
                 tag?: string | null;
+                /** @description Where the last page ended. */
                 cursor?: string | null;
+                /** @description How many; 100 when absent, at most 1,000. */
                 limit?: number | null;
             };
             header?: never;
@@ -7383,6 +7790,31 @@ export interface operations {
         };
         requestBody?: {
             content: {
+                /**
+                 * @example {
+                 *       "kind": "report",
+                 *       "nodes": [
+                 *         {
+                 *           "name": "fetch",
+                 *           "request": {
+                 *             "kind": "fetch"
+                 *           }
+                 *         },
+                 *         {
+                 *           "name": "render",
+                 *           "request": {
+                 *             "kind": "render"
+                 *           }
+                 *         }
+                 *       ],
+                 *       "edges": [
+                 *         {
+                 *           "from": "fetch",
+                 *           "to": "render"
+                 *         }
+                 *       ]
+                 *     }
+                 */
                 "application/json": {
                     /** @description An id the caller minted; the same id with the same content means the same flow. */
                     flow_id?: components["schemas"]["FlowId"] | null;
@@ -7400,6 +7832,11 @@ export interface operations {
                     edges?: components["schemas"]["GraphEdge"][];
                     /** @description The same key means the same flow. */
                     idempotency_key?: string | null;
+                    /**
+                     * @description A flow without a graph stays open for members until `close_flow`. With this it needs no such call: it ends with the
+                     *     last member that it has by then.
+                     */
+                    complete?: boolean;
                 };
             };
         };
@@ -7432,6 +7869,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The flow. */
                 flow_id: components["schemas"]["FlowId"];
             };
             cookie?: never;
@@ -7450,6 +7888,30 @@ export interface operations {
             default: components["responses"]["Problem"];
         };
     };
+    remove_flow: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The flow. */
+                flow_id: components["schemas"]["FlowId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Removed"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
     cancel_flow: {
         parameters: {
             query?: never;
@@ -7458,6 +7920,7 @@ export interface operations {
                 "Idempotency-Key"?: string;
             };
             path: {
+                /** @description The flow. */
                 flow_id: components["schemas"]["FlowId"];
             };
             cookie?: never;
@@ -7489,6 +7952,37 @@ export interface operations {
             default: components["responses"]["Problem"];
         };
     };
+    close_flow: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The identity of the call: a repeat is the same call, for 24 hours. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description The flow. */
+                flow_id: components["schemas"]["FlowId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": Record<string, never>;
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CloseFlowOutcome"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
     stage_dependency_edge: {
         parameters: {
             query?: never;
@@ -7497,6 +7991,7 @@ export interface operations {
                 "Idempotency-Key"?: string;
             };
             path: {
+                /** @description The flow. */
                 flow_id: components["schemas"]["FlowId"];
             };
             cookie?: never;
@@ -7541,6 +8036,7 @@ export interface operations {
                 "Idempotency-Key"?: string;
             };
             path: {
+                /** @description The flow. */
                 flow_id: components["schemas"]["FlowId"];
             };
             cookie?: never;
@@ -7578,6 +8074,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The flow. */
                 flow_id: components["schemas"]["FlowId"];
             };
             cookie?: never;
@@ -7604,6 +8101,7 @@ export interface operations {
                 "Idempotency-Key"?: string;
             };
             path: {
+                /** @description The flow. */
                 flow_id: components["schemas"]["FlowId"];
             };
             cookie?: never;
@@ -7634,8 +8132,11 @@ export interface operations {
     list_lanes: {
         parameters: {
             query?: {
+                /** @description The namespace; the caller's default when absent. */
                 namespace?: string | null;
+                /** @description Where the last page ended. */
                 cursor?: string | null;
+                /** @description How many; 100 when absent, at most 1,000. */
                 limit?: number | null;
             };
             header?: never;
@@ -7661,6 +8162,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The lane. */
                 lane: string;
             };
             cookie?: never;
@@ -7690,6 +8192,35 @@ export interface operations {
             default: components["responses"]["Problem"];
         };
     };
+    delete_lane: {
+        parameters: {
+            query?: {
+                /** @description Where it belongs; the caller's default when absent. */
+                namespace?: string | null;
+                /** @description Also while executions that have not ended are in it. */
+                force?: boolean;
+            };
+            header?: never;
+            path: {
+                /** @description The lane. */
+                lane: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Removed"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
     disable_lane: {
         parameters: {
             query?: never;
@@ -7698,6 +8229,7 @@ export interface operations {
                 "Idempotency-Key"?: string;
             };
             path: {
+                /** @description The lane. */
                 lane: string;
             };
             cookie?: never;
@@ -7733,6 +8265,7 @@ export interface operations {
                 "Idempotency-Key"?: string;
             };
             path: {
+                /** @description The lane. */
                 lane: string;
             };
             cookie?: never;
@@ -7768,6 +8301,7 @@ export interface operations {
                 "Idempotency-Key"?: string;
             };
             path: {
+                /** @description The lane. */
                 lane: string;
             };
             cookie?: never;
@@ -7803,6 +8337,7 @@ export interface operations {
                 "Idempotency-Key"?: string;
             };
             path: {
+                /** @description The lane. */
                 lane: string;
             };
             cookie?: never;
@@ -7864,7 +8399,9 @@ export interface operations {
     list_namespaces: {
         parameters: {
             query?: {
+                /** @description Where the last page ended. */
                 cursor?: string | null;
+                /** @description How many; 100 when absent, at most 1,000. */
                 limit?: number | null;
             };
             header?: never;
@@ -7888,8 +8425,11 @@ export interface operations {
     list_quotas: {
         parameters: {
             query?: {
+                /** @description The namespace; the caller's default when absent. */
                 namespace?: string | null;
+                /** @description Where the last page ended. */
                 cursor?: string | null;
+                /** @description How many; 100 when absent, at most 1,000. */
                 limit?: number | null;
             };
             header?: never;
@@ -7922,6 +8462,13 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "name": "model-api",
+                 *       "window_seconds": 60,
+                 *       "max_requests": 60
+                 *     }
+                 */
                 "application/json": {
                     /** @description Its name, unique in its namespace. */
                     name: string;
@@ -7977,10 +8524,12 @@ export interface operations {
     get_quota: {
         parameters: {
             query?: {
+                /** @description Where it belongs; the caller's default when absent. */
                 namespace?: string | null;
             };
             header?: never;
             path: {
+                /** @description The quota. */
                 name: string;
             };
             cookie?: never;
@@ -7999,6 +8548,86 @@ export interface operations {
             default: components["responses"]["Problem"];
         };
     };
+    update_quota: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The quota. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": {
+                    /**
+                     * Format: int64
+                     * @description How far the reopening of parked work is spread.
+                     */
+                    jitter_ms?: number | null;
+                    /** @description Where it belongs; the caller's default when absent. */
+                    namespace?: string | null;
+                    /**
+                     * Format: uint32
+                     * @description The sliding window. Starts that are counted now count for a whole window of the new length.
+                     */
+                    window_seconds?: number | null;
+                    /**
+                     * Format: uint32
+                     * @description Attempts that may start within it; 0 is no limit.
+                     */
+                    max_requests?: number | null;
+                    /**
+                     * Format: uint32
+                     * @description Attempts that may run at once; 0 is no limit. Those that started while there was no limit are not counted.
+                     */
+                    max_concurrent?: number | null;
+                };
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["QuotaStatus"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    delete_quota: {
+        parameters: {
+            query?: {
+                /** @description Where it belongs; the caller's default when absent. */
+                namespace?: string | null;
+                /** @description Also while executions that have not ended use it. */
+                force?: boolean;
+            };
+            header?: never;
+            path: {
+                /** @description Its name. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Removed"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
     signal_waitpoint: {
         parameters: {
             query?: never;
@@ -8007,6 +8636,7 @@ export interface operations {
                 "Idempotency-Key"?: string;
             };
             path: {
+                /** @description The waitpoint. */
                 waitpoint_id: components["schemas"]["WaitpointId"];
             };
             cookie?: never;
@@ -8047,6 +8677,7 @@ export interface operations {
                      */
                     created_at?: number | null;
                 };
+                "application/octet-stream": string;
             };
         };
         responses: {
@@ -8185,9 +8816,13 @@ export interface operations {
     list_workers: {
         parameters: {
             query?: {
+                /** @description Their namespace; the caller's default when absent. */
                 namespace?: string | null;
+                /** @description Only those that serve this lane. */
                 lane?: string | null;
+                /** @description Where the last page ended. */
                 cursor?: string | null;
+                /** @description How many; 100 when absent, at most 1,000. */
                 limit?: number | null;
             };
             header?: never;
@@ -8213,12 +8848,23 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The very process. */
                 instance_id: string;
             };
             cookie?: never;
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "worker_id": "summarizer",
+                 *       "lanes": [
+                 *         "default"
+                 *       ],
+                 *       "capacity": 4,
+                 *       "nonce": "a1b2"
+                 *     }
+                 */
                 "application/json": {
                     /**
                      * Format: int64
@@ -8237,7 +8883,7 @@ export interface operations {
                     kinds?: string[];
                     /**
                      * Format: uint32
-                     * @description How many tasks it runs at once; 1 when absent.
+                     * @description How many tasks it runs at once: claims hand out no more. Without it they hand out what they ask for.
                      */
                     capacity?: number | null;
                     /** @description What it calls its version. */
@@ -8263,11 +8909,14 @@ export interface operations {
     deregister_worker: {
         parameters: {
             query?: {
+                /** @description Where it works; the caller's default when absent. */
                 namespace?: string | null;
+                /** @description What it registered with; an operator sends none. */
                 nonce?: string | null;
             };
             header?: never;
             path: {
+                /** @description The very process. */
                 instance_id: string;
             };
             cookie?: never;
@@ -8294,12 +8943,25 @@ export interface operations {
                 "Idempotency-Key"?: string;
             };
             path: {
+                /** @description The very process. */
                 instance_id: string;
             };
             cookie?: never;
         };
         requestBody?: {
             content: {
+                /**
+                 * @example {
+                 *       "lanes": [
+                 *         "default"
+                 *       ],
+                 *       "kinds": [
+                 *         "summarize"
+                 *       ],
+                 *       "max_tasks": 1,
+                 *       "wait_ms": 20000
+                 *     }
+                 */
                 "application/json": {
                     /**
                      * Format: int64
@@ -8369,6 +9031,7 @@ export interface operations {
                 "Idempotency-Key"?: string;
             };
             path: {
+                /** @description The very process. */
                 instance_id: string;
             };
             cookie?: never;
@@ -8403,12 +9066,16 @@ export interface operations {
     return_grant: {
         parameters: {
             query: {
+                /** @description What was granted. */
                 execution_id: components["schemas"]["ExecutionId"];
+                /** @description Where the worker works; the caller's default when absent. */
                 namespace?: string | null;
             };
             header?: never;
             path: {
+                /** @description The very process. */
                 instance_id: string;
+                /** @description The grant. */
                 grant_id: components["schemas"]["LeaseId"];
             };
             cookie?: never;
@@ -8435,7 +9102,9 @@ export interface operations {
                 "Idempotency-Key"?: string;
             };
             path: {
+                /** @description The very process. */
                 instance_id: string;
+                /** @description The grant; it becomes the id of the lease. */
                 grant_id: components["schemas"]["LeaseId"];
             };
             cookie?: never;
@@ -8478,7 +9147,9 @@ export interface operations {
                 "Idempotency-Key"?: string;
             };
             path: {
+                /** @description The very process. */
                 instance_id: string;
+                /** @description The grant; it becomes the id of the lease. */
                 grant_id: components["schemas"]["LeaseId"];
             };
             cookie?: never;
@@ -8521,6 +9192,7 @@ export interface operations {
                 "Idempotency-Key"?: string;
             };
             path: {
+                /** @description The very process. */
                 instance_id: string;
             };
             cookie?: never;

@@ -1,6 +1,6 @@
 //! Taking an execution under a lease, directly or through a grant, and losing the lease again.
 
-use super::{Execution, ResumedBy};
+use super::{Execution, ResumeCause, ResumedBy};
 use crate::error::{Code, Error, Result};
 use crate::event::{Effects, EventType};
 use crate::execution::Failure;
@@ -239,6 +239,27 @@ impl Execution {
     }
 
     /// Forgets what ended the last suspension and the bytes that were left for its continuation.
+    /// What let it go on after its last parting from a worker.
+    pub fn resume_cause(&self) -> Option<ResumeCause> {
+        let parted = || {
+            let ending = self.endings.iter().rev().find(|ending| ending.end != LeaseEnd::Returned)?;
+            match ending.end {
+                LeaseEnd::WaitingChildren => Some(ResumeCause::Children),
+                LeaseEnd::Delayed => Some(ResumeCause::Delay),
+                _ => None,
+            }
+        };
+        match self.resumed_by {
+            ResumedBy::Signals => Some(ResumeCause::Signal),
+            ResumedBy::Timeout => Some(ResumeCause::Timeout),
+            ResumedBy::Child => Some(ResumeCause::Children),
+            ResumedBy::Time => Some(ResumeCause::Delay),
+            ResumedBy::Operator => Some(ResumeCause::Operator),
+            ResumedBy::Decision => Some(ResumeCause::Decision),
+            ResumedBy::Nothing => parted(),
+        }
+    }
+
     pub(crate) fn forget_resumption(&mut self) {
         self.resumed_by = ResumedBy::Nothing;
         self.resume_signals.clear();

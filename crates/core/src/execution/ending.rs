@@ -159,12 +159,19 @@ impl Execution {
     }
 
     /// The holder lets go until the children it spawned have ended; with none open it may be claimed at once.
-    pub fn wait_children(&mut self, fence: &LeaseFence, now: i64, effects: &mut Effects) -> Result<()> {
+    pub fn wait_children(
+        &mut self,
+        fence: &LeaseFence,
+        continuation: Option<Payload>,
+        now: i64,
+        effects: &mut Effects,
+    ) -> Result<()> {
         if self.check_holder(fence, LeaseEnd::WaitingChildren)?.is_some() {
             return Ok(());
         }
         let now = self.touch(now);
         self.part(LeaseEnd::WaitingChildren, now, effects);
+        self.continuation = continuation;
         if !self.child_wait.is_over() {
             self.holds.set(Hold::Dependencies);
         }

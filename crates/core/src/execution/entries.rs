@@ -14,6 +14,12 @@ impl Indexed for Execution {
         let key = self.key();
         let entry = |index, score| Entry { index, member: key.clone(), score };
         let state = self.public_state();
+        if self.removal.is_some() && self.flow.is_none() {
+            // Nobody finds it any more but those who remove it.
+            let timer = self.next_timer().map(|at| Due::Timer.entry(&key, at));
+            let mark = self.owes_anything().then(|| entry(index::marks(), self.updated_at));
+            return timer.into_iter().chain(mark).collect();
+        }
         let mut entries = vec![entry(index::state(&self.namespace, state), self.created_at)];
         if self.is_eligible() {
             entries.push(entry(self.queue(), self.queue_score()));

@@ -80,7 +80,7 @@ impl Execution {
             Some(Hold::Operator | Hold::Copy) => (EligibilityState::BlockedByOperator, self.operator_reason()),
             Some(Hold::Dependencies) => (EligibilityState::BlockedByDependencies, BlockingReason::WaitingForChildren),
             Some(Hold::Time) => (EligibilityState::NotEligibleUntilTime, self.time_reason),
-            Some(Hold::Budget) => (EligibilityState::BlockedByBudget, BlockingReason::WaitingForBudget),
+            Some(Hold::Budget) => (EligibilityState::BlockedByBudget, self.budget_reason()),
             Some(Hold::Quota) => (EligibilityState::BlockedByQuota, BlockingReason::WaitingForQuota),
         };
         if !self.holds.is_empty() {
@@ -95,6 +95,14 @@ impl Execution {
         match self.state.blocking_reason {
             BlockingReason::PausedByFlowCancel => BlockingReason::PausedByFlowCancel,
             _ => BlockingReason::PausedByOperator,
+        }
+    }
+
+    /// A budget that suspends what it refuses says so until the execution is released.
+    fn budget_reason(&self) -> BlockingReason {
+        match self.state.blocking_reason {
+            BlockingReason::PausedByPolicy => BlockingReason::PausedByPolicy,
+            _ => BlockingReason::WaitingForBudget,
         }
     }
 
@@ -185,6 +193,13 @@ impl Execution {
         self.blocking_detail = detail.to_owned();
         self.recheck_at = recheck_at.clamp(now, now + limits::BLOCKED_RECHECK_MS);
         self.settle();
+        Ok(())
+    }
+
+    /// A budget whose policy is to suspend refused it. Like [`Execution::park`], and people see who stopped it.
+    pub fn pause_by_policy(&mut self, gate: &str, detail: &str, recheck_at: i64, now: i64) -> Result<()> {
+        self.park(gate, detail, recheck_at, now)?;
+        self.state.blocking_reason = BlockingReason::PausedByPolicy;
         Ok(())
     }
 

@@ -232,6 +232,24 @@ vocabulary! {
     }
 }
 
+crate::vocabulary! {
+    /// What let an attempt go on.
+    pub enum ResumeCause {
+        /// The signals that it waited for.
+        Signal "signal",
+        /// The end of its children.
+        Children "children",
+        /// The instant that it asked for.
+        Delay "delay",
+        /// An operator.
+        Operator "operator",
+        /// The timeout of its suspension.
+        Timeout "timeout",
+        /// The answer to a question about its journal.
+        Decision "decision",
+    }
+}
+
 /// A request for a new execution, with every default filled in.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewExecution {

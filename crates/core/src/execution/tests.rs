@@ -275,7 +275,7 @@ fn an_approval_survives_reclaims_and_retries() {
 fn an_approval_lasts_until_the_next_parting_or_the_end() {
     let part: [fn(&mut Execution, &LeaseFence, &mut Effects); 4] = [
         |execution, fence, effects| assert_eq!(execution.delay(fence, NOW + 50, NOW + 10, effects).unwrap(), NOW + 50),
-        |execution, fence, effects| execution.wait_children(fence, NOW + 10, effects).unwrap(),
+        |execution, fence, effects| execution.wait_children(fence, None, NOW + 10, effects).unwrap(),
         |execution, fence, effects| {
             let request = suspension(None, TimeoutBehavior::Fail);
             assert_eq!(execution.suspend(fence, request, NOW + 10, effects).unwrap(), Suspended::Waiting);
@@ -324,7 +324,7 @@ const HOLDER_CALLS: &[(&str, LeaseEnd, HolderCall)] = &[
         execution.delay(fence, NOW + 95, NOW + 90, &mut Effects::default()).map(drop)
     }),
     ("wait_children", LeaseEnd::WaitingChildren, |execution, fence| {
-        execution.wait_children(fence, NOW + 90, &mut Effects::default())
+        execution.wait_children(fence, None, NOW + 90, &mut Effects::default())
     }),
     ("cancel", LeaseEnd::Cancelled, |execution, fence| {
         execution.cancel_held(fence, "enough", NOW + 90, &mut Effects::default()).map(drop)
@@ -624,7 +624,7 @@ fn take(execution: &mut Execution, step: &Step, now: &mut i64) {
         Step::Suspend(behavior) => execution.suspend(&fence, suspension(Some(90), *behavior), at, effects).is_err(),
         Step::Signal(number) => execution.deliver_signal(approve(*number), 5, at).is_err(),
         Step::ResumeByOperator => execution.resume_by_operator(at).is_err(),
-        Step::WaitChildren => execution.wait_children(&fence, at, effects).is_err(),
+        Step::WaitChildren => execution.wait_children(&fence, None, at, effects).is_err(),
         Step::Cancel => execution.cancel(CancelSource::Operator, "", at, effects).is_err(),
         Step::Hold => execution.hold("", at).is_err(),
         Step::Release => execution.release(at).is_err(),

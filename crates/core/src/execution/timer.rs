@@ -1,6 +1,7 @@
 //! What happens to an execution because time passes. Its earliest instant is one entry in the `due` index.
 
 use super::{Execution, Hold};
+use crate::error::{Code, Error, Result};
 use crate::event::Effects;
 use crate::id::LeaseId;
 use crate::limits;
@@ -30,8 +31,26 @@ impl Execution {
     /// When it may be removed. Members of a flow go with their flow.
     pub fn removable_at(&self) -> Option<i64> {
         let removable = self.is_terminal() && self.flow.is_none() && !self.owes_anything();
-        let retention_ms = self.policy.retention_ms.unwrap_or(limits::RETENTION_DEFAULT_MS);
+        let retention_ms = match self.removal {
+            // It has begun, and goes on at once.
+            Some(_) => 0,
+            None => self.policy.retention_ms.unwrap_or(limits::RETENTION_DEFAULT_MS),
+        };
         removable.then(|| self.ended_at.saturating_add(retention_ms))
+    }
+
+    /// Somebody wants it gone before its retention is over: its removal begins, which is not taken back.
+    pub fn begin_removal(&mut self, now: i64) -> Result<()> {
+        if !self.is_terminal() {
+            return Err(Error::of(Code::ExecutionNotTerminal).with("public_state", self.public_state()));
+        }
+        if let Some(flow) = &self.flow {
+            let detail = "the execution is a member of a flow and goes with it; remove the flow";
+            return Err(Error::new(Code::InUse, detail).with("flow_id", flow));
+        }
+        self.touch(now);
+        self.removal.get_or_insert_default();
+        Ok(())
     }
 
     /// Whether an effect elsewhere is still to be brought about.

@@ -6,11 +6,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::api_token::Role;
-use crate::budget::{BudgetDefinition, BudgetStatus, Enforcement, HardAction, Limits, SoftAction};
+use crate::budget::{BudgetChange, BudgetDefinition, BudgetStatus, Enforcement, HardAction, Limits, SoftAction};
 use crate::error::{Error, Result};
 use crate::id::{CommandId, ExecutionId};
 use crate::lease::LeaseFence;
-use crate::op::parts::{self, NamespacePage};
+use crate::op::parts::{self, NamedRemoval, NamespacePage, Removed};
 use crate::op::{Created, Minting, operation};
 use crate::text;
 use crate::usage::ReportUsageResult;
@@ -161,6 +161,64 @@ impl SetBudgetLimitsArgs {
         text::name("name", &self.name)?;
         parts::optional(self.namespace.as_deref(), "namespace", text::name)
     }
+}
+
+operation! {
+    /// Changes how a budget acts; what is not named stays. A raised limit releases what was blocked.
+    UpdateBudget(UpdateBudgetArgs) -> BudgetStatus,
+    "update_budget" Put "/v1/budgets/{name}" Operator administrative validated namespaced
+}
+
+/// What is to change about a budget.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UpdateBudgetArgs {
+    /// The budget.
+    pub name: String,
+    /// Where it belongs; the caller's default when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// The limits of the dimensions named; others stay.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub dimensions: BTreeMap<String, Limits>,
+    /// Whether limits bind.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enforcement: Option<Enforcement>,
+    /// What happens at a hard limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_hard: Option<HardAction>,
+    /// What happens past a soft limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_soft: Option<SoftAction>,
+    /// Usage returns to nothing this often, counted from this call; 0 is never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reset_interval_ms: Option<i64>,
+}
+
+impl UpdateBudgetArgs {
+    /// What the budget is to become.
+    pub fn change(&self) -> BudgetChange {
+        BudgetChange {
+            dimensions: self.dimensions.clone(),
+            enforcement: self.enforcement,
+            on_hard: self.on_hard,
+            on_soft: self.on_soft,
+            reset_interval_ms: self.reset_interval_ms,
+        }
+    }
+
+    /// Refuses bad names.
+    pub fn validate(&self) -> Result<()> {
+        text::name("name", &self.name)?;
+        parts::optional(self.namespace.as_deref(), "namespace", text::name)
+    }
+}
+
+operation! {
+    /// Deletes a budget. While executions that have not ended are charged to it, that takes `force`; they wait then until
+    /// a budget of this name exists again.
+    DeleteBudget(NamedRemoval) -> Removed,
+    "delete_budget" Delete "/v1/budgets/{name}" Operator administrative validated namespaced keyed
 }
 
 operation! {

@@ -336,7 +336,7 @@ macro_rules! operation {
             }
 
             fn read(answer: &[u8]) -> ::serde_json::Result<$outcome> {
-                ::serde_json::from_slice(answer)
+                $crate::encoding::read_answer(|| ::serde_json::from_slice(answer))
             }
         }
     };

@@ -201,7 +201,7 @@ impl DelayArgs {
 operation! {
     /// Releases the lease; the same attempt continues when the children it spawned have ended.
     WaitChildren(WaitChildrenArgs) -> WaitChildrenOutcome,
-    "wait_children" Post "/v1/executions/{execution_id}/wait-children" Worker
+    "wait_children" Post "/v1/executions/{execution_id}/wait-children" Worker validated body(crate::op::parts::body_for(limits::CONTINUATION_MAX_BYTES))
 }
 
 /// What the call says.
@@ -212,6 +212,34 @@ pub struct WaitChildrenArgs {
     pub execution_id: ExecutionId,
     /// The lease.
     pub fence: LeaseFence,
+    /// Handed to whoever continues, any JSON value.
+    #[serde(default, deserialize_with = "crate::encoding::present_json", skip_serializing_if = "Option::is_none")]
+    pub continuation: Option<JsonText>,
+    /// The same, as bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub continuation_base64: Option<Blob>,
+    /// What the bytes are; `application/octet-stream` when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub continuation_content_type: Option<String>,
+}
+
+impl WaitChildrenArgs {
+    /// The bytes of the continuation, if any.
+    pub fn continuation(&self) -> Result<Option<Content>> {
+        parts::Sent {
+            field: "continuation",
+            json: self.continuation.as_ref(),
+            base64: self.continuation_base64.as_ref(),
+            content_type: self.continuation_content_type.as_deref(),
+            max_bytes: limits::CONTINUATION_MAX_BYTES,
+        }
+        .content()
+    }
+
+    /// Refuses a continuation that nobody could hand over.
+    pub fn validate(&self) -> Result<()> {
+        self.continuation().map(drop)
+    }
 }
 
 /// The answer.

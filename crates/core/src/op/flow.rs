@@ -10,6 +10,7 @@ use crate::flow::{CancelFlowPolicy, CancelFlowResult, FlowState};
 use crate::id::{EdgeId, ExecutionId, FlowId};
 use crate::join::JoinPolicy;
 use crate::limits;
+use crate::op::parts::Removed;
 use crate::op::view::{FlowView, GraphView, UpstreamView};
 use crate::op::{Created, Minting, create_execution, operation, parts};
 use crate::text::{self, Tags};
@@ -45,6 +46,10 @@ pub struct CreateFlowArgs {
     /// The same key means the same flow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
+    /// A flow without a graph stays open for members until `close_flow`. With this it needs no such call: it ends with the
+    /// last member that it has by then.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub complete: bool,
 }
 
 /// The answer.
@@ -492,4 +497,42 @@ impl CancelFlowArgs {
     pub fn validate(&self) -> Result<()> {
         parts::optional(self.reason.as_deref(), "reason", text::text)
     }
+}
+
+operation! {
+    /// Removes a flow that has ended, with its members and everything they have.
+    RemoveFlow(RemoveFlowArgs) -> Removed,
+    "remove_flow" Delete "/v1/flows/{flow_id}" Operator administrative keyed
+}
+
+/// Which flow is to be removed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RemoveFlowArgs {
+    /// The flow.
+    pub flow_id: FlowId,
+}
+
+operation! {
+    /// Says that a flow which is made step by step is complete: it ends with its last member. A flow that was created with
+    /// its graph needs no such call.
+    CloseFlow(CloseFlowArgs) -> CloseFlowOutcome,
+    "close_flow" Post "/v1/flows/{flow_id}/close" Submitter
+}
+
+/// Which flow is complete.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CloseFlowArgs {
+    /// The flow.
+    pub flow_id: FlowId,
+}
+
+/// The flow after the call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CloseFlowOutcome {
+    /// It was open before.
+    pub changed: bool,
+    /// Its state now.
+    pub state: FlowState,
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::Result;
 use crate::lane::{LaneState, LaneView};
 use crate::op::operation;
-use crate::op::parts::{self, LaneChange, NamespacePage};
+use crate::op::parts::{self, LaneChange, NamespacePage, Removed};
 use crate::text;
 
 operation! {
@@ -79,4 +79,33 @@ operation! {
     /// Disables a lane: nothing is claimed, submissions are refused.
     DisableLane(LaneChange) -> LaneView,
     "disable_lane" Post "/v1/lanes/{lane}/disable" Operator administrative validated namespaced keyed
+}
+
+operation! {
+    /// Forgets a lane, with its state and who set it. While executions that have not ended are in it, that takes `force`.
+    /// A lane that is used again is active.
+    DeleteLane(DeleteLaneArgs) -> Removed,
+    "delete_lane" Delete "/v1/lanes/{lane}" Operator administrative validated namespaced keyed
+}
+
+/// A lane that is to be forgotten.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DeleteLaneArgs {
+    /// The lane.
+    pub lane: String,
+    /// Where it belongs; the caller's default when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Also while executions that have not ended are in it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub force: bool,
+}
+
+impl DeleteLaneArgs {
+    /// Refuses bad names.
+    pub fn validate(&self) -> Result<()> {
+        text::name("lane", &self.lane)?;
+        parts::optional(self.namespace.as_deref(), "namespace", text::name)
+    }
 }

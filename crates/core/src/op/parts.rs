@@ -452,6 +452,36 @@ impl LaneChange {
     }
 }
 
+/// A budget or quota that is to be deleted.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NamedRemoval {
+    /// Its name.
+    pub name: String,
+    /// Where it belongs; the caller's default when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Also while executions that have not ended use it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub force: bool,
+}
+
+impl NamedRemoval {
+    /// Refuses bad names.
+    pub fn validate(&self) -> Result<()> {
+        text::name("name", &self.name)?;
+        optional(self.namespace.as_deref(), "namespace", text::name)
+    }
+}
+
+/// What became of something that was to be removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub enum Removed {
+    /// It reads as gone. What it has goes with it, in the background where that is much.
+    Removed,
+}
+
 /// A page of what a namespace has.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -4,9 +4,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
-use crate::op::parts::{self, NamespacePage};
+use crate::op::parts::{self, NamedRemoval, NamespacePage, Removed};
 use crate::op::{Created, operation};
-use crate::quota::{QuotaDefinition, QuotaStatus};
+use crate::quota::{QuotaChange, QuotaDefinition, QuotaStatus};
 use crate::text;
 
 operation! {
@@ -115,4 +115,58 @@ pub struct ListQuotasOutcome {
     /// Where the next page begins, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
+}
+
+operation! {
+    /// Changes a quota; what is not named stays. A raised limit releases what was blocked.
+    UpdateQuota(UpdateQuotaArgs) -> QuotaStatus,
+    "update_quota" Put "/v1/quotas/{name}" Operator administrative validated namespaced
+}
+
+/// What is to change about a quota.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UpdateQuotaArgs {
+    /// The quota.
+    pub name: String,
+    /// Where it belongs; the caller's default when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// The sliding window. Starts that are counted now count for a whole window of the new length.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window_seconds: Option<u32>,
+    /// Attempts that may start within it; 0 is no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_requests: Option<u32>,
+    /// Attempts that may run at once; 0 is no limit. Those that started while there was no limit are not counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_concurrent: Option<u32>,
+    /// How far the reopening of parked work is spread.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jitter_ms: Option<i64>,
+}
+
+impl UpdateQuotaArgs {
+    /// What the quota is to become.
+    pub fn change(&self) -> QuotaChange {
+        QuotaChange {
+            window_seconds: self.window_seconds,
+            max_requests: self.max_requests,
+            max_concurrent: self.max_concurrent,
+            jitter_ms: self.jitter_ms,
+        }
+    }
+
+    /// Refuses bad names.
+    pub fn validate(&self) -> Result<()> {
+        text::name("name", &self.name)?;
+        parts::optional(self.namespace.as_deref(), "namespace", text::name)
+    }
+}
+
+operation! {
+    /// Deletes a quota. While executions that have not ended run under it, that takes `force`; what has not started waits
+    /// then until a quota of this name exists again.
+    DeleteQuota(NamedRemoval) -> Removed,
+    "delete_quota" Delete "/v1/quotas/{name}" Operator administrative validated namespaced keyed
 }

@@ -115,8 +115,8 @@ pub struct ReadStreamArgs {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
     /// How many, 1 to 10,000; 100 when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub count: Option<usize>,
+    #[serde(default, alias = "count", skip_serializing_if = "Option::is_none")]
+    pub limit: Option<usize>,
 }
 
 impl ReadStreamArgs {
@@ -129,19 +129,19 @@ impl ReadStreamArgs {
     /// Refuses ends that are no frames, and counts out of range.
     pub fn validate(&self) -> Result<()> {
         self.bounds()?;
-        self.count.map_or(Ok(()), stream::check_read_count)
+        self.limit.map_or(Ok(()), stream::check_read_count)
     }
 
     /// A response over HTTP holds fewer frames than a program in process may read at once.
     pub fn check_remote(&self) -> Result<()> {
-        self.count.map_or(Ok(()), |count| text::within("count", count, 1..=limits::PAGE_MAX))
+        self.limit.map_or(Ok(()), |limit| text::within("limit", limit, 1..=limits::PAGE_MAX))
     }
 }
 
 operation! {
     /// Reads the frames after a certain one, waiting for the first of them.
     TailStream(TailStreamArgs) -> StreamFrames,
-    "tail_stream" Get "/v1/executions/{execution_id}/attempts/{attempt}/stream/tail" Reader validated waits(block_ms) watching checked_remote
+    "tail_stream" Get "/v1/executions/{execution_id}/attempts/{attempt}/stream/tail" Reader validated waits(wait_ms) watching checked_remote
 }
 
 /// What the call says.
@@ -156,23 +156,23 @@ pub struct TailStreamArgs {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<FrameId>,
     /// How long to wait; 0, looking once, when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub block_ms: Option<i64>,
+    #[serde(default, alias = "block_ms", skip_serializing_if = "Option::is_none")]
+    pub wait_ms: Option<i64>,
     /// How many at the most; 100 when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub count: Option<usize>,
+    #[serde(default, alias = "count", skip_serializing_if = "Option::is_none")]
+    pub limit: Option<usize>,
 }
 
 impl TailStreamArgs {
     /// Refuses counts and waits out of range.
     pub fn validate(&self) -> Result<()> {
-        self.block_ms.map_or(Ok(()), stream::check_tail_wait)?;
-        self.count.map_or(Ok(()), stream::check_read_count)
+        self.wait_ms.map_or(Ok(()), stream::check_tail_wait)?;
+        self.limit.map_or(Ok(()), stream::check_read_count)
     }
 
     /// A response over HTTP holds fewer frames than a program in process may read at once.
     pub fn check_remote(&self) -> Result<()> {
-        self.count.map_or(Ok(()), |count| text::within("count", count, 1..=limits::PAGE_MAX))
+        self.limit.map_or(Ok(()), |limit| text::within("limit", limit, 1..=limits::PAGE_MAX))
     }
 }
 

@@ -47,7 +47,7 @@ pub struct RegisterWorkerArgs {
     /// The kinds it serves; all when empty. Claims name theirs themselves; this is what people are shown.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub kinds: BTreeSet<String>,
-    /// How many tasks it runs at once; 1 when absent.
+    /// How many tasks it runs at once: claims hand out no more. Without it they hand out what they ask for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity: Option<u32>,
     /// What it calls its version.
@@ -129,7 +129,7 @@ impl HeartbeatWorkerArgs {
 operation! {
     /// Removes a registration: by the process itself when it stops, or by an operator.
     DeregisterWorker(DeregisterWorkerArgs) -> DeregisterWorkerOutcome,
-    "deregister_worker" Delete "/v1/workers/{instance_id}" Operator administrative validated with_roles namespaced
+    "deregister_worker" Delete "/v1/workers/{instance_id}" Operator audited validated with_roles namespaced
 }
 
 /// What the call says.
@@ -154,6 +154,11 @@ pub struct DeregisterWorkerOutcome {
 }
 
 impl DeregisterWorkerArgs {
+    /// A process that stops takes back its own registration; anybody else removes somebody's.
+    pub fn is_audited(&self) -> bool {
+        self.nonce.is_none()
+    }
+
     /// A process may remove itself; everything else takes an operator.
     pub fn role(&self) -> Role {
         if self.nonce.is_some() { Role::Worker } else { Role::Operator }

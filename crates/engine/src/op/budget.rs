@@ -6,11 +6,12 @@ use ff_core::budget::{Budget, BudgetStatus};
 use ff_core::execution::Execution;
 use ff_core::gate::Defined;
 use ff_core::lease::{HistoryRecord, LeaseFence};
-use ff_core::op::parts::NamespacePage;
+use ff_core::op::parts::{NamedRemoval, NamespacePage, Removed};
 use ff_core::op::{
-    CreateBudget, CreateBudgetArgs, CreateBudgetOutcome, GetBudget, GetBudgetArgs, ListBudgets, ListBudgetsOutcome,
-    ReportBudgetUsage, ReportBudgetUsageArgs, ReportUsage, ReportUsageArgs, ReportUsageOutcome, ResetBudget,
-    ResetBudgetArgs, ResetBudgetOutcome, SetBudgetLimits, SetBudgetLimitsArgs,
+    CreateBudget, CreateBudgetArgs, CreateBudgetOutcome, DeleteBudget, GetBudget, GetBudgetArgs, ListBudgets,
+    ListBudgetsOutcome, ReportBudgetUsage, ReportBudgetUsageArgs, ReportUsage, ReportUsageArgs, ReportUsageOutcome,
+    ResetBudget, ResetBudgetArgs, ResetBudgetOutcome, SetBudgetLimits, SetBudgetLimitsArgs, UpdateBudget,
+    UpdateBudgetArgs,
 };
 use ff_core::usage::ReportUsageResult;
 use ff_core::{Code, Error, Family, Result, Role, index, limits};
@@ -18,7 +19,7 @@ use ff_store::LogStart;
 
 use crate::engine::{Caller, Engine, Handle};
 use crate::hint::Item;
-use crate::named_documents::{no_such, page};
+use crate::named_documents::{RemoveNamed, no_such, page};
 use crate::scheduler::parking::Opened;
 use crate::transaction::{Command, Tx};
 use crate::usage::Report;
@@ -27,8 +28,8 @@ use crate::{cursor, logs};
 /// Creates a budget. What was parked because there was no such budget is looked at again.
 ///
 /// What `on_hard` means for work that would start while the budget is used up: `block` parks it until a reset or a
-/// raised limit; `fail` ends it as failed, category `budget_exhausted`; `suspend` holds it like an operator would, so
-/// that a person decides: a reset does not let it go, `release` does.
+/// raised limit; `fail` ends it as failed, category `budget_exhausted`; `suspend` parks it, too, and shows it as
+/// `paused_by_policy`. None of them touches work that runs: its reports are refused, and its program decides.
 impl Handle<CreateBudget> for Engine {
     async fn handle(&self, caller: &Caller, args: CreateBudgetArgs) -> Result<CreateBudgetOutcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
@@ -97,31 +98,55 @@ impl Handle<ListBudgets> for Engine {
 
 impl Handle<SetBudgetLimits> for Engine {
     async fn handle(&self, caller: &Caller, args: SetBudgetLimitsArgs) -> Result<BudgetStatus> {
-        let namespace = caller.namespace(args.namespace.as_deref())?;
-        let partition = self.partitions().budget_partition(&namespace, &args.name);
-        let turn = self.locks().take(partition, Budget::key_of(&namespace, &args.name)).await;
-        let verb = SetLimits { namespace: &namespace, args: &args };
+        let change = |budget: &mut Budget, now: i64| budget.set_limits(&args.dimensions, now);
+        self.change_budget(caller, args.namespace.as_deref(), &args.name, &change).await
+    }
+}
+
+impl Handle<UpdateBudget> for Engine {
+    async fn handle(&self, caller: &Caller, args: UpdateBudgetArgs) -> Result<BudgetStatus> {
+        let change = |budget: &mut Budget, now: i64| budget.update(&args.change(), now);
+        self.change_budget(caller, args.namespace.as_deref(), &args.name, &change).await
+    }
+}
+
+type Change<'a> = &'a (dyn Fn(&mut Budget, i64) -> Result<()> + Sync);
+
+impl Engine {
+    /// Changes the definition of a budget, and lets in what waits for it if it admits now.
+    async fn change_budget(
+        &self,
+        caller: &Caller,
+        namespace: Option<&str>,
+        name: &str,
+        change: Change<'_>,
+    ) -> Result<BudgetStatus> {
+        let namespace = caller.namespace(namespace)?;
+        let partition = self.partitions().budget_partition(&namespace, name);
+        let turn = self.locks().take(partition, Budget::key_of(&namespace, name)).await;
+        let verb = ChangeBudget { namespace: &namespace, name, change };
         let (status, opened) = self.transact(partition, self.fresh_command(), &verb).await?;
         drop(turn);
-        self.release_parked(&namespace, &format!("b:{}", args.name), opened).await;
+        self.release_parked(&namespace, &format!("b:{name}"), opened).await;
         Ok(status)
     }
 }
 
-struct SetLimits<'a> {
+struct ChangeBudget<'a> {
     namespace: &'a str,
-    args: &'a SetBudgetLimitsArgs,
+    name: &'a str,
+    change: Change<'a>,
 }
 
-impl Command for SetLimits<'_> {
+impl Command for ChangeBudget<'_> {
     type Outcome = (BudgetStatus, Opened);
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<Self::Outcome> {
-        let (namespace, name) = (self.namespace, &self.args.name);
+        let (namespace, name) = (self.namespace, self.name);
         let loaded = tx.load::<Budget>(Budget::key_of(namespace, name)).await?;
         let mut budget = loaded.ok_or_else(|| no_such(Code::BudgetNotFound, name))?.document;
         let before = budget.clone();
-        budget.set_limits(&self.args.dimensions, tx.now)?;
+        (self.change)(&mut budget, tx.now)?;
         let mut opened = Opened::default();
         if budget.opened_since(&before) {
             let count = budget.release_count();
@@ -132,6 +157,22 @@ impl Command for SetLimits<'_> {
             tx.save(&budget);
         }
         Ok((budget.status(), opened))
+    }
+}
+
+impl Handle<DeleteBudget> for Engine {
+    async fn handle(&self, caller: &Caller, args: NamedRemoval) -> Result<Removed> {
+        let namespace = caller.namespace(args.namespace.as_deref())?;
+        let partition = self.partitions().budget_partition(&namespace, &args.name);
+        if !args.force {
+            let what = format!("the budget {}", args.name);
+            let charged = |execution: &Execution| execution.budgets.contains(&args.name);
+            self.refuse_in_use(&namespace, &what, charged).await?;
+        }
+        let key = Budget::key_of(&namespace, &args.name);
+        let identity = self.identity::<DeleteBudget>(caller, &args, None);
+        let verb = RemoveNamed::<Budget>::new(key, &args.name, Code::BudgetNotFound);
+        self.transact_once(partition, identity, &verb).await
     }
 }
 

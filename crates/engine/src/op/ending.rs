@@ -110,11 +110,46 @@ impl Handle<Delay> for Engine {
 impl Handle<WaitChildren> for Engine {
     async fn handle(&self, caller: &Caller, args: WaitChildrenArgs) -> Result<WaitChildrenOutcome> {
         let fence = args.fence;
+        if let Some(content) = args.continuation()? {
+            self.check_id(&args.execution_id)?;
+            let verb = WaitWithContinuation { caller, args: &args, content: payload::divide(Some(content)) };
+            return self.transact(args.execution_id.partition(), self.fresh_command(), &verb).await;
+        }
         self.change(caller, &args.execution_id, Some(&fence), move |execution, context| {
-            execution.wait_children(&fence, context.now, context.effects)?;
-            Ok(WaitChildrenOutcome { open_children: execution.child_wait.open, public_state: execution.public_state() })
+            execution.wait_children(&fence, None, context.now, context.effects)?;
+            Ok(children_waited_for(execution))
         })
         .await
+    }
+}
+
+fn children_waited_for(execution: &Execution) -> WaitChildrenOutcome {
+    WaitChildrenOutcome { open_children: execution.child_wait.open, public_state: execution.public_state() }
+}
+
+/// Waits for children and leaves something for whoever goes on.
+struct WaitWithContinuation<'a> {
+    caller: &'a Caller,
+    args: &'a WaitChildrenArgs,
+    content: (Payload, Option<Bytes>),
+}
+
+impl Command for WaitWithContinuation<'_> {
+    type Outcome = WaitChildrenOutcome;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<WaitChildrenOutcome> {
+        let mut execution = load_visible(tx, self.caller, &self.args.execution_id).await?;
+        let fence = &self.args.fence;
+        let (before, (continuation, blob)) = (execution.continuation.clone(), self.content.clone());
+        let mut effects = Effects::default();
+        let held = execution.held_lease().is_some_and(|held| held.fence == *fence);
+        execution.wait_children(fence, Some(continuation), tx.now, &mut effects)?;
+        if held {
+            tx.require_holder(&execution.key(), fence);
+            payload::write(tx, payload::Which::Continuation, &execution.id, blob, before.as_ref());
+            tx.save_execution(&execution, effects);
+        }
+        Ok(children_waited_for(&execution))
     }
 }
 

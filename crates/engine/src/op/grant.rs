@@ -10,7 +10,7 @@ use ff_core::op::{
 };
 use ff_core::planted::{Bug, planted};
 use ff_core::worker::Worker;
-use ff_core::{Code, Error, Result};
+use ff_core::{Code, Error, LeaseId, LifecyclePhase, Result};
 
 use crate::engine::{Caller, Engine, Handle};
 use crate::transaction::{Command, Tx};
@@ -96,6 +96,14 @@ fn held_already(execution: &Execution, args: &ClaimFromGrantArgs) -> Option<Clai
     })
 }
 
+/// Whether the execution knows this grant: as the one that is outstanding, or as a lease that it became.
+fn is_known(execution: &Execution, grant: LeaseId) -> bool {
+    let lease = execution.lease.as_ref().map(|lease| lease.id);
+    let outstanding = execution.grant.as_ref().map(|grant| grant.id);
+    let ended = execution.endings.iter().any(|ending| ending.lease_id == grant);
+    ended || [lease, outstanding].contains(&Some(grant))
+}
+
 /// Whether the grant is there, this worker's, and has not lapsed.
 fn check_grant(execution: &Execution, claim: &Claim, now: i64) -> Result<()> {
     match &execution.grant {
@@ -107,6 +115,14 @@ fn check_grant(execution: &Execution, claim: &Claim, now: i64) -> Result<()> {
         }
         None if planted(Bug::GrantUsedTwice) => Ok(()),
         _ if execution.grant_is_over(claim.lease_id) => Err(Error::of(Code::ClaimGrantExpired)),
+        // It was used, or it is somebody else's.
+        _ if is_known(execution, claim.lease_id) => Err(Error::of(Code::InvalidClaimGrant)),
+        Some(other) if other.expires_at > now => {
+            Err(Error::of(Code::GrantAlreadyExists).with("expires_at", other.expires_at))
+        }
+        _ if execution.state.lifecycle_phase != LifecyclePhase::Runnable => {
+            Err(Error::of(Code::ExecutionNotLeaseable).with("public_state", execution.public_state()))
+        }
         _ => Err(Error::of(Code::InvalidClaimGrant)),
     }
 }

@@ -2,17 +2,19 @@
 
 use std::collections::BTreeMap;
 
+use ff_core::execution::Execution;
 use ff_core::idempotency::Identity;
 use ff_core::lane::{Lane, LaneState, LaneView};
-use ff_core::op::parts::{LaneChange, NamespacePage};
+use ff_core::op::parts::{LaneChange, NamespacePage, Removed};
 use ff_core::op::{
-    ConfigureLane, ConfigureLaneArgs, DisableLane, DrainLane, ListLanes, ListLanesOutcome, PauseLane, ResumeLane,
+    ConfigureLane, ConfigureLaneArgs, DeleteLane, DeleteLaneArgs, DisableLane, DrainLane, ListLanes, ListLanesOutcome,
+    PauseLane, ResumeLane,
 };
-use ff_core::{Partition, Result, text};
+use ff_core::{Code, Partition, Result, text};
 
 use crate::cursor;
 use crate::engine::{Caller, Engine, Handle};
-use crate::named_documents::page;
+use crate::named_documents::{RemoveNamed, page};
 use crate::transaction::{Command, Tx};
 
 /// Lists lanes by name: those with a document, those of a closed list, and those in which this engine knows of work.
@@ -131,5 +133,19 @@ impl Handle<DisableLane> for Engine {
         let set = SetLane { lane: &args.lane, state, reason: args.reason.as_deref().unwrap_or_default() };
         let identity = self.identity::<DisableLane>(caller, &args, None);
         self.set_lane(caller, args.namespace.as_deref(), set, identity).await
+    }
+}
+
+impl Handle<DeleteLane> for Engine {
+    async fn handle(&self, caller: &Caller, args: DeleteLaneArgs) -> Result<Removed> {
+        let namespace = caller.namespace(args.namespace.as_deref())?;
+        if !args.force {
+            let what = format!("the lane {}", args.lane);
+            let inside = |execution: &Execution| execution.lane == args.lane;
+            self.refuse_in_use(&namespace, &what, inside).await?;
+        }
+        let identity = self.identity::<DeleteLane>(caller, &args, None);
+        let verb = RemoveNamed::<Lane>::new(Lane::key_of(&namespace, &args.lane), &args.lane, Code::LaneNotFound);
+        self.transact_once(Partition::SYSTEM, identity, &verb).await
     }
 }

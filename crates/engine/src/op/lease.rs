@@ -4,14 +4,15 @@ use std::sync::{Arc, OnceLock};
 
 use ff_core::execution::{ClaimedAttempt, Execution, ResumedBy};
 use ff_core::idempotency::Identity;
-use ff_core::lease::{ClaimGrant, LeaseFence};
+use ff_core::lease::{ClaimGrant, ClaimKind, LeaseFence};
 use ff_core::op::parts::Done;
 use ff_core::op::view::Task;
 use ff_core::op::{
     Claim, ClaimArgs, ClaimMode, ClaimOutcome, Progress, ProgressArgs, RenewLeases, RenewLeasesArgs, RenewLeasesOutcome,
 };
 use ff_core::partition::digest16;
-use ff_core::{Code, CommandId, Error, ExecutionId, LeaseId, Partition, Result, ResumeSignal, SignalId};
+use ff_core::worker::Worker;
+use ff_core::{Code, CommandId, Error, ExecutionId, LeaseId, Partition, Result, ResumeSignal, SignalId, limits};
 use futures_util::future::{Either, join_all, select};
 use tokio::sync::oneshot;
 use uuid::Uuid;
@@ -42,6 +43,7 @@ impl Handle<Claim> for Engine {
         {
             return Ok(held);
         }
+        let ask = self.within_capacity(ask).await?;
         self.deliver(ask, None).await
     }
 }
@@ -86,7 +88,31 @@ impl Engine {
             let (tasks, unread) = self.tasks(held).await;
             return unread.into_iter().next().map_or(Ok(tasks), |(_, error)| Err(error));
         }
+        let ask = self.within_capacity(ask).await?;
         self.deliver(ask, Some(once)).await
+    }
+
+    /// Leaves a claim of a registered worker as many tasks as it may run beside those it holds. A worker that never
+    /// registered, or named no capacity, decides for itself, and nothing is counted for it.
+    async fn within_capacity(&self, mut ask: Ask) -> Result<Ask> {
+        // A grant is not touched before its worker has room, so a full worker may ask for one.
+        if ask.grant_ttl_ms.is_some() {
+            return Ok(ask);
+        }
+        let namespace = &ask.criteria.namespace;
+        let key = Worker::key_of(namespace, &ask.instance_id);
+        let Some(worker) = self.system_document::<Worker>(&key).await? else { return Ok(ask) };
+        if worker.capacity >= limits::WORKER_CAPACITY_MAX {
+            return Ok(ask);
+        }
+        let held: u64 = self.leases_held(namespace, &[ask.instance_id.as_str()]).await?.iter().sum();
+        let free = usize::try_from(u64::from(worker.capacity).saturating_sub(held)).unwrap_or(usize::MAX);
+        if free == 0 {
+            return Err(Error::of(Code::WorkerAtCapacity).with("capacity", worker.capacity).with("leases_held", held));
+        }
+        ask.lease_ids.truncate(free);
+        ask.chosen_ids = ask.chosen_ids.min(free);
+        Ok(ask)
     }
 
     /// Leaves evidence of a claim before its answer. Of two calls with one key that both found work, the first keeps it;
@@ -283,6 +309,7 @@ impl Engine {
                 .map(|(at, lease)| (at - lease.acquired_at).max(0)),
             deadline_at: some_instant(execution.deadline_at),
             retry_count: execution.retries,
+            resumed_by: execution.resume_cause().filter(|_| claimed.kind == ClaimKind::Resumed),
             resume_signals: self.resume_signals(execution).await?,
             continuation,
             next_frame_sequence: self.next_frame_sequence(execution, found).await?,

@@ -1,9 +1,11 @@
 //! Quotas.
 
+use ff_core::execution::Execution;
 use ff_core::gate::Defined;
-use ff_core::op::parts::NamespacePage;
+use ff_core::op::parts::{NamedRemoval, NamespacePage, Removed};
 use ff_core::op::{
-    CreateQuota, CreateQuotaArgs, CreateQuotaOutcome, GetQuota, GetQuotaArgs, ListQuotas, ListQuotasOutcome,
+    CreateQuota, CreateQuotaArgs, CreateQuotaOutcome, DeleteQuota, GetQuota, GetQuotaArgs, ListQuotas,
+    ListQuotasOutcome, UpdateQuota, UpdateQuotaArgs,
 };
 use ff_core::quota::{QuotaPolicy, QuotaStatus};
 use ff_core::{Code, Family, Result, index};
@@ -11,7 +13,8 @@ use ff_core::{Code, Family, Result, index};
 use crate::cursor;
 use crate::engine::{Caller, Engine, Handle};
 use crate::hint::Item;
-use crate::named_documents::{no_such, page};
+use crate::named_documents::{RemoveNamed, no_such, page};
+use crate::scheduler::parking::Opened;
 use crate::transaction::{Command, Tx};
 
 impl Handle<CreateQuota> for Engine {
@@ -42,7 +45,10 @@ impl Command for DefineQuota<'_> {
         let existing = existing.map(|loaded| loaded.document);
         match QuotaPolicy::define(existing.as_ref(), name, self.args.definition(), tx.now)? {
             Defined::AlreadyExists => Ok(None),
-            Defined::Created(quota) => {
+            Defined::Created(mut quota) => {
+                // A quota that was deleted while its claims ran left their slots, which still count.
+                let slots = tx.count(index::slots(name.0, name.1)).await?;
+                quota.recount(u32::try_from(slots).unwrap_or(u32::MAX), tx.now);
                 tx.hint(Item::Gate(index::blocked(name.0, &format!("q:{}", name.1))));
                 tx.save(&quota);
                 Ok(Some(quota.release_count(tx.now)))
@@ -71,5 +77,62 @@ impl Handle<ListQuotas> for Engine {
         let (quotas, next_cursor) = page(all, limit, |quota| &quota.name);
         let now = self.now();
         Ok(ListQuotasOutcome { items: quotas.iter().map(|quota| quota.status(now)).collect(), next_cursor })
+    }
+}
+
+impl Handle<UpdateQuota> for Engine {
+    async fn handle(&self, caller: &Caller, args: UpdateQuotaArgs) -> Result<QuotaStatus> {
+        let namespace = caller.namespace(args.namespace.as_deref())?;
+        let partition = self.partitions().quota_partition(&namespace, &args.name);
+        let turn = self.locks().take(partition, QuotaPolicy::key_of(&namespace, &args.name)).await;
+        let verb = ChangeQuota { namespace: &namespace, args: &args };
+        let (status, opened) = self.transact(partition, self.fresh_command(), &verb).await?;
+        drop(turn);
+        self.release_parked(&namespace, &format!("q:{}", args.name), opened).await;
+        Ok(status)
+    }
+}
+
+struct ChangeQuota<'a> {
+    namespace: &'a str,
+    args: &'a UpdateQuotaArgs,
+}
+
+impl Command for ChangeQuota<'_> {
+    type Outcome = (QuotaStatus, Opened);
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<Self::Outcome> {
+        let (namespace, name) = (self.namespace, &self.args.name);
+        let loaded = tx.load::<QuotaPolicy>(QuotaPolicy::key_of(namespace, name)).await?;
+        let mut quota = loaded.ok_or_else(|| no_such(Code::QuotaNotFound, name))?.document;
+        let before = quota.clone();
+        quota.update(&self.args.change(), tx.now)?;
+        let mut opened = Opened::default();
+        if quota.release_count(tx.now) > before.release_count(tx.now) {
+            let count = quota.release_count(tx.now);
+            opened = Opened::take(&mut quota, count, tx.engine.partitions());
+            tx.hint(Item::Gate(index::blocked(namespace, &format!("q:{name}"))));
+        }
+        if quota != before {
+            tx.save(&quota);
+        }
+        Ok((quota.status(tx.now), opened))
+    }
+}
+
+/// Slots of claims that run go back to nobody; a quota that is made anew under the name counts those that are left.
+impl Handle<DeleteQuota> for Engine {
+    async fn handle(&self, caller: &Caller, args: NamedRemoval) -> Result<Removed> {
+        let namespace = caller.namespace(args.namespace.as_deref())?;
+        let partition = self.partitions().quota_partition(&namespace, &args.name);
+        if !args.force {
+            let what = format!("the quota {}", args.name);
+            let governed = |execution: &Execution| execution.quota.as_ref() == Some(&args.name);
+            self.refuse_in_use(&namespace, &what, governed).await?;
+        }
+        let key = QuotaPolicy::key_of(&namespace, &args.name);
+        let identity = self.identity::<DeleteQuota>(caller, &args, None);
+        let verb = RemoveNamed::<QuotaPolicy>::new(key, &args.name, Code::QuotaNotFound);
+        self.transact_once(partition, identity, &verb).await
     }
 }

@@ -157,7 +157,7 @@ impl Handle<ReadStream> for Engine {
         let (execution, _) = self.visible_execution(caller, &args.execution_id).await?;
         let (from, to) = args.bounds()?;
         let range = from.to(to, args.attempt);
-        let count = self.limits().frames(args.count)?;
+        let count = self.limits().frames(args.limit)?;
         let mut answer = self.read_frames(&execution, args.attempt, range.start() - 1, count).await?;
         answer.frames.retain(|frame| range.contains(&frame.id.sequence));
         Ok(answer)
@@ -252,8 +252,8 @@ impl Handle<TailStream> for Engine {
         let id = &args.execution_id;
         self.check_id(id)?;
         let after = args.after.unwrap_or(FrameId::START).after_in(args.attempt);
-        let count = self.limits().frames(args.count)?;
-        let deadline = self.env().now_ms() + self.limits().tail_wait("block_ms", args.block_ms.unwrap_or(0))?;
+        let count = self.limits().frames(args.limit)?;
+        let deadline = self.env().now_ms() + self.limits().tail_wait("wait_ms", args.wait_ms.unwrap_or(0))?;
         let mut listener = self.listen_to(id.partition(), logs::frames(id, args.attempt));
         loop {
             self.refuse_if_closing()?;

@@ -7,7 +7,7 @@ use ff_core::op::{
     RegisterWorkerOutcome,
 };
 use ff_core::worker::{Registration, Worker};
-use ff_core::{Blob, Key, Partition, Result};
+use ff_core::{Blob, Key, Partition, Result, limits};
 use ff_store::Scan;
 
 use crate::cursor;
@@ -25,7 +25,7 @@ impl Handle<RegisterWorker> for Engine {
             lanes: args.lanes,
             capabilities: args.capabilities,
             kinds: args.kinds,
-            capacity: args.capacity.unwrap_or(1),
+            capacity: args.capacity.unwrap_or(limits::WORKER_CAPACITY_MAX),
             version: args.version.unwrap_or_default(),
             nonce: args.nonce,
             lease_ttl_ms: self.limits().lease_ttl(args.lease_ttl_ms)?,

@@ -11,7 +11,8 @@ use ff_store::{Answer, Query, Scan, ScanPage, StoredDocument};
 
 use super::queue::Progress;
 use crate::flow::{
-    cancel_member, end_if_complete, open_upstreams, resolve_edge, save_flow, sibling_reason, wants_siblings_cancelled,
+    cancel_member, end_if_complete, needs_upstreams, open_upstreams, other_downstreams, resolve_edge, save_flow,
+    sibling_reason, wants_siblings_cancelled,
 };
 use crate::groups::Name;
 use crate::journal;
@@ -265,9 +266,16 @@ impl Round {
         for portion in keys.chunks(tx.engine.chunk(limits::RESOLVE_CHUNK)) {
             self.load(tx, portion.to_vec()).await?;
             for key in portion {
-                let Some(sibling) = self.executions.get_mut(key).filter(|sibling| !sibling.is_terminal()) else {
+                let Some(sibling) = self.executions.get(key).filter(|sibling| !sibling.is_terminal()) else {
                     continue;
                 };
+                let id = sibling.id;
+                let others = other_downstreams(tx, &id, &execution.id).await?;
+                self.load(tx, others.clone()).await?;
+                if others.iter().filter_map(|other| self.executions.get(other)).any(needs_upstreams) {
+                    continue;
+                }
+                let Some(sibling) = self.executions.get_mut(key) else { continue };
                 if self.budget == 0 {
                     // Looked at again by the next commit: the mark of the upstream that brought us here stays.
                     self.looked_at.remove(child);

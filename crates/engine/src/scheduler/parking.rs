@@ -80,8 +80,7 @@ impl Engine {
                 HardAction::Fail => {
                     execution.fail_at_admission(&refusal.detail, "budget_exhausted", moment.now, moment.effects)
                 }
-                HardAction::Suspend if execution.is_eligible() => execution.hold(&refusal.detail, moment.now),
-                HardAction::Suspend => Err(ff_core::Error::of(Code::ExecutionNotEligible)),
+                HardAction::Suspend => execution.pause_by_policy(&refusal.gate, &refusal.detail, until, moment.now),
             })
             .await;
         match parted {
@@ -97,7 +96,7 @@ impl Engine {
             until,
             "parked at admission"
         );
-        if refusal.action != HardAction::Block {
+        if refusal.action == HardAction::Fail {
             return Ok(());
         }
         let closed_until = if refusal.gate.starts_with("b:") { until.min(latest) } else { until };

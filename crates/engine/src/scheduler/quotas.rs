@@ -107,6 +107,10 @@ impl Command for AskAll<'_> {
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<Vec<Told>> {
         let policy = tx.load::<QuotaPolicy>(self.key.clone()).await?.map(|loaded| loaded.document);
+        if policy.is_none() {
+            // One that is made at this moment counts the slots there are, and must not count one that goes.
+            tx.pin(&self.key);
+        }
         let mut slots = BTreeSet::new();
         for ask in self.asks {
             match ask {

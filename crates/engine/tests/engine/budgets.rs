@@ -6,7 +6,7 @@ use ff_core::op::{
     ResetBudget, SetBudgetLimits,
 };
 use ff_core::usage::ReportUsageResult;
-use ff_core::{Code, EligibilityState, PublicState};
+use ff_core::{BlockingReason, Code, EligibilityState, PublicState};
 use ff_engine::{Caller, Options};
 use serde_json::json;
 
@@ -145,9 +145,10 @@ async fn the_hard_action_fails_or_holds_what_would_start() {
     assert_eq!(failed.public_state, PublicState::Failed);
     assert_eq!(failed.last_failure.unwrap().category.as_deref(), Some("budget_exhausted"));
     let held = h.must::<GetExecution>(json!({ "execution_id": holding })).await;
-    assert_eq!(held.state.eligibility_state, EligibilityState::BlockedByOperator);
+    assert_eq!(held.state.eligibility_state, EligibilityState::BlockedByBudget);
+    assert_eq!(held.state.blocking_reason, BlockingReason::PausedByPolicy);
     h.must::<ResetBudget>(json!({ "name": "suspend" })).await;
-    assert!(claim_now(&h).await.is_none(), "only a person lets it go");
+    assert_eq!(claim_now(&h).await.unwrap().execution_id, holding, "a reset lets it go");
     h.finish().await;
 }
 

@@ -16,7 +16,7 @@ use ff_store::memory::{Call, Plan};
 use serde_json::{Value, json};
 
 async fn empty_flow(h: &Harness) -> FlowId {
-    match h.must::<CreateFlow>(json!({ "kind": "test" })).await {
+    match h.must::<CreateFlow>(json!({ "kind": "test", "complete": true })).await {
         Created::Created { flow_id, .. } => flow_id,
         other => panic!("{other:?}"),
     }

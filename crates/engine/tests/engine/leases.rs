@@ -13,7 +13,7 @@ use ff_store::memory::{Call, Fault, Plan};
 use serde_json::{Value, json};
 
 fn worker(nonce: &str) -> Value {
-    json!({ "instance_id": "w-1", "worker_id": "w", "lanes": ["default"], "capacity": 2, "nonce": nonce })
+    json!({ "instance_id": "w-1", "worker_id": "w", "lanes": ["default"], "capacity": 50, "nonce": nonce })
 }
 
 async fn many_partitions() -> Harness {

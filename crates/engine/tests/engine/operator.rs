@@ -88,7 +88,8 @@ async fn a_revoked_lease_is_reclaimed_and_the_same_command_takes_no_second_lease
     assert_eq!(none, revoke_lease::Outcome::NoActiveLease);
     let old = h.claim().await.unwrap();
     let wrong = json!({ "execution_id": id, "expected_lease_id": "00000000-0000-7000-8000-000000000001" });
-    assert_eq!(h.must::<RevokeLease>(wrong).await, revoke_lease::Outcome::NoActiveLease);
+    let other = revoke_lease::Outcome::OtherLease { lease_id: old.fence.lease_id, epoch: old.fence.epoch };
+    assert_eq!(h.must::<RevokeLease>(wrong).await, other, "it says which lease holds it, and takes none away");
     let command = json!({ "execution_id": id, "command_id": "00000000-0000-7000-8000-000000000009" });
     let revoked = revoke_lease::Outcome::Revoked { lease_id: old.fence.lease_id, epoch: old.fence.epoch };
     assert_eq!(h.must::<RevokeLease>(command.clone()).await, revoked);

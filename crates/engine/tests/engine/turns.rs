@@ -2,7 +2,7 @@
 
 use crate::support::Harness;
 use ff_core::op::create_flow::Outcome as Created;
-use ff_core::op::{CancelFlow, Claim, Complete, CreateFlow, CreateQuota, GetFlow, GetQuota};
+use ff_core::op::{CancelFlow, Claim, Complete, CreateFlow, CreateQuota, GetFlow, GetQuota, ListExecutions};
 use ff_core::{Code, ExecutionId, Family, FlowId, PartitionConfig, PublicState};
 use ff_engine::Options;
 use ff_store::memory::{Call, Pause, Plan};
@@ -95,8 +95,9 @@ async fn the_removal_of_a_large_flow_holds_up_no_timer_and_no_mark() {
     h.must::<Complete>(json!({ "execution_id": pair[0], "fence": task.fence })).await;
     let took = timed_claim(&h, "default", pair[1]).await;
     assert!(took <= SOON_MS, "the downstream waited {took} ms");
-    h.must::<GetFlow>(json!({ "flow_id": flow })).await;
+    assert_ne!(h.must::<ListExecutions>(json!({ "state": ["cancelled"] })).await.items, [], "it is under way");
     h.pass(2_000).await;
+    assert_eq!(h.must::<ListExecutions>(json!({ "state": ["cancelled"] })).await.items, []);
     assert_eq!(h.refused::<GetFlow>(json!({ "flow_id": flow })).await, Code::FlowNotFound);
     trouble.end();
     h.finish().await;

@@ -253,7 +253,13 @@ impl ClaimedTask {
     }
 
     pub(crate) async fn end_with_children(&self) -> Result<WaitChildrenOutcome> {
-        let args = wait_children::Args { execution_id: self.execution_id(), fence: self.fence() };
+        let args = wait_children::Args {
+            execution_id: self.execution_id(),
+            fence: self.fence(),
+            continuation: None,
+            continuation_base64: None,
+            continuation_content_type: None,
+        };
         self.end::<WaitChildren>(args).await
     }
 }

@@ -14,7 +14,7 @@ use hyper::{Method, Request, StatusCode, Uri};
 
 use super::connection::{Pool, unreachable};
 use super::{Failure, Follower, SseReader, Transport};
-use crate::error::SdkError;
+use crate::error::{SdkError, UnknownRefusal};
 
 /// A server that is silent for this long, beyond the wait it was asked for, is not there.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
@@ -136,6 +136,10 @@ fn bearer(token: &str) -> Result<HeaderValue, SdkError> {
 fn refusal(status: StatusCode, body: &[u8]) -> Failure {
     match serde_json::from_slice::<Error>(body) {
         Ok(error) => Failure::Refused(error),
+        Err(_) if serde_json::from_slice::<UnknownRefusal>(body).is_ok_and(|refusal| !refusal.code.is_empty()) => {
+            let refusal = serde_json::from_slice::<UnknownRefusal>(body).unwrap_or_default();
+            Failure::Unknown(Box::new(UnknownRefusal { status: status.as_u16(), ..refusal }))
+        }
         Err(_) if matches!(status.as_u16(), 429 | 502 | 503 | 504) => {
             Failure::Unreachable(format!("the server is not available: status {status}"))
         }
@@ -145,4 +149,25 @@ fn refusal(status: StatusCode, body: &[u8]) -> Failure {
 
 fn unsendable(error: impl std::fmt::Display) -> Failure {
     Failure::Unreadable(format!("the request cannot be written: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_code_of_a_newer_server_is_kept_as_it_came() {
+        let body =
+            br#"{"code":"moon_in_the_way","detail":"wait for it","details":{"until":7},"retryable":true,"newer":1}"#;
+        let error = SdkError::from(refusal(StatusCode::CONFLICT, body));
+        let SdkError::UnknownRefusal(kept) = &error else { panic!("{error:?}") };
+        assert_eq!(
+            (kept.code.as_str(), kept.status, kept.details["until"].as_i64()),
+            ("moon_in_the_way", 409, Some(7))
+        );
+        assert!(error.is_retryable() && error.code().is_none());
+        assert!(matches!(refusal(StatusCode::BAD_GATEWAY, b"<html>"), Failure::Unreachable(_)));
+        let known = br#"{"code":"lease_revoked","detail":"d","newer":1}"#;
+        assert!(matches!(refusal(StatusCode::CONFLICT, known), Failure::Refused(_)));
+    }
 }

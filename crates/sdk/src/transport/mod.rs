@@ -14,7 +14,7 @@ pub(crate) use http::Http;
 pub(crate) use in_process::InProcess;
 pub(crate) use sse::SseReader;
 
-use crate::error::SdkError;
+use crate::error::{SdkError, UnknownRefusal};
 use crate::tail::StreamEvent;
 
 /// Why a single try failed.
@@ -26,6 +26,8 @@ pub(crate) enum Failure {
     Unreachable(String),
     /// An answer came that makes no sense.
     Unreadable(String),
+    /// A newer server refused with a code that this version does not know.
+    Unknown(Box<UnknownRefusal>),
     /// The engine in this process was closed; no other will answer.
     Closed(Error),
 }
@@ -34,6 +36,7 @@ impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Failure::Refused(error) | Failure::Closed(error) => error.fmt(f),
+            Failure::Unknown(refusal) => refusal.fmt(f),
             Failure::Unreachable(why) | Failure::Unreadable(why) => f.write_str(why),
         }
     }
@@ -43,6 +46,7 @@ impl From<Failure> for SdkError {
     fn from(failure: Failure) -> Self {
         match failure {
             Failure::Refused(error) | Failure::Closed(error) => SdkError::Refused(error),
+            Failure::Unknown(refusal) => SdkError::UnknownRefusal(refusal),
             Failure::Unreachable(why) => SdkError::Unreachable(why),
             Failure::Unreadable(why) => SdkError::Unreadable(why),
         }

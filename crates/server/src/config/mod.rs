@@ -87,7 +87,9 @@ impl Config {
             ));
         }
         let loopback = || ["localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec();
-        let allowed_hosts = settings.allowed_hosts.clone().or_else(|| listen.ip().is_loopback().then(loopback));
+        // Whoever is on this machine may name it so, whatever other names are allowed.
+        let named = settings.allowed_hosts.clone().map(|hosts| [hosts, loopback()].concat());
+        let allowed_hosts = named.or_else(|| listen.ip().is_loopback().then(loopback));
         Ok(Self {
             store,
             listen,
@@ -272,6 +274,11 @@ mod tests {
         let variables = |name: &str| Settings::check_variables([name.to_owned()].into_iter());
         assert!(variables("FF_LISTN").unwrap_err().to_string().contains("FF_LISTN"));
         assert!(variables("FF_LISTEN").is_ok() && variables("FF_TOKEN").is_ok() && variables("PATH").is_ok());
+        // An orchestrator names its services so.
+        assert_eq!(variables("FF_SERVER_PORT_7171_TCP").unwrap(), ["FF_SERVER_PORT_7171_TCP"]);
+        for misspelt in ["FF_LISTENN", "FF_LSITEN", "FF_STORR"] {
+            assert!(variables(misspelt).is_err(), "{misspelt}");
+        }
     }
 
     #[test]

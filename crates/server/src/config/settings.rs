@@ -202,16 +202,22 @@ impl Settings {
         Self::from_toml(&text)
     }
 
-    /// Refuses `FF_*` variables that nobody knows.
-    pub fn check_variables(names: impl Iterator<Item = String>) -> Result<(), ConfigError> {
+    /// Refuses `FF_*` variables that are a setting misspelt, and names those that nobody knows. An orchestrator puts
+    /// addresses of services into the environment (`FF_SERVER_PORT_7171_TCP`), which must not keep a server from starting.
+    pub fn check_variables(names: impl Iterator<Item = String>) -> Result<Vec<String>, ConfigError> {
+        let mut unknown = Vec::new();
         for name in names.filter(|name| name.starts_with("FF_")) {
-            if !Self::VARIABLES.contains(&name.as_str()) && !OTHER_VARIABLES.contains(&name.as_str()) {
+            if Self::VARIABLES.contains(&name.as_str()) || OTHER_VARIABLES.contains(&name.as_str()) {
+                continue;
+            }
+            if let Some(meant) = Self::VARIABLES.iter().find(|known| is_misspelt(&name, known)) {
                 return refused(format!(
-                    "the variable {name} is no setting; see `ff server --help` for those there are"
+                    "the variable {name} is no setting; {meant} is one; see `ff server --help` for those there are"
                 ));
             }
+            unknown.push(name);
         }
-        Ok(())
+        Ok(unknown)
     }
 
     /// Puts what stands in files of its own in its place. One setting said in both ways is refused.
@@ -221,6 +227,19 @@ impl Settings {
         take_file("waitpoint_secret", &mut self.waitpoint_secret, self.waitpoint_secret_file.take())?;
         take_file("otlp_headers", &mut self.otlp_headers, self.otlp_headers_file.take())?;
         Ok(self)
+    }
+}
+
+/// Whether one name is another with a letter left out, added, changed, or swapped with its neighbour.
+fn is_misspelt(name: &str, known: &str) -> bool {
+    let (name, known) = (name.as_bytes(), known.as_bytes());
+    let same_start = name.iter().zip(known).take_while(|(a, b)| a == b).count();
+    let (name, known) = (&name[same_start..], &known[same_start..]);
+    let same_end = name.iter().rev().zip(known.iter().rev()).take_while(|(a, b)| a == b).count();
+    let (name, known) = (&name[..name.len() - same_end], &known[..known.len() - same_end]);
+    match (name, known) {
+        ([a, b], [c, d]) => a == d && b == c,
+        _ => name.len() <= 1 && known.len() <= 1,
     }
 }
 

@@ -35,6 +35,9 @@ pub(crate) struct Request<'a> {
     pub(crate) body: Sent,
 }
 
+/// Words for waits and limits that some operations had of their own, and what they are called now. Arguments read both.
+const OLD_WORDS: [(&str, &str); 2] = [("block_ms", "wait_ms"), ("count", "limit")];
+
 /// Merges a request into one JSON object.
 pub(crate) fn merge(shape: &Shape, operation: &str, request: Request<'_>) -> Result<String> {
     let mut fields = match request.body {
@@ -49,7 +52,8 @@ pub(crate) fn merge(shape: &Shape, operation: &str, request: Request<'_>) -> Res
         }
     };
     for (name, values) in query(request.query)? {
-        let kind = shape.kind(&name).unwrap_or(&Kind::Text);
+        let old = OLD_WORDS.iter().find(|(old, new)| *old == name && !shape.has(old) && shape.has(new));
+        let kind = shape.kind(old.map_or(name.as_str(), |(_, new)| new)).unwrap_or(&Kind::Text);
         fields.add(&name, value(&name, kind, &values)?)?;
     }
     for (name, text) in request.path {
@@ -78,7 +82,8 @@ pub(crate) fn parse<O: Operation>(shape: &Shape, text: &str) -> Result<O::Args> 
         let named = message.strip_prefix("missing field `").and_then(|rest| rest.split('`').next());
         let field = match (path.as_str(), named) {
             (".", Some(field)) => field.to_owned(),
-            (".", None) => String::new(),
+            // What is wrong is the whole of it.
+            (".", None) => "body".to_owned(),
             (path, Some(field)) => format!("{path}.{field}"),
             (path, None) => path.to_owned(),
         };

@@ -136,11 +136,16 @@ where
     if caller.standing == Standing::Stranger {
         auth::check_waitpoint_token(&text)?;
     }
-    if parts.method == Method::POST {
+    if parts.method != Method::GET {
         caller.idempotency_key = arguments::idempotency_key(&parts.headers)?;
     }
     let accepts = |wanted: &str| accepts(&parts.headers, wanted);
-    (route.call)(app.clone(), route, caller, Asked { text, json_only: accepts("application/json"), span }).await
+    let credential = route.shape.has("wait_ms").then(|| auth::revocable(app, &parts.headers)).flatten();
+    let call = (route.call)(app.clone(), route, caller, Asked { text, json_only: accepts("application/json"), span });
+    match credential {
+        Some(credential) => auth::while_good(app, credential, call).await,
+        None => call.await,
+    }
 }
 
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -195,7 +200,16 @@ async fn plain(app: &App, method: &Method, path: &str, headers: &HeaderMap) -> R
         return Err(Error::of(Code::MethodNotAllowed).with("allowed", ["GET", "HEAD"]));
     }
     match path {
-        "/readyz" => ready(app).await,
+        "/readyz" => {
+            let answer = ready(app).await;
+            // What is wrong with the store or a service is for those who may look at the deployment.
+            match app.config.open() || auth::authenticate(app, method, headers).await.is_ok() {
+                true => answer,
+                false => answer
+                    .map(|_| probe("ready\n"))
+                    .map_err(|error| Error { retry_after_ms: error.retry_after_ms, ..Error::of(error.code) }),
+            }
+        }
         "/openapi.json" => Ok(openapi::response(app.config.open())),
         "/metrics" => {
             auth::authenticate(app, method, headers).await?;

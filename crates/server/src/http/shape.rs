@@ -113,7 +113,7 @@ mod tests {
         let tail = Shape::of(&OperationInfo::of::<op::TailStream>());
         assert_eq!(tail.kind("after"), Some(&Kind::Text));
         assert_eq!(tail.kind("attempt"), Some(&Kind::Number));
-        assert_eq!(tail.kind("block_ms"), Some(&Kind::Number));
+        assert_eq!(tail.kind("wait_ms"), Some(&Kind::Number));
         let events = Shape::of(&OperationInfo::of::<op::ListEvents>());
         assert_eq!(events.kind("kinds"), Some(&Kind::List(Box::new(Kind::Text))));
         let complete = Shape::of(&OperationInfo::of::<op::Complete>());

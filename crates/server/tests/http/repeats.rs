@@ -187,6 +187,7 @@ impl Scene<'_> {
                 let staged = self.post(&format!("/v1/flows/{flow}/edges"), edge).await;
                 (format!("/v1/flows/{flow}/edges/apply"), json!({ "edge_id": staged["edge_id"] }))
             }
+            "close_flow" => (format!("/v1/flows/{}/close", self.flow().await.0), json!({})),
             "cancel_flow" => (format!("/v1/flows/{}/cancel?wait=true", self.flow().await.0), json!({})),
             "create_budget" => {
                 let body = json!({ "name": self.lane, "dimensions": { "tokens": { "hard": 1 } } });

@@ -54,7 +54,7 @@ ClaimMode: TypeAlias = Literal["lease", "grant"] | str
 
 Class: TypeAlias = Literal["not_found", "invalid", "conflict", "stale", "limit", "unauthenticated", "forbidden", "unavailable", "internal"] | str
 
-Code: TypeAlias = Literal["execution_not_found", "flow_not_found", "budget_not_found", "quota_not_found", "lane_not_found", "waitpoint_not_found", "worker_not_found", "attempt_not_found", "edge_not_found", "token_not_found", "no_input", "result_not_ready", "no_result", "result_trimmed", "no_test_clock", "route_not_found", "invalid", "invalid_filter", "invalid_capabilities", "no_lanes", "self_referencing_edge", "partition_mismatch", "unsupported_media_type", "method_not_allowed", "idempotency_conflict", "definition_conflict", "execution_not_eligible", "execution_not_leaseable", "grant_already_exists", "invalid_claim_grant", "claim_grant_expired", "not_a_resumed_execution", "capability_mismatch", "execution_not_terminal", "execution_not_suspended", "execution_terminal", "already_suspended", "operator_resume_not_allowed", "waitpoint_closed", "waitpoint_not_pending", "target_not_signalable", "flow_already_terminal", "stale_graph_revision", "cycle_detected", "dependency_already_exists", "execution_not_in_flow", "execution_in_other_flow", "join_policy_conflict", "dependency_not_applicable", "duplicate_worker_instance", "rotation_conflict", "lane_draining", "lane_disabled", "partition_counts_differ", "store_newer", "question_not_open", "journal_conflict", "stale_lease", "lease_expired", "lease_revoked", "execution_not_active", "stream_closed", "payload_too_large", "signal_limit_exceeded", "flow_full", "worker_at_capacity", "concurrency_limit_exceeded", "max_replays_exhausted", "waitpoint_limit_exceeded", "journal_full", "commit_too_large", "unauthenticated", "invalid_token", "token_expired", "forbidden", "host_not_allowed", "unavailable", "contention", "store_full", "store_read_only", "store_locked", "store_version_too_low", "library_version_mismatch", "shutting_down", "corrupt_document", "internal"] | str
+Code: TypeAlias = Literal["execution_not_found", "flow_not_found", "budget_not_found", "quota_not_found", "lane_not_found", "waitpoint_not_found", "worker_not_found", "attempt_not_found", "edge_not_found", "token_not_found", "no_input", "result_not_ready", "no_result", "result_trimmed", "no_test_clock", "route_not_found", "invalid", "invalid_filter", "invalid_capabilities", "no_lanes", "self_referencing_edge", "partition_mismatch", "unsupported_media_type", "method_not_allowed", "idempotency_conflict", "definition_conflict", "execution_not_eligible", "execution_not_leaseable", "grant_already_exists", "invalid_claim_grant", "claim_grant_expired", "not_a_resumed_execution", "capability_mismatch", "execution_not_terminal", "flow_not_terminal", "in_use", "execution_not_suspended", "execution_terminal", "already_suspended", "operator_resume_not_allowed", "waitpoint_closed", "waitpoint_not_pending", "target_not_signalable", "flow_already_terminal", "stale_graph_revision", "cycle_detected", "dependency_already_exists", "execution_not_in_flow", "execution_in_other_flow", "join_policy_conflict", "dependency_not_applicable", "duplicate_worker_instance", "rotation_conflict", "lane_draining", "lane_disabled", "partition_counts_differ", "store_newer", "question_not_open", "journal_conflict", "stale_lease", "lease_expired", "lease_revoked", "execution_not_active", "stream_closed", "payload_too_large", "signal_limit_exceeded", "flow_full", "worker_at_capacity", "concurrency_limit_exceeded", "max_replays_exhausted", "waitpoint_limit_exceeded", "journal_full", "commit_too_large", "unauthenticated", "invalid_token", "token_expired", "forbidden", "host_not_allowed", "unavailable", "contention", "store_full", "store_read_only", "store_locked", "store_version_too_low", "library_version_mismatch", "shutting_down", "corrupt_document", "internal"] | str
 
 CommandId: TypeAlias = str
 
@@ -117,6 +117,8 @@ OwnershipState: TypeAlias = Literal["unowned", "leased", "lease_expired_reclaima
 PublicState: TypeAlias = Literal["waiting", "delayed", "rate_limited", "waiting_children", "active", "suspended", "completed", "failed", "cancelled", "expired", "skipped"] | str
 
 ReasonCode: TypeAlias = Literal["terminal", "running", "suspended", "held_by_operator", "flow_cancelled", "waiting_for_upstream", "waiting_for_child", "delay", "retry_backoff", "resume_delay", "budget_exhausted", "budget_not_found", "quota_full", "quota_not_found", "lane_not_active", "no_worker", "kind_not_served", "no_capable_worker", "pinned_to_build", "granted", "queued", "copying_journal", "decision_needed"] | str
+
+ResumeCause: TypeAlias = Literal["signal", "children", "delay", "operator", "timeout", "decision"] | str
 
 Role: TypeAlias = Literal["reader", "submitter", "worker", "operator", "admin", "approver"] | str
 
@@ -454,6 +456,15 @@ class ClaimOutcome(Model):
     grants: list[ClaimGrant]
 
 
+class CloseFlowOutcome(Model):
+    """The flow after the call."""
+
+    #: It was open before.
+    changed: bool
+    #: Its state now.
+    state: FlowState
+
+
 class CloseWaitpointOutcome(Model):
     """The answer."""
 
@@ -503,6 +514,8 @@ class Content(Model):
     payload_base64: Blob
     #: What they are.
     content_type: str
+    #: The same, readable, when the bytes are JSON.
+    payload: Any = None
 
 
 class ContinueAsNewOutcome(Model):
@@ -1355,7 +1368,7 @@ class LeaseFence(Model):
 class LeaseView(Model):
     """A lease, present or past."""
 
-    #: Its id.
+    #: Its id; zeros for a caller that may only read.
     lease_id: LeaseId
     #: Which lease of the execution it is.
     epoch: LeaseEpoch
@@ -1884,6 +1897,12 @@ class ReleaseExecutionOutcome(Model):
     public_state: PublicState
 
 
+class Removed(Model):
+    """What became of something that was to be removed."""
+
+    outcome: Literal["removed"] | str
+
+
 class RenewLeasesOutcome(Model):
     """The answer."""
 
@@ -2032,7 +2051,7 @@ class ReturnGrantOutcome(Model):
 class RevokeLeaseOutcome(Model):
     """The answer."""
 
-    outcome: Literal["revoked", "already_revoked", "no_active_lease"] | str
+    outcome: Literal["revoked", "already_revoked", "other_lease", "no_active_lease"] | str
     #: Which.
     lease_id: LeaseId | None = None
     #: Its epoch.
@@ -2428,9 +2447,11 @@ class Task(Model):
     deadline_at: int | None = None
     #: Retries so far.
     retry_count: int
+    #: What let it go on, where the claim goes on with an attempt that had parted from its worker.
+    resumed_by: ResumeCause | None = None
     #: The signals that resumed it.
     resume_signals: list[ResumeSignal]
-    #: What its suspension handed over.
+    #: What its suspension, or its wait for children, handed over.
     continuation: Content | None = None
     #: The number of the attempt's next stream frame.
     next_frame_sequence: int
@@ -2511,6 +2532,12 @@ class WaitChildrenArgs(Model):
     execution_id: ExecutionId
     #: The lease.
     fence: LeaseFence
+    #: Handed to whoever continues, any JSON value.
+    continuation: JsonValue | None = None
+    #: The same, as bytes.
+    continuation_base64: Blob | None = None
+    #: What the bytes are; `application/octet-stream` when absent.
+    continuation_content_type: str | None = None
 
 
 class WaitChildrenOutcome(Model):
@@ -2682,6 +2709,28 @@ GET_BUDGET: Operation[BudgetStatus] = Operation(
 )
 """Shows a budget: usage, limits, breaches."""
 
+UPDATE_BUDGET: Operation[BudgetStatus] = Operation(
+    "update_budget",
+    "PUT",
+    "/v1/budgets/{name}",
+    frozenset(),
+    frozenset({"dimensions", "enforcement", "namespace", "on_hard", "on_soft", "reset_interval_ms"}),
+    BudgetStatus,
+)
+"""Changes how a budget acts; what is not named stays. A raised limit releases what was blocked."""
+
+DELETE_BUDGET: Operation[Removed] = Operation(
+    "delete_budget",
+    "DELETE",
+    "/v1/budgets/{name}",
+    frozenset({"force", "namespace"}),
+    frozenset(),
+    Removed,
+)
+"""Deletes a budget. While executions that have not ended are charged to it, that takes `force`; they wait then until
+a budget of this name exists again.
+"""
+
 SET_BUDGET_LIMITS: Operation[BudgetStatus] = Operation(
     "set_budget_limits",
     "PUT",
@@ -2788,6 +2837,16 @@ GET_EXECUTION: Operation[ExecutionView] = Operation(
 )
 """Shows an execution."""
 
+REMOVE_EXECUTION: Operation[Removed] = Operation(
+    "remove_execution",
+    "DELETE",
+    "/v1/executions/{execution_id}",
+    frozenset(),
+    frozenset(),
+    Removed,
+)
+"""Removes an execution that has ended, with everything it has. A member of a flow goes with its flow."""
+
 LIST_ATTEMPTS: Operation[ListAttemptsOutcome] = Operation(
     "list_attempts",
     "GET",
@@ -2802,7 +2861,7 @@ READ_STREAM: Operation[StreamFrames] = Operation(
     "read_stream",
     "GET",
     "/v1/executions/{execution_id}/attempts/{attempt}/stream",
-    frozenset({"count", "from", "to"}),
+    frozenset({"from", "limit", "to"}),
     frozenset(),
     StreamFrames,
 )
@@ -2812,7 +2871,7 @@ TAIL_STREAM: Operation[StreamFrames] = Operation(
     "tail_stream",
     "GET",
     "/v1/executions/{execution_id}/attempts/{attempt}/stream/tail",
-    frozenset({"after", "block_ms", "count"}),
+    frozenset({"after", "limit", "wait_ms"}),
     frozenset(),
     StreamFrames,
 )
@@ -3171,7 +3230,7 @@ WAIT_CHILDREN: Operation[WaitChildrenOutcome] = Operation(
     "POST",
     "/v1/executions/{execution_id}/wait-children",
     frozenset(),
-    frozenset({"fence"}),
+    frozenset({"continuation", "continuation_base64", "continuation_content_type", "fence"}),
     WaitChildrenOutcome,
 )
 """Releases the lease; the same attempt continues when the children it spawned have ended."""
@@ -3221,7 +3280,7 @@ CREATE_FLOW: Operation[CreateFlowOutcome] = Operation(
     "POST",
     "/v1/flows",
     frozenset(),
-    frozenset({"edges", "flow_id", "idempotency_key", "kind", "namespace", "nodes", "tags"}),
+    frozenset({"complete", "edges", "flow_id", "idempotency_key", "kind", "namespace", "nodes", "tags"}),
     CreateFlowOutcome,
 )
 """Creates a flow, empty or with its whole graph in one atomic call."""
@@ -3236,6 +3295,16 @@ GET_FLOW: Operation[FlowView] = Operation(
 )
 """Shows a flow."""
 
+REMOVE_FLOW: Operation[Removed] = Operation(
+    "remove_flow",
+    "DELETE",
+    "/v1/flows/{flow_id}",
+    frozenset(),
+    frozenset(),
+    Removed,
+)
+"""Removes a flow that has ended, with its members and everything they have."""
+
 CANCEL_FLOW: Operation[CancelFlowResult] = Operation(
     "cancel_flow",
     "POST",
@@ -3245,6 +3314,18 @@ CANCEL_FLOW: Operation[CancelFlowResult] = Operation(
     CancelFlowResult,
 )
 """Cancels a flow; none of its members starts after the answer. A flow that had ended before is told with its state."""
+
+CLOSE_FLOW: Operation[CloseFlowOutcome] = Operation(
+    "close_flow",
+    "POST",
+    "/v1/flows/{flow_id}/close",
+    frozenset(),
+    frozenset(),
+    CloseFlowOutcome,
+)
+"""Says that a flow which is made step by step is complete: it ends with its last member. A flow that was created
+with its graph needs no such call.
+"""
 
 STAGE_DEPENDENCY_EDGE: Operation[StageDependencyEdgeOutcome] = Operation(
     "stage_dependency_edge",
@@ -3305,6 +3386,18 @@ CONFIGURE_LANE: Operation[LaneView] = Operation(
     LaneView,
 )
 """Creates a lane or sets its state."""
+
+DELETE_LANE: Operation[Removed] = Operation(
+    "delete_lane",
+    "DELETE",
+    "/v1/lanes/{lane}",
+    frozenset({"force", "namespace"}),
+    frozenset(),
+    Removed,
+)
+"""Forgets a lane, with its state and who set it. While executions that have not ended are in it, that takes `force`.
+A lane that is used again is active.
+"""
 
 DISABLE_LANE: Operation[LaneView] = Operation(
     "disable_lane",
@@ -3395,6 +3488,28 @@ GET_QUOTA: Operation[QuotaStatus] = Operation(
     QuotaStatus,
 )
 """Shows a quota and how full it is."""
+
+UPDATE_QUOTA: Operation[QuotaStatus] = Operation(
+    "update_quota",
+    "PUT",
+    "/v1/quotas/{name}",
+    frozenset(),
+    frozenset({"jitter_ms", "max_concurrent", "max_requests", "namespace", "window_seconds"}),
+    QuotaStatus,
+)
+"""Changes a quota; what is not named stays. A raised limit releases what was blocked."""
+
+DELETE_QUOTA: Operation[Removed] = Operation(
+    "delete_quota",
+    "DELETE",
+    "/v1/quotas/{name}",
+    frozenset({"force", "namespace"}),
+    frozenset(),
+    Removed,
+)
+"""Deletes a quota. While executions that have not ended run under it, that takes `force`; what has not started waits
+then until a quota of this name exists again.
+"""
 
 SIGNAL_WAITPOINT: Operation[SignalOutcome] = Operation(
     "signal_waitpoint",

@@ -9,6 +9,7 @@ use crate::error::Result;
 use crate::id::{AttemptIndex, CommandId, ExecutionId, LeaseEpoch, LeaseId, SuspensionId};
 use crate::journal::StepIdentity;
 use crate::lease::LeaseFence;
+use crate::op::parts::Removed;
 use crate::op::{operation, parts};
 use crate::state::PublicState;
 use crate::text::{self, Tags};
@@ -126,7 +127,7 @@ pub struct ReleaseExecutionOutcome {
 operation! {
     /// Cancels an execution. One that has ended keeps its outcome.
     CancelExecution(CancelExecutionArgs) -> CancelExecutionOutcome,
-    "cancel_execution" Post "/v1/executions/{execution_id}/cancel" Operator administrative own validated with_roles keyed(is_from_outside)
+    "cancel_execution" Post "/v1/executions/{execution_id}/cancel" Operator audited own validated with_roles keyed(is_from_outside)
 }
 
 /// What the call says.
@@ -160,6 +161,11 @@ pub enum CancelExecutionOutcome {
 }
 
 impl CancelExecutionArgs {
+    /// A lease holder that cancels ends its own work; anybody else acts on somebody's.
+    pub fn is_audited(&self) -> bool {
+        self.fence.is_none()
+    }
+
     /// A lease holder may cancel what it holds; everything else takes an operator.
     pub fn role(&self) -> Role {
         if self.fence.is_some() { Role::Worker } else { Role::Operator }
@@ -301,7 +307,14 @@ pub enum RevokeLeaseOutcome {
         /// How it ended.
         reason: String,
     },
-    /// Nobody holds the execution, or not by the lease named.
+    /// Another lease than the one named holds the execution; nothing changed.
+    OtherLease {
+        /// The lease that holds it.
+        lease_id: LeaseId,
+        /// Its epoch.
+        epoch: LeaseEpoch,
+    },
+    /// Nobody holds the execution.
     NoActiveLease,
 }
 
@@ -356,4 +369,18 @@ impl ResumeExecutionArgs {
     pub fn identify(&mut self, minting: &Minting<'_>) {
         self.command_id.get_or_insert_with(|| CommandId::mint(&minting.fresh()));
     }
+}
+
+operation! {
+    /// Removes an execution that has ended, with everything it has. A member of a flow goes with its flow.
+    RemoveExecution(RemoveExecutionArgs) -> Removed,
+    "remove_execution" Delete "/v1/executions/{execution_id}" Operator administrative keyed
+}
+
+/// Which execution is to be removed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RemoveExecutionArgs {
+    /// The execution.
+    pub execution_id: ExecutionId,
 }

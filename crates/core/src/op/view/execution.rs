@@ -283,7 +283,7 @@ pub struct SignedView {
 /// A lease, present or past.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LeaseView {
-    /// Its id.
+    /// Its id; zeros for a caller that may only read.
     pub lease_id: LeaseId,
     /// Which lease of the execution it is.
     pub epoch: LeaseEpoch,
@@ -386,9 +386,12 @@ pub struct Task {
     pub deadline_at: Option<i64>,
     /// Retries so far.
     pub retry_count: u32,
+    /// What let it go on, where the claim goes on with an attempt that had parted from its worker.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resumed_by: Option<crate::execution::ResumeCause>,
     /// The signals that resumed it.
     pub resume_signals: Vec<ResumeSignal>,
-    /// What its suspension handed over.
+    /// What its suspension, or its wait for children, handed over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub continuation: Option<Content>,
     /// The number of the attempt's next stream frame.

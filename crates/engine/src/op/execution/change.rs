@@ -264,7 +264,10 @@ impl Request<'_, RevokeLease> {
             Some(end @ (LeaseEnd::Revoked | LeaseEnd::Expired | LeaseEnd::ExecutionCancelled)) => {
                 RevokeLeaseOutcome::AlreadyRevoked { reason: end.as_str().to_owned() }
             }
-            _ => RevokeLeaseOutcome::NoActiveLease,
+            _ => match execution.held_lease() {
+                Some(held) => RevokeLeaseOutcome::OtherLease { lease_id: held.fence.lease_id, epoch: held.fence.epoch },
+                None => RevokeLeaseOutcome::NoActiveLease,
+            },
         }
     }
 }

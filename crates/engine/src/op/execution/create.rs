@@ -92,7 +92,8 @@ impl Engine {
         let input = args.input()?;
         let size = input.as_ref().map_or(0, |input| input.bytes.len());
         bytes("input", size, self.limits().input_max_bytes)?;
-        self.limits().capabilities(&args.required_capabilities)?;
+        let required = self.limits().capabilities(&args.required_capabilities);
+        required.map_err(|error| error.with("field", "required_capabilities"))?;
         let (input, blob) = payload::divide(input);
         let id = self.submission_id(&namespace, args)?;
         let policy = args.policy.as_ref().or_else(|| self.options().policies.get(&namespace));

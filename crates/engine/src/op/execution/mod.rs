@@ -6,4 +6,5 @@ pub(crate) mod create;
 mod explain;
 mod namespaces;
 mod read;
+mod remove;
 mod search;

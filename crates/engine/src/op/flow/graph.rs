@@ -103,6 +103,7 @@ impl Command for WriteFlow<'_> {
             return Ok(outcome);
         }
         let mut flow = Flow::new(self.new.clone(), tx.now)?;
+        flow.stays_open = self.members.is_empty() && !self.args.complete;
         flow.keep_empty_for(tx.engine.options().retention_ms);
         self.members.iter().for_each(|(member, _)| flow.keep_for(member.request.policy.retention_ms));
         if !self.members.is_empty() {

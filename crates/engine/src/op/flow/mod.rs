@@ -1,5 +1,7 @@
 //! Operations on flows, their members, and the edges between these.
 
+mod close;
 pub(crate) mod edge;
 mod graph;
 mod member;
+mod remove;
