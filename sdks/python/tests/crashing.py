@@ -77,4 +77,4 @@ async def mail(ctx: ff.Context, order: str) -> str:
 if __name__ == "__main__":
     if kill_at := int(os.environ.get("KILL_AT", "0")):
         crash_at(kill_at)
-    ff.Worker([drill, mail], lanes=sys.argv[1:], lease_ttl=1.0, concurrency=30).run()
+    ff.Worker([drill, mail], lanes=sys.argv[1:], lease_ttl=3.0, concurrency=30).run()

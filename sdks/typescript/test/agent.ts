@@ -24,5 +24,5 @@ export const agent = task("agent", async (ctx: Context) => {
 
 if (effects !== "") {
   const client = new Client();
-  await new Worker(client, { tasks: [agent], lanes: [process.env["LANE"] ?? "default"], leaseTtl: "1s" }).run();
+  await new Worker(client, { tasks: [agent], lanes: [process.env["LANE"] ?? "default"], leaseTtl: "2s" }).run();
 }
