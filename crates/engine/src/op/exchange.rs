@@ -25,15 +25,16 @@ impl Handle<Exchange> for Engine {
         self.limits().renewals(&args.renew)?;
         let (mut reply, answer) = oneshot::channel();
         let (engine, caller) = (self.clone(), caller.clone());
-        // In a task of its own: what was begun is finished, and what nobody receives is given back.
-        self.spawn_short(async move {
+        // In a task of its own: what was begun is finished, and what nobody receives is given back. Boxed, because it is
+        // large and would be moved by everything that wraps a task.
+        self.spawn_short(Box::pin(async move {
             let parts = engine.gather();
-            let exchanging = parts.exchange(&caller, args, &mut reply);
+            let exchanging = Box::pin(parts.exchange(&caller, args, &mut reply));
             let (outcome, fresh) = parts.run_parts(exchanging).await;
             if reply.send(Ok(outcome)).is_err() && !fresh.is_empty() {
                 Box::pin(engine.give_back(fresh)).await;
             }
-        });
+        }));
         answer.await.map_err(|_| Error::of(Code::ShuttingDown))?
     }
 }
