@@ -3,8 +3,9 @@
 use clap::{Parser, Subcommand};
 
 use crate::command::{
-    approve, bench, budget, call, cancel, completions, decide, diff, doctor, events, exit_codes, explain, flow, fork,
-    get, lane, ls, quota, replay, result, rotate_secret, server, signal, steps, submit, tail, token, wait, worker,
+    approve, audit, bench, budget, call, cancel, change, completions, decide, diff, doctor, events, exit_codes,
+    explain, flow, fork, get, lane, ls, quota, replay, result, rotate_secret, server, signal, steps, submit, tail,
+    token, wait, worker,
 };
 use crate::target::Target;
 use crate::{dev, task};
@@ -67,6 +68,18 @@ pub(crate) enum Command {
     Cancel(Box<Targeted<cancel::Arguments>>),
     /// Run an execution that has ended once more
     Replay(Box<Targeted<replay::Arguments>>),
+    /// Keep executions from starting
+    Hold(Box<Targeted<change::Hold>>),
+    /// Let held executions start
+    Release(Box<Targeted<change::Release>>),
+    /// End the suspension of executions
+    Resume(Box<Targeted<change::Resume>>),
+    /// Change how soon executions start
+    Priority(Box<Targeted<change::Priority>>),
+    /// Set or take away tags of an execution
+    Tag(Box<Targeted<change::Tag>>),
+    /// Remove executions that have ended
+    Rm(Box<Targeted<change::Remove>>),
     /// Send a signal to an execution that waits for one
     Signal(Box<Targeted<signal::Arguments>>),
     /// List what waits for a person
@@ -91,6 +104,8 @@ pub(crate) enum Command {
     Token(Box<Targeted<token::Arguments>>),
     /// Sign waitpoint tokens with a new secret
     RotateSecret(Box<Targeted<rotate_secret::Arguments>>),
+    /// See what was done to the deployment, and by whom
+    Audit(Box<Targeted<audit::Arguments>>),
     /// See what happens in the deployment
     Events(Box<Targeted<events::Arguments>>),
     /// Examine a store or a server

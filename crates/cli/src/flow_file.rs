@@ -94,6 +94,9 @@ pub(crate) fn read(source: &Source) -> Result<Args> {
         request(name, yaml::<FlowFile<serde_json::Value>>(name, &text)?, |value| JsonText::of(&value))
     }?;
     args.validate().map_err(|error| refused(name, &error))?;
+    if args.nodes.is_empty() {
+        return Err(Failure::usage(format!("{name}: nodes is empty, so there is nothing to run")).advice(ADVICE));
+    }
     Ok(args)
 }
 

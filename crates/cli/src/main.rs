@@ -31,5 +31,24 @@ use clap::Parser;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    command::run(arguments::Arguments::parse().command)
+    match arguments::Arguments::try_parse() {
+        Ok(arguments) => command::run(arguments.command),
+        Err(error) if error.use_stderr() && asks_for_json(std::env::args()) => {
+            let words = error.to_string();
+            let mut lines = words.lines().map(str::trim).filter(|line| !line.is_empty());
+            let first = lines.next().unwrap_or_default().trim_start_matches("error: ").to_owned();
+            let failure = failure::Failure::usage(first).with("text", words.as_str());
+            output::Output::new(output::Format::Json, output::When::Never).failure(&failure);
+            ExitCode::from(failure.exit_code)
+        }
+        Err(error) => error.exit(),
+    }
+}
+
+/// Whether arguments that cannot be read ask for JSON.
+fn asks_for_json(arguments: impl Iterator<Item = String>) -> bool {
+    let arguments: Vec<String> = arguments.take_while(|argument| argument != "--").collect();
+    let joined = |argument: &String| matches!(argument.as_str(), "-ojson" | "-o=json" | "--output=json");
+    let apart = arguments.windows(2).any(|pair| matches!(pair[0].as_str(), "-o" | "--output") && pair[1] == "json");
+    apart || arguments.iter().any(joined)
 }

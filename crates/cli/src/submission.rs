@@ -5,6 +5,7 @@ use flowfabric::{CapabilitySet, SdkError};
 
 use crate::failure::Result;
 use crate::input::{self, Payload, SOURCE, Source};
+use crate::span;
 
 /// The work, and what is asked of the engine.
 #[derive(Debug, clap::Args)]
@@ -35,6 +36,12 @@ pub(crate) struct Work {
     /// The quota it runs under
     #[arg(long, value_name = "NAME")]
     quota: Option<String>,
+    /// Retries after a failure; over what --policy says
+    #[arg(long, value_name = "COUNT")]
+    retries: Option<u32>,
+    /// How long one attempt may run; over what --policy says
+    #[arg(long, value_name = "SPAN", value_parser = span::parse)]
+    attempt_timeout: Option<i64>,
     /// Retries, timeouts and the rest
     #[arg(long, value_name = SOURCE)]
     policy: Option<Source>,
@@ -58,6 +65,8 @@ impl Work {
             Some(source) => policy(source)?,
             None => flowfabric::Policy::default(),
         };
+        policy.retry.max_retries = self.retries.unwrap_or(policy.retry.max_retries);
+        policy.timeout.attempt_timeout_ms = self.attempt_timeout.or(policy.timeout.attempt_timeout_ms);
         // So that a program run by `ff worker` can say that no retry would help.
         policy.retry.spare_permanent();
         let capabilities = CapabilitySet::new(self.capabilities.iter().cloned()).map_err(SdkError::from)?;

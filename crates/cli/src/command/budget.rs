@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use ff_core::budget::{Enforcement, HardAction, SoftAction};
-use flowfabric::op::{CreateBudget, ListBudgets, ReportBudgetUsage, create_budget, list_budgets, report_budget_usage};
+use flowfabric::op::{
+    CreateBudget, DeleteBudget, ListBudgets, ReportBudgetUsage, create_budget, delete_budget, list_budgets,
+    report_budget_usage, update_budget,
+};
 use flowfabric::{BudgetStatus, Limits, ReportUsageResult};
 
 use crate::command::pages;
@@ -53,6 +56,18 @@ Examples:
         #[command(flatten)]
         limits: LimitArguments,
     },
+    /// Change how a budget acts; what is not named stays
+    #[command(after_help = "\
+Examples:
+  ff budget update team-a --on-hard fail
+  ff budget update team-a --enforcement observe --reset 12h")]
+    Update(Box<Update>),
+    /// Delete a budget
+    #[command(after_help = "\
+Examples:
+  ff budget rm team-a
+  ff budget rm team-a --force           also while executions are charged to it: they wait for a new one")]
+    Rm(Removal),
     /// Charge a budget, as an operator
     #[command(after_help = "Examples:\n  ff budget report team-a tokens=1200 cents=3 --dedup-key invoice-17")]
     Report {
@@ -97,6 +112,43 @@ struct Create {
 }
 
 #[derive(Debug, clap::Args)]
+struct Update {
+    /// The budget
+    name: String,
+    #[command(flatten)]
+    limits: LimitArguments,
+    /// Whether limits bind
+    #[arg(long, value_parser = one_of!(Enforcement))]
+    enforcement: Option<Enforcement>,
+    /// What happens at a hard limit
+    #[arg(long, value_parser = one_of!(HardAction))]
+    on_hard: Option<HardAction>,
+    /// What happens past a soft limit
+    #[arg(long, value_parser = one_of!(SoftAction))]
+    on_soft: Option<SoftAction>,
+    /// Usage returns to nothing this often, from now on; 0s is never
+    #[arg(long, value_name = "SPAN", value_parser = span::parse)]
+    reset: Option<i64>,
+}
+
+/// What is to be deleted, and whether also while it is used.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Removal {
+    /// Its name
+    pub(crate) name: String,
+    /// Also while executions that have not ended use it
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+impl Removal {
+    /// The call.
+    pub(crate) fn args(&self) -> delete_budget::Args {
+        delete_budget::Args { name: self.name.clone(), namespace: None, force: self.force }
+    }
+}
+
+#[derive(Debug, clap::Args)]
 struct LimitArguments {
     /// A limit that usage never passes; may be repeated
     #[arg(long, value_name = "DIMENSION=AMOUNT", value_parser = input::amount)]
@@ -107,9 +159,13 @@ struct LimitArguments {
 }
 
 impl LimitArguments {
-    /// What is said, on top of what there is.
+    fn is_empty(&self) -> bool {
+        self.hard.is_empty() && self.soft.is_empty()
+    }
+
+    /// Adds the limits that were given to those there are.
     fn upon(self, mut limits: BTreeMap<String, Limits>) -> Result<BTreeMap<String, Limits>> {
-        if self.hard.is_empty() && self.soft.is_empty() {
+        if self.is_empty() {
             return Err(
                 Failure::usage("no limit was given").advice("Give one with --hard or --soft: --hard tokens=1000.")
             );
@@ -138,6 +194,11 @@ pub(crate) async fn run(session: Session, arguments: Arguments) -> Result<()> {
             let known = session.client.budget(&name).await?.definition.dimensions;
             let status = session.client.set_budget_limits(&name, limits.upon(known)?).await?;
             session.out.answer(&status, |style| text(std::slice::from_ref(&status), style))
+        }
+        Verb::Update(update) => self::update(&session, *update).await,
+        Verb::Rm(removal) => {
+            let answer = session.client.call::<DeleteBudget>(removal.args()).await?;
+            session.out.answer(&answer, |_| format!("{} is deleted", removal.name))
         }
         Verb::Report { name, usage, dedup_key } => report(&session, name, usage, dedup_key).await,
         Verb::Reset { name } => {
@@ -168,6 +229,24 @@ async fn create(session: &Session, budget: Create) -> Result<()> {
         create_budget::Outcome::Created => format!("{} is created", budget.name),
         create_budget::Outcome::AlreadyExists => format!("{} was there before, just so", budget.name),
     })
+}
+
+async fn update(session: &Session, update: Update) -> Result<()> {
+    let mut args = update_budget::Args {
+        name: update.name.clone(),
+        enforcement: update.enforcement,
+        on_hard: update.on_hard,
+        on_soft: update.on_soft,
+        reset_interval_ms: update.reset,
+        ..Default::default()
+    };
+    if !update.limits.is_empty() {
+        // What is not named stays, also within a dimension.
+        let known = session.client.budget(&update.name).await?.definition.dimensions;
+        args.dimensions = update.limits.upon(known)?;
+    }
+    let status = session.client.update_budget(args).await?;
+    session.out.answer(&status, |style| text(std::slice::from_ref(&status), style))
 }
 
 async fn ls(session: &Session) -> Result<()> {

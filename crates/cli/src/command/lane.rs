@@ -1,7 +1,9 @@
 //! `ff lane`: opens and closes lanes.
 
 use flowfabric::LaneView;
-use flowfabric::op::{DisableLane, DrainLane, ListLanes, PauseLane, ResumeLane, list_lanes, pause_lane};
+use flowfabric::op::{
+    DeleteLane, DisableLane, DrainLane, ListLanes, PauseLane, ResumeLane, delete_lane, list_lanes, pause_lane,
+};
 
 use crate::command::pages;
 use crate::failure::Result;
@@ -39,6 +41,17 @@ enum Verb {
     /// Neither submissions nor claims
     #[command(after_help = "Examples:\n  ff lane disable gpu --reason 'sold the machine'")]
     Disable(Change),
+    /// Forget a lane and its state; a lane that is used again is active
+    #[command(
+        after_help = "Examples:\n  ff lane rm gpu\n  ff lane rm gpu --force        also while executions are in it"
+    )]
+    Rm {
+        /// The lane
+        lane: String,
+        /// Also while executions that have not ended are in it
+        #[arg(long)]
+        force: bool,
+    },
 }
 
 #[derive(Debug, clap::Args)]
@@ -55,6 +68,11 @@ pub(crate) async fn run(session: Session, arguments: Arguments) -> Result<()> {
     let client = &session.client;
     let lane = match arguments.verb {
         Verb::Ls => return ls(&session).await,
+        Verb::Rm { lane, force } => {
+            let args = delete_lane::Args { lane: lane.clone(), namespace: None, force };
+            let answer = client.call::<DeleteLane>(args).await?;
+            return session.out.answer(&answer, |_| format!("{lane} is forgotten"));
+        }
         Verb::Pause(change) => client.call::<PauseLane>(args(change)).await?,
         Verb::Resume(change) => client.call::<ResumeLane>(args(change)).await?,
         Verb::Drain(change) => client.call::<DrainLane>(args(change)).await?,

@@ -1,10 +1,12 @@
 //! The commands, one file each.
 
 pub(crate) mod approve;
+pub(crate) mod audit;
 pub(crate) mod bench;
 pub(crate) mod budget;
 pub(crate) mod call;
 pub(crate) mod cancel;
+pub(crate) mod change;
 pub(crate) mod completions;
 pub(crate) mod decide;
 pub(crate) mod diff;
@@ -54,6 +56,12 @@ pub(crate) fn run(command: Command) -> ExitCode {
         Command::Tail(it) => connected(*it, tail::run),
         Command::Cancel(it) => connected(*it, cancel::run),
         Command::Replay(it) => connected(*it, replay::run),
+        Command::Hold(it) => connected(*it, change::hold),
+        Command::Release(it) => connected(*it, change::release),
+        Command::Resume(it) => connected(*it, change::resume),
+        Command::Priority(it) => connected(*it, change::priority),
+        Command::Tag(it) => connected(*it, change::tag),
+        Command::Rm(it) => connected(*it, change::remove),
         Command::Signal(it) => connected(*it, signal::run),
         Command::Approvals(it) => connected(*it, approve::list),
         Command::Approve(it) => connected(*it, approve::approve),
@@ -73,6 +81,7 @@ pub(crate) fn run(command: Command) -> ExitCode {
         Command::Decide(it) => connected(*it, decide::run),
         Command::Fork(it) => connected(*it, fork::run),
         Command::Diff(it) => connected(*it, diff::run),
+        Command::Audit(it) => connected(*it, audit::run),
         Command::Events(it) => connected(*it, events::run),
         Command::Call(it) => match it.own.lists() {
             true => conclude(call::list(&it.target.output()), &it.target),

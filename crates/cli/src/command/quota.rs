@@ -1,8 +1,9 @@
 //! `ff quota`: how much may start, and how much may run.
 
 use flowfabric::QuotaStatus;
-use flowfabric::op::{CreateQuota, ListQuotas, create_quota, list_quotas};
+use flowfabric::op::{CreateQuota, DeleteQuota, ListQuotas, create_quota, list_quotas, update_quota};
 
+use crate::command::budget::Removal;
 use crate::command::pages;
 use crate::failure::Result;
 use crate::output::{Cell, Style, Table};
@@ -38,6 +39,35 @@ Examples:
         /// The quota
         name: String,
     },
+    /// Change a quota; what is not named stays
+    #[command(
+        after_help = "Examples:\n  ff quota update model-api --requests 120\n  ff quota update gpu --concurrent 8"
+    )]
+    Update(Update),
+    /// Delete a quota
+    #[command(after_help = "\
+Examples:
+  ff quota rm model-api
+  ff quota rm model-api --force         also while executions run under it: what has not started waits for a new one")]
+    Rm(Removal),
+}
+
+#[derive(Debug, clap::Args)]
+struct Update {
+    /// The quota
+    name: String,
+    /// Attempts that may start within the window; 0 is no limit
+    #[arg(long, value_name = "COUNT")]
+    requests: Option<u32>,
+    /// The sliding window
+    #[arg(long, value_name = "SECONDS")]
+    window: Option<u32>,
+    /// Attempts that may run at once; 0 is no limit
+    #[arg(long, value_name = "COUNT")]
+    concurrent: Option<u32>,
+    /// Spreads the reopening of parked work
+    #[arg(long, value_name = "SPAN", value_parser = span::parse)]
+    jitter: Option<i64>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -66,6 +96,22 @@ pub(crate) async fn run(session: Session, arguments: Arguments) -> Result<()> {
         Verb::Get { name } => {
             let status = session.client.quota(&name).await?;
             session.out.answer(&status, |style| text(std::slice::from_ref(&status), style))
+        }
+        Verb::Update(update) => {
+            let args = update_quota::Args {
+                name: update.name,
+                namespace: None,
+                window_seconds: update.window,
+                max_requests: update.requests,
+                max_concurrent: update.concurrent,
+                jitter_ms: update.jitter,
+            };
+            let status = session.client.update_quota(args).await?;
+            session.out.answer(&status, |style| text(std::slice::from_ref(&status), style))
+        }
+        Verb::Rm(removal) => {
+            let answer = session.client.call::<DeleteQuota>(removal.args()).await?;
+            session.out.answer(&answer, |_| format!("{} is deleted", removal.name))
         }
     }
 }

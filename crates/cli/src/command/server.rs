@@ -50,7 +50,10 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
 }
 
 fn configure(arguments: Arguments) -> Result<Config, ConfigError> {
-    Settings::check_variables(std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()))?;
+    let unknown = Settings::check_variables(std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()))?;
+    if !unknown.is_empty() {
+        eprintln!("ff server: these variables are no settings and mean nothing: {}", unknown.join(", "));
+    }
     let file = arguments.config.as_deref().map(Settings::from_file).transpose()?;
     Config::resolve(arguments.settings, file.unwrap_or_default())
 }

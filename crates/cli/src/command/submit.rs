@@ -57,6 +57,8 @@ pub(crate) async fn run(session: Session, arguments: Arguments) -> Result<()> {
         session.out.note("It was there already.");
     }
     if arguments.wait {
+        // Whoever stops waiting knows what to ask for later.
+        session.out.note(&format!("waiting for {}", created.execution_id));
         return result::wait_and_print(session.patient().await?, created.execution_id, None).await;
     }
     session.out.answer(&created, |_| created.execution_id.to_string())

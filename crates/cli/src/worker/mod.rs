@@ -80,6 +80,10 @@ struct Settings {
 /// Runs programs until it is told to stop.
 pub(crate) async fn run(session: Session, arguments: Launch) -> Result<()> {
     let stop = Stop::listen()?;
+    if let Some(program) = arguments.program.first().filter(|program| program::find(program).is_none()) {
+        return Err(Failure::usage(format!("{} cannot be run: there is no such program", program.display()))
+            .advice("Name a program that is on the path, or give its path: ff worker -- ./transcode.sh."));
+    }
     let session = session.patient().await?;
     let folder = tempfile::Builder::new().prefix("ff-worker-").tempdir();
     let folder = folder.map_err(|error| Failure::usage(format!("no temporary folder: {error}")))?;

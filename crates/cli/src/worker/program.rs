@@ -21,6 +21,18 @@ pub(super) struct Program {
     group: Option<Pid>,
 }
 
+/// Variables with which a worker finds its deployment and proves who it is.
+const WORKERS_OWN: [&str; 8] = [
+    "FF_SERVER",
+    "FF_TOKEN",
+    "FF_TOKEN_FILE",
+    "FF_API_TOKEN",
+    "FF_API_TOKEN_FILE",
+    "FF_STORE",
+    "FF_STORE_FILE",
+    "FF_WAITPOINT_SECRET",
+];
+
 /// What a program printed.
 pub(super) struct Printed {
     pub(super) bytes: Vec<u8>,
@@ -36,6 +48,10 @@ impl Program {
         socket: &Path,
     ) -> std::io::Result<(Self, JoinHandle<Printed>, ChildStderr)> {
         let mut command = Command::new(&settings.program[0]);
+        // They are the worker's. A program speaks through its socket, and for its own task only.
+        for name in WORKERS_OWN {
+            command.env_remove(name);
+        }
         command.args(&settings.program[1..]).envs(environment(settings, task)).env(SOCKET, socket);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.process_group(0).kill_on_drop(true);
@@ -127,4 +143,19 @@ pub(super) fn search_path() -> Option<OsString> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain([folder]);
     std::env::join_paths(folders).ok()
+}
+
+/// Where a program is: as its path says, or the first on the search path that may be run.
+pub(super) fn find(program: &OsString) -> Option<std::path::PathBuf> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let runs = |path: &std::path::PathBuf| {
+        let found = std::fs::metadata(path);
+        found.is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+    };
+    let path = std::path::PathBuf::from(program);
+    if path.components().count() > 1 {
+        return Some(path).filter(runs);
+    }
+    let folders = search_path().unwrap_or_default();
+    std::env::split_paths(&folders).map(|folder| folder.join(&path)).find(runs)
 }

@@ -31,6 +31,13 @@ fn budgets_are_defined_charged_and_reset() {
     it.both(&["budget", "limits", "team-a", "--hard", "tokens=200"]);
     it.both(&["budget", "reset", "team-a"]);
     it.both(&["budget", "ls"]);
+    it.both(&["budget", "update", "team-a", "--on-hard", "fail", "--hard", "tokens=300", "--reset", "12h"]);
+    let id = it.ff(&["submit", "greet", "--budget", "team-a"]);
+    it.both(&["budget", "rm", "team-a"]);
+    it.ff(&["cancel", &id]);
+    it.ff(&["budget", "rm", "team-a"]);
+    it.ff(&["budget", "create", "team-b", "--hard", "tokens=1"]);
+    it.ff(&["budget", "rm", "team-b", "--force", "-o", "json"]);
     it.finish("budget");
 }
 
@@ -43,6 +50,10 @@ fn quotas_are_defined_and_shown() {
     it.ff(&["quota", "create", "api"]);
     it.both(&["quota", "get", "api"]);
     it.both(&["quota", "ls"]);
+    it.both(&["quota", "update", "api", "--requests", "120"]);
+    it.ff(&["quota", "rm", "api"]);
+    it.ff(&["quota", "create", "api", "--concurrent", "4"]);
+    it.ff(&["quota", "rm", "api", "--force", "-o", "json"]);
     it.finish("quota");
 }
 
@@ -56,6 +67,9 @@ fn lanes_are_opened_and_closed() {
     it.both(&["lane", "disable", "gpu", "--reason", "sold"]);
     it.ff(&["submit", "greet", "--lane", "gpu"]);
     it.both(&["lane", "ls"]);
+    it.ff(&["lane", "rm", "gpu"]);
+    it.ff(&["lane", "pause", "gpu"]);
+    it.ff(&["lane", "rm", "gpu", "--force", "-o", "json"]);
     it.finish("lane");
 }
 
@@ -152,4 +166,18 @@ fn completions_know_every_command() {
             assert!(ended.stdout.contains(word), "{shell} does not know {word}");
         }
     }
+}
+
+#[test]
+fn what_was_done_is_listed() {
+    let mut it = Transcript::new("audit");
+    it.ff(&["lane", "pause", "gpu", "--reason", "driver update"]);
+    it.ff(&["budget", "create", "b", "--hard", "tokens=1"]);
+    it.ff(&["budget", "create", "b", "--hard", "tokens=2"]);
+    it.ff(&["audit"]);
+    it.ff(&["audit", "--what", "pause_lane"]);
+    // Records are numbered through the whole deployment, which other tests share.
+    it.ff(&["audit", "--who", "nobody", "-o", "json"]);
+    it.ff(&["audit", "--what", "get_budget"]);
+    it.finish("audit");
 }

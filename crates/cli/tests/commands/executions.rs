@@ -134,3 +134,22 @@ fn results_and_ends_are_waited_for() {
     it.ff(&["wait", &first, &second, "--timeout", "1m"]);
     it.finish("wait");
 }
+
+#[test]
+fn an_operator_changes_executions_and_removes_them() {
+    let mut it = Transcript::new("change");
+    let id = it.ff(&["submit", "greet", "--tag", "team=a"]);
+    it.both(&["hold", &id, "--reason", "not yet"]);
+    it.both(&["release", &id]);
+    it.both(&["priority", "100", &id]);
+    it.both(&["tag", &id, "stage=two", "team="]);
+    it.both(&["resume", &id]);
+    it.ff(&["rm", &id]);
+    it.ff(&["cancel", &id]);
+    it.ff(&["rm", &id]);
+    it.ff(&["get", &id]);
+    let other = it.ff(&["submit", "greet"]);
+    it.ff(&["cancel", &other]);
+    it.ff(&["rm", &other, "-o", "json"]);
+    it.finish("change");
+}

@@ -35,6 +35,9 @@ fn a_graph_is_submitted_shown_and_cancelled() {
     it.ff(&["flow", "get", &other, "-o", "json"]);
     it.ff(&["flow", "cancel", &other, "--policy", "cancel_pending"]);
     it.ff(&["flow", "cancel", &other, "-o", "json"]);
+    it.ff(&["flow", "rm", &other]);
+    it.ff(&["flow", "rm", &id, "-o", "json"]);
+    it.ff(&["flow", "get", &id]);
     it.finish("flow");
 }
 
@@ -43,6 +46,8 @@ fn a_file_is_checked_without_a_server() {
     let mut command = connected("flow-check", &["flow", "submit", "-", "--check", "-o", "json"]);
     command.env("FF_SERVER", "http://127.0.0.1:1");
     assert_eq!(run(command, YAML).json(), serde_json::json!({ "nodes": 4, "edges": 4 }));
+    let ended = run(connected("flow-empty", &["flow", "submit", "-"]), "nodes: {}\n");
+    assert!(ended.code == 2 && ended.stderr.contains("nothing to run"), "{ended:?}");
     let circle = "nodes:\n  a: { kind: x, after: [b] }\n  b: { kind: x, after: [a] }\n";
     let ended = run(connected("flow-circle", &["flow", "submit", "-", "--check"]), circle);
     assert!(ended.code != 0 && ended.stderr.contains("cycle"), "{ended:?}");

@@ -23,6 +23,12 @@ const COMMANDS: &[(&[&str], i32)] = &[
     (&["tail", ID], 3),
     (&["cancel", ID], 3),
     (&["replay", ID], 3),
+    (&["hold", ID], 3),
+    (&["release", ID], 3),
+    (&["resume", ID], 3),
+    (&["priority", "5", ID], 3),
+    (&["tag", ID, "a=b"], 3),
+    (&["rm", ID], 3),
     (&["signal", ID, "go"], 3),
     (&["approvals"], 0),
     (&["approve", ID, "--yes"], 3),
@@ -31,26 +37,33 @@ const COMMANDS: &[(&[&str], i32)] = &[
     (&["flow", "get", ID], 3),
     (&["flow", "ls"], 0),
     (&["flow", "cancel", ID], 3),
+    (&["flow", "rm", ID], 3),
     (&["budget", "create", "b", "--hard", "tokens=1"], 0),
     (&["budget", "ls"], 0),
     (&["budget", "get", "nothing"], 3),
     (&["budget", "limits", "nothing", "--hard", "tokens=1"], 3),
     (&["budget", "report", "nothing", "tokens=1"], 3),
     (&["budget", "reset", "nothing"], 3),
+    (&["budget", "update", "nothing", "--on-hard", "fail"], 3),
+    (&["budget", "rm", "nothing"], 3),
     (&["quota", "create", "q", "--requests", "1"], 0),
     (&["quota", "ls"], 0),
     (&["quota", "get", "nothing"], 3),
+    (&["quota", "update", "nothing", "--requests", "2"], 3),
+    (&["quota", "rm", "nothing"], 3),
     (&["lane", "ls"], 0),
     (&["lane", "pause", "x"], 0),
     (&["lane", "resume", "x"], 0),
     (&["lane", "drain", "x"], 0),
     (&["lane", "disable", "x"], 0),
+    (&["lane", "rm", "nothing"], 3),
     (&["worker", "ls"], 0),
     (&["worker", "rm", "nothing"], 0),
     (&["token", "create", "mistake", "--role", "reader"], 0),
     (&["token", "ls"], 0),
     (&["token", "revoke", "nothing"], 3),
     (&["rotate-secret", "--kid", "mistake"], 0),
+    (&["audit"], 0),
     (&["events"], 0),
     (&["events", "--execution", ID], 3),
     (&["call", "list_lanes"], 0),
@@ -215,4 +228,15 @@ fn a_token_comes_from_a_file_too() {
     let missing = with("/nonexistent/token");
     assert_eq!(missing.code, 2, "{missing:?}");
     assert!(missing.stderr.contains("/nonexistent/token"), "{missing:?}");
+}
+
+#[test]
+fn arguments_that_cannot_be_read_are_told_to_programs_as_json() {
+    for arguments in [&["ls", "--stat", "x", "-o", "json"][..], &["--output=json", "frobnicate"], &["get", "-ojson"]] {
+        let ended = run(command(arguments), "");
+        assert_eq!((ended.code, ended.stdout.as_str()), (2, ""), "{ended:?}");
+        let said: serde_json::Value = serde_json::from_str(&ended.stderr).unwrap();
+        assert_eq!((&said["error"]["code"], &said["error"]["exit_code"]), (&"usage".into(), &2.into()), "{said}");
+    }
+    assert!(run(command(&["frobnicate"]), "").stderr.starts_with("error: "), "people read what clap says");
 }

@@ -92,13 +92,29 @@ fn a_content_type_that_is_none_fails_the_attempt() {
 }
 
 #[test]
-fn a_program_that_cannot_be_started_fails_its_task() {
+fn a_program_that_is_not_there_keeps_its_worker_from_starting() {
     let deployment = Deployment::start();
-    let id = deployment.run(&["submit", "k", "--policy", r#"{"retry": {"max_retries": 0}}"#]);
-    let worker = Process::start(deployment.command(&["worker", "-o", "json", "--", "./not-there"]), false);
-    assert_eq!(worker.json()["outcome"], "failed");
-    let (category, reason) = failure(&deployment, &id);
-    assert!(category == "not_runnable" && reason.contains("not-there"), "{category}: {reason}");
+    for program in ["./not-there", "ff-no-such-program", "/"] {
+        let ended = deployment.command(&["worker", "-o", "json", "--", program]).output().unwrap();
+        let said: serde_json::Value = serde_json::from_slice(&ended.stderr).unwrap();
+        assert_eq!((ended.status.code(), &said["error"]["code"]), (Some(2), &"usage".into()), "{said}");
+        assert!(said["error"]["message"].as_str().unwrap().contains(program), "{said}");
+    }
+}
+
+#[test]
+fn a_program_is_given_neither_the_token_nor_the_address_of_the_store() {
+    let deployment = Deployment::start();
+    deployment.run(&["submit", "k"]);
+    let script = "echo \"${FF_TOKEN:-none} ${FF_API_TOKEN:-none} ${FF_STORE:-none} ${FF_TASK_KIND}\"";
+    let mut command =
+        deployment.command(&["worker", "-o", "json", "--content-type", "text/plain", "--", "sh", "-c", script]);
+    command.env("FF_API_TOKEN", "canary").env("FF_STORE", "postgres://u:canary@h/db");
+    let worker = Process::start(command, false);
+    let ended = worker.json();
+    assert_eq!(ended["outcome"], "completed", "{ended}");
+    let result = deployment.run(&["result", ended["execution_id"].as_str().unwrap()]);
+    assert_eq!(result.trim(), "none none none k");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 mod tree;
 
 use ff_core::FlowState;
-use flowfabric::op::{CreateFlow, create_flow, list_flows};
+use flowfabric::op::{CreateFlow, RemoveFlow, create_flow, list_flows, remove_flow};
 use flowfabric::{CancelFlowPolicy, CancelFlowResult, FlowId, FlowView, GraphView, SdkError};
 
 use crate::failure::Result;
@@ -58,6 +58,13 @@ Examples:
   ff flow cancel ID --reason 'wrong input'
   ff flow cancel ID --policy cancel_pending --wait")]
     Cancel(Cancel),
+    /// Remove a flow that has ended, with its members
+    #[command(after_help = "Examples:\n  ff flow rm ID")]
+    Rm {
+        /// The flow
+        #[arg(value_name = "ID")]
+        flow_id: FlowId,
+    },
 }
 
 #[derive(Debug, clap::Args)]
@@ -145,6 +152,10 @@ pub(crate) async fn run(session: Session, arguments: Arguments) -> Result<()> {
         Verb::Get(get) => watch::show(session, get.watch, &get).await,
         Verb::Ls(ls) => watch::show(session, ls.watch, &ls).await,
         Verb::Cancel(cancel) => self::cancel(session, cancel).await,
+        Verb::Rm { flow_id } => {
+            let answer = session.client.call::<RemoveFlow>(remove_flow::Args { flow_id }).await?;
+            session.out.answer(&answer, |_| format!("{flow_id} is removed"))
+        }
     }
 }
 
