@@ -208,3 +208,200 @@ pub(crate) async fn s49_services_with_different_kinds_share_a_lane(w: World) {
     let explanation = w.must("explain_execution", json!({ "execution_id": id })).await;
     assert_eq!(explanation["reasons"][0]["code"], "kind_not_served", "{explanation}");
 }
+
+/// Used, held, overrun and left of a budget's tokens.
+async fn standing(w: &World, name: &str) -> (i64, i64, i64, i64) {
+    let status = w.must("get_budget", json!({ "name": name })).await;
+    let tokens = &status["standing"]["tokens"];
+    let amount = |field: &str| tokens[field].as_i64().unwrap_or_else(|| panic!("{field} in {status}"));
+    (amount("used"), amount("reserved"), amount("overrun"), amount("left"))
+}
+
+pub(crate) async fn s42_reservers_race_one_ceiling(w: World) {
+    w.must("create_budget", json!({ "name": "team", "dimensions": { "tokens": { "hard": 1_000 } } })).await;
+    let mut agents = Vec::new();
+    for _ in 0..64 {
+        agents.push(w.in_hand(json!({ "budget_ids": ["team"] })).await);
+    }
+    let agents = agents.iter().enumerate().map(|(agent, (id, fence))| {
+        let w = &w;
+        async move {
+            let mut spent = 0;
+            for call in 0..4 {
+                let amount = i64::try_from((agent * 7 + call * 3) % 20 + 1).unwrap_or(1);
+                let held = json!({ "execution_id": id, "fence": fence, "key": format!("call {call}") });
+                let reserve = merged(held.clone(), json!({ "amounts": { "tokens": amount } }));
+                if w.must("reserve_spend", reserve).await["outcome"] == "refused" {
+                    continue;
+                }
+                let (used, reserved, overrun, _) = standing(w, "team").await;
+                assert!(used - overrun + reserved <= 1_000, "{used} used and {reserved} held");
+                w.must("settle_spend", merged(held, json!({ "actual": { "tokens": amount } }))).await;
+                spent += amount;
+            }
+            spent
+        }
+    });
+    let spent: i64 = futures_util::future::join_all(agents).await.into_iter().sum();
+    assert_eq!(standing(&w, "team").await, (spent, 0, 0, 1_000 - spent), "every call counts once");
+    assert!(spent > 980, "{spent}: what was given back was used by others");
+}
+
+pub(crate) async fn s42_a_killed_holder_settles_at_the_reserve_and_a_new_lease_reserves_anew(w: World) {
+    w.must("create_budget", json!({ "name": "team", "dimensions": { "tokens": { "hard": 100 } } })).await;
+    let id = w.submit(json!({ "budget_ids": ["team"] })).await;
+    let dead = w.claim_with(json!({ "lease_ttl_ms": 1_000 })).await.expect("it waits for a worker");
+    let call = |task: &Value| json!({ "execution_id": id, "fence": task["fence"], "key": "call" });
+    let reserve = |task: &Value, tokens: i64| merged(call(task), json!({ "amounts": { "tokens": tokens } }));
+    let first = w.must("reserve_spend", merged(reserve(&dead, 60), json!({ "ttl_ms": 2_000 }))).await;
+    assert_eq!(first["outcome"], "reserved", "{first}");
+    let next = w.claim().await;
+    assert_eq!(next["claim_kind"], "reclaim");
+    let anew = w.must("reserve_spend", reserve(&next, 40)).await;
+    assert_eq!(anew["outcome"], "reserved", "the same key under a new lease: {anew}");
+    let full = w.must("reserve_spend", merged(reserve(&next, 1), json!({ "key": "other" }))).await;
+    assert_eq!((full["outcome"].as_str(), full["left"].as_i64()), (Some("refused"), Some(0)), "{full}");
+    w.until("the dead holder's reservation counts as spent", async || standing(&w, "team").await.0 == 60).await;
+    assert_eq!(standing(&w, "team").await, (60, 40, 0, 0));
+    let settle = |task: &Value, tokens: i64| merged(call(task), json!({ "actual": { "tokens": tokens } }));
+    w.must("settle_spend", settle(&dead, 10)).await;
+    assert_eq!(standing(&w, "team").await, (10, 40, 0, 50), "what it says later takes the reserve's place");
+    w.must("settle_spend", settle(&dead, 10)).await;
+    let settled = w.must("settle_spend", settle(&next, 55)).await;
+    assert_eq!(settled["budgets"]["team"]["overrun"]["tokens"], 15, "{settled}");
+    assert_eq!(standing(&w, "team").await, (65, 0, 15, 35));
+    w.refused("settle_spend", settle(&next, 56), Code::IdempotencyConflict).await;
+    w.refused("release_spend", call(&next), Code::ReservationEnded).await;
+
+    // Across a reset: it counts in the window that reserved it.
+    let key = json!({ "key": "late" });
+    w.must("reserve_spend", merged(reserve(&next, 30), key.clone())).await;
+    w.must("reset_budget", json!({ "name": "team" })).await;
+    assert_eq!(standing(&w, "team").await, (0, 0, 0, 100));
+    w.must("settle_spend", merged(settle(&next, 20), key)).await;
+    assert_eq!(standing(&w, "team").await, (0, 0, 0, 100));
+    let status = w.must("get_budget", json!({ "name": "team" })).await;
+    assert_eq!(status["previous_window"]["usage"]["tokens"], 85, "{status}");
+
+    // What is held keeps others from starting, and a release lets them in.
+    w.must("reserve_spend", merged(reserve(&next, 100), json!({ "key": "all" }))).await;
+    let blocked = w.submit(json!({ "budget_ids": ["team"] })).await;
+    w.is_held_back(&blocked).await;
+    w.must("release_spend", merged(call(&next), json!({ "key": "all" }))).await;
+    let task = w.claim().await;
+    assert_eq!(task["execution_id"], json!(blocked));
+    w.complete(&blocked, &task["fence"], json!(1)).await;
+    w.complete(&id, &next["fence"], json!(1)).await;
+}
+
+pub(crate) async fn s42_a_budget_asks_one_question_for_all_that_wait(w: World) {
+    let limits = json!({ "tokens": { "hard": 10 } });
+    w.must("create_budget", json!({ "name": "team", "dimensions": limits, "on_hard": "ask" })).await;
+    let (first, fence) = w.in_hand(json!({ "budget_ids": ["team"] })).await;
+    let (second, other) = w.in_hand(json!({ "budget_ids": ["team"] })).await;
+    let call = |id: &str, fence: &Value| json!({ "execution_id": id, "fence": fence, "key": "call" });
+    let reserve =
+        |id: &str, fence: &Value, tokens: i64| merged(call(id, fence), json!({ "amounts": { "tokens": tokens } }));
+    w.must("reserve_spend", reserve(&first, &fence, 10)).await;
+    w.must("settle_spend", merged(call(&first, &fence), json!({ "actual": { "tokens": 10 } }))).await;
+
+    // In the middle of an attempt, and before a start.
+    let asked = w.must("reserve_spend", reserve(&second, &other, 5)).await;
+    assert_eq!((asked["outcome"].as_str(), asked["budget"].as_str()), (Some("asked"), Some("team")), "{asked}");
+    assert_eq!(w.must("reserve_spend", reserve(&second, &other, 5)).await, asked, "a repeat is the same call");
+    w.is(&second, "suspended").await;
+    assert_eq!(w.get(&second).await["state"]["blocking_reason"], "waiting_for_decision");
+    let third = w.submit(json!({ "budget_ids": ["team"] })).await;
+    is_refused_a_start(&w, &third, "suspended").await;
+    let explained = w.must("explain_execution", json!({ "execution_id": third })).await;
+    assert_eq!(explained["reasons"][0]["code"], "decision_needed", "{explained}");
+    let waiting = w.must("list_approvals", json!({})).await;
+    let questions = waiting["budgets"].as_array().cloned().unwrap_or_default();
+    assert_eq!((questions.len(), waiting["items"].as_array().map(Vec::len)), (1, Some(0)), "{waiting}");
+    assert_eq!((questions[0]["budget"].as_str(), questions[0]["requested"].as_i64()), (Some("team"), Some(5)));
+
+    // Granted once: all that wait go on.
+    let grant = json!({ "name": "team", "answer": "grant", "amounts": { "tokens": 20 } });
+    let status = w.must("decide_budget", grant.clone()).await;
+    assert_eq!(status["standing"]["tokens"]["left"], 20, "{status}");
+    w.refused("decide_budget", grant, Code::QuestionNotOpen).await;
+    let mut claimed = Vec::new();
+    for _ in 0..2 {
+        let task = w.claim().await;
+        let id = text(&task["execution_id"]);
+        let kind = if id == second { "resumed" } else { "initial" };
+        assert_eq!(task["claim_kind"], kind, "{task}");
+        let held = w.must("reserve_spend", reserve(&id, &task["fence"], 10)).await;
+        assert_eq!(held["outcome"], "reserved", "{held}");
+        claimed.push((id, task["fence"].clone()));
+    }
+    claimed.sort_by_key(|(id, _)| id.clone());
+    let mut expected = vec![second.clone(), third.clone()];
+    expected.sort();
+    assert_eq!(claimed.iter().map(|(id, _)| id.clone()).collect::<Vec<_>>(), expected);
+
+    // No: who waits is refused, and nobody is asked again in this window.
+    let (id, held) = claimed.remove(0);
+    let more = |fence: &Value| merged(reserve(&id, fence, 1), json!({ "key": "more" }));
+    assert_eq!(w.must("reserve_spend", more(&held)).await["outcome"], "asked");
+    w.must("decide_budget", json!({ "name": "team", "answer": "no" })).await;
+    let task = w.claim().await;
+    assert_eq!(task["execution_id"], json!(id));
+    let refused = w.must("reserve_spend", more(&task["fence"])).await;
+    assert_eq!((refused["outcome"].as_str(), refused["left"].as_i64()), (Some("refused"), Some(0)), "{refused}");
+    let late = w.submit(json!({ "budget_ids": ["team"] })).await;
+    is_refused_a_start(&w, &late, "failed").await;
+}
+
+/// Nothing is handed out, and the execution ends up in a state: whichever server looks at it first sees to that.
+async fn is_refused_a_start(w: &World, id: &str, state: &str) {
+    let refused = async || {
+        let task = w.claim_with(json!({ "wait_ms": 100 })).await;
+        assert!(task.is_none(), "{task:?}");
+        w.get(id).await["public_state"] == state
+    };
+    w.until("the start is refused", refused).await;
+}
+
+pub(crate) async fn s42_a_charge_counts_in_everything_a_budget_stands_under(w: World) {
+    let limits = |hard: i64| json!({ "tokens": { "hard": hard } });
+    w.refused("create_budget", json!({ "name": "acme/ada", "dimensions": limits(50) }), Code::BudgetNotFound).await;
+    for (name, hard) in [("acme", 80), ("acme/ada", 50), ("acme/bob", 50)] {
+        w.must("create_budget", json!({ "name": name, "dimensions": limits(hard) })).await;
+    }
+    let too_deep = json!({ "name": "acme/a/b/c/d/e", "dimensions": limits(1) });
+    w.refused("create_budget", too_deep, Code::Invalid).await;
+    let (ada, fence) = w.in_hand(json!({ "budget_ids": ["acme/ada"] })).await;
+    let (bob, other) = w.in_hand(json!({ "budget_ids": ["acme/bob"] })).await;
+    let call = |id: &str, fence: &Value, key: &str| json!({ "execution_id": id, "fence": fence, "key": key });
+    let reserve = |id: &str, fence: &Value, key: &str, tokens: i64| {
+        merged(call(id, fence, key), json!({ "amounts": { "tokens": tokens } }))
+    };
+    w.must("reserve_spend", reserve(&ada, &fence, "a", 40)).await;
+    assert_eq!(standing(&w, "acme").await, (0, 40, 0, 40));
+    let own = w.must("reserve_spend", reserve(&ada, &fence, "b", 11)).await;
+    assert_eq!((own["outcome"].as_str(), own["budget"].as_str()), (Some("refused"), Some("acme/ada")), "{own}");
+    let above = w.must("reserve_spend", reserve(&bob, &other, "a", 41)).await;
+    assert_eq!((above["outcome"].as_str(), above["budget"].as_str()), (Some("refused"), Some("acme")), "{above}");
+    w.must("reserve_spend", reserve(&bob, &other, "a", 40)).await;
+    assert_eq!(standing(&w, "acme/bob").await, (0, 40, 0, 10));
+    let report = json!({ "name": "acme/bob", "usage": { "tokens": 1 } });
+    assert_eq!(w.must("report_budget_usage", report).await["outcome"], "hard_breach", "acme has nothing left");
+
+    // What stands above keeps work from starting, and lets it in again.
+    w.must("set_budget_limits", json!({ "name": "acme", "dimensions": limits(81) })).await;
+    w.must("set_budget_limits", json!({ "name": "acme", "dimensions": limits(80) })).await;
+    let blocked = w.submit(json!({ "budget_ids": ["acme/ada"] })).await;
+    w.is_held_back(&blocked).await;
+    let explained = w.must("explain_execution", json!({ "execution_id": blocked })).await;
+    assert_eq!(explained["reasons"][0]["details"]["budget"], "acme", "{explained}");
+    w.must("settle_spend", merged(call(&ada, &fence, "a"), json!({ "actual": { "tokens": 30 } }))).await;
+    let task = w.claim().await;
+    assert_eq!(task["execution_id"], json!(blocked));
+    assert_eq!(standing(&w, "acme").await, (30, 40, 0, 10));
+
+    let tree = w.must("get_budget_tree", json!({ "name": "acme" })).await;
+    let names: Vec<String> =
+        tree["items"].as_array().into_iter().flatten().map(|budget| text(&budget["name"])).collect();
+    assert_eq!(names, ["acme", "acme/ada", "acme/bob"]);
+}

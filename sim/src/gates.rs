@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use ff_core::op::{
-    CreateBudget, CreateQuota, DeleteBudget, DeleteLane, DeleteQuota, GetBudget, GetQuota, PauseLane,
-    ReportBudgetUsage, ReportUsage, ResetBudget, ResumeLane, SetBudgetLimits, UpdateBudget, UpdateQuota,
+    CreateBudget, CreateQuota, DecideBudget, DeleteBudget, DeleteLane, DeleteQuota, GetBudget, GetBudgetTree, GetQuota,
+    ListReservations, PauseLane, ReleaseSpend, ReportBudgetUsage, ReportUsage, ReserveSpend, ResetBudget, ResumeLane,
+    SetBudgetLimits, SettleSpend, UpdateBudget, UpdateQuota, reserve_spend,
 };
 use ff_core::usage::{self, ReportUsageResult};
 use ff_core::{Budget, CommandId, ExecutionId, Key, lease::LeaseFence};
@@ -41,10 +42,14 @@ pub(crate) async fn run(world: Arc<World>) {
 }
 
 async fn define(world: &Arc<World>) {
+    let asking = world.chance(400);
     for (name, hard) in BUDGETS.into_iter().zip([12, 400, 1]) {
+        let asks = asking && name == "small";
         let dimensions = json!({ TOKENS: { "hard": hard, "soft": hard / 2 } });
         loop {
-            let defined = world.insist::<CreateBudget>(&json!({ "name": name, "dimensions": dimensions })).await;
+            let on_hard = if asks { "ask" } else { "block" };
+            let budget = json!({ "name": name, "dimensions": dimensions, "on_hard": on_hard });
+            let defined = world.insist::<CreateBudget>(&budget).await;
             if matches!(defined, Some(Ok(_))) {
                 break;
             }
@@ -77,7 +82,18 @@ async fn act(world: &Arc<World>) {
             drop(world.insist::<SetBudgetLimits>(&args).await);
         }
         2 if world.chance(300) => change(world, name).await,
+        2 if world.chance(200) => drop(world.insist::<GetBudgetTree>(&json!({ "name": name })).await),
+        2 if world.chance(300) => drop(world.insist::<ListReservations>(&json!({ "name": name })).await),
         2 => drop(world.insist::<GetBudget>(&json!({ "name": name })).await),
+        3 if world.chance(500) => {
+            let command = CommandId::mint(&world.mint());
+            let mut args =
+                json!({ "name": name, "command_id": command, "answer": world.pick(&["grant", "raise", "no"]) });
+            if args["answer"] != "no" {
+                args["amounts"] = json!({ TOKENS: world.between(1, 40) });
+            }
+            drop(world.insist::<DecideBudget>(&args).await);
+        }
         3 => drop(world.insist::<GetQuota>(&json!({ "name": world.pick(&QUOTAS) })).await),
         4 => drop(world.insist::<PauseLane>(&json!({ "lane": world.pick(&LANES), "reason": "a look" })).await),
         5 | 6 => drop(world.insist::<ResumeLane>(&json!({ "lane": world.pick(&LANES) })).await),
@@ -167,6 +183,37 @@ pub(crate) async fn report_as_holder(world: &Arc<World>, id: ExecutionId, fence:
     for (name, answer) in outcome.budgets {
         if !matches!(answer, ReportUsageResult::HardBreach { .. }) && checker.generation == generation {
             checker.acknowledged_report(&record(&name));
+        }
+    }
+}
+
+/// Reserves, and then settles, releases, or says nothing, sometimes long after the reservation counts as spent. Keys are
+/// few, so that they meet each other under one lease.
+pub(crate) async fn spend(world: &Arc<World>, id: ExecutionId, fence: LeaseFence) {
+    let held = |more: Value| {
+        let mut args = json!({ "execution_id": id, "fence": fence });
+        if let (Value::Object(args), Value::Object(more)) = (&mut args, more) {
+            args.extend(more);
+        }
+        args
+    };
+    let key = world.pick(&["draft", "review", "publish"]);
+    let amount = world.between(1, 6);
+    let ttl_ms = world.between(1_000, 6_000);
+    let reserve = held(json!({ "key": key, "amounts": { TOKENS: amount }, "ttl_ms": ttl_ms }));
+    let answer = world.insist::<ReserveSpend>(&reserve).await;
+    if !matches!(answer, Some(Ok(reserve_spend::Outcome::Reserved { .. }))) && world.chance(800) {
+        return;
+    }
+    let pause = world.between(0, 8_000);
+    world.wait(pause).await;
+    match world.between(0, 9) {
+        0 | 1 => {}
+        2 | 3 => drop(world.insist::<ReleaseSpend>(&held(json!({ "key": key }))).await),
+        _ => {
+            let actual = world.between(0, 8);
+            let settle = held(json!({ "key": key, "actual": { TOKENS: actual } }));
+            drop(world.insist::<SettleSpend>(&settle).await);
         }
     }
 }

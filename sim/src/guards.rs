@@ -107,6 +107,7 @@ fn document(key: Option<&Key>) -> &'static str {
         Some(kind::BUDGET) => "budget",
         Some(kind::QUOTA) => "quota",
         Some(kind::SLOT) => "slot",
+        Some(kind::RESERVATION) => "reservation",
         Some(kind::WORKER) => "worker",
         Some(kind::SERVER) => "server",
         Some(kind::LANE) => "lane",

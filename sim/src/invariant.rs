@@ -37,6 +37,9 @@ invariants! {
     AdmissionHolds "admission_holds",
     /// Usage with the same key counts once, and counters are the sum of what was acknowledged.
     UsageOnce "usage_once",
+    /// What is used, without overrun, and what is held never pass a budget's hard limit together, and counters are the sum of
+    /// what became of each reservation.
+    CeilingHolds "ceiling_holds",
     /// Frames are read in the order appended, none lost, none twice, none after the close.
     FramesInOrder "frames_in_order",
     /// Index entries are those of the documents.

@@ -9,7 +9,7 @@ use ff_store::Batch;
 const UNKNOWN: &[u8] = b"\xa4~new\x01";
 
 /// The kinds of documents whose next version has the key.
-const KINDS: [u8; 9] = [
+const KINDS: [u8; 10] = [
     kind::EXECUTION,
     kind::FLOW,
     kind::EDGE,
@@ -18,6 +18,7 @@ const KINDS: [u8; 9] = [
     kind::BUDGET,
     kind::QUOTA,
     kind::SLOT,
+    kind::RESERVATION,
     kind::LANE,
 ];
 

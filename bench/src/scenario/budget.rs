@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use ff_core::budget::Limits;
 use ff_core::op;
-use flowfabric::{FlowFabricWorker, WorkerConfig, limits};
+use flowfabric::{ClaimedTask, FlowFabricWorker, WorkerConfig, limits};
 use tokio::task::JoinSet;
 
 use super::throughput::{WORKERS, end_to_end};
@@ -22,7 +22,7 @@ const REPORTERS: usize = 64;
 const SHARED: &str = "shared";
 const DIMENSION: &str = "tokens";
 
-/// Reports on one budget, then tasks without and with a budget and a quota.
+/// Reports and reservations on one budget, then tasks without and with a budget and a quota.
 pub(crate) async fn budget(run: &Run<'_>) -> Result<()> {
     let subject = run.start().await?;
     let client = &subject.client;
@@ -38,20 +38,27 @@ pub(crate) async fn budget(run: &Run<'_>) -> Result<()> {
         })
         .await?;
     reports(run, &subject).await?;
+    spends(run, &subject).await?;
     admission(run, &subject).await?;
     subject.close().await
 }
 
 /// Workers with a task each, all of them charged to one budget.
-async fn reports(run: &Run<'_>, subject: &Subject) -> Result<()> {
-    let (reports, workers) = (run.arguments.tasks, run.arguments.workers_or(REPORTERS));
-    run.progress(&format!("{reports} usage reports by {workers} workers"));
+async fn holders(run: &Run<'_>, subject: &Subject) -> Result<Vec<ClaimedTask>> {
     let mut tasks = Vec::new();
-    for _ in 0..workers {
+    for _ in 0..run.arguments.workers_or(REPORTERS) {
         let worker = FlowFabricWorker::connect(&subject.client, WorkerConfig::new("bench")).await?;
         subject.client.submit("bench").budget(SHARED).send().await?;
         tasks.push(worker.claim_next().await?.ok_or("nothing to claim")?);
     }
+    Ok(tasks)
+}
+
+/// What all of them spent, each as often as it can.
+async fn reports(run: &Run<'_>, subject: &Subject) -> Result<()> {
+    let (reports, workers) = (run.arguments.tasks, run.arguments.workers_or(REPORTERS));
+    run.progress(&format!("{reports} usage reports by {workers} workers"));
+    let tasks = holders(run, subject).await?;
     let left = Arc::new(AtomicUsize::new(reports));
     let before = subject.spent().await?;
     let began = Instant::now();
@@ -74,6 +81,39 @@ async fn reports(run: &Run<'_>, subject: &Subject) -> Result<()> {
         .with("workers", workers)
         .measured("reports_per_s", per_second(reports, took));
     run.report(after.each(before, reports, figures))
+}
+
+/// The same in two steps: each spend is a reservation and its settlement.
+async fn spends(run: &Run<'_>, subject: &Subject) -> Result<()> {
+    let (spends, workers) = (run.arguments.tasks, run.arguments.workers_or(REPORTERS));
+    run.progress(&format!("{spends} reservations and settlements by {workers} workers"));
+    let tasks = holders(run, subject).await?;
+    let left = Arc::new(AtomicUsize::new(spends));
+    let before = subject.spent().await?;
+    let began = Instant::now();
+    let mut spending = JoinSet::new();
+    for task in tasks {
+        let left = left.clone();
+        spending.spawn(async move {
+            let mut number = 0_u64;
+            while take_one(&left) {
+                let key = number.to_string();
+                task.reserve(key.as_str(), [(DIMENSION, 2)], None).await?;
+                task.settle(key, [(DIMENSION, 1)]).await?;
+                number += 1;
+            }
+            task.complete(&()).await?;
+            Ok(())
+        });
+    }
+    all(spending).await?;
+    let took = began.elapsed();
+    let after = subject.spent().await?;
+    let figures = Figures::new()
+        .with("spends", spends)
+        .with("workers", workers)
+        .measured("reserve_and_settle_per_s", per_second(spends, took));
+    run.report(after.each(before, spends, figures))
 }
 
 /// The same tasks without and with a budget and a quota.

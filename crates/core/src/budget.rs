@@ -1,5 +1,6 @@
 //! Budgets: how much of something (tokens, cents, calls) may be used, and what happens at the limit. Reports of usage
-//! are accounting; admission reads the budget and refuses while it is used up.
+//! are accounting; admission reads the budget and refuses while it is used up. Amounts that are held before they are
+//! spent ([`spend`]) take the same room as what is used.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,6 +14,14 @@ use crate::key::{Entry, Key};
 use crate::partition::digest16;
 use crate::usage::ReportUsageResult;
 use crate::{document, limits, text, vocabulary};
+
+mod path;
+mod question;
+mod spend;
+
+pub use path::{Path, Reserve, ReserveRequest, Settled, names_to, parent_of, root_of};
+pub use question::{BudgetAnswer, BudgetQuestion, BudgetQuestionView};
+pub use spend::{Amounts, ClosedWindow, SpendRefusal, Standing};
 
 vocabulary! {
     /// Whether limits bind.
@@ -33,6 +42,8 @@ vocabulary! {
         Fail "fail",
         /// It is suspended.
         Suspend "suspend",
+        /// It is suspended until a person grants more, raises the limit, or says no: one question for all that wait.
+        Ask "ask",
     }
 }
 
@@ -125,8 +136,10 @@ pub struct BudgetChange {
 pub struct BudgetRefusal {
     /// The first dimension that is used up.
     pub dimension: String,
-    /// Its usage.
+    /// What is used and held of it.
     pub current: i64,
+    /// What of that is held by reservations.
+    pub reserved: i64,
     /// Its hard limit.
     pub limit: i64,
     /// When usage returns to nothing by itself.
@@ -165,6 +178,23 @@ document! {
         "t" updated_at: i64,
         /// Where executions wait for it.
         "p" parked_in: Parked,
+        /// What is held in this window by reservations, by dimension.
+        "rv" reserved: Amounts,
+        /// What was spent in this window beyond what was reserved for it, by dimension.
+        "ov" overrun: Amounts,
+        /// When this window began; 0 is with the budget. No two windows of a budget began at the same instant, so that a
+        /// reservation names its window by it.
+        "w" window_began_at: i64,
+        /// The window before this one; reservations that it counts may still be settled.
+        "pw" previous: ClosedWindow,
+        /// Reservations that were refused, ever.
+        "rf" refused_count: u64,
+        /// What a person granted on top of the hard limits, in this window only.
+        "g" granted: Amounts,
+        /// What people are asked in this window.
+        "q" question: BudgetQuestion,
+        /// A person said no: in this window nobody is asked again.
+        "dc" declined: bool,
     }
 }
 
@@ -184,6 +214,15 @@ impl Indexed for Budget {
         if self.next_reset_at != 0 {
             entries.push(Due::Timer.entry(&key, self.next_reset_at));
         }
+        let root = path::root_of(&self.name);
+        if root != self.name {
+            let under = index::budgets_under(&self.namespace, root);
+            entries.push(Entry { index: under, member: key.clone(), score: index::name_score(&self.name) });
+        }
+        if self.question.is_open() {
+            let asks = index::asks(&self.namespace);
+            entries.push(Entry { index: asks, member: key, score: self.question.asked_at });
+        }
         entries
     }
 }
@@ -202,7 +241,7 @@ impl Budget {
         now: i64,
     ) -> Result<Defined<Budget>> {
         text::name("namespace", namespace)?;
-        text::name("name", name)?;
+        text::budget_name("name", name)?;
         definition.validate()?;
         let Some(existing) = existing else {
             let mut budget = Budget {
@@ -232,7 +271,7 @@ impl Budget {
         let over = |hard: i64, used: i64| hard != 0 && used > hard;
         let passing: Vec<String> = usage
             .iter()
-            .filter(|&(dimension, delta)| *delta > 0 && over(self.hard(dimension), self.used(dimension) + delta))
+            .filter(|&(dimension, delta)| *delta > 0 && over(self.hard(dimension), self.taken(dimension) + delta))
             .map(|(dimension, _)| dimension.clone())
             .collect();
         if passing.is_empty() || !enforce {
@@ -242,7 +281,7 @@ impl Budget {
             self.breach_count += 1;
             self.last_breach_at = now;
             self.last_breach_dimension.clone_from(dimension);
-            let (current, limit) = (self.used(dimension), self.hard(dimension));
+            let (current, limit) = (self.taken(dimension), self.hard(dimension));
             let answer = ReportUsageResult::HardBreach { dimension: dimension.clone(), current, limit };
             self.exhausted.extend(passing);
             return Ok(answer);
@@ -275,7 +314,8 @@ impl Budget {
         let Some(dimension) = self.used_up().next() else { return Ok(()) };
         Err(BudgetRefusal {
             dimension: dimension.to_owned(),
-            current: self.used(dimension),
+            current: self.taken(dimension),
+            reserved: self.reserved(dimension),
             limit: self.hard(dimension),
             next_reset_at: (self.next_reset_at != 0).then_some(self.next_reset_at),
         })
@@ -296,9 +336,10 @@ impl Budget {
             self.original = definition_digest(&self.definition).to_vec().into();
         }
         for (dimension, new) in dimensions {
-            let raised = new.hard == 0 || new.hard > self.hard(dimension);
+            let raised = new.hard == 0 || new.hard > self.limit(dimension);
             if raised {
                 self.exhausted.remove(dimension);
+                self.answered(dimension);
             }
         }
         self.definition.dimensions = merged;
@@ -336,7 +377,7 @@ impl Budget {
     /// Returns usage to nothing and starts the interval anew; answers when that happens next.
     pub fn reset(&mut self, now: i64) -> Option<i64> {
         let now = self.touch(now);
-        self.clear_usage();
+        self.begin_window(now);
         self.next_reset_at = self.reset_after(now);
         (self.next_reset_at != 0).then_some(self.next_reset_at)
     }
@@ -347,32 +388,38 @@ impl Budget {
         if !self.reset_is_due(now) {
             return false;
         }
-        self.touch(now);
-        self.clear_usage();
+        let began_at = self.touch(now);
+        self.begin_window(began_at);
         let interval = self.definition.reset_interval_ms.max(1);
         let missed = (now - self.next_reset_at) / interval;
         self.next_reset_at = self.next_reset_at.saturating_add(interval.saturating_mul(missed + 1));
         true
     }
 
-    /// How many parked executions are worth waking: none while it refuses, and never more than what is left.
+    /// How many parked executions are worth waking: none while it refuses or asks, and never more than what is left.
     pub fn release_count(&self) -> u64 {
         if self.definition.enforcement == Enforcement::Observe {
             return u64::MAX;
         }
+        // An answer lets everything go, and what does not fit even then asks anew.
+        if self.definition.on_hard == HardAction::Ask {
+            return if self.question.is_open() { 0 } else { u64::MAX };
+        }
         if self.admit().is_err() {
             return 0;
         }
-        let left = |(dimension, limits): (&String, &Limits)| match limits.hard {
+        let left = |dimension: &String| match self.hard(dimension) {
             0 => u64::MAX,
-            hard => u64::try_from(hard - self.used(dimension)).unwrap_or(0),
+            hard => u64::try_from(hard - self.taken(dimension)).unwrap_or(0),
         };
-        self.definition.dimensions.iter().map(left).min().unwrap_or(u64::MAX)
+        self.definition.dimensions.keys().map(left).min().unwrap_or(u64::MAX)
     }
 
-    /// Whether it refused before and admits now, so that parked work is to be woken.
+    /// Whether it refused before and admits now, so that parked work is to be woken. A release or a settlement below the
+    /// reserve opens a budget like a reset does.
     pub fn opened_since(&self, before: &Budget) -> bool {
-        before.admit().is_err() && self.admit().is_ok()
+        let answered = before.question.is_open() && !self.question.is_open();
+        answered || (before.admit().is_err() && self.admit().is_ok() && !self.question.is_open())
     }
 
     /// What was used of a dimension since the last reset.
@@ -380,8 +427,8 @@ impl Budget {
         self.usage.get(dimension).copied().unwrap_or(0)
     }
 
-    /// What people see.
-    pub fn status(&self) -> BudgetStatus {
+    /// What people see at an instant.
+    pub fn status(&self, now: i64) -> BudgetStatus {
         let some = |at: i64| (at != 0).then_some(at);
         BudgetStatus {
             namespace: self.namespace.clone(),
@@ -396,19 +443,34 @@ impl Budget {
             created_at: self.created_at,
             updated_at: self.updated_at,
             next_reset_at: some(self.next_reset_at),
+            refused_count: self.refused_count,
+            window_began_at: self.window(),
+            standing: self.definition.dimensions.keys().map(|name| (name.clone(), self.standing(name, now))).collect(),
+            granted: self.granted.clone(),
+            question: self.question_view(),
+            declined: self.declined,
+            previous_window: (self.previous.ended_at != 0).then(|| self.previous.clone()),
         }
     }
 
     /// Dimensions that were exhausted by a refused report or stand at their hard limit.
     fn used_up(&self) -> impl Iterator<Item = &str> {
-        let dimensions = self.definition.dimensions.iter();
-        let used_up = |&(name, limits): &(&String, &Limits)| {
-            self.exhausted.contains(name) || (limits.hard != 0 && self.used(name) >= limits.hard)
+        let used_up = |name: &&String| {
+            let hard = self.hard(name);
+            self.exhausted.contains(*name) || (hard != 0 && self.taken(name) >= hard)
         };
-        dimensions.filter(used_up).map(|(name, _)| name.as_str())
+        self.definition.dimensions.keys().filter(used_up).map(String::as_str)
     }
 
+    /// The hard limit of a dimension in this window, with what was granted; 0 is none.
     fn hard(&self, dimension: &str) -> i64 {
+        match self.limit(dimension) {
+            0 => 0,
+            limit => limit + self.granted.get(dimension).copied().unwrap_or(0),
+        }
+    }
+
+    fn limit(&self, dimension: &str) -> i64 {
         self.definition.dimensions.get(dimension).map_or(0, |limits| limits.hard)
     }
 
@@ -427,10 +489,9 @@ impl Budget {
                 return Err(Error::invalid("usage", detail).with("dimension", dimension).with("known", known));
             }
             text::within(&format!("usage.{dimension}"), delta, 0..=limits::USAGE_MAX)?;
-            let used = if self.reset_is_due(now) { 0 } else { self.used(dimension) };
-            if used + delta > limits::SCORE_MAX {
-                let detail = format!("would bring the sum past {}; reset the budget first", limits::SCORE_MAX);
-                return Err(Error::invalid(&format!("usage.{dimension}"), detail).with("problem", "out_of_range"));
+            let taken = if self.reset_is_due(now) { 0 } else { self.taken(dimension) };
+            if taken + delta > limits::SCORE_MAX {
+                return Err(sum_too_large(&format!("usage.{dimension}")));
             }
         }
         Ok(())
@@ -442,11 +503,6 @@ impl Budget {
                 *self.usage.entry(dimension.clone()).or_default() += delta;
             }
         }
-    }
-
-    fn clear_usage(&mut self) {
-        self.usage.clear();
-        self.exhausted.clear();
     }
 
     fn reset_is_due(&self, now: i64) -> bool {
@@ -465,6 +521,11 @@ impl Budget {
         self.updated_at = self.updated_at.max(now);
         self.updated_at
     }
+}
+
+fn sum_too_large(field: &str) -> Error {
+    let detail = format!("would bring the sum past {}; reset the budget first", limits::SCORE_MAX);
+    Error::invalid(field, detail).with("problem", "out_of_range")
 }
 
 fn definition_digest(definition: &BudgetDefinition) -> [u8; 16] {
@@ -499,6 +560,27 @@ pub struct BudgetStatus {
     pub updated_at: i64,
     /// When usage returns to nothing by itself.
     pub next_reset_at: Option<i64>,
+    /// Reservations that were refused, ever.
+    #[serde(default)]
+    pub refused_count: u64,
+    /// When the present window began: with the budget, or with its last reset.
+    #[serde(default)]
+    pub window_began_at: i64,
+    /// What is used, held and left, for every dimension, and where that leads.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub standing: BTreeMap<String, Standing>,
+    /// What a person granted on top of the hard limits, in this window only.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub granted: Amounts,
+    /// What people are asked now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub question: Option<BudgetQuestionView>,
+    /// A person said no, and nobody is asked again in this window.
+    #[serde(default)]
+    pub declined: bool,
+    /// The window before this one, with what was settled in it since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub previous_window: Option<ClosedWindow>,
 }
 
 #[cfg(test)]

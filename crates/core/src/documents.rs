@@ -24,6 +24,7 @@ pub fn index_entries(key: &Key, body: &[u8], lease_until: i64) -> Result<Option<
         kind::BUDGET => of::<crate::budget::Budget>,
         kind::QUOTA => of::<crate::quota::QuotaPolicy>,
         kind::SLOT => of::<crate::slot::Slot>,
+        kind::RESERVATION => of::<crate::reservation::Reservation>,
         kind::WORKER => of::<crate::worker::Worker>,
         kind::SERVER => of::<crate::worker::Server>,
         kind::LANE => of::<crate::lane::Lane>,

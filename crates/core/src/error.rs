@@ -98,6 +98,7 @@ error_table! {
     ExecutionNotFound "execution_not_found" NotFound 404 false "Check the execution id and the namespace; terminal executions are removed after their retention.";
     FlowNotFound "flow_not_found" NotFound 404 false "Check the flow id and the namespace.";
     BudgetNotFound "budget_not_found" NotFound 404 false "Create the budget first, in the same namespace.";
+    ReservationNotFound "reservation_not_found" NotFound 404 false "Reserve before settling, and name the same key under the same lease.";
     QuotaNotFound "quota_not_found" NotFound 404 false "Create the quota policy first, in the same namespace.";
     LaneNotFound "lane_not_found" NotFound 404 false "This deployment has a closed list of lanes; use one of them or ask an operator to add this one.";
     WaitpointNotFound "waitpoint_not_found" NotFound 404 false "Check the waitpoint id; closed waitpoints are removed with their execution.";
@@ -123,6 +124,7 @@ error_table! {
     // conflict
     IdempotencyConflict "idempotency_conflict" Conflict 409 false "This key or id was used for a different request; use a new one.";
     DefinitionConflict "definition_conflict" Conflict 409 false "The name is taken by a different definition; choose another name or change the existing one.";
+    ReservationEnded "reservation_ended" Conflict 409 false "This key was settled or released before; reserve under a new one.";
     ExecutionNotEligible "execution_not_eligible" Conflict 409 true "Something holds the execution back; explain says what.";
     ExecutionNotLeaseable "execution_not_leaseable" Conflict 409 false "The execution is leased, suspended or finished.";
     GrantAlreadyExists "grant_already_exists" Conflict 409 true "Another grant is outstanding; it lapses by itself.";
@@ -154,7 +156,7 @@ error_table! {
     LaneDisabled "lane_disabled" Conflict 409 true "The lane takes no submissions now; resume it or use another one.";
     PartitionCountsDiffer "partition_counts_differ" Conflict 409 false "Partition counts are fixed at the first start; remove them from the configuration to adopt the stored ones.";
     StoreNewer "store_newer" Conflict 409 false "The store was written by a newer version; run that version or restore a backup.";
-    QuestionNotOpen "question_not_open" Conflict 409 false "The execution does not ask about this step now; explain says what it waits for.";
+    QuestionNotOpen "question_not_open" Conflict 409 false "The execution does not ask about this step, or the budget asks nothing now; explain says what it waits for.";
     JournalConflict "journal_conflict" Conflict 409 false "The journal is elsewhere than the caller thinks; go on with the number in details.next, or read it again.";
     // stale
     StaleLease "stale_lease" Stale 409 false "Another lease holds the execution; stop working on it.";
@@ -165,6 +167,7 @@ error_table! {
     // limit
     PayloadTooLarge "payload_too_large" Limit 413 false "Send less, or store the data elsewhere and send a reference.";
     SignalLimitExceeded "signal_limit_exceeded" Limit 429 false "The waitpoint or execution has taken all the signals it may.";
+    BudgetTreeFull "budget_tree_full" Limit 429 false "A root takes 100,000 budgets under it; use a further root.";
     FlowFull "flow_full" Limit 429 false "A flow takes 10,000 members; use a further flow.";
     WorkerAtCapacity "worker_at_capacity" Limit 429 true "The worker runs as many tasks as it may; finish one first.";
     ConcurrencyLimitExceeded "concurrency_limit_exceeded" Limit 429 true "Too many calls of this kind at once; the details name the pool.";

@@ -30,6 +30,8 @@ pub mod kind {
     pub const QUOTA: u8 = b'q';
     /// A concurrency slot of a quota.
     pub const SLOT: u8 = b'o';
+    /// A reservation of a budget.
+    pub const RESERVATION: u8 = b'r';
     /// A worker.
     pub const WORKER: u8 = b'W';
     /// A server.
@@ -213,6 +215,16 @@ pub fn worker(namespace: &str, instance: &str) -> IndexName {
 /// Concurrency slots of a quota.
 pub fn slots(namespace: &str, quota: &str) -> IndexName {
     IndexName::from_parts(b'o', &[namespace.as_bytes(), quota.as_bytes()])
+}
+
+/// Budgets that stand under a root.
+pub fn budgets_under(namespace: &str, root: &str) -> IndexName {
+    IndexName::from_parts(b'u', &[namespace.as_bytes(), root.as_bytes()])
+}
+
+/// Reservations of a budget that are held, by when they were made.
+pub fn reservations(namespace: &str, budget: &str) -> IndexName {
+    IndexName::from_parts(b'r', &[namespace.as_bytes(), budget.as_bytes()])
 }
 
 /// Waitpoints and signals of an execution.

@@ -36,6 +36,7 @@ pub mod payload;
 pub mod planted;
 pub mod policy;
 pub mod quota;
+pub mod reservation;
 pub mod session;
 pub mod signal;
 pub mod slot;

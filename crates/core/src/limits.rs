@@ -160,12 +160,28 @@ pub const RESOLVE_CHUNK: usize = 200;
 
 /// Dimensions of one budget.
 pub const BUDGET_DIMENSIONS_MAX: usize = 32;
+/// The path of a budget that stands under others.
+pub const BUDGET_PATH_MAX_BYTES: usize = 256;
+/// Levels of a tree of budgets.
+pub const BUDGET_LEVELS_MAX: usize = 5;
+/// Budgets that stand under one root.
+pub const BUDGET_CHILDREN_MAX: u64 = 100_000;
 /// Budgets charged by one execution.
 pub const BUDGETS_PER_EXECUTION_MAX: usize = 16;
 /// Largest amount in one usage report, and largest limit: sums of them stay exact.
 pub const USAGE_MAX: i64 = 1_000_000_000_000_000;
 /// Shortest reset interval of a budget; each reset is a write.
 pub const BUDGET_RESET_MIN_MS: i64 = 100;
+/// How long a reservation of a budget is held when its holder does not say.
+pub const RESERVATION_TTL_DEFAULT_MS: i64 = 10 * 60 * 1000;
+/// Shortest time a reservation may be held.
+pub const RESERVATION_TTL_MIN_MS: i64 = 1_000;
+/// Longest time a reservation may be held.
+pub const RESERVATION_TTL_MAX_MS: i64 = 24 * 3600 * 1000;
+/// An ended reservation is known by its key this long, so that a repeat changes nothing and a late word corrects it.
+pub const RESERVATION_REMEMBERED_MS: i64 = 24 * 3600 * 1000;
+/// What waits for the answer to a budget's question tries again after this time, in case the answer went past it.
+pub const ASKED_RECHECK_MS: i64 = 3600 * 1000;
 /// Flow partitions in which a budget or quota remembers parked work by number; with more it says "anywhere".
 pub const PARKED_PARTITIONS_MAX: usize = 64;
 /// Concurrent slots of one quota.

@@ -149,9 +149,11 @@ impl PartitionConfig {
             .chain([Partition::SYSTEM])
     }
 
-    /// The budget partition of a budget by its name.
+    /// The budget partition of a budget by its name. What stands under a root lives with it, so that a charge counts in all
+    /// of them in one commit.
     pub fn budget_partition(&self, namespace: &str, name: &str) -> Partition {
-        Partition::budget(place(self.budget, &[namespace.as_bytes(), name.as_bytes()]))
+        let root = name.split('/').next().unwrap_or(name);
+        Partition::budget(place(self.budget, &[namespace.as_bytes(), root.as_bytes()]))
     }
 
     /// The quota partition of a quota policy by its name.

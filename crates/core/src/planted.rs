@@ -46,6 +46,7 @@ bugs! {
     QuotaSlotLeaked "quota_slot_leaked" "Concurrency slots are not given back.",
     LoserFreesSlot "loser_frees_slot" "Whoever gives back a slot makes room, whether it held one or not.",
     UsageDedupIgnored "usage_dedup_ignored" "A usage report counts again under the same key.",
+    ReserveUnchecked "reserve_unchecked" "A reservation does not look at what others hold.",
     SignalCountedTwice "signal_counted_twice" "A signal is accepted again under the same key.",
     TokenNotChecked "token_not_checked" "A waitpoint's token is not verified.",
     FrameAfterClose "frame_after_close" "Frames are appended by whoever once held the attempt.",

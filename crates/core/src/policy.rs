@@ -178,7 +178,7 @@ impl Policy {
             return Err(Error::invalid("policy.budget_ids", format!("names more than {max} budgets")));
         }
         for budget in &self.budget_ids {
-            text::name("policy.budget_ids", budget)?;
+            text::budget_name("policy.budget_ids", budget)?;
         }
         self.quota_policy_id.as_deref().map_or(Ok(()), |quota| text::name("policy.quota_policy_id", quota))
     }

@@ -320,7 +320,8 @@ impl StateVector {
                             | R::PausedByPolicy
                     )
                     && self.terminal_outcome == T::None
-                    && self.attempt_state == A::AttemptInterrupted
+                    && (self.attempt_state == A::AttemptInterrupted
+                        || (pending && self.blocking_reason == R::WaitingForDecision))
             }
             P::Terminal => {
                 self.ownership_state == O::Unowned

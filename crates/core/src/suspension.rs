@@ -51,6 +51,8 @@ crate::vocabulary! {
         InDoubt "in_doubt",
         /// The program is no longer the one that wrote its journal.
         JournalMismatch "journal_mismatch",
+        /// A budget has no room, and asks a person.
+        Budget "budget",
     }
 }
 
@@ -64,7 +66,9 @@ impl SuspendReason {
             SuspendReason::ToolResult => BlockingReason::WaitingForToolResult,
             SuspendReason::Policy => BlockingReason::PausedByPolicy,
             SuspendReason::Manual | SuspendReason::Escalation => BlockingReason::PausedByOperator,
-            SuspendReason::InDoubt | SuspendReason::JournalMismatch => BlockingReason::WaitingForDecision,
+            SuspendReason::InDoubt | SuspendReason::JournalMismatch | SuspendReason::Budget => {
+                BlockingReason::WaitingForDecision
+            }
         }
     }
 }
@@ -267,8 +271,12 @@ impl Suspension {
         })
     }
 
-    /// Whether it waits for people: it is in the list of what does.
+    /// Whether it waits for people: it is in the list of what does. What waits for a budget is not, because the budget asks
+    /// for all of it.
     pub fn asks(&self) -> bool {
+        if self.reason == SuspendReason::Budget {
+            return false;
+        }
         self.takes_decisions() || self.reason.blocking_reason() == BlockingReason::WaitingForDecision
     }
 

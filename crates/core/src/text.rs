@@ -23,6 +23,16 @@ pub fn name(field: &str, value: &str) -> Result<()> {
     Ok(())
 }
 
+/// The name of a budget: one name, or a path of names `root/child`.
+pub fn budget_name(field: &str, value: &str) -> Result<()> {
+    sized(field, value, limits::BUDGET_PATH_MAX_BYTES)?;
+    let levels = value.split('/').count();
+    if levels > limits::BUDGET_LEVELS_MAX {
+        return Err(too_many(field, levels, limits::BUDGET_LEVELS_MAX));
+    }
+    value.split('/').try_for_each(|part| name(field, part))
+}
+
 /// The kind of an execution or a flow: printable, without spaces.
 pub fn kind(field: &str, value: &str) -> Result<()> {
     sized(field, value, limits::KIND_MAX_BYTES)?;

@@ -33,7 +33,7 @@ use crate::system::SystemCache;
 use crate::test_clock::TestClock;
 use crate::timers::Timers;
 use crate::transaction::{Command, Gathering, Tx};
-use crate::usage::Reports;
+use crate::usage::Charges;
 
 /// How long a reading that many ask for is shared: counts, and which namespaces there are.
 const READING_FRESH_MS: i64 = 2_000;
@@ -217,7 +217,7 @@ struct Inner {
     downstreams: DownstreamCache,
     board: Board,
     locks: Locks,
-    reports: Reports,
+    charges: Charges,
     quotas: Quotas,
     journal_sizes: JournalSizes,
     rising: Rising,
@@ -275,7 +275,7 @@ impl Engine {
             downstreams: DownstreamCache::default(),
             board: Board::default(),
             locks: Locks::default(),
-            reports: Reports::default(),
+            charges: Charges::default(),
             quotas: Quotas::default(),
             journal_sizes: JournalSizes::default(),
             rising: Rising::default(),
@@ -643,8 +643,8 @@ impl Engine {
         &self.0.locks
     }
 
-    pub(crate) fn reports(&self) -> &Reports {
-        &self.0.reports
+    pub(crate) fn charges(&self) -> &Charges {
+        &self.0.charges
     }
 
     /// For ids that say what came first.

@@ -50,7 +50,9 @@ mod visibility;
 pub use engine::{Caller, Engine, Options, Standing};
 pub use follow::{JournalSeen, Seen, Sight};
 pub use limits::Limits;
-pub use metrics::{BUCKETS_US, Family, FamilyKind, Histogram, Metrics, Sample, SampleValue};
+pub use metrics::{
+    BUCKETS_US, BudgetCharges, BudgetLabel, Family, FamilyKind, Histogram, Metrics, Sample, SampleValue,
+};
 pub use op::EventWatch;
 pub use reconcile::Reconciled;
 pub use serves::Serves;

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use ff_core::op::parts::Removed;
-use ff_core::{Code, Error, Indexed, Key, Partition, Result, index};
+use ff_core::{Code, Error, IndexName, Indexed, Key, Partition, Result, index};
 use ff_store::{Answer, Query, Scan};
 
 use crate::cursor;
@@ -30,28 +30,40 @@ impl Engine {
         name: fn(&D) -> &str,
     ) -> Result<Vec<D>> {
         let from = cursor.map_or(i64::MIN, index::name_score);
-        let reads = partitions.into_iter().map(|partition| async move {
-            let mut found = Vec::new();
-            let mut after = None;
-            loop {
-                let scan = Scan::first(index::listing(D::KIND, namespace), CHUNK).with_documents();
-                let scan = Scan { min: from, after: after.take(), ..scan };
-                let page = self.read(partition, vec![Query::Scan(scan)]).await?;
-                let page = page.into_only(Answer::into_scan).map_err(Error::from)?;
-                let full = page.entries.len() == CHUNK;
-                after = page.entries.last().map(|entry| (entry.score, entry.member.clone()));
-                for stored in page.entries.into_iter().filter_map(|entry| entry.document) {
-                    found.extend(self.readable::<D>(&stored));
-                }
-                if !full {
-                    return Ok::<_, Error>(found);
-                }
-            }
-        });
+        let reads = partitions
+            .into_iter()
+            .map(|partition| self.named_in::<D>(partition, index::listing(D::KIND, namespace), Some(from)));
         let mut all: Vec<D> = futures_util::future::try_join_all(reads).await?.into_iter().flatten().collect();
         all.retain(|document| cursor.is_none_or(|cursor| name(document) > cursor));
         all.sort_by(|a, b| name(a).cmp(name(b)));
         Ok(all)
+    }
+}
+
+impl Engine {
+    /// Every document of an index by name, from a score on.
+    pub(crate) async fn named_in<D: Indexed>(
+        &self,
+        partition: Partition,
+        index: IndexName,
+        from: Option<i64>,
+    ) -> Result<Vec<D>> {
+        let mut found = Vec::new();
+        let mut after = None;
+        loop {
+            let scan = Scan::first(index.clone(), CHUNK).with_documents();
+            let scan = Scan { min: from.unwrap_or(i64::MIN), after: after.take(), ..scan };
+            let page = self.read(partition, vec![Query::Scan(scan)]).await?;
+            let page = page.into_only(Answer::into_scan).map_err(Error::from)?;
+            let full = page.entries.len() == CHUNK;
+            after = page.entries.last().map(|entry| (entry.score, entry.member.clone()));
+            for stored in page.entries.into_iter().filter_map(|entry| entry.document) {
+                found.extend(self.readable::<D>(&stored));
+            }
+            if !full {
+                return Ok(found);
+            }
+        }
     }
 }
 

@@ -301,6 +301,11 @@ impl<'e> Tx<'e> {
         self.stage(document, None);
     }
 
+    /// Saves a document that was loaded, and that reads as absent from an instant on.
+    pub(crate) fn save_until<D: Indexed>(&mut self, document: &D, expires_at: i64) {
+        self.stage(document, Some(expires_at));
+    }
+
     /// Creates a document that must not exist; no read is needed.
     pub(crate) fn create<D: Indexed>(&mut self, document: &D) {
         let key = document.key();

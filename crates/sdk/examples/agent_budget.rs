@@ -1,21 +1,34 @@
-//! An agent's steps are charged to a token budget: it stops hard when the budget is used up, and goes on after a
-//! reset. `cargo run --example agent_budget -- [URL]`
-
-use std::time::Duration;
+//! Sixty-four agents race for one token budget. Each reserves before it calls its model and settles what the call really
+//! took, so that together they never pass the ceiling. `cargo run --example agent_budget -- [URL]`
 
 use flowfabric::op::create_budget;
-use flowfabric::{Client, Limits, ReportUsageResult, TaskContext, TaskError, WorkerConfig, WorkerRuntime};
+use flowfabric::{Client, HardAction, Limits, Spent, TaskContext, TaskError, WorkerConfig, WorkerRuntime, category};
 
-const BUDGET: &str = "agent";
+const BUDGET: &str = "agents";
+const AGENTS: u32 = 64;
+const CEILING: i64 = 1_000;
 
-async fn step(context: TaskContext, number: u32) -> Result<u32, TaskError> {
-    let answers = context.report_usage([("tokens", 40)], Some(format!("{}-{number}", context.execution_id()))).await?;
-    if let Some(ReportUsageResult::HardBreach { current, limit, .. }) = answers.get(BUDGET) {
-        println!("step {number}: the budget is at {current} of {limit}; it waits");
-        return Err(TaskError::new("out of tokens").category("budget"));
+/// A model whose calls take between 1 and 20 tokens; nobody knows before how many it will be.
+async fn ask_model(agent: u32, call: u32) -> Result<i64, TaskError> {
+    tokio::task::yield_now().await;
+    Ok(i64::from((agent * 7 + call * 13) % 20 + 1))
+}
+
+async fn agent(context: TaskContext, number: u32) -> Result<i64, TaskError> {
+    let mut spent = 0;
+    for call in 0..8 {
+        let answer = context.spend("model call", [("tokens", 20)], || async {
+            let tokens = ask_model(number, call).await?;
+            Ok(Spent::new(tokens, [("tokens", tokens)]))
+        });
+        match answer.await {
+            Ok(tokens) => spent += tokens,
+            // Without room the call was not made: the agent ends with what it has.
+            Err(error) if error.has_category(category::BUDGET_REFUSED) => break,
+            Err(error) => return Err(error),
+        }
     }
-    println!("step {number}: done");
-    Ok(number)
+    Ok(spent)
 }
 
 #[tokio::main]
@@ -24,28 +37,26 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     // A namespace of its own for each run, so that each begins with a full budget.
     let namespace = format!("agent-budget-{}", std::process::id());
     let client = Client::connect(&url).await?.in_namespace(&namespace);
-    let limits = Limits { hard: 100, soft: 80, ..Limits::default() };
-    let dimensions = [("tokens".to_owned(), limits)].into();
-    client.create_budget(create_budget::Args { name: BUDGET.into(), dimensions, ..Default::default() }).await?;
+    let dimensions = [("tokens".to_owned(), Limits { hard: CEILING, ..Limits::default() })].into();
+    // An agent that would start while nothing is left ends at once instead of waiting for a reset.
+    let on_hard = Some(HardAction::Fail);
+    client
+        .create_budget(create_budget::Args { name: BUDGET.into(), dimensions, on_hard, ..Default::default() })
+        .await?;
 
-    let config = WorkerConfig::new("agent").max_concurrent_tasks(1);
-    let worker = WorkerRuntime::new(config).register("step", step).start(&client).await?;
-    let submit = |number: u32| client.submit("step").input(&number).budget(BUDGET).send();
-    // Two steps fit; the next one meets the limit, and nothing that is charged to the budget starts any more.
-    for number in [1, 2] {
-        submit(number).await?.wait().await?;
+    let config = WorkerConfig::new("agents").max_concurrent_tasks(64);
+    let worker = WorkerRuntime::new(config).register("agent", agent).start(&client).await?;
+    let mut agents = Vec::new();
+    for number in 0..AGENTS {
+        agents.push(client.submit("agent").input(&number).budget(BUDGET).send().await?);
     }
-    let waiting = [submit(3).await?, submit(4).await?];
-    while waiting[1].explain().await?.reasons.iter().all(|reason| !reason.message.contains(BUDGET)) {
-        tokio::time::sleep(Duration::from_millis(20)).await;
+    for agent in &agents {
+        agent.wait().await?;
+        let tokens = client.budget(BUDGET).await?.standing["tokens"].clone();
+        assert!(tokens.used - tokens.overrun + tokens.reserved <= CEILING, "{tokens:?}");
     }
-    let status = client.budget(BUDGET).await?;
-    println!("used up: {:?} at {:?}", status.exhausted, status.usage);
-    client.reset_budget(BUDGET).await?;
-    println!("the budget was reset");
-    for step in &waiting {
-        step.wait().await?;
-    }
-    println!("all steps done; used since the reset: {:?}", client.budget(BUDGET).await?.usage);
+    let tokens = client.budget(BUDGET).await?.standing["tokens"].clone();
+    println!("{AGENTS} agents used {} tokens, {} are held, {:?} are left", tokens.used, tokens.reserved, tokens.left);
+    println!("the ceiling of {CEILING} held");
     Ok(worker.stop().await?)
 }

@@ -2,19 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use ff_core::budget::Limits;
+use ff_core::budget::{BudgetAnswer, Limits};
 use ff_core::op::CreateResult;
 use ff_core::op::parts::NamedRemoval;
 use ff_core::op::view::{ExecutionSummary, FlowView, GraphView};
 use ff_core::op::{
     CancelFlow, CloseFlow, ConfigureLane, CreateBudget, CreateExecutions, CreateFlow, CreateQuota, CreateToken,
-    DeleteBudget, DeleteLane, DeleteQuota, GetBudget, GetCounts, GetFlow, GetFlowGraph, GetQuota, ListApprovals,
-    ListExecutions, ListFlows, ListLanes, ListNamespaces, ListTokens, ListWorkers, RemoveFlow, ReportBudgetUsage,
-    ResetBudget, RevokeToken, SetBudgetLimits, UpdateBudget, UpdateQuota, cancel_flow, close_flow, configure_lane,
-    create_budget, create_execution, create_executions, create_flow, create_quota, create_token, delete_lane,
-    get_budget, get_counts, get_flow, get_flow_graph, get_quota, list_approvals, list_executions, list_flows,
-    list_lanes, list_namespaces, list_tokens, list_workers, remove_flow, report_budget_usage, reset_budget,
-    revoke_token, set_budget_limits, update_budget, update_quota,
+    DecideBudget, DeleteBudget, DeleteLane, DeleteQuota, GetBudget, GetCounts, GetFlow, GetFlowGraph, GetQuota,
+    ListApprovals, ListExecutions, ListFlows, ListLanes, ListNamespaces, ListTokens, ListWorkers, RemoveFlow,
+    ReportBudgetUsage, ResetBudget, RevokeToken, SetBudgetLimits, UpdateBudget, UpdateQuota, cancel_flow, close_flow,
+    configure_lane, create_budget, create_execution, create_executions, create_flow, create_quota, create_token,
+    decide_budget, delete_lane, get_budget, get_counts, get_flow, get_flow_graph, get_quota, list_approvals,
+    list_executions, list_flows, list_lanes, list_namespaces, list_tokens, list_workers, remove_flow,
+    report_budget_usage, reset_budget, revoke_token, set_budget_limits, update_budget, update_quota,
 };
 use ff_core::{
     ApiTokenInfo, BudgetStatus, CancelFlowPolicy, CancelFlowResult, FlowId, LaneState, LaneView, QuotaStatus,
@@ -118,6 +118,18 @@ impl Client {
     /// What a budget has used, and what it may.
     pub async fn budget(&self, name: &str) -> Result<BudgetStatus> {
         self.call::<GetBudget>(get_budget::Args { name: name.to_owned(), namespace: None }).await
+    }
+
+    /// Answers a budget's question: grants more in this window, raises the hard limits, or says no.
+    pub async fn decide_budget<'a>(
+        &self,
+        name: &str,
+        answer: BudgetAnswer,
+        amounts: impl IntoIterator<Item = (&'a str, i64)>,
+    ) -> Result<BudgetStatus> {
+        let amounts = amounts.into_iter().map(|(dimension, amount)| (dimension.to_owned(), amount)).collect();
+        let args = decide_budget::Args { name: name.to_owned(), namespace: None, answer, amounts, command_id: None };
+        self.call::<DecideBudget>(args).await
     }
 
     /// Changes the limits of a budget; what it blocked runs again where they were raised.

@@ -46,15 +46,15 @@ pub use signal::Signaling;
 pub use submit::Submission;
 pub use tail::{StreamEvent, Tail};
 pub use task::{
-    CancelOutcome, ClaimedTask, CompleteOutcome, DelayOutcome, Frame, FrameWriter, SuspendOutcome, SuspendRequest,
-    WaitChildrenOutcome,
+    CancelOutcome, ClaimedTask, CompleteOutcome, DelayOutcome, Frame, FrameWriter, Spent, SuspendOutcome,
+    SuspendRequest, WaitChildrenOutcome,
 };
 pub use typed::{Signal, Submit, Task, TaskExecution, TaskSubmission};
 pub use worker::{FlowFabricWorker, Tasks, WorkerConfig};
 
 pub use ff_macros::task;
 
-pub use ff_core::budget::Limits;
+pub use ff_core::budget::{BudgetAnswer, HardAction, Limits};
 pub use ff_core::event::{Event, EventKind, EventType};
 pub use ff_core::execution::FailOutcome;
 pub use ff_core::lease::{ClaimGrant, ClaimKind, LeaseFence};

@@ -6,6 +6,7 @@ use ff_core::execution::Execution;
 use ff_core::index::{self, kind};
 use ff_core::lease::ClaimKind;
 use ff_core::partition::digest16;
+use ff_core::reservation::{Reservation, ReservationState};
 use ff_core::{Budget, Key, LifecyclePhase, QuotaPolicy};
 use ff_store::memory::RawDocument;
 
@@ -26,24 +27,85 @@ impl Checker {
             records.filter(|put| !commit.before.contains_key(&put.key)).map(|put| put.key.clone()).collect();
         let reported: i64 = fresh.iter().filter_map(|record| self.reports.get(record)).sum();
         // A budget that was reset in this commit counts from zero.
-        let reset = before.next_reset_at != budget.next_reset_at || budget.usage.is_empty();
+        let reset = before.window() != budget.window();
         let base = if reset { 0 } else { before.used(TOKENS) };
-        let grown = budget.used(TOKENS) - base;
+        let settled = self.settled_in(commit, &before, &budget, reset);
+        let grown = budget.used(TOKENS) - base - settled;
         let unnamed = grown - reported;
         let counted = unnamed == 0 || (reset && grown == 0) || self.asked.charge(&name, unnamed);
         self.expect(counted, Invariant::UsageOnce, || {
             format!("budget {name} grew by {grown} where {reported} was reported")
         });
-        if before.used(TOKENS) > 0 && budget.usage.is_empty() && before.next_reset_at == budget.next_reset_at {
+        if before.used(TOKENS) > 0 && reset && before.next_reset_at == budget.next_reset_at {
             self.check_resets(&name);
         }
         for record in fresh {
             let first = self.facts.charged.insert(record.clone(), commit.partition).is_none();
             self.expect(first, Invariant::UsageOnce, || format!("budget {name} was charged twice for {record:?}"));
         }
-        let closed = budget.admit().is_err();
+        let closed = budget.admit().is_err() && !budget.declined;
         let since = self.facts.exhausted.entry(name).or_insert(i64::MAX);
         *since = if closed { (*since).min(commit.at) } else { i64::MAX };
+    }
+
+    /// What the reservations written with a budget add to what is used in its window. What they add to what is held and to
+    /// the overrun is checked here, and so is the ceiling itself.
+    fn settled_in(&mut self, commit: Commit<'_>, before: &Budget, budget: &Budget, reset: bool) -> i64 {
+        let (mut used, mut held, mut overrun) = (0, 0, 0);
+        for put in commit.batch.puts.iter().filter(|put| put.key.kind() == kind::RESERVATION) {
+            let Ok(after) = Reservation::decode(&put.body) else { continue };
+            let earlier = commit.before.get(&put.key).and_then(|raw| Reservation::decode(&raw.body).ok());
+            let legal = earlier.as_ref().is_none_or(|earlier| may_become(earlier.state, after.state));
+            self.expect(legal, Invariant::CeilingHolds, || {
+                let was = earlier.as_ref().map(|earlier| earlier.state);
+                format!("the reservation {:?} was {was:?} and is {:?}", after.key, after.state)
+            });
+            let in_window = after.counted_in.get(&budget.name).is_some_and(|counted| counted.window == budget.window());
+            if !in_window {
+                continue;
+            }
+            for (reservation, sign) in earlier.iter().map(|earlier| (earlier, -1)).chain([(&after, 1)]) {
+                let amount = reservation.amounts.get(TOKENS).copied().unwrap_or(0);
+                let actual = reservation.actual.get(TOKENS).copied().unwrap_or(0);
+                match reservation.state {
+                    ReservationState::Held => held += sign * amount,
+                    ReservationState::Released => {}
+                    ReservationState::Settled | ReservationState::Orphaned => {
+                        used += sign * actual;
+                        overrun += sign * (actual - amount).max(0);
+                    }
+                }
+            }
+        }
+        // A reservation that its holder never got, because another budget refused, is deleted.
+        for key in commit.batch.deletes.iter().filter(|key| key.kind() == kind::RESERVATION) {
+            let Some(gone) = commit.before.get(key).and_then(|raw| Reservation::decode(&raw.body).ok()) else {
+                continue;
+            };
+            if gone.counted_in.get(&budget.name).is_some_and(|counted| counted.window == budget.window()) {
+                held -= gone.amounts.get(TOKENS).copied().unwrap_or(0);
+            }
+        }
+        let base = |amount: i64| if reset { 0 } else { amount };
+        let (was_held, was_over) = (base(before.reserved(TOKENS)), base(before.overrun(TOKENS)));
+        let agrees = budget.reserved(TOKENS) == was_held + held && budget.overrun(TOKENS) == was_over + overrun;
+        self.expect(agrees, Invariant::CeilingHolds, || {
+            format!(
+                "budget {} holds {} with an overrun of {}; it held {was_held} and {was_over}, and {held} and {overrun} came",
+                budget.name,
+                budget.reserved(TOKENS),
+                budget.overrun(TOKENS)
+            )
+        });
+        let bound = |of: &Budget| of.used(TOKENS) - of.overrun(TOKENS) + of.reserved(TOKENS);
+        let granted = budget.granted.get(TOKENS).copied().unwrap_or(0);
+        let hard = budget.definition.dimensions.get(TOKENS).map_or(0, |limits| limits.hard) + granted;
+        // A limit that was lowered binds what comes, not what is there.
+        let most = hard.max(if reset { 0 } else { bound(before) });
+        self.expect(hard == 0 || bound(budget) <= most, Invariant::CeilingHolds, || {
+            format!("budget {}: {} is taken of {hard}", budget.name, bound(budget))
+        });
+        used
     }
 
     /// A quota was written: what it admitted now and within its window before is no more than it may.
@@ -126,6 +188,11 @@ impl Checker {
         let known = self.facts.charged.contains_key(record);
         self.expect(known, Invariant::UsageOnce, || format!("{record:?} was acknowledged and never counted"));
     }
+}
+
+fn may_become(before: ReservationState, after: ReservationState) -> bool {
+    use ReservationState::{Held, Orphaned, Released, Settled};
+    matches!((before, after), (Held, Settled | Released | Orphaned) | (Orphaned, Settled | Released))
 }
 
 /// The one dimension that simulated budgets have.

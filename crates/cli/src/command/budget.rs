@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use ff_core::budget::{Enforcement, HardAction, SoftAction};
 use flowfabric::op::{
-    CreateBudget, DeleteBudget, ListBudgets, ReportBudgetUsage, create_budget, delete_budget, list_budgets,
-    report_budget_usage, update_budget,
+    CreateBudget, DeleteBudget, GetBudgetTree, ListBudgets, ListReservations, ReportBudgetUsage, create_budget,
+    delete_budget, get_budget_tree, list_budgets, list_reservations, report_budget_usage, update_budget,
 };
-use flowfabric::{BudgetStatus, Limits, ReportUsageResult};
+use flowfabric::{BudgetAnswer, BudgetStatus, Limits, ReportUsageResult};
 
 use crate::command::pages;
 use crate::failure::{Failure, Result};
@@ -45,6 +45,35 @@ Examples:
     /// Show a budget
     #[command(after_help = "Examples:\n  ff budget get team-a\n  ff budget get team-a -o json | jq .usage")]
     Get {
+        /// The budget
+        name: String,
+    },
+    /// Show a budget and everything that stands under it
+    #[command(after_help = "Examples:\n  ff budget tree team-a")]
+    Tree {
+        /// The budget
+        name: String,
+    },
+    /// List what is held in a budget, before it is spent
+    #[command(
+        after_help = "Examples:\n  ff budget reservations team-a\n  ff budget reservations team-a -o json | jq '.items[] | .execution_id'"
+    )]
+    Reservations {
+        /// The budget
+        name: String,
+    },
+    /// Answer a budget that asks: let more be used until its next reset
+    #[command(after_help = "Examples:\n  ff budget grant team-a tokens=50000")]
+    Grant {
+        /// The budget
+        name: String,
+        /// What may be used on top of the hard limits
+        #[arg(value_name = "DIMENSION=AMOUNT", value_parser = input::amount, required = true)]
+        amounts: Vec<(String, i64)>,
+    },
+    /// Answer a budget that asks: no more is used until its next reset
+    #[command(after_help = "Examples:\n  ff budget decline team-a")]
+    Decline {
         /// The budget
         name: String,
     },
@@ -189,6 +218,10 @@ pub(crate) async fn run(session: Session, arguments: Arguments) -> Result<()> {
             let status = session.client.budget(&name).await?;
             session.out.answer(&status, |style| text(std::slice::from_ref(&status), style))
         }
+        Verb::Tree { name } => tree(&session, &name).await,
+        Verb::Reservations { name } => reservations(&session, &name).await,
+        Verb::Grant { name, amounts } => decide(&session, &name, BudgetAnswer::Grant, &amounts).await,
+        Verb::Decline { name } => decide(&session, &name, BudgetAnswer::No, &[]).await,
         Verb::Limits { name, limits } => {
             // What is not named stays, also within a dimension.
             let known = session.client.budget(&name).await?.definition.dimensions;
@@ -258,6 +291,45 @@ async fn ls(session: &Session) -> Result<()> {
     session.out.answer(&answer, |style| text(&answer.items, style))
 }
 
+async fn tree(session: &Session, name: &str) -> Result<()> {
+    let items = pages(async |cursor| {
+        let args = get_budget_tree::Args { name: name.to_owned(), namespace: None, limit: None, cursor };
+        let page = session.client.call::<GetBudgetTree>(args).await?;
+        Ok((page.items, page.next_cursor))
+    });
+    let answer = get_budget_tree::Outcome { items: items.await?, next_cursor: None };
+    session.out.answer(&answer, |style| text(&answer.items, style))
+}
+
+async fn decide(session: &Session, name: &str, answer: BudgetAnswer, amounts: &[(String, i64)]) -> Result<()> {
+    let amounts = amounts.iter().map(|(dimension, amount)| (dimension.as_str(), *amount));
+    let status = session.client.decide_budget(name, answer, amounts).await?;
+    session.out.answer(&status, |style| text(std::slice::from_ref(&status), style))
+}
+
+async fn reservations(session: &Session, name: &str) -> Result<()> {
+    let items = pages(async |cursor| {
+        let args = list_reservations::Args { name: name.to_owned(), namespace: None, limit: None, cursor };
+        let page = session.client.call::<ListReservations>(args).await?;
+        Ok((page.items, page.next_cursor))
+    });
+    let answer = list_reservations::Outcome { items: items.await?, next_cursor: None };
+    session.out.answer(&answer, |style| {
+        let mut table = Table::new(["EXECUTION", "KEY", "HELD", "SINCE", "COUNTS AS SPENT"]);
+        for held in &answer.items {
+            let amounts: Vec<String> = held.amounts.iter().map(|(name, amount)| format!("{name}={amount}")).collect();
+            table.row([
+                Cell::of(held.execution_id),
+                Cell::of(&held.key),
+                Cell::of(amounts.join(" ")),
+                Cell::at(held.reserved_at),
+                Cell::at(held.expires_at),
+            ]);
+        }
+        table.text(style, "Nothing is held.")
+    })
+}
+
 async fn report(session: &Session, name: String, usage: Vec<(String, i64)>, dedup_key: Option<String>) -> Result<()> {
     let args = report_budget_usage::Args {
         name: name.clone(),
@@ -282,12 +354,16 @@ async fn report(session: &Session, name: String, usage: Vec<(String, i64)>, dedu
 }
 
 fn text(budgets: &[BudgetStatus], style: Style) -> String {
-    let mut table = Table::new(["BUDGET", "DIMENSION", "USED", "SOFT", "HARD", "STATE", "BREACHES", "RESETS"]);
+    let mut table =
+        Table::new(["BUDGET", "DIMENSION", "USED", "HELD", "LEFT", "SOFT", "HARD", "STATE", "BREACHES", "RESETS"]);
     let limit = |amount: i64| Cell::maybe((amount > 0).then_some(amount));
     for budget in budgets {
         for (dimension, limits) in &budget.definition.dimensions {
             let used = budget.usage.get(dimension).copied().unwrap_or(0);
-            let state = if budget.exhausted.contains(dimension) {
+            let asks = budget.question.as_ref().is_some_and(|question| question.dimension == *dimension);
+            let state = if asks {
+                Cell::coloured("asks", Colour::Yellow)
+            } else if budget.exhausted.contains(dimension) {
                 Cell::coloured("exhausted", Colour::Red)
             } else if limits.soft > 0 && used > limits.soft {
                 Cell::coloured("warning", Colour::Yellow)
@@ -298,6 +374,8 @@ fn text(budgets: &[BudgetStatus], style: Style) -> String {
                 Cell::of(&budget.name),
                 Cell::of(dimension),
                 Cell::of(used),
+                Cell::of(budget.standing.get(dimension).map_or(0, |standing| standing.reserved)),
+                Cell::maybe(budget.standing.get(dimension).and_then(|standing| standing.left)),
                 limit(limits.soft),
                 limit(limits.hard),
                 state,

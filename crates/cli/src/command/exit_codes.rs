@@ -21,7 +21,7 @@ Programs may rely on these:
   11  the time was up before it ended (--timeout)
   12  the doctor has warnings (doctor --strict)
   13  a question was answered with no, or there was nobody to ask (approve, reject)
-  14  a budget refused what was spent: its hard limit is met (task usage)
+  14  a budget refused what was spent: its hard limit is met (task usage, task spend)
   15  what was to be waited for has come already: go on (task suspend)
 
 With `-o json` a failure is a JSON object on standard error: {\"error\": {\"code\", \"message\", \"exit_code\", \"advice\",

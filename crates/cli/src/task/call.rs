@@ -22,6 +22,8 @@ pub(crate) enum Call {
     Frame(FrameCall),
     /// Charge the budgets.
     Usage { usage: BTreeMap<String, i64>, dedup_key: Option<String> },
+    /// Hold amounts in the budgets, or say what became of them.
+    Spend(SpendCall),
     /// Say how far it is.
     Progress { pct: u8, message: String },
     /// Open a waitpoint before suspending.
@@ -46,6 +48,18 @@ pub(crate) enum Call {
     Step(StepCall),
     /// Say how the command of a step ended.
     StepEnded { step: StepIdentity, end: StepEnd },
+}
+
+/// What a program says about a reservation.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum SpendCall {
+    /// It will spend this.
+    Reserve { key: String, amounts: BTreeMap<String, i64>, ttl_ms: Option<u64> },
+    /// It has spent this.
+    Settle { key: String, actual: BTreeMap<String, i64> },
+    /// It has spent nothing.
+    Release { key: String },
 }
 
 /// A step that a program comes to.

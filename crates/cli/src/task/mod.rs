@@ -1,6 +1,7 @@
 //! `ff task`: what a program says and asks while `ff worker` runs it.
 
 mod call;
+mod spend;
 mod step;
 
 use std::collections::BTreeMap;
@@ -13,7 +14,7 @@ use flowfabric::{
     Condition, ConditionMatcher, FrameMode, ReportUsageResult, SuspendReason, TimeoutBehavior, WaitpointId,
 };
 
-pub(crate) use call::{Answer, Call, FrameCall, OnDoubt, SOCKET, StepCall, StepEnd, StepTurn, SuspendCall};
+pub(crate) use call::{Answer, Call, FrameCall, OnDoubt, SOCKET, SpendCall, StepCall, StepEnd, StepTurn, SuspendCall};
 
 use crate::failure::{self, Failure, Result};
 use crate::input::{self, SOURCE, Source, check_json, one_of};
@@ -31,6 +32,7 @@ Examples:
   ff task frame --type token 'Once upon'
   model | ff task frame --type token --lines
   ff task usage tokens=120 cost=3 --dedup-key page-7
+  ff task spend 'model call' tokens=2000 -- ./ask-model 7
   page=$(ff task step fetch -- curl -sf \"$url\")
   ff task suspend --signal approve --signal reject --reason approval --continuation '{\"page\": 7}' && exit
   ff task retry-after 30s; exit 75")]
@@ -64,6 +66,16 @@ Ends with 14 when a budget refused it: its hard limit is met.")]
         #[arg(long, value_name = "KEY")]
         dedup_key: Option<String>,
     },
+    /// Hold amounts in the execution's budgets, run a command, and settle what it spent
+    #[command(after_help = "\
+Examples:
+  ff task spend 'model call' tokens=2000 -- ./ask-model 7
+  ff task spend 'model call 7' tokens=2000 cents=3 --ttl 2m -- sh -c './ask-model; echo tokens=1200 > $FF_SPENT_FILE'
+
+Ends with 14, and does not run the command, when a budget has no room. The command writes what it really spent into the
+file $FF_SPENT_FILE, as tokens=1200. A command that writes nothing has spent all of it, and so has one that fails, unless it
+ends with 75, which says that nothing happened. Its exit code is passed on.")]
+    Spend(spend::SpendArguments),
     /// Say how far the work is
     #[command(after_help = "Examples:\n  ff task progress 40\n  ff task progress 40 'half of the pages'")]
     Progress {
@@ -236,6 +248,7 @@ fn carry_out(mut worker: Worker, out: &Output, verb: Verb) -> Result<()> {
             out.bytes(&answer)?;
             return if refused(&answer) { Err(Failure::silent(failure::BUDGET_SPENT)) } else { Ok(()) };
         }
+        Verb::Spend(arguments) => return spend::run(&mut worker, out, arguments),
         Verb::Step(arguments) => return step::run(&mut worker, out, arguments),
         Verb::Progress { pct, message } => Call::Progress { pct, message },
         Verb::Suspend(suspend) => {

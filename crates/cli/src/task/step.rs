@@ -13,7 +13,7 @@ use crate::failure::{Failure, Result};
 use crate::output::Output;
 
 /// The exit code by which a command says for certain that nothing happened, and that it may be tried again.
-const NOT_DONE: i32 = 75;
+pub(super) const NOT_DONE: i32 = 75;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct StepArguments {

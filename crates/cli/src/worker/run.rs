@@ -1,5 +1,6 @@
 //! One task: starts the program, answers its calls, watches over the lease, and turns its end into the task's.
 
+use std::collections::BTreeMap;
 use std::process::ExitStatus;
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use super::ending::{self, Ending};
 use super::notebook::{Notebook, Turn};
 use super::program::{Printed, Program};
 use super::words::Words;
-use crate::task::{Answer, Call, FrameCall, SuspendCall, content_type as guess};
+use crate::task::{Answer, Call, FrameCall, SpendCall, SuspendCall, content_type as guess};
 
 /// What became of a task.
 #[derive(Debug, Serialize)]
@@ -195,6 +196,7 @@ impl Running<'_> {
                 let usage = usage.iter().map(|(dimension, amount)| (dimension.as_str(), *amount));
                 Answer::json(&task.report_usage(usage, dedup_key).await?)
             }
+            Call::Spend(call) => spend(task, call).await?,
             Call::Progress { pct, message } => task.update_progress(pct, message).await.map(|()| Answer::done())?,
             Call::Waitpoint { key, expires_in_ms } => {
                 let expires_in = expires_in_ms.map(Duration::from_millis);
@@ -421,4 +423,18 @@ mod tests {
         assert_eq!(json_of(b""), None);
         assert_eq!(json_of(b"\xff"), None);
     }
+}
+
+/// What a program says about a reservation.
+async fn spend(task: &ClaimedTask, call: SpendCall) -> Result<Answer, SdkError> {
+    fn each(amounts: &BTreeMap<String, i64>) -> impl Iterator<Item = (&str, i64)> {
+        amounts.iter().map(|(dimension, amount)| (dimension.as_str(), *amount))
+    }
+    Ok(match call {
+        SpendCall::Reserve { key, amounts, ttl_ms } => {
+            Answer::json(&task.reserve(key, each(&amounts), ttl_ms.map(Duration::from_millis)).await?)
+        }
+        SpendCall::Settle { key, actual } => Answer::json(&task.settle(key, each(&actual)).await?),
+        SpendCall::Release { key } => task.release(key).await.map(|()| Answer::done())?,
+    })
 }

@@ -2,8 +2,8 @@
 
 use flowfabric::op::view::Task;
 use flowfabric::op::{
-    AppendFrames, Claim, Complete, Fail, RecordSteps, RegisterWorker, Suspend, append_frames, claim, complete, fail,
-    record_steps, register_worker, suspend,
+    AppendFrames, Claim, Complete, Fail, RecordSteps, RegisterWorker, ReserveSpend, Suspend, append_frames, claim,
+    complete, fail, record_steps, register_worker, reserve_spend, suspend,
 };
 use flowfabric::{CapabilitySet, Client, Condition, ConditionMatcher, FrameRequest, JsonText, SuspendReason};
 
@@ -74,6 +74,22 @@ async fn finish(client: &Client, task: &Task, result: &str) {
         run: None,
     };
     client.call::<Complete>(args).await.unwrap();
+}
+
+/// Takes the next task and holds amounts in its budgets.
+pub(crate) fn reserve(namespace: &str, key: &str, tokens: i64) {
+    as_client(namespace, async |client| {
+        let task = take(&client).await;
+        let args = reserve_spend::Args {
+            execution_id: task.execution_id,
+            fence: task.fence,
+            amounts: [("tokens".to_owned(), tokens)].into(),
+            key: key.to_owned(),
+            ttl_ms: None,
+            budget: None,
+        };
+        client.call::<ReserveSpend>(args).await.unwrap();
+    });
 }
 
 /// Takes the next task and completes it.

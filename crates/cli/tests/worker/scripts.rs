@@ -20,6 +20,11 @@ fn a_shell_script_streams_reports_usage_and_completes() {
         ff task usage tokens=7 --dedup-key once > /dev/null
         code=0; ff task usage tokens=4 > /dev/null || code=$?
         test "$code" -eq 14
+        code=0; ff task spend big tokens=4 -- false > /dev/null || code=$?
+        test "$code" -eq 14
+        ff task spend call tokens=3 -- sh -c 'echo tokens=2 > "$FF_SPENT_FILE"'
+        code=0; ff task spend undone tokens=1 -- sh -c 'exit 75' || code=$?
+        test "$code" -eq 75
         test "$FF_TASK_EXECUTION_ID" && test "$FF_TASK_LEASE_ID" && test "$FF_TASK_FENCE" && test "$FF_SERVER"
         echo "{\"said\": 1.00, \"input\": $input}"
         "#,
@@ -36,7 +41,7 @@ fn a_shell_script_streams_reports_usage_and_completes() {
     assert_eq!(said, "Hello, Ada");
     let shown = deployment.json(&["get", &id]);
     assert_eq!(shown["progress"]["pct"], 50);
-    assert_eq!(deployment.json(&["budget", "get", "team"])["usage"]["tokens"], 7);
+    assert_eq!(deployment.json(&["budget", "get", "team"])["usage"]["tokens"], 9);
 }
 
 #[test]

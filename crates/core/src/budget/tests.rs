@@ -57,7 +57,7 @@ fn usage_up_to_the_hard_limit_counts_and_one_past_it_does_not() {
     assert_eq!((refusal.dimension.as_str(), refusal.current, refusal.limit), ("tokens", 100, 100));
     assert_eq!(budget.report(&tokens(1), 1_003).unwrap(), hard_breach(100, 100));
     assert_eq!(budget.used("tokens"), 100);
-    let status = budget.status();
+    let status = budget.status(2_000);
     assert_eq!((status.breach_count, status.last_breach_at), (1, Some(1_003)));
     assert_eq!((status.last_breach_dimension.as_deref(), status.exhausted), (Some("tokens"), vec!["tokens".into()]));
 }
@@ -81,7 +81,7 @@ fn a_breach_in_one_dimension_counts_nothing_in_any() {
         matches!(budget.report(&both, 1_001).unwrap(), ReportUsageResult::HardBreach { dimension, .. } if dimension == "cents")
     );
     assert_eq!((budget.used("cents"), budget.used("tokens")), (0, 0));
-    assert_eq!(budget.status().exhausted, ["cents"]);
+    assert_eq!(budget.status(2_000).exhausted, ["cents"]);
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn a_report_after_the_reset_was_due_belongs_to_the_new_interval() {
 fn a_budget_without_interval_has_no_timer() {
     let budget = created(definition(&[("tokens", 100, 0)]));
     assert_eq!(budget.index_entries(0).len(), 1);
-    assert_eq!(budget.status().next_reset_at, None);
+    assert_eq!(budget.status(2_000).next_reset_at, None);
 }
 
 #[test]
@@ -318,5 +318,187 @@ proptest! {
             prop_assert!(!observe || budget.admit().is_ok());
             prop_assert_eq!(&Budget::decode(&budget.encode()).unwrap(), &budget);
         }
+    }
+}
+
+mod spend {
+    use super::*;
+    use crate::budget::{Amounts, Path, Reserve, ReserveRequest};
+    use crate::id::{ExecutionId, LeaseId, Mint};
+    use crate::partition::Partition;
+    use crate::reservation::{Reservation, ReservationId, ReservationState};
+
+    fn request(key: usize, amount: i64, ttl_ms: i64) -> ReserveRequest {
+        let mint = Mint { now_ms: 1_000, random: [7; 10] };
+        let id = ReservationId {
+            namespace: "team".into(),
+            budget: "b/c".into(),
+            execution: ExecutionId::in_partition(Partition::flow(0), &mint),
+            lease: LeaseId::mint(&mint),
+            key: key.to_string(),
+        };
+        ReserveRequest { id, amounts: tokens(amount), ttl_ms }
+    }
+
+    #[derive(Debug, Clone)]
+    enum Act {
+        Reserve { key: usize, amount: i64, ttl_ms: i64 },
+        Settle { key: usize, actual: i64 },
+        Release { key: usize },
+        Report(i64),
+        Raise(i64),
+        ResetChild,
+        ResetRoot,
+        Pass(i64),
+    }
+
+    const KEYS: usize = 12;
+
+    fn act() -> impl Strategy<Value = Act> {
+        let key = 0..KEYS;
+        prop_oneof![
+            6 => (key.clone(), 0..60i64, 1..800i64).prop_map(|(key, amount, ttl_ms)| Act::Reserve { key, amount, ttl_ms }),
+            5 => (key.clone(), 0..80i64).prop_map(|(key, actual)| Act::Settle { key, actual }),
+            2 => key.prop_map(|key| Act::Release { key }),
+            2 => (0..40i64).prop_map(Act::Report),
+            1 => (0..50i64).prop_map(Act::Raise),
+            1 => Just(Act::ResetChild),
+            1 => Just(Act::ResetRoot),
+            2 => (0..300i64).prop_map(Act::Pass),
+        ]
+    }
+
+    /// What the counters of a window must be, from the reservations and reports themselves.
+    #[derive(Debug, Default, Clone)]
+    struct Window {
+        reported: i64,
+        members: Vec<usize>,
+    }
+
+    fn check(budget: &Budget, window: &Window, all: &BTreeMap<usize, Reservation>) -> Result<(), TestCaseError> {
+        let of_window = window.members.iter().filter_map(|key| all.get(key));
+        let (mut used, mut held, mut overrun) = (window.reported, 0, 0);
+        for reservation in of_window {
+            let (amount, actual) =
+                (reservation.amounts["tokens"], reservation.actual.get("tokens").copied().unwrap_or(0));
+            match reservation.state {
+                ReservationState::Held => held += amount,
+                ReservationState::Released => {}
+                ReservationState::Settled | ReservationState::Orphaned => {
+                    used += actual;
+                    overrun += (actual - amount).max(0);
+                }
+            }
+        }
+        prop_assert_eq!((budget.used("tokens"), budget.reserved("tokens")), (used, held), "{:?}", budget);
+        prop_assert_eq!(budget.overrun("tokens"), overrun);
+        prop_assert!(used - overrun + held <= budget.hard("tokens"), "{used} - {overrun} + {held}");
+        Ok(())
+    }
+
+    proptest! {
+        #[test]
+        fn the_ceiling_holds_along_a_path_whatever_happens(acts in prop::collection::vec(act(), 1..120)) {
+            let mut root = created(definition(&[("tokens", 200, 0)]));
+            let mut child = created(definition(&[("tokens", 120, 0)]));
+            (root.name, child.name) = ("b".into(), "b/c".into());
+            let mut all = BTreeMap::<usize, Reservation>::new();
+            let mut windows = [Window::default(), Window::default()];
+            let mut now = 1_000;
+            for act in acts {
+                match act {
+                    Act::Reserve { key, amount, ttl_ms } => {
+                        let before = (root.clone(), child.clone());
+                        let mut path = Path::new(vec![&mut root, &mut child]).unwrap();
+                        match path.reserve(all.get(&key), &request(key, amount, ttl_ms), now) {
+                            Ok(Reserve::Held(reservation)) => {
+                                all.insert(key, *reservation);
+                                windows.iter_mut().for_each(|window| window.members.push(key));
+                            }
+                            Ok(Reserve::Refused(refusal)) => {
+                                prop_assert!(refusal.requested > refusal.left);
+                                prop_assert_eq!(before.0.taken("tokens"), root.taken("tokens"));
+                                prop_assert_eq!(before.1.taken("tokens"), child.taken("tokens"));
+                            }
+                            Ok(Reserve::Again { .. }) | Err(_) => prop_assert!(all.contains_key(&key)),
+                        }
+                    }
+                    Act::Settle { key, actual } => if let Some(reservation) = all.get_mut(&key) {
+                        let mut path = Path::new(vec![&mut root, &mut child]).unwrap();
+                        let _ = path.settle(reservation, &tokens(actual), now);
+                    },
+                    Act::Release { key } => if let Some(reservation) = all.get_mut(&key) {
+                        let mut path = Path::new(vec![&mut root, &mut child]).unwrap();
+                        let _ = path.release(reservation, now);
+                    },
+                    Act::Report(amount) => {
+                        let mut path = Path::new(vec![&mut root, &mut child]).unwrap();
+                        let (answer, counted) = path.report(&tokens(amount), now).unwrap();
+                        prop_assert_eq!(counted, !matches!(answer, ReportUsageResult::HardBreach { .. }));
+                        if counted {
+                            windows.iter_mut().for_each(|window| window.reported += amount);
+                        }
+                    }
+                    Act::Raise(more) => {
+                        let hard = child.hard("tokens") + more;
+                        child.set_limits(&dimensions(&[("tokens", hard, 0)]), now).unwrap();
+                    }
+                    Act::ResetChild => {
+                        child.reset(now);
+                        windows[1] = Window::default();
+                    }
+                    Act::ResetRoot => {
+                        root.reset(now);
+                        windows[0] = Window::default();
+                    }
+                    Act::Pass(ms) => {
+                        now += ms;
+                        for reservation in all.values_mut() {
+                            let mut path = Path::new(vec![&mut root, &mut child]).unwrap();
+                            let due = reservation.state == ReservationState::Held && now >= reservation.expires_at;
+                            prop_assert_eq!(path.orphan(reservation, now), due);
+                        }
+                    }
+                }
+                check(&root, &windows[0], &all)?;
+                check(&child, &windows[1], &all)?;
+                prop_assert_eq!(&Budget::decode(&root.encode()).unwrap(), &root);
+            }
+        }
+    }
+
+    #[test]
+    fn the_way_to_a_budget_goes_through_what_stands_above_it() {
+        let names = |name: &'static str| names_to(name).collect::<Vec<_>>();
+        assert_eq!(names("team"), ["team"]);
+        assert_eq!(names("team/a/b"), ["team", "team/a", "team/a/b"]);
+    }
+
+    #[test]
+    fn a_forecast_follows_the_pace_of_the_window() {
+        let mut budget = created(BudgetDefinition { reset_interval_ms: 10_000, ..definition(&[("tokens", 100, 0)]) });
+        budget.report(&tokens(40), 2_000).unwrap();
+        let standing = budget.status(3_000).standing.remove("tokens").unwrap();
+        assert_eq!((standing.used, standing.left, standing.per_hour), (40, Some(60), 72_000));
+        assert_eq!((standing.forecast, standing.exhausted_at), (Some(200), Some(6_000)));
+        let slow = budget.status(10_500).standing.remove("tokens").unwrap();
+        assert_eq!(slow.exhausted_at, None, "the window ends before");
+    }
+
+    #[test]
+    fn a_dimension_that_comes_later_does_not_disturb_what_is_held() {
+        let mut budget = created(definition(&[("tokens", 100, 0)]));
+        budget.name = "b/c".into();
+        let mut request = request(1, 10, 1_000);
+        request.amounts.insert("cents".into(), 5);
+        let Reserve::Held(mut held) = Path::new(vec![&mut budget]).unwrap().reserve(None, &request, 1_000).unwrap()
+        else {
+            panic!("it fits")
+        };
+        budget.set_limits(&dimensions(&[("cents", 50, 0)]), 1_001).unwrap();
+        let actual = Amounts::from([("tokens".into(), 10), ("cents".into(), 4)]);
+        let settled = Path::new(vec![&mut budget]).unwrap().settle(&mut held, &actual, 1_002).unwrap();
+        assert_eq!((budget.reserved("cents"), budget.used("cents")), (0, 4));
+        assert_eq!(settled.overrun, Amounts::from([("cents".into(), 4)]));
     }
 }

@@ -24,7 +24,7 @@ impl Indexed for Execution {
         if self.is_eligible() {
             entries.push(entry(self.queue(), self.queue_score()));
         }
-        if self.holds.has(Hold::Budget) || self.holds.has(Hold::Quota) {
+        if self.holds.has(Hold::Budget) || self.holds.has(Hold::Quota) || self.asks_budget() {
             entries.push(entry(index::blocked(&self.namespace, &self.parked_on), self.queue_score()));
         }
         if let Some(at) = self.next_timer() {

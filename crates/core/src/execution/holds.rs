@@ -205,7 +205,10 @@ impl Execution {
 
     /// Its gate may have opened: back to the queue, to be admitted or refused anew.
     pub fn unpark(&mut self, now: i64) {
-        self.touch(now);
+        let now = self.touch(now);
+        if self.asks_budget() {
+            return self.budget_answered(now);
+        }
         self.holds.clear(Hold::Budget);
         self.holds.clear(Hold::Quota);
         self.parked_on.clear();

@@ -11,6 +11,7 @@
 //! * `timer`: what happens because time passes
 //! * `entries`: its index entries
 
+mod asking;
 mod build;
 mod claim;
 mod ending;
@@ -43,6 +44,7 @@ use crate::state::{BlockingReason, LifecyclePhase, PublicState, StateVector};
 use crate::suspension::Suspension;
 use crate::{limits, text, vocabulary};
 
+pub use asking::AskBudget;
 pub use claim::{Claim, ClaimedAttempt};
 pub use ending::{CancelSource, Cancelled, FailOutcome, Failure, NewFailure};
 pub use holds::{Hold, Holds};
@@ -314,7 +316,7 @@ impl NewExecution {
             return Err(text::too_many("budget_ids", self.budgets.len(), limits::BUDGETS_PER_EXECUTION_MAX));
         }
         for budget in &self.budgets {
-            text::name("budget_ids", budget)?;
+            text::budget_name("budget_ids", budget)?;
         }
         if let Some(quota) = &self.quota {
             text::name("quota_policy_id", quota)?;
@@ -513,7 +515,7 @@ impl Execution {
         if self.retries > self.policy.retry.max_retries || self.reclaims > self.policy.max_reclaim_count {
             return broken("was tried more often than its policy allows");
         }
-        if self.holds.has(Hold::Budget) != self.parked_on.starts_with("b:")
+        if (self.holds.has(Hold::Budget) || self.asks_budget()) != self.parked_on.starts_with("b:")
             || self.holds.has(Hold::Quota) != self.parked_on.starts_with("q:")
         {
             return broken("is parked without a gate, or the reverse");

@@ -124,10 +124,12 @@ impl Execution {
         Ok(())
     }
 
-    fn resume(&mut self, by: ResumedBy, signals: Vec<SignalId>, eligible_at: i64, now: i64) {
+    pub(super) fn resume(&mut self, by: ResumedBy, signals: Vec<SignalId>, eligible_at: i64, now: i64) {
         self.suspension = None;
         self.waits.clear();
         self.blocking_detail.clear();
+        self.parked_on.clear();
+        self.recheck_at = 0;
         self.resumed_by = by;
         self.resume_signals = signals;
         self.state.lifecycle_phase = LifecyclePhase::Runnable;

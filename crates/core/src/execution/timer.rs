@@ -97,6 +97,10 @@ impl Execution {
             self.attempt_timed_out(random, now, effects);
             return Fired::Changed;
         }
+        if self.asks_budget() && self.recheck_at <= now {
+            self.unpark(now);
+            return Fired::Changed;
+        }
         if self.state.lifecycle_phase == LifecyclePhase::Suspended {
             self.suspension_timed_out(now, effects);
             return Fired::Changed;

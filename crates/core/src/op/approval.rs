@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::api_token::Role;
+use crate::budget::BudgetQuestionView;
 use crate::condition::Condition;
 use crate::encoding::{Blob, JsonText};
 use crate::error::Result;
@@ -54,6 +55,9 @@ pub struct ListApprovalsArgs {
 pub struct ListApprovalsOutcome {
     /// What waits.
     pub items: Vec<ApprovalView>,
+    /// What budgets ask, on the first page; it is answered by `decide_budget`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub budgets: Vec<BudgetQuestionView>,
     /// Where the next page begins, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,

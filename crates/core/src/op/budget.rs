@@ -88,7 +88,7 @@ impl CreateBudgetArgs {
 
     /// Refuses bad names and definitions.
     pub fn validate(&self) -> Result<()> {
-        text::name("name", &self.name)?;
+        text::budget_name("name", &self.name)?;
         parts::optional(self.namespace.as_deref(), "namespace", text::name)?;
         self.definition().validate()
     }
@@ -114,8 +114,50 @@ pub struct GetBudgetArgs {
 impl GetBudgetArgs {
     /// Refuses bad names.
     pub fn validate(&self) -> Result<()> {
-        text::name("name", &self.name)?;
+        text::budget_name("name", &self.name)?;
         parts::optional(self.namespace.as_deref(), "namespace", text::name)
+    }
+}
+
+operation! {
+    /// Shows a budget and everything that stands under it, by name.
+    GetBudgetTree(GetBudgetTreeArgs) -> GetBudgetTreeOutcome,
+    "get_budget_tree" Get "/v1/budgets/{name}/tree" Reader validated namespaced
+}
+
+/// Which tree is shown.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GetBudgetTreeArgs {
+    /// The budget at its top.
+    pub name: String,
+    /// Where it belongs; the caller's default when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Most to show.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<usize>,
+    /// Where to go on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
+}
+
+/// A page of a tree.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct GetBudgetTreeOutcome {
+    /// The budgets in the order of their paths, so that each comes behind those it stands under.
+    pub items: Vec<BudgetStatus>,
+    /// Where the next page begins, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<String>,
+}
+
+impl GetBudgetTreeArgs {
+    /// Refuses bad names.
+    pub fn validate(&self) -> Result<()> {
+        text::budget_name("name", &self.name)?;
+        parts::optional(self.namespace.as_deref(), "namespace", text::name)?;
+        parts::page(self.limit)
     }
 }
 
@@ -158,7 +200,7 @@ pub struct SetBudgetLimitsArgs {
 impl SetBudgetLimitsArgs {
     /// Refuses bad names.
     pub fn validate(&self) -> Result<()> {
-        text::name("name", &self.name)?;
+        text::budget_name("name", &self.name)?;
         parts::optional(self.namespace.as_deref(), "namespace", text::name)
     }
 }
@@ -209,7 +251,7 @@ impl UpdateBudgetArgs {
 
     /// Refuses bad names.
     pub fn validate(&self) -> Result<()> {
-        text::name("name", &self.name)?;
+        text::budget_name("name", &self.name)?;
         parts::optional(self.namespace.as_deref(), "namespace", text::name)
     }
 }
@@ -259,7 +301,7 @@ impl ReportBudgetUsageArgs {
 
     /// Refuses bad names, empty reports and amounts that are out of range.
     pub fn validate(&self) -> Result<()> {
-        text::name("name", &self.name)?;
+        text::budget_name("name", &self.name)?;
         parts::optional(self.namespace.as_deref(), "namespace", text::name)?;
         parts::optional(self.dedup_key.as_deref(), "dedup_key", text::optional_label)?;
         if self.fence.is_some() && self.execution_id.is_none() {
@@ -310,7 +352,7 @@ pub struct ReportUsageOutcome {
 impl ReportUsageArgs {
     /// Refuses empty reports and amounts that are out of range.
     pub fn validate(&self) -> Result<()> {
-        parts::optional(self.budget.as_deref(), "budget", text::name)?;
+        parts::optional(self.budget.as_deref(), "budget", text::budget_name)?;
         parts::optional(self.dedup_key.as_deref(), "dedup_key", text::optional_label)?;
         parts::usage(&self.usage)
     }
@@ -354,7 +396,7 @@ pub struct ResetBudgetOutcome {
 impl ResetBudgetArgs {
     /// Refuses bad names.
     pub fn validate(&self) -> Result<()> {
-        text::name("name", &self.name)?;
+        text::budget_name("name", &self.name)?;
         parts::optional(self.namespace.as_deref(), "namespace", text::name)
     }
 

@@ -86,7 +86,7 @@ impl ForkExecutionArgs {
         self.tags.as_ref().map_or(Ok(()), |tags| text::tags("tags", tags))?;
         let budgets = self.budget_ids.as_deref().unwrap_or_default();
         parts::at_most("budget_ids", budgets.len(), limits::BUDGETS_PER_EXECUTION_MAX)?;
-        budgets.iter().try_for_each(|name| text::name("budget_ids", name))
+        budgets.iter().try_for_each(|name| text::budget_name("budget_ids", name))
     }
 }
 

@@ -289,10 +289,15 @@ pub(crate) fn tag_filter(tag: Option<&str>) -> Result<Option<(&str, &str)>> {
 
 /// Refuses empty usage reports and amounts out of range.
 pub(crate) fn usage(usage: &BTreeMap<String, i64>) -> Result<()> {
-    some_at_most("usage", usage.len(), limits::BUDGET_DIMENSIONS_MAX)?;
-    for (dimension, &amount) in usage {
-        text::name("usage", dimension)?;
-        text::within(&format!("usage.{dimension}"), amount, 0..=limits::USAGE_MAX)?;
+    amounts("usage", usage)
+}
+
+/// Amounts by dimension, of which there is at least one.
+pub(crate) fn amounts(field: &str, amounts: &BTreeMap<String, i64>) -> Result<()> {
+    some_at_most(field, amounts.len(), limits::BUDGET_DIMENSIONS_MAX)?;
+    for (dimension, &amount) in amounts {
+        text::name(field, dimension)?;
+        text::within(&format!("{field}.{dimension}"), amount, 0..=limits::USAGE_MAX)?;
     }
     Ok(())
 }

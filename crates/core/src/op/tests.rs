@@ -404,10 +404,10 @@ fn answers_of_a_newer_server_are_read_and_requests_of_a_newer_client_refused() {
         definition: serde_json::from_value(json!({ "dimensions": {} })).unwrap(),
         ..Default::default()
     };
-    let mut status = serde_json::to_value(budget.status()).unwrap();
+    let mut status = serde_json::to_value(budget.status(1_000)).unwrap();
     status["definition"]["of_a_newer_version"] = json!(1);
     status["of_a_newer_version"] = json!(1);
-    assert_eq!(GetBudget::read(status.to_string().as_bytes()).unwrap(), budget.status());
+    assert_eq!(GetBudget::read(status.to_string().as_bytes()).unwrap(), budget.status(1_000));
     assert!(serde_json::from_value::<crate::budget::BudgetStatus>(status).is_err(), "only answers are read so");
     let mut answer = json!({
         "execution_id": execution(1), "public_state": "waiting",

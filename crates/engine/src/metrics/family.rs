@@ -129,6 +129,22 @@ impl Metrics {
         families
     }
 
+    /// What budgets were charged with through this engine.
+    fn spending(&self) -> [Family; 3] {
+        let mut spent = Family::new("flowfabric_budget_spent_total", FamilyKind::Counter, "What was spent, by budget.");
+        let help = "What reservations hold, by budget, as of this server's last charge.";
+        let mut reserved = Family::new("flowfabric_budget_reserved", FamilyKind::Gauge, help);
+        let help = "Reservations that were refused, by budget.";
+        let mut refused = Family::new("flowfabric_budget_refused_total", FamilyKind::Counter, help);
+        for ((namespace, budget, dimension), charges) in self.charges() {
+            let labels = [("namespace", &*namespace), ("budget", &*budget), ("dimension", &*dimension)];
+            spent = spent.number(&labels, charges.spent);
+            reserved = reserved.number(&labels, charges.reserved);
+            refused = refused.number(&labels, charges.refused);
+        }
+        [spent, reserved, refused]
+    }
+
     fn labelled(&self) -> Vec<Family> {
         let counter = |name, help| Family::new(name, FamilyKind::Counter, help);
         let mut operations = counter("flowfabric_operations_total", "Operations by name and outcome.");
@@ -161,6 +177,8 @@ impl Metrics {
         for ((lane, exit), histogram) in self.claim_exits() {
             claims = claims.with(&[("lane", &lane), ("exit", exit)], histogram.sample());
         }
-        vec![operations, events, refusals, budgets, quotas, services, claims]
+        let mut families = vec![operations, events, refusals, budgets, quotas, services, claims];
+        families.extend(self.spending());
+        families
     }
 }

@@ -95,6 +95,21 @@ pub struct Metrics {
     quota_refusals: Mutex<BTreeMap<&'static str, u64>>,
     service_restarts: Mutex<BTreeMap<&'static str, u64>>,
     claim_exits: Mutex<BTreeMap<(String, &'static str), Arc<Histogram>>>,
+    charges: Mutex<BTreeMap<BudgetLabel, BudgetCharges>>,
+}
+
+/// Namespace and name of a budget, and one of its dimensions.
+pub type BudgetLabel = (String, String, String);
+
+/// What this engine's commits did to one dimension of a budget.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct BudgetCharges {
+    /// What was spent.
+    pub spent: u64,
+    /// What was held after the last commit.
+    pub reserved: u64,
+    /// Reservations that were refused.
+    pub refused: u64,
 }
 
 /// How a claim ended.
@@ -186,6 +201,32 @@ impl Metrics {
     pub(crate) fn refused_by_quota(&self, limit: &'static str) {
         self.refused("quota");
         *self.quota_refusals.lock().expect("no holder of this lock panics").entry(limit).or_default() += 1;
+    }
+
+    /// A commit charged a budget.
+    pub(crate) fn charged(
+        &self,
+        (namespace, budget): (&str, &str),
+        spent: &BTreeMap<String, i64>,
+        reserved: &BTreeMap<String, i64>,
+        refused: u64,
+    ) {
+        let mut charges = self.charges.lock().expect("no holder of this lock panics");
+        let amount = |amount: i64| u64::try_from(amount).unwrap_or(0);
+        for (dimension, held) in reserved {
+            let label = (namespace.to_owned(), budget.to_owned(), dimension.clone());
+            let known = charges.contains_key(&label) || charges.len() < LABELS_MAX;
+            let label = if known { label } else { (OTHER.to_owned(), OTHER.to_owned(), OTHER.to_owned()) };
+            let charged = charges.entry(label).or_default();
+            charged.spent += amount(spent.get(dimension).copied().unwrap_or(0));
+            charged.refused += refused;
+            charged.reserved = if known { amount(*held) } else { 0 };
+        }
+    }
+
+    /// What was spent, held and refused of budgets that this engine charged, by dimension.
+    pub fn charges(&self) -> BTreeMap<BudgetLabel, BudgetCharges> {
+        self.charges.lock().expect("no holder of this lock panics").clone()
     }
 
     /// A claim ended this way after this long. It counts for every lane it got work from, or asked in vain.

@@ -1,13 +1,16 @@
 //! What waits for people, what has waited longest first, over all partitions; and signals for a waitpoint whose execution the
 //! sender does not know.
 
+use ff_core::budget::{Budget, BudgetQuestionView};
 use ff_core::execution::Execution;
 use ff_core::op::{
     ApprovalView, DeliverSignal, ListApprovals, ListApprovalsArgs, ListApprovalsOutcome, SignalWaitpoint,
     SignalWaitpointArgs,
 };
 use ff_core::waitpoint::Waitpoint;
-use ff_core::{Code, Document, Error, ExecutionId, JsonText, Key, Partition, Result, SignalOutcome, Suspension, index};
+use ff_core::{
+    Code, Document, Error, ExecutionId, Family, JsonText, Key, Partition, Result, SignalOutcome, Suspension, index,
+};
 use ff_store::{Answer, IndexEntry, Query, Scan};
 
 use crate::cursor;
@@ -30,17 +33,24 @@ impl Handle<ListApprovals> for Engine {
             let asked = asked && execution.namespace == namespace && matches(&args, &execution)?;
             return Ok(ListApprovalsOutcome {
                 items: view(&execution).filter(|_| asked).into_iter().collect(),
+                budgets: Vec::new(),
                 next_cursor: None,
             });
         }
         let mut after = cursor::decode::<Position>(args.cursor.as_deref())?;
+        let plain = args.cursor.is_none() && args.assignee.is_none() && args.kind.is_empty() && args.tag.is_none();
+        let budgets = if plain { self.asking_budgets(&namespace, limit).await? } else { Vec::new() };
         let mut items = Vec::new();
         for _ in 0..ROUNDS_MAX {
             let page = self.asking(&namespace, after, limit).await?;
             let full = page.len() == limit;
             for (position, entry) in page {
                 if items.len() == limit {
-                    return Ok(ListApprovalsOutcome { items, next_cursor: after.map(|after| cursor::encode(&after)) });
+                    return Ok(ListApprovalsOutcome {
+                        items,
+                        budgets,
+                        next_cursor: after.map(|after| cursor::encode(&after)),
+                    });
                 }
                 after = Some(position);
                 let execution = entry.document.and_then(|stored| self.readable::<Execution>(&stored));
@@ -50,14 +60,31 @@ impl Handle<ListApprovals> for Engine {
                 }
             }
             if !full {
-                return Ok(ListApprovalsOutcome { items, next_cursor: None });
+                return Ok(ListApprovalsOutcome { items, budgets, next_cursor: None });
             }
         }
-        Ok(ListApprovalsOutcome { items, next_cursor: after.map(|after| cursor::encode(&after)) })
+        Ok(ListApprovalsOutcome { items, budgets, next_cursor: after.map(|after| cursor::encode(&after)) })
     }
 }
 
 impl Engine {
+    /// The questions of budgets, what has waited longest first.
+    async fn asking_budgets(&self, namespace: &str, limit: usize) -> Result<Vec<BudgetQuestionView>> {
+        let budget_partitions = self.partitions().all().filter(|partition| partition.family == Family::Budget);
+        let reads = budget_partitions.map(|partition| async move {
+            let scan = Scan::first(index::asks(namespace), limit).with_documents();
+            let answers = self.read(partition, vec![Query::Scan(scan)]).await?;
+            answers.into_only(Answer::into_scan).map_err(Error::from)
+        });
+        let pages = futures_util::future::try_join_all(reads).await?;
+        let stored = pages.into_iter().flat_map(|page| page.entries).filter_map(|entry| entry.document);
+        let mut budgets: Vec<BudgetQuestionView> =
+            stored.filter_map(|stored| self.readable::<Budget>(&stored)?.question_view()).collect();
+        budgets.sort_by_key(|question| question.since);
+        budgets.truncate(limit);
+        Ok(budgets)
+    }
+
     /// The next executions that ask, in order.
     async fn asking(
         &self,

@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use ff_core::budget::{Budget, BudgetStatus};
+use ff_core::budget::{self, Budget, BudgetStatus};
 use ff_core::execution::Execution;
 use ff_core::gate::Defined;
 use ff_core::lease::{HistoryRecord, LeaseFence};
 use ff_core::op::parts::{NamedRemoval, NamespacePage, Removed};
 use ff_core::op::{
-    CreateBudget, CreateBudgetArgs, CreateBudgetOutcome, DeleteBudget, GetBudget, GetBudgetArgs, ListBudgets,
-    ListBudgetsOutcome, ReportBudgetUsage, ReportBudgetUsageArgs, ReportUsage, ReportUsageArgs, ReportUsageOutcome,
-    ResetBudget, ResetBudgetArgs, ResetBudgetOutcome, SetBudgetLimits, SetBudgetLimitsArgs, UpdateBudget,
-    UpdateBudgetArgs,
+    CreateBudget, CreateBudgetArgs, CreateBudgetOutcome, DeleteBudget, GetBudget, GetBudgetArgs, GetBudgetTree,
+    GetBudgetTreeArgs, GetBudgetTreeOutcome, ListBudgets, ListBudgetsOutcome, ReportBudgetUsage, ReportBudgetUsageArgs,
+    ReportUsage, ReportUsageArgs, ReportUsageOutcome, ResetBudget, ResetBudgetArgs, ResetBudgetOutcome,
+    SetBudgetLimits, SetBudgetLimitsArgs, UpdateBudget, UpdateBudgetArgs,
 };
 use ff_core::usage::ReportUsageResult;
 use ff_core::{Code, Error, Family, Result, Role, index, limits};
@@ -22,7 +22,7 @@ use crate::hint::Item;
 use crate::named_documents::{RemoveNamed, no_such, page};
 use crate::scheduler::parking::Opened;
 use crate::transaction::{Command, Tx};
-use crate::usage::Report;
+use crate::usage::{Charge, Charged, Report};
 use crate::{cursor, logs};
 
 /// Creates a budget. What was parked because there was no such budget is looked at again.
@@ -66,6 +66,7 @@ impl Command for DefineBudget<'_> {
         match Budget::define(existing.as_ref(), name, self.args.definition(), tx.now)? {
             Defined::AlreadyExists => Ok(None),
             Defined::Created(budget) => {
+                self.check_tree(tx).await?;
                 tx.hint(Item::Gate(index::blocked(name.0, &format!("b:{}", name.1))));
                 tx.save(&budget);
                 Ok(Some(budget.release_count()))
@@ -74,12 +75,51 @@ impl Command for DefineBudget<'_> {
     }
 }
 
+impl DefineBudget<'_> {
+    /// A budget stands under one that is there, and not too many under one root.
+    async fn check_tree(&self, tx: &mut Tx<'_>) -> Result<()> {
+        let Some(parent) = budget::parent_of(&self.args.name) else { return Ok(()) };
+        let key = Budget::key_of(self.namespace, parent);
+        if tx.load::<Budget>(key.clone()).await?.is_none() {
+            return Err(no_such(Code::BudgetNotFound, parent));
+        }
+        tx.pin(&key);
+        let root = budget::root_of(&self.args.name);
+        if tx.count(index::budgets_under(self.namespace, root)).await? >= limits::BUDGET_CHILDREN_MAX {
+            return Err(Error::of(Code::BudgetTreeFull).with("root", root));
+        }
+        Ok(())
+    }
+}
+
+impl Handle<GetBudgetTree> for Engine {
+    async fn handle(&self, caller: &Caller, args: GetBudgetTreeArgs) -> Result<GetBudgetTreeOutcome> {
+        let namespace = caller.namespace(args.namespace.as_deref())?;
+        let limit = self.limits().page(args.limit)?;
+        let partition = self.partitions().budget_partition(&namespace, &args.name);
+        let top = self.find::<Budget>(partition, Budget::key_of(&namespace, &args.name)).await?;
+        let top = top.ok_or_else(|| no_such(Code::BudgetNotFound, &args.name))?;
+        let cursor = cursor::decode::<String>(args.cursor.as_deref())?;
+        let under = format!("{}/", args.name);
+        let index = index::budgets_under(&namespace, budget::root_of(&args.name));
+        let mut all = self.named_in::<Budget>(partition, index, None).await?;
+        all.retain(|budget| budget.name.starts_with(&under));
+        all.push(top);
+        all.retain(|budget| cursor.as_ref().is_none_or(|cursor| budget.name > *cursor));
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        let (budgets, next_cursor) = page(all, limit, |budget| &budget.name);
+        let now = self.now_in(partition);
+        Ok(GetBudgetTreeOutcome { items: budgets.iter().map(|budget| budget.status(now)).collect(), next_cursor })
+    }
+}
+
 impl Handle<GetBudget> for Engine {
     async fn handle(&self, caller: &Caller, args: GetBudgetArgs) -> Result<BudgetStatus> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let partition = self.partitions().budget_partition(&namespace, &args.name);
         let budget = self.find::<Budget>(partition, Budget::key_of(&namespace, &args.name)).await?;
-        budget.map(|budget| budget.status()).ok_or_else(|| no_such(Code::BudgetNotFound, &args.name))
+        let now = self.now_in(partition);
+        budget.map(|budget| budget.status(now)).ok_or_else(|| no_such(Code::BudgetNotFound, &args.name))
     }
 }
 
@@ -92,7 +132,10 @@ impl Handle<ListBudgets> for Engine {
         let cursor = cursor.as_deref();
         let all = self.named_after::<Budget>(partitions, &namespace, cursor, |budget| &budget.name).await?;
         let (budgets, next_cursor) = page(all, limit, |budget| &budget.name);
-        Ok(ListBudgetsOutcome { items: budgets.iter().map(Budget::status).collect(), next_cursor })
+        let status = |budget: &Budget| {
+            budget.status(self.now_in(self.partitions().budget_partition(&budget.namespace, &budget.name)))
+        };
+        Ok(ListBudgetsOutcome { items: budgets.iter().map(status).collect(), next_cursor })
     }
 }
 
@@ -156,7 +199,7 @@ impl Command for ChangeBudget<'_> {
         if budget != before {
             tx.save(&budget);
         }
-        Ok((budget.status(), opened))
+        Ok((budget.status(tx.now), opened))
     }
 }
 
@@ -194,8 +237,10 @@ impl Handle<ReportBudgetUsage> for Engine {
         let dedup_key = args.dedup_key.clone().unwrap_or_default();
         let execution = args.execution_id.filter(|_| args.fence.is_some());
         let report = Report { usage: args.usage.clone(), dedup_key, execution, only_known: false };
-        let answer = self.charge(&namespace, &args.name, report).await?;
-        Ok(answer.unwrap_or(ReportUsageResult::Ok))
+        match self.charge(&namespace, &args.name, Charge::Report(report)).await? {
+            Charged::Reported(answer) => Ok(answer),
+            _ => Ok(ReportUsageResult::Ok),
+        }
     }
 }
 
@@ -217,13 +262,13 @@ impl Handle<ReportUsage> for Engine {
                 only_known: args.budget.is_none(),
             };
             let namespace = &execution.namespace;
-            async move { (name, self.charge(namespace, name, report).await) }
+            async move { (name, self.charge(namespace, name, Charge::Report(report)).await) }
         });
         let mut budgets = BTreeMap::new();
         for (name, answer) in futures_util::future::join_all(reports).await {
             match answer {
-                Ok(Some(answer)) => drop(budgets.insert(name.clone(), answer)),
-                Ok(None) => {}
+                Ok(Charged::Reported(answer)) => drop(budgets.insert(name.clone(), answer)),
+                Ok(_) => {}
                 // A budget that nobody has made counts nothing.
                 Err(error) if error.code == Code::BudgetNotFound && args.budget.is_none() => {}
                 Err(error) => return Err(error),

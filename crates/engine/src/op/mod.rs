@@ -17,6 +17,7 @@ mod lane;
 mod lease;
 mod quota;
 mod signal;
+mod spend;
 mod stream;
 mod test_clock;
 mod ticket;

@@ -169,6 +169,7 @@ fn is_home(name: &IndexName, key: &Key) -> bool {
         kind::EDGE => first == b'f',
         kind::WAITPOINT | kind::SIGNAL => first == b'h',
         kind::SLOT => first == b'o',
+        kind::RESERVATION => first == b'r',
         _ => first == b'n',
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
-use ff_core::budget::{Budget, HardAction};
+use ff_core::budget::{self, Budget, HardAction};
 use ff_core::execution::Execution;
 use ff_core::lease::ClaimKind;
 use ff_core::planted::{Bug, planted};
@@ -82,8 +82,8 @@ impl Engine {
         let mut wanted: BTreeMap<Partition, BTreeSet<(String, String)>> = BTreeMap::new();
         for candidate in candidates {
             let namespace = &candidate.execution.namespace;
-            for name in &candidate.execution.budgets {
-                let named = (namespace.clone(), name.clone());
+            for name in candidate.execution.budgets.iter().flat_map(|name| budget::names_to(name)) {
+                let named = (namespace.clone(), name.to_owned());
                 if !known().0.contains_key(&named) {
                     let partition = self.partitions().budget_partition(namespace, name);
                     wanted.entry(partition).or_default().insert(named);
@@ -127,13 +127,24 @@ impl Engine {
         lease_id: LeaseId,
         budgets: &Mutex<BudgetsRead>,
     ) -> Admission {
-        for name in &execution.budgets {
-            let read = budgets.lock().expect("no holder of this lock panics");
-            let Some(budget) = read.0.get(&(execution.namespace.clone(), name.clone())) else {
-                return Admission::Unreadable;
-            };
-            if let Some(refusal) = budget_refusal(name, budget.as_ref()) {
-                return Admission::Refused(refusal);
+        for named in &execution.budgets {
+            for name in budget::names_to(named) {
+                let read = budgets.lock().expect("no holder of this lock panics");
+                let Some(budget) = read.0.get(&(execution.namespace.clone(), name.to_owned())) else {
+                    return Admission::Unreadable;
+                };
+                // What stands above a budget and is no longer there limits nothing.
+                if budget.is_none() && name != named {
+                    continue;
+                }
+                // An attempt that waited for the answer goes on after a no, too: its program learns what it may not spend.
+                let declined = budget.as_ref().is_some_and(|budget| budget.declined);
+                if declined && execution.claim_kind() == ClaimKind::Resumed {
+                    continue;
+                }
+                if let Some(refusal) = budget_refusal(name, budget.as_ref()) {
+                    return Admission::Refused(refusal);
+                }
             }
         }
         let Some(quota) = &execution.quota else {
@@ -182,7 +193,7 @@ pub(crate) fn budget_refusal(name: &str, budget: Option<&Budget>) -> Option<Refu
     let (dimension, current, limit) = (&refusal.dimension, refusal.current, refusal.limit);
     let detail = format!("budget {name}: {dimension} {current}/{limit}");
     let limit = Limit::Dimension(refusal.dimension.clone());
-    Some(Refusal { gate, limit, detail, until: refusal.next_reset_at, action: budget.definition.on_hard })
+    Some(Refusal { gate, limit, detail, until: refusal.next_reset_at, action: budget.hard_action() })
 }
 
 /// Where a gate lives: its partition and its document.

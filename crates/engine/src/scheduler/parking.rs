@@ -7,15 +7,16 @@
 
 use ff_core::budget::{Budget, HardAction};
 use ff_core::event::Effects;
-use ff_core::execution::Execution;
+use ff_core::execution::{AskBudget, Execution};
 use ff_core::gate::Parked;
 use ff_core::quota::QuotaPolicy;
-use ff_core::{Code, IndexName, Key, Partition, PartitionConfig, Result, index, limits};
+use ff_core::{Code, ExecutionId, IndexName, Key, Partition, PartitionConfig, Result, SuspensionId, index, limits};
 use ff_store::{Answer, Query, Scan};
 use serde::{Deserialize, Serialize};
 
-use super::admission::{Refusal, place_of};
+use super::admission::{Limit, Refusal, place_of};
 use crate::engine::{Caller, Engine};
+use crate::env;
 use crate::transaction::{Command, Tx};
 
 /// Executions unparked by one commit.
@@ -74,8 +75,14 @@ impl Engine {
             .zip(refusal.until)
             .map(|((home, _), at)| self.instant_in(at, home, partition));
         let until = opens_at.unwrap_or(latest);
+        if refusal.action == HardAction::Ask {
+            self.ask_people(execution, &refusal).await?;
+        }
+        let suspension = SuspensionId::mint(&env::mint(self.env(), self.now()));
+        let asked = AskBudget { suspension, gate: &refusal.gate, detail: &refusal.detail };
         let parted = self
             .change(&Caller::system(), &execution.id, None, |execution, moment| match refusal.action {
+                HardAction::Ask => execution.ask_budget_at_admission(&asked, moment.now),
                 HardAction::Block => execution.park(&refusal.gate, &refusal.detail, until, moment.now),
                 HardAction::Fail => {
                     execution.fail_at_admission(&refusal.detail, "budget_exhausted", moment.now, moment.effects)
@@ -101,14 +108,26 @@ impl Engine {
         }
         let closed_until = if refusal.gate.starts_with("b:") { until.min(latest) } else { until };
         let closed_until = self.instant_in(closed_until, partition, Partition::SYSTEM);
-        self.close_gate(&execution.namespace, &execution.gate(), closed_until);
+        // What asks waits one by one: each is shown to wait for the answer.
+        if refusal.action != HardAction::Ask {
+            self.close_gate(&execution.namespace, &execution.gate(), closed_until);
+        }
         let opened = self.note_parked(&execution.namespace, &refusal.gate, execution.id.partition()).await?;
         self.release_parked(&execution.namespace, &refusal.gate, opened).await;
         Ok(())
     }
 
+    /// Opens the question of a budget, and remembers where its answer is waited for before anything waits.
+    async fn ask_people(&self, execution: &Execution, refusal: &Refusal) -> Result<()> {
+        let Some((home, key)) = place_of(self, &execution.namespace, &refusal.gate) else { return Ok(()) };
+        let Limit::Dimension(dimension) = &refusal.limit else { return Ok(()) };
+        let _turn = self.locks().take(home, key.clone()).await;
+        let verb = AskPeople { key, dimension, execution: execution.id };
+        self.transact(home, self.fresh_command(), &verb).await
+    }
+
     /// Writes down that something is parked in a partition, and looks at the gate once more.
-    async fn note_parked(&self, namespace: &str, gate: &str, partition: Partition) -> Result<Opened> {
+    pub(crate) async fn note_parked(&self, namespace: &str, gate: &str, partition: Partition) -> Result<Opened> {
         let Some((home, key)) = place_of(self, namespace, gate) else { return Ok(Opened::default()) };
         let _turn = self.locks().take(home, key.clone()).await;
         let index = index::blocked(namespace, gate);
@@ -263,6 +282,30 @@ impl Gate for QuotaPolicy {
     }
     fn given_back(&self) -> u64 {
         self.given_back
+    }
+}
+
+struct AskPeople<'a> {
+    key: Key,
+    dimension: &'a str,
+    execution: ExecutionId,
+}
+
+impl Command for AskPeople<'_> {
+    type Outcome = ();
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<()> {
+        let Some(loaded) = tx.load::<Budget>(self.key.clone()).await? else { return Ok(()) };
+        let mut budget = loaded.document;
+        let before = budget.clone();
+        if budget.asks_people() && budget.admit().is_err() {
+            budget.ask(self.dimension, 0, self.execution, tx.now);
+            budget.parked_in.add(self.execution.partition().number);
+        }
+        if budget != before {
+            tx.save(&budget);
+        }
+        Ok(())
     }
 }
 

@@ -10,6 +10,7 @@
 
 mod fire;
 mod govern;
+mod orphan;
 mod registry;
 mod sweep;
 

@@ -38,6 +38,7 @@ mod reconcile;
 mod recovery;
 mod removals;
 mod servers;
+mod spend;
 mod streams;
 mod support;
 mod suspend;

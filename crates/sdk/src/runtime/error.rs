@@ -22,6 +22,8 @@ pub mod category {
     /// What the task was to end with was refused for its content: a result that is too large or too deep, a content type
     /// that is none, a suspension on a waitpoint that is not there.
     pub const REFUSED: &str = "refused";
+    /// A budget had no room for what was to be spent.
+    pub const BUDGET_REFUSED: &str = "budget_refused";
     /// The stream could not be written.
     pub const STREAM: &str = "stream";
 }
@@ -69,6 +71,11 @@ impl TaskError {
             *category = name.into();
         }
         self
+    }
+
+    /// Whether this is a failure of a category.
+    pub fn has_category(&self, name: &str) -> bool {
+        matches!(&self.0, End::Failed { category, .. } if category == name)
     }
 
     /// How long to wait before a retry, instead of the policy's backoff.

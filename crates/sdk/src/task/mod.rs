@@ -4,10 +4,11 @@ mod children;
 mod ending;
 mod exchanged;
 mod frames;
+mod spend;
 mod suspend;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -33,6 +34,7 @@ pub(crate) use children::{ChildName, ChildNames};
 pub use ending::{CancelOutcome, CompleteOutcome, DelayOutcome, WaitChildrenOutcome};
 pub(crate) use ending::{RunAgain, shorten};
 pub use frames::{Frame, FrameWriter};
+pub use spend::Spent;
 pub use suspend::{SuspendOutcome, SuspendRequest};
 
 use crate::error::{Result, SdkError};
@@ -64,6 +66,8 @@ pub(crate) struct Core {
     next_frame: tokio::sync::Mutex<u64>,
     /// Names the children that nobody named.
     children: Arc<ChildNames>,
+    /// Numbers what was spent, so that each has a key of its own under the lease.
+    spends: AtomicU64,
 }
 
 impl std::fmt::Debug for Core {
@@ -80,7 +84,14 @@ impl ClaimedTask {
         shared.leases.add(lease.clone());
         let next_frame = tokio::sync::Mutex::new(task.next_frame_sequence);
         Self {
-            core: Arc::new(Core { shared, task, lease, next_frame, children: Arc::default() }),
+            core: Arc::new(Core {
+                shared,
+                task,
+                lease,
+                next_frame,
+                children: Arc::default(),
+                spends: AtomicU64::new(0),
+            }),
             permit: Mutex::new(Some(permit)),
             lent: AtomicBool::new(false),
             ended: AtomicBool::new(false),

@@ -252,3 +252,35 @@ async fn a_stopping_runtime_finishes_what_it_can_and_hands_back_the_rest() {
         assert_eq!(execution.get().await.unwrap().attempt.unwrap().0, 0, "{way}: in the same attempt");
     }
 }
+
+#[tokio::test]
+async fn what_a_function_spends_is_held_before_and_settled_after() {
+    async fn agent(context: TaskContext, wants: i64) -> Result<i64, TaskError> {
+        let call = |tokens: i64| async move { Ok(flowfabric::Spent::new(tokens, [("tokens", tokens)])) };
+        let first = context.spend("call", [("tokens", 40)], || call(30)).await?;
+        let undone = context.spend("call", [("tokens", 70)], || async {
+            Err::<flowfabric::Spent<()>, _>(TaskError::not_done("the model is busy"))
+        });
+        assert!(undone.await.is_err());
+        context.spend("unlimited", [("calls", 1)], || async { Ok(flowfabric::Spent::new((), [("calls", 1)])) }).await?;
+        let second = context.spend("call", [("tokens", wants)], || call(wants)).await?;
+        Ok(first + second)
+    }
+    for (way, client, _server) in both_ways().await {
+        let limits = BTreeMap::from([("tokens".to_owned(), flowfabric::Limits { hard: 100, ..Default::default() })]);
+        let budget = flowfabric::op::create_budget::Args { name: "b".into(), dimensions: limits, ..Default::default() };
+        client.create_budget(budget).await.unwrap();
+        let worker = WorkerRuntime::new(config()).register("agent", agent).start(&client).await.unwrap();
+        let fits = client.submit("agent").input(&20).budget("b").send().await.unwrap();
+        assert_eq!(within(fits.wait()).await.unwrap().public_state, PublicState::Completed, "{way}");
+        assert_eq!(fits.result::<i64>().await.unwrap(), 50, "{way}");
+        let tokens = &client.budget("b").await.unwrap().standing["tokens"];
+        assert_eq!((tokens.used, tokens.reserved, tokens.left), (50, 0, Some(50)), "{way}");
+        let policy = serde_json::from_str(r#"{ "retry": { "max_retries": 0 } }"#).unwrap();
+        let large = client.submit("agent").input(&21).budget("b").policy(policy).send().await.unwrap();
+        assert_eq!(within(large.wait()).await.unwrap().public_state, PublicState::Failed, "{way}");
+        let failure = large.get().await.unwrap().last_failure.unwrap();
+        assert_eq!(failure.category.as_deref(), Some(flowfabric::category::BUDGET_REFUSED), "{way}: {failure:?}");
+        worker.stop().await.unwrap();
+    }
+}

@@ -120,6 +120,31 @@ impl Scene<'_> {
                 let budgets = json!({ "budget_ids": [self.budget().await] });
                 leased(budgets, "usage", json!({ "usage": { "tokens": 1 } })).await
             }
+            "reserve_spend" => {
+                let budgets = json!({ "budget_ids": [self.budget().await] });
+                leased(budgets, "spend/reserve", json!({ "key": "k", "amounts": { "tokens": 1 } })).await
+            }
+            "settle_spend" | "release_spend" => {
+                let (path, fence) = self.leased(json!({ "budget_ids": [self.budget().await] })).await;
+                let reserve = json!({ "fence": fence, "key": "k", "amounts": { "tokens": 1 } });
+                self.post(&format!("{path}/spend/reserve"), reserve).await;
+                let verb = operation.trim_end_matches("_spend");
+                let actual = if verb == "settle" { json!({ "tokens": 2 }) } else { Value::Null };
+                let mut body = json!({ "fence": fence, "key": "k", "actual": actual });
+                body.as_object_mut().unwrap().retain(|_, value| !value.is_null());
+                (format!("{path}/spend/{verb}"), body)
+            }
+            "decide_budget" => {
+                let dimensions = json!({ "tokens": { "hard": 1 } });
+                let budget = json!({ "name": self.lane, "dimensions": dimensions, "on_hard": "ask" });
+                self.post("/v1/budgets", budget).await;
+                let (path, fence) = self.leased(json!({ "budget_ids": [self.lane] })).await;
+                let reserve = json!({ "fence": fence, "key": "k", "amounts": { "tokens": 2 } });
+                let asked = self.post(&format!("{path}/spend/reserve"), reserve).await;
+                assert_eq!(asked["outcome"], "asked", "{asked}");
+                let grant = json!({ "answer": "grant", "amounts": { "tokens": 2 } });
+                (format!("/v1/budgets/{}/decide", self.lane), grant)
+            }
             "suspend" => leased(nothing, "suspend", json!({ "condition": { "any": [] }, "reason": "signal" })).await,
             "create_pending_waitpoint" => leased(nothing, "waitpoints", json!({ "waitpoint_key": "gate" })).await,
             "deliver_signal" => (format!("{}/signal", self.suspended().await), json!({ "name": "go" })),

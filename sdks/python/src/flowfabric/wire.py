@@ -44,6 +44,8 @@ Blob: TypeAlias = str
 
 BlockingReason: TypeAlias = Literal["waiting_for_worker", "none", "waiting_for_retry_backoff", "waiting_for_resume_delay", "waiting_for_delay", "waiting_for_signal", "waiting_for_approval", "waiting_for_callback", "waiting_for_tool_result", "waiting_for_children", "waiting_for_budget", "waiting_for_quota", "waiting_for_capable_worker", "paused_by_operator", "paused_by_policy", "paused_by_flow_cancel", "waiting_for_decision"] | str
 
+BudgetAnswer: TypeAlias = Literal["grant", "raise", "no"] | str
+
 CancelFlowPolicy: TypeAlias = Literal["cancel_all", "cancel_pending", "flow_only"] | str
 
 CapabilitySet: TypeAlias = list[str]
@@ -54,7 +56,7 @@ ClaimMode: TypeAlias = Literal["lease", "grant"] | str
 
 Class: TypeAlias = Literal["not_found", "invalid", "conflict", "stale", "limit", "unauthenticated", "forbidden", "unavailable", "internal"] | str
 
-Code: TypeAlias = Literal["execution_not_found", "flow_not_found", "budget_not_found", "quota_not_found", "lane_not_found", "waitpoint_not_found", "worker_not_found", "attempt_not_found", "edge_not_found", "token_not_found", "no_input", "result_not_ready", "no_result", "result_trimmed", "no_test_clock", "route_not_found", "invalid", "invalid_filter", "invalid_capabilities", "no_lanes", "self_referencing_edge", "partition_mismatch", "unsupported_media_type", "method_not_allowed", "idempotency_conflict", "definition_conflict", "execution_not_eligible", "execution_not_leaseable", "grant_already_exists", "invalid_claim_grant", "claim_grant_expired", "not_a_resumed_execution", "capability_mismatch", "execution_not_terminal", "flow_not_terminal", "in_use", "execution_not_suspended", "execution_terminal", "already_suspended", "operator_resume_not_allowed", "waitpoint_closed", "waitpoint_not_pending", "target_not_signalable", "flow_already_terminal", "stale_graph_revision", "cycle_detected", "dependency_already_exists", "execution_not_in_flow", "execution_in_other_flow", "join_policy_conflict", "dependency_not_applicable", "duplicate_worker_instance", "rotation_conflict", "lane_draining", "lane_disabled", "partition_counts_differ", "store_newer", "question_not_open", "journal_conflict", "stale_lease", "lease_expired", "lease_revoked", "execution_not_active", "stream_closed", "payload_too_large", "signal_limit_exceeded", "flow_full", "worker_at_capacity", "concurrency_limit_exceeded", "max_replays_exhausted", "waitpoint_limit_exceeded", "journal_full", "commit_too_large", "unauthenticated", "invalid_token", "token_expired", "forbidden", "host_not_allowed", "unavailable", "contention", "store_full", "store_read_only", "store_locked", "store_version_too_low", "library_version_mismatch", "shutting_down", "corrupt_document", "internal"] | str
+Code: TypeAlias = Literal["execution_not_found", "flow_not_found", "budget_not_found", "reservation_not_found", "quota_not_found", "lane_not_found", "waitpoint_not_found", "worker_not_found", "attempt_not_found", "edge_not_found", "token_not_found", "no_input", "result_not_ready", "no_result", "result_trimmed", "no_test_clock", "route_not_found", "invalid", "invalid_filter", "invalid_capabilities", "no_lanes", "self_referencing_edge", "partition_mismatch", "unsupported_media_type", "method_not_allowed", "idempotency_conflict", "definition_conflict", "reservation_ended", "execution_not_eligible", "execution_not_leaseable", "grant_already_exists", "invalid_claim_grant", "claim_grant_expired", "not_a_resumed_execution", "capability_mismatch", "execution_not_terminal", "flow_not_terminal", "in_use", "execution_not_suspended", "execution_terminal", "already_suspended", "operator_resume_not_allowed", "waitpoint_closed", "waitpoint_not_pending", "target_not_signalable", "flow_already_terminal", "stale_graph_revision", "cycle_detected", "dependency_already_exists", "execution_not_in_flow", "execution_in_other_flow", "join_policy_conflict", "dependency_not_applicable", "duplicate_worker_instance", "rotation_conflict", "lane_draining", "lane_disabled", "partition_counts_differ", "store_newer", "question_not_open", "journal_conflict", "stale_lease", "lease_expired", "lease_revoked", "execution_not_active", "stream_closed", "payload_too_large", "signal_limit_exceeded", "budget_tree_full", "flow_full", "worker_at_capacity", "concurrency_limit_exceeded", "max_replays_exhausted", "waitpoint_limit_exceeded", "journal_full", "commit_too_large", "unauthenticated", "invalid_token", "token_expired", "forbidden", "host_not_allowed", "unavailable", "contention", "store_full", "store_read_only", "store_locked", "store_version_too_low", "library_version_mismatch", "shutting_down", "corrupt_document", "internal"] | str
 
 CommandId: TypeAlias = str
 
@@ -90,7 +92,7 @@ FrameMode: TypeAlias = Literal["durable", "summary", "best_effort"] | str
 
 GrantKind: TypeAlias = Literal["claim", "reclaim"] | str
 
-HardAction: TypeAlias = Literal["block", "fail", "suspend"] | str
+HardAction: TypeAlias = Literal["block", "fail", "suspend", "ask"] | str
 
 JoinPolicy: TypeAlias = Any
 
@@ -118,6 +120,8 @@ PublicState: TypeAlias = Literal["waiting", "delayed", "rate_limited", "waiting_
 
 ReasonCode: TypeAlias = Literal["terminal", "running", "suspended", "held_by_operator", "flow_cancelled", "waiting_for_upstream", "waiting_for_child", "delay", "retry_backoff", "resume_delay", "budget_exhausted", "budget_not_found", "quota_full", "quota_not_found", "lane_not_active", "no_worker", "kind_not_served", "no_capable_worker", "pinned_to_build", "granted", "queued", "copying_journal", "decision_needed"] | str
 
+ReservationState: TypeAlias = Literal["held", "settled", "released", "orphaned"] | str
+
 ResumeCause: TypeAlias = Literal["signal", "children", "delay", "operator", "timeout", "decision"] | str
 
 Role: TypeAlias = Literal["reader", "submitter", "worker", "operator", "admin", "approver"] | str
@@ -136,7 +140,7 @@ StepKind: TypeAlias = Literal["step", "sleep", "signal", "child", "now"] | str
 
 StepState: TypeAlias = Literal["begun", "retrying", "completed", "failed"] | str
 
-SuspendReason: TypeAlias = Literal["signal", "approval", "callback", "tool_result", "manual", "policy", "escalation", "in_doubt", "journal_mismatch"] | str
+SuspendReason: TypeAlias = Literal["signal", "approval", "callback", "tool_result", "manual", "policy", "escalation", "in_doubt", "journal_mismatch", "budget"] | str
 
 SuspensionId: TypeAlias = str
 
@@ -324,6 +328,27 @@ class BudgetDefinition(Model):
     reset_interval_ms: int = 0
 
 
+class BudgetQuestionView(Model):
+    """A question of a budget as people see it."""
+
+    #: Whose budget it is.
+    namespace: str
+    #: The budget.
+    budget: str
+    #: The dimension whose limit was met.
+    dimension: str
+    #: What was asked for when it was met; 0 where something only wants to start.
+    requested: int
+    #: What is left.
+    left: int
+    #: The hard limit, with what was granted.
+    limit: int
+    #: Since when people are asked.
+    since: int
+    #: The execution that met the limit first; others may wait for the same answer.
+    execution_id: ExecutionId | None = None
+
+
 class BudgetStatus(Model):
     """A budget as people see it."""
 
@@ -351,6 +376,20 @@ class BudgetStatus(Model):
     updated_at: int
     #: When usage returns to nothing by itself.
     next_reset_at: int | None = None
+    #: Reservations that were refused, ever.
+    refused_count: int = 0
+    #: When the present window began: with the budget, or with its last reset.
+    window_began_at: int = 0
+    #: What is used, held and left, for every dimension, and where that leads.
+    standing: dict[str, Standing] = {}
+    #: What a person granted on top of the hard limits, in this window only.
+    granted: dict[str, int] = {}
+    #: What people are asked now.
+    question: BudgetQuestionView | None = None
+    #: A person said no, and nobody is asked again in this window.
+    declined: bool = False
+    #: The window before this one, with what was settled in it since.
+    previous_window: ClosedWindow | None = None
 
 
 class CancelExecutionArgs(Model):
@@ -470,6 +509,21 @@ class CloseWaitpointOutcome(Model):
 
     #: It was open before.
     changed: bool
+
+
+class ClosedWindow(Model):
+    """A window that is over."""
+
+    #: When it began.
+    began_at: int = 0
+    #: When it ended; 0: there was none.
+    ended_at: int = 0
+    #: What was used in it.
+    usage: dict[str, int] = {}
+    #: What is still held in it by reservations that were not settled yet.
+    reserved: dict[str, int] = {}
+    #: What was spent in it beyond what was reserved.
+    overrun: dict[str, int] = {}
 
 
 class CompleteArgs(Model):
@@ -1167,6 +1221,15 @@ class FrameRequest(Model):
     mode: FrameMode | None = None
 
 
+class GetBudgetTreeOutcome(Model):
+    """A page of a tree."""
+
+    #: The budgets in the order of their paths, so that each comes behind those it stands under.
+    items: list[BudgetStatus]
+    #: Where the next page begins, if there is one.
+    next_cursor: str | None = None
+
+
 class GetCountsOutcome(Model):
     """The answer."""
 
@@ -1281,6 +1344,13 @@ class HeartbeatWorkerOutcome(Model):
     expires_at: int
     #: What became of each lease, in the same order.
     leases: list[RenewalOutcome]
+
+
+class HeldSpend(Model):
+    """How long one budget holds a reservation."""
+
+    #: When it counts as spent, by the budget's clock.
+    expires_at: int
 
 
 class HoldExecutionOutcome(Model):
@@ -1404,6 +1474,8 @@ class ListApprovalsOutcome(Model):
 
     #: What waits.
     items: list[ApprovalView]
+    #: What budgets ask, on the first page; it is answered by `decide_budget`.
+    budgets: list[BudgetQuestionView] = []
     #: Where the next page begins, if there is one.
     next_cursor: str | None = None
 
@@ -1510,6 +1582,15 @@ class ListQuotasOutcome(Model):
 
     #: The quotas.
     items: list[QuotaStatus]
+    #: Where the next page begins, if there is one.
+    next_cursor: str | None = None
+
+
+class ListReservationsOutcome(Model):
+    """A page of reservations."""
+
+    #: The reservations.
+    items: list[ReservationView]
     #: Where the next page begins, if there is one.
     next_cursor: str | None = None
 
@@ -1897,6 +1978,13 @@ class ReleaseExecutionOutcome(Model):
     public_state: PublicState
 
 
+class ReleaseSpendOutcome(Model):
+    """Where the reservation was given back."""
+
+    #: The budgets that held it.
+    budgets: list[str]
+
+
 class Removed(Model):
     """What became of something that was to be removed."""
 
@@ -1974,6 +2062,45 @@ class ReportUsageResult(Model):
     current: int | None = None
     #: The soft limit.
     limit: int | None = None
+
+
+class ReservationView(Model):
+    """A reservation as people see it."""
+
+    #: The budget.
+    budget: str
+    #: The execution that spends.
+    execution_id: ExecutionId
+    #: The holder's name for it.
+    key: str
+    #: What is held, by dimension.
+    amounts: dict[str, int]
+    #: What became of it.
+    state: ReservationState
+    #: When it was made.
+    reserved_at: int
+    #: When it settles by itself at these amounts.
+    expires_at: int
+
+
+class ReserveSpendOutcome(Model):
+    """Whether the amounts are held."""
+
+    outcome: Literal["reserved", "refused", "asked"] | str
+    #: The budgets that hold them, by name. With none there is nothing to settle.
+    budgets: dict[str, HeldSpend] = {}
+    #: The budget that refused.
+    budget: str | None = None
+    #: The first dimension that does not fit.
+    dimension: str | None = None
+    #: What was asked for.
+    requested: int | None = None
+    #: What is left, beside everything used and held.
+    left: int | None = None
+    #: The hard limit.
+    limit: int | None = None
+    #: When usage returns to nothing by itself.
+    next_reset_at: int | None = None
 
 
 class ResetBudgetOutcome(Model):
@@ -2116,6 +2243,20 @@ class SetTagsOutcome(Model):
     tags: dict[str, str]
 
 
+class SettleSpendOutcome(Model):
+    """How the settlement counted."""
+
+    #: What was spent beyond the reserve in each budget that held it, by dimension.
+    budgets: dict[str, SettledSpend]
+
+
+class SettledSpend(Model):
+    """How one budget counted a settlement."""
+
+    #: What was spent beyond what was reserved, by dimension.
+    overrun: dict[str, int] = {}
+
+
 class SignalOutcome(Model):
     """The answer to a signal."""
 
@@ -2141,6 +2282,23 @@ class SignedView(Model):
     at: int
 
 
+class SpendRefusal(Model):
+    """Why a reservation was refused."""
+
+    #: The budget that refused.
+    budget: str
+    #: The first dimension that does not fit.
+    dimension: str
+    #: What was asked for.
+    requested: int
+    #: What is left, beside everything used and held.
+    left: int
+    #: The hard limit.
+    limit: int
+    #: When usage returns to nothing by itself.
+    next_reset_at: int | None = None
+
+
 class StageDependencyEdgeOutcome(Model):
     """The answer."""
 
@@ -2149,6 +2307,25 @@ class StageDependencyEdgeOutcome(Model):
     edge_id: EdgeId
     #: The graph's revision with it.
     graph_revision: int
+
+
+class Standing(Model):
+    """How one dimension of a budget stands in the present window."""
+
+    #: What was used.
+    used: int
+    #: What is held by reservations.
+    reserved: int
+    #: What of the used amount was spent beyond what was reserved for it.
+    overrun: int
+    #: What can still be reserved; absent without a hard limit.
+    left: int | None = None
+    #: What was used an hour on average since the window began.
+    per_hour: int
+    #: What will be used when the window ends, if it goes on like this; absent where the window never ends.
+    forecast: int | None = None
+    #: When nothing is left, if it goes on like this and nothing resets it before.
+    exhausted_at: int | None = None
 
 
 class StateVector(Model):
@@ -2731,6 +2908,18 @@ DELETE_BUDGET: Operation[Removed] = Operation(
 a budget of this name exists again.
 """
 
+DECIDE_BUDGET: Operation[BudgetStatus] = Operation(
+    "decide_budget",
+    "POST",
+    "/v1/budgets/{name}/decide",
+    frozenset(),
+    frozenset({"amounts", "answer", "command_id", "namespace"}),
+    BudgetStatus,
+)
+"""Answers the question of a budget whose hard limit was met: `grant` more in this window, `raise` the hard limits
+for good, or `no`. Everything that waits for the answer goes on.
+"""
+
 SET_BUDGET_LIMITS: Operation[BudgetStatus] = Operation(
     "set_budget_limits",
     "PUT",
@@ -2741,6 +2930,16 @@ SET_BUDGET_LIMITS: Operation[BudgetStatus] = Operation(
 )
 """Replaces the limits of a budget; a raised limit releases what was blocked."""
 
+LIST_RESERVATIONS: Operation[ListReservationsOutcome] = Operation(
+    "list_reservations",
+    "GET",
+    "/v1/budgets/{name}/reservations",
+    frozenset({"cursor", "limit", "namespace"}),
+    frozenset(),
+    ListReservationsOutcome,
+)
+"""Lists the reservations that a budget holds, oldest first."""
+
 RESET_BUDGET: Operation[ResetBudgetOutcome] = Operation(
     "reset_budget",
     "POST",
@@ -2750,6 +2949,16 @@ RESET_BUDGET: Operation[ResetBudgetOutcome] = Operation(
     ResetBudgetOutcome,
 )
 """Sets the usage of a budget back to nothing and releases what was blocked."""
+
+GET_BUDGET_TREE: Operation[GetBudgetTreeOutcome] = Operation(
+    "get_budget_tree",
+    "GET",
+    "/v1/budgets/{name}/tree",
+    frozenset({"cursor", "limit", "namespace"}),
+    frozenset(),
+    GetBudgetTreeOutcome,
+)
+"""Shows a budget and everything that stands under it, by name."""
 
 REPORT_BUDGET_USAGE: Operation[ReportUsageResult] = Operation(
     "report_budget_usage",
@@ -3132,6 +3341,40 @@ DELIVER_SIGNAL: Operation[SignalOutcome] = Operation(
     SignalOutcome,
 )
 """Delivers a signal to a waitpoint. Its token is all the authority it takes; an operator needs none."""
+
+RELEASE_SPEND: Operation[ReleaseSpendOutcome] = Operation(
+    "release_spend",
+    "POST",
+    "/v1/executions/{execution_id}/spend/release",
+    frozenset(),
+    frozenset({"fence", "key"}),
+    ReleaseSpendOutcome,
+)
+"""Gives a reservation back, because nothing was spent."""
+
+RESERVE_SPEND: Operation[ReserveSpendOutcome] = Operation(
+    "reserve_spend",
+    "POST",
+    "/v1/executions/{execution_id}/spend/reserve",
+    frozenset(),
+    frozenset({"amounts", "budget", "fence", "key", "ttl_ms"}),
+    ReserveSpendOutcome,
+)
+"""Holds amounts in the budgets of an execution before its holder spends them. All of its budgets that count one of
+the dimensions hold them, or none does and the answer says what is left and when it resets.
+"""
+
+SETTLE_SPEND: Operation[SettleSpendOutcome] = Operation(
+    "settle_spend",
+    "POST",
+    "/v1/executions/{execution_id}/spend/settle",
+    frozenset(),
+    frozenset({"actual", "fence", "key"}),
+    SettleSpendOutcome,
+)
+"""Says what was really spent of a reservation. What is less than the reserve goes back; what is more counts as
+overrun. A reservation that settled by itself is corrected, for a day.
+"""
 
 GET_STATE: Operation[GetStateOutcome] = Operation(
     "get_state",

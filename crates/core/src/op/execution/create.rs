@@ -204,7 +204,7 @@ impl CreateExecutionArgs {
         self.required_capabilities.check()?;
         self.policy.as_ref().map_or(Ok(()), Policy::validate)?;
         parts::at_most("budget_ids", self.budget_ids.len(), limits::BUDGETS_PER_EXECUTION_MAX)?;
-        self.budget_ids.iter().try_for_each(|budget| text::name("budget_ids", budget))?;
+        self.budget_ids.iter().try_for_each(|budget| text::budget_name("budget_ids", budget))?;
         self.validate_graph()
     }
 

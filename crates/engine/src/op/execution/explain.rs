@@ -1,7 +1,7 @@
 //! Says why an execution is not running: what holds it in the order in which the holds count, then what would keep it
 //! from being claimed. The first reason is the one to deal with first.
 
-use ff_core::budget::Budget;
+use ff_core::budget::{self, Budget};
 use ff_core::edge::{Edge, EdgeRole, EdgeState};
 use ff_core::execution::{Execution, Hold};
 use ff_core::lane::Lane;
@@ -21,6 +21,7 @@ impl Handle<ExplainExecution> for Engine {
         let reasons = match execution.state.lifecycle_phase {
             LifecyclePhase::Terminal => vec![ended(&execution)],
             LifecyclePhase::Active => vec![running(&execution, lease_until)],
+            LifecyclePhase::Suspended if execution.asks_budget() => vec![asks_budget(&execution)],
             LifecyclePhase::Suspended => questions(&execution).chain(suspended(&execution)).collect(),
             LifecyclePhase::Runnable => self.reasons_to_wait(&execution).await?,
         };
@@ -57,8 +58,10 @@ impl Engine {
         }
         // What is granted was admitted, and the slot that fills its quota may be its own.
         if execution.grant.is_none() {
-            for name in &execution.budgets {
-                reasons.extend(self.budget_in_the_way(execution, name).await?);
+            for named in &execution.budgets {
+                for name in budget::names_to(named) {
+                    reasons.extend(self.budget_in_the_way(execution, name, name != named).await?);
+                }
             }
             if let Some(name) = &execution.quota {
                 reasons.extend(self.quota_in_the_way(execution, name).await?);
@@ -101,10 +104,13 @@ impl Engine {
         Ok(reasons)
     }
 
-    async fn budget_in_the_way(&self, execution: &Execution, name: &str) -> Result<Option<Reason>> {
+    async fn budget_in_the_way(&self, execution: &Execution, name: &str, above: bool) -> Result<Option<Reason>> {
         let partition = self.partitions().budget_partition(&execution.namespace, name);
         let budget = self.find::<Budget>(partition, Budget::key_of(&execution.namespace, name)).await?;
         let Some(budget) = budget else {
+            if above {
+                return Ok(None);
+            }
             let message = format!("the budget {name} does not exist");
             return Ok(Some(reason(ReasonCode::BudgetNotFound, message).with("budget", name)));
         };
@@ -243,6 +249,13 @@ fn questions(execution: &Execution) -> impl Iterator<Item = Reason> {
             .with("answers", &question.answers)
             .with("evidence", &question.evidence)
     })
+}
+
+/// The budget that asks people for more, for this execution and others.
+fn asks_budget(execution: &Execution) -> Reason {
+    let budget = execution.parked_on.strip_prefix("b:").unwrap_or_default();
+    let message = format!("{}; a person is asked: grant, raise or no", execution.blocking_detail);
+    reason(ReasonCode::DecisionNeeded, message).with("budget", budget).with("answers", ["grant", "raise", "no"])
 }
 
 /// What else it is suspended on; nothing where it waits for answers alone.

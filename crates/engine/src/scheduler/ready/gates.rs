@@ -3,6 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ff_core::budget;
+
 use super::queue::QueueId;
 
 /// Admissions in a row after which a gate counts as open.
@@ -207,6 +209,14 @@ fn parts_of(gate: &str) -> Vec<String> {
             _ => parts.push(piece.to_owned()),
         }
     }
+    // What a budget stands under refuses for it, and opens for it.
+    let above: Vec<String> = parts
+        .iter()
+        .filter_map(|part| part.strip_prefix("b:"))
+        .flat_map(|name| budget::names_to(name).filter(move |part| *part != name).map(|part| format!("b:{part}")))
+        .filter(|part| !parts.contains(part))
+        .collect();
+    parts.extend(above);
     parts
 }
 

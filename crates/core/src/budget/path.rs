@@ -1,0 +1,200 @@
+//! The budgets that count one charge: the one that was named and those it stands under. A charge counts in all of them
+//! or in none, and a limit of any of them refuses it.
+
+use super::{Amounts, Budget, Enforcement, SpendRefusal};
+use crate::error::Result;
+use crate::reservation::{Reservation, ReservationId, Settlement};
+use crate::usage::ReportUsageResult;
+
+/// The budgets that count a charge, the root first and the named one last.
+#[derive(Debug)]
+pub struct Path<'b> {
+    above: Vec<&'b mut Budget>,
+    named: &'b mut Budget,
+}
+
+/// What a lease holder wants to spend.
+#[derive(Debug, Clone)]
+pub struct ReserveRequest {
+    /// What makes it the same reservation when it is asked for again.
+    pub id: ReservationId,
+    /// How much, by dimension.
+    pub amounts: Amounts,
+    /// How long it is held unless its holder says what became of it.
+    pub ttl_ms: i64,
+}
+
+/// What became of a request to reserve.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Reserve {
+    /// The amounts are held; this document is to be written.
+    Held(Box<Reservation>),
+    /// They were held before; there is nothing to write.
+    Again {
+        /// When the reservation settles by itself.
+        expires_at: i64,
+    },
+    /// They do not fit.
+    Refused(SpendRefusal),
+}
+
+/// What became of a reservation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settled {
+    /// What it did to the counters.
+    pub settlement: Settlement,
+    /// What was spent beyond what was reserved, by dimension.
+    pub overrun: Amounts,
+}
+
+/// The first name on the way to a budget; it decides where all of them live.
+pub fn root_of(name: &str) -> &str {
+    name.split('/').next().unwrap_or(name)
+}
+
+/// What a budget stands under.
+pub fn parent_of(name: &str) -> Option<&str> {
+    name.rsplit_once('/').map(|(parent, _)| parent)
+}
+
+/// The names on the way to a budget, the root first and its own name last: `team/a` stands under `team`.
+pub fn names_to(name: &str) -> impl Iterator<Item = &str> {
+    let ends = name.match_indices('/').map(|(end, _)| end).chain(std::iter::once(name.len()));
+    ends.map(|end| &name[..end]).filter(|part| !part.is_empty())
+}
+
+impl<'b> Path<'b> {
+    /// A path from the root down; `None` where it names nothing.
+    pub fn new(mut budgets: Vec<&'b mut Budget>) -> Option<Self> {
+        let named = budgets.pop()?;
+        Some(Self { above: budgets, named })
+    }
+
+    /// The budget that was named.
+    pub fn named(&self) -> &Budget {
+        self.named
+    }
+
+    /// Counts usage in every budget of the path, or says which limit is in the way and counts it in none. Says also
+    /// whether it was counted.
+    pub fn report(&mut self, usage: &Amounts, now: i64) -> Result<(ReportUsageResult, bool)> {
+        if self.above.is_empty() {
+            let answer = self.named.report(usage, now)?;
+            let counted = self.named.counted(&answer);
+            return Ok((answer, counted));
+        }
+        self.named.check_usage(usage, now)?;
+        self.each(|budget| budget.open_window(now));
+        for budget in &self.above {
+            budget.check_actual(&budget.counted_amounts(usage))?;
+        }
+        if let Some(budget) = self.all().find(|budget| budget.would_refuse(usage)) {
+            let counted = budget.counted_amounts(usage);
+            return Ok((budget.report(&counted, now)?, false));
+        }
+        let mut worst = ReportUsageResult::Ok;
+        for budget in self.all() {
+            let counted = budget.counted_amounts(usage);
+            if counted.is_empty() {
+                continue;
+            }
+            let answer = budget.report(&counted, now)?;
+            worst = match (&worst, &answer) {
+                (ReportUsageResult::HardBreach { .. }, _) => worst,
+                (_, ReportUsageResult::HardBreach { .. }) | (ReportUsageResult::Ok, _) => answer,
+                _ => worst,
+            };
+        }
+        Ok((worst, true))
+    }
+
+    /// Holds amounts in every budget of the path, or says which one has no room for them. `existing` is what an earlier
+    /// request under the same key left.
+    pub fn reserve(&mut self, existing: Option<&Reservation>, request: &ReserveRequest, now: i64) -> Result<Reserve> {
+        if let Some(existing) = existing {
+            existing.check_repeat(&request.amounts)?;
+            return Ok(Reserve::Again { expires_at: existing.expires_at });
+        }
+        self.each(|budget| budget.open_window(now));
+        let mut refusal = None;
+        for budget in self.all() {
+            let counted = budget.counted_amounts(&request.amounts);
+            if let Err(refused) = budget.room_for(&counted)?
+                && refusal.is_none()
+            {
+                budget.refused(&refused.dimension, now);
+                refusal = Some(refused);
+            }
+        }
+        if let Some(refusal) = refusal {
+            return Ok(Reserve::Refused(refusal));
+        }
+        let ReservationId { namespace, budget, execution, lease, key } = request.id.clone();
+        let mut counted_in = std::collections::BTreeMap::new();
+        self.each(|budget| drop(counted_in.insert(budget.name.clone(), budget.hold(&request.amounts, now))));
+        let reserved_at = self.named.updated_at;
+        Ok(Reserve::Held(Box::new(Reservation {
+            namespace,
+            budget,
+            execution,
+            lease,
+            key,
+            amounts: request.amounts.clone(),
+            counted_in,
+            reserved_at,
+            expires_at: reserved_at.saturating_add(request.ttl_ms),
+            ..Default::default()
+        })))
+    }
+
+    /// The holder of a reservation says what was spent.
+    pub fn settle(&mut self, reservation: &mut Reservation, actual: &Amounts, now: i64) -> Result<Settled> {
+        self.each(|budget| budget.open_window(now));
+        for budget in self.all() {
+            budget.check_actual(&budget.counted_amounts(actual))?;
+        }
+        let settlement = reservation.settle(actual, now)?;
+        Ok(self.count(reservation, settlement, actual, now))
+    }
+
+    /// The holder of a reservation says that nothing was spent.
+    pub fn release(&mut self, reservation: &mut Reservation, now: i64) -> Result<Settled> {
+        self.each(|budget| budget.open_window(now));
+        let settlement = reservation.release(now)?;
+        Ok(self.count(reservation, settlement, &Amounts::new(), now))
+    }
+
+    /// The time of a reservation has run out: it counts as spent. Says whether it had.
+    pub fn orphan(&mut self, reservation: &mut Reservation, now: i64) -> bool {
+        self.each(|budget| budget.open_window(now));
+        if !reservation.orphan(now) {
+            return false;
+        }
+        let amounts = reservation.amounts.clone();
+        self.count(reservation, Settlement::Settle, &amounts, now);
+        true
+    }
+
+    fn count(&mut self, reservation: &Reservation, settlement: Settlement, actual: &Amounts, now: i64) -> Settled {
+        self.above.iter_mut().for_each(|budget| drop(budget.settle(reservation, settlement, actual, now)));
+        let overrun = self.named.settle(reservation, settlement, actual, now);
+        Settled { settlement, overrun }
+    }
+
+    fn all(&mut self) -> impl Iterator<Item = &mut Budget> {
+        self.above.iter_mut().map(|budget| &mut **budget).chain(std::iter::once(&mut *self.named))
+    }
+
+    fn each(&mut self, act: impl FnMut(&mut Budget)) {
+        self.all().for_each(act);
+    }
+}
+
+impl Budget {
+    /// Whether a report of this usage would pass a hard limit that binds.
+    fn would_refuse(&self, usage: &Amounts) -> bool {
+        let passes =
+            |(dimension, delta): (&String, &i64)| *delta > 0 && self.left(dimension).is_some_and(|left| *delta > left);
+        self.definition.enforcement == Enforcement::Enforce && self.counted_amounts(usage).iter().any(passes)
+    }
+}

@@ -1,0 +1,317 @@
+//! Reservations: what one lease holder is about to spend of a budget, one small document for each key. A reservation is
+//! held until its holder settles or releases it; one whose holder says nothing settles by itself at the reserved amounts,
+//! and what its holder says later corrects it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::budget::Amounts;
+use crate::encoding::Document;
+use crate::error::{Code, Error, Result};
+use crate::id::{ExecutionId, LeaseId};
+use crate::index::{self, Due, Indexed, kind};
+use crate::key::{Entry, Key};
+use crate::partition::digest16;
+use crate::{document, limits, vocabulary};
+
+vocabulary! {
+    /// What became of a reservation.
+    #[derive(Default)]
+    pub enum ReservationState {
+        /// Its amounts are held.
+        #[default]
+        Held "held",
+        /// Its holder said what was spent.
+        Settled "settled",
+        /// Its holder spent nothing.
+        Released "released",
+        /// Its time ran out: it counts as spent, until its holder says what really was.
+        Orphaned "orphaned",
+    }
+}
+
+/// What makes a reservation the same: the budget, the lease that spends, and its key. Another lease of the execution
+/// reserves anew, because it will spend anew.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReservationId {
+    /// The namespace of the budget and the execution.
+    pub namespace: String,
+    /// The budget.
+    pub budget: String,
+    /// The execution that spends.
+    pub execution: ExecutionId,
+    /// The lease that it spends under.
+    pub lease: LeaseId,
+    /// Which of the reservations of this lease it is.
+    pub key: String,
+}
+
+document! {
+    /// How one budget counts a reservation.
+    pub struct CountedIn {
+        /// The window that counts it.
+        "w" window: i64,
+        /// What it holds there, where that is less than all amounts: a budget counts the dimensions that it has.
+        "h" held: Option<Amounts>,
+    }
+}
+
+document! {
+    /// What a lease holder is about to spend, or has spent.
+    pub struct Reservation {
+        /// The namespace of the budget and the execution.
+        "n" namespace: String,
+        /// The budget; what stands above it counts the same amounts.
+        "b" budget: String,
+        /// The execution that spends.
+        "x" execution: ExecutionId,
+        /// The lease that it spends under.
+        "l" lease: LeaseId,
+        /// Which of the reservations of this lease it is.
+        "k" key: String,
+        /// What is held, by dimension.
+        "a" amounts: Amounts,
+        /// How each budget counts it, by the budget's name.
+        "w" counted_in: BTreeMap<String, CountedIn>,
+        /// When it was made.
+        "t" reserved_at: i64,
+        /// When it settles by itself.
+        "u" expires_at: i64,
+        /// What became of it.
+        "s" state: ReservationState,
+        /// What was really spent.
+        "c" actual: Amounts,
+        /// When it was settled, released or left alone; 0 while it is held.
+        "e" ended_at: i64,
+    }
+}
+
+impl Document for Reservation {
+    const KIND: u8 = kind::RESERVATION;
+}
+
+impl Indexed for Reservation {
+    fn key(&self) -> Key {
+        self.id().document_key()
+    }
+
+    fn index_entries(&self, _: i64) -> Vec<Entry> {
+        if self.state != ReservationState::Held {
+            return Vec::new();
+        }
+        let key = self.key();
+        let held = index::reservations(&self.namespace, &self.budget);
+        vec![
+            Entry { index: held, member: key.clone(), score: self.reserved_at },
+            Due::Timer.entry(&key, self.expires_at),
+        ]
+    }
+}
+
+impl ReservationId {
+    /// Where the reservation lives in the budget's partition.
+    pub fn document_key(&self) -> Key {
+        let parts: [&[u8]; 5] = [
+            self.namespace.as_bytes(),
+            self.budget.as_bytes(),
+            self.execution.uuid.as_bytes(),
+            self.lease.as_bytes(),
+            self.key.as_bytes(),
+        ];
+        Key::new(kind::RESERVATION, &[&digest16(&parts)])
+    }
+}
+
+/// What a settlement does to the budgets that count a reservation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Settlement {
+    /// The held amounts become what was spent.
+    Settle,
+    /// It had settled by itself: what was spent replaces the reserved amounts.
+    Correct,
+    /// The same was said before.
+    Nothing,
+}
+
+impl Reservation {
+    /// What makes it the same reservation.
+    pub fn id(&self) -> ReservationId {
+        ReservationId {
+            namespace: self.namespace.clone(),
+            budget: self.budget.clone(),
+            execution: self.execution,
+            lease: self.lease,
+            key: self.key.clone(),
+        }
+    }
+
+    /// What a budget holds, or held, of it; `None` where that budget does not count it.
+    pub fn held_in(&self, budget: &str) -> Option<&Amounts> {
+        self.counted_in.get(budget).map(|counted| counted.held.as_ref().unwrap_or(&self.amounts))
+    }
+
+    /// Until when an ended reservation is known by its key.
+    pub fn remembered_until(&self) -> i64 {
+        self.ended_at.saturating_add(limits::RESERVATION_REMEMBERED_MS)
+    }
+
+    /// Refuses a repeat of the request that made it, unless it is the same request and nothing has become of it.
+    pub fn check_repeat(&self, amounts: &Amounts) -> Result<()> {
+        if self.amounts != *amounts {
+            return Err(Error::of(Code::IdempotencyConflict).with("key", &self.key));
+        }
+        match self.state {
+            ReservationState::Held => Ok(()),
+            state => Err(self.ended(state)),
+        }
+    }
+
+    /// Its holder says what was spent. The same again changes nothing, something else is refused.
+    pub fn settle(&mut self, actual: &Amounts, now: i64) -> Result<Settlement> {
+        let settlement = match self.state {
+            ReservationState::Held => Settlement::Settle,
+            ReservationState::Orphaned => Settlement::Correct,
+            ReservationState::Settled if self.actual == *actual => return Ok(Settlement::Nothing),
+            ReservationState::Settled => return Err(Error::of(Code::IdempotencyConflict).with("key", &self.key)),
+            ReservationState::Released => return Err(self.ended(ReservationState::Released)),
+        };
+        self.actual.clone_from(actual);
+        self.end(ReservationState::Settled, now);
+        Ok(settlement)
+    }
+
+    /// Its holder says that nothing was spent. Of one that had settled by itself this is a correction.
+    pub fn release(&mut self, now: i64) -> Result<Settlement> {
+        let settlement = match self.state {
+            ReservationState::Held => Settlement::Settle,
+            ReservationState::Orphaned => Settlement::Correct,
+            ReservationState::Released => return Ok(Settlement::Nothing),
+            ReservationState::Settled => return Err(self.ended(ReservationState::Settled)),
+        };
+        self.end(ReservationState::Released, now);
+        Ok(settlement)
+    }
+
+    /// Its time has run out: it counts as spent. Says whether that is news.
+    pub fn orphan(&mut self, now: i64) -> bool {
+        if self.state != ReservationState::Held || now < self.expires_at {
+            return false;
+        }
+        self.actual.clone_from(&self.amounts);
+        self.end(ReservationState::Orphaned, now);
+        true
+    }
+
+    fn end(&mut self, state: ReservationState, now: i64) {
+        self.state = state;
+        self.ended_at = now.max(self.reserved_at);
+    }
+
+    fn ended(&self, state: ReservationState) -> Error {
+        let detail = format!("the reservation {:?} is {state}", self.key);
+        Error::new(Code::ReservationEnded, detail).with("key", &self.key).with("state", state)
+    }
+
+    /// What people see.
+    pub fn view(&self) -> ReservationView {
+        ReservationView {
+            budget: self.budget.clone(),
+            execution_id: self.execution,
+            key: self.key.clone(),
+            amounts: self.held_in(&self.budget).cloned().unwrap_or_default(),
+            state: self.state,
+            reserved_at: self.reserved_at,
+            expires_at: self.expires_at,
+        }
+    }
+}
+
+/// A reservation as people see it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct ReservationView {
+    /// The budget.
+    pub budget: String,
+    /// The execution that spends.
+    pub execution_id: ExecutionId,
+    /// The holder's name for it.
+    pub key: String,
+    /// What is held, by dimension.
+    pub amounts: Amounts,
+    /// What became of it.
+    pub state: ReservationState,
+    /// When it was made.
+    pub reserved_at: i64,
+    /// When it settles by itself at these amounts.
+    pub expires_at: i64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::Mint;
+    use crate::partition::Partition;
+
+    fn amounts(tokens: i64) -> Amounts {
+        BTreeMap::from([("tokens".to_owned(), tokens)])
+    }
+
+    fn reservation() -> Reservation {
+        let mint = |random| Mint { now_ms: 1_000, random: [random; 10] };
+        Reservation {
+            namespace: "team".into(),
+            budget: "b".into(),
+            execution: ExecutionId::in_partition(Partition::flow(3), &mint(1)),
+            lease: LeaseId::mint(&mint(3)),
+            key: "call".into(),
+            amounts: amounts(10),
+            reserved_at: 1_000,
+            expires_at: 2_000,
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn a_held_reservation_has_a_timer_and_an_ended_one_no_entry() {
+        let mut held = reservation();
+        assert!(held.index_entries(0).contains(&Due::Timer.entry(&held.key(), 2_000)));
+        assert_eq!(Reservation::decode(&held.encode()).unwrap(), held);
+        assert!(!held.orphan(1_999) && held.orphan(2_000) && !held.orphan(2_001));
+        assert_eq!(
+            (held.state, &held.actual, held.index_entries(0).len()),
+            (ReservationState::Orphaned, &amounts(10), 0)
+        );
+    }
+
+    #[test]
+    fn each_lease_and_key_has_a_reservation_of_its_own() {
+        let one = reservation();
+        let lease = LeaseId::mint(&Mint { now_ms: 1, random: [9; 10] });
+        let others = [
+            Reservation { lease, ..one.clone() },
+            Reservation { key: "other".into(), ..one.clone() },
+            Reservation { budget: "c".into(), ..one.clone() },
+        ];
+        assert!(others.iter().all(|other| other.key() != one.key()));
+    }
+
+    #[test]
+    fn what_was_said_once_stands_and_an_orphan_is_corrected() {
+        let mut held = reservation();
+        assert_eq!(held.settle(&amounts(7), 1_500), Ok(Settlement::Settle));
+        assert_eq!(held.settle(&amounts(7), 1_600), Ok(Settlement::Nothing));
+        assert_eq!(held.settle(&amounts(8), 1_600).unwrap_err().code, Code::IdempotencyConflict);
+        assert_eq!(held.release(1_600).unwrap_err().code, Code::ReservationEnded);
+        assert_eq!(held.check_repeat(&amounts(10)).unwrap_err().code, Code::ReservationEnded);
+        let mut orphan = reservation();
+        assert!(orphan.orphan(2_000));
+        let mut other = orphan.clone();
+        assert_eq!(orphan.settle(&amounts(12), 3_000), Ok(Settlement::Correct));
+        assert_eq!(orphan.settle(&amounts(12), 3_000), Ok(Settlement::Nothing));
+        assert_eq!(other.release(3_000), Ok(Settlement::Correct));
+        assert_eq!(other.release(3_000), Ok(Settlement::Nothing));
+        assert_eq!(other.settle(&amounts(1), 3_000).unwrap_err().code, Code::ReservationEnded);
+        assert_eq!(reservation().check_repeat(&amounts(10)), Ok(()));
+        assert_eq!(reservation().check_repeat(&amounts(11)).unwrap_err().code, Code::IdempotencyConflict);
+    }
+}

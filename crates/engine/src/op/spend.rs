@@ -1,0 +1,239 @@
+//! Spending in two steps. Each budget of the execution lives in a partition of its own: they are asked in the order of
+//! their names, and those that agreed give back what they hold if a later one refuses.
+
+use std::collections::BTreeMap;
+
+use ff_core::budget::{self, Budget, BudgetStatus, ReserveRequest, SpendRefusal};
+use ff_core::execution::{AskBudget, Execution};
+use ff_core::lease::LeaseEnd;
+use ff_core::op::{
+    DecideBudget, DecideBudgetArgs, HeldSpend, ListReservations, ListReservationsArgs, ListReservationsOutcome,
+    ReleaseSpend, ReleaseSpendArgs, ReleaseSpendOutcome, ReserveSpend, ReserveSpendArgs, ReserveSpendOutcome,
+    SettleSpend, SettleSpendArgs, SettleSpendOutcome, SettledSpend,
+};
+use ff_core::reservation::{Reservation, ReservationId};
+use ff_core::{Code, Error, LeaseId, Result, SuspensionId, index, limits};
+use ff_store::{Answer, Query, Scan};
+
+use crate::engine::{Caller, Engine, Handle};
+use crate::flow::{cursor_of, parse_cursor};
+use crate::hint::Item;
+use crate::named_documents::no_such;
+use crate::scheduler::parking::Opened;
+use crate::transaction::{Command, Tx};
+use crate::usage::{Charge, Charged};
+
+impl Handle<ReserveSpend> for Engine {
+    async fn handle(&self, caller: &Caller, args: ReserveSpendArgs) -> Result<ReserveSpendOutcome> {
+        let (execution, lease_until) = self.visible_execution(caller, &args.execution_id).await?;
+        let partition = execution.id.partition();
+        if let Some(budget) = asked_before(&execution, &args) {
+            return self.confirm(partition, Ok(ReserveSpendOutcome::Asked { budget })).await;
+        }
+        let holds = execution.check_fence(&args.fence).and_then(|()| match lease_until > self.now_in(partition) {
+            true => Ok(()),
+            false => Err(Error::of(Code::LeaseExpired)),
+        });
+        if let Err(error) = holds {
+            return self.confirm(partition, Err(error)).await;
+        }
+        if let Some(budget) = args.budget.as_ref().filter(|budget| !execution.budgets.contains(budget)) {
+            return Err(no_such(Code::BudgetNotFound, budget));
+        }
+        let mut held = BTreeMap::new();
+        for name in names(&execution, args.budget.as_deref()) {
+            let id = id_of(&execution, name, args.fence.lease_id, &args.key);
+            let ttl_ms = args.ttl_ms.unwrap_or(limits::RESERVATION_TTL_DEFAULT_MS);
+            let request = ReserveRequest { id, amounts: args.amounts.clone(), ttl_ms };
+            let only_known = args.budget.is_none();
+            match self.charge(&execution.namespace, name, Charge::Reserve { request, only_known }).await {
+                Ok(Charged::Reserved { expires_at }) => drop(held.insert(name.clone(), HeldSpend { expires_at })),
+                Ok(Charged::Refused { refusal, ask }) => {
+                    self.give_back_held(&execution, held.keys(), &args).await;
+                    if ask {
+                        return self.ask_for_more(caller, &execution, &args, refusal).await;
+                    }
+                    return Ok(ReserveSpendOutcome::Refused(refusal));
+                }
+                Ok(_) => {}
+                // A budget that nobody has made counts nothing.
+                Err(error) if error.code == Code::BudgetNotFound && only_known => {}
+                // What is held already is found again under the same key, or counts as spent when its time is up.
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(ReserveSpendOutcome::Reserved { budgets: held })
+    }
+}
+
+/// The lease need not hold any more: what was spent was spent.
+impl Handle<SettleSpend> for Engine {
+    async fn handle(&self, caller: &Caller, args: SettleSpendArgs) -> Result<SettleSpendOutcome> {
+        let (execution, _) = self.visible_execution(caller, &args.execution_id).await?;
+        self.check_reporter(caller, &execution, &args.fence).await?;
+        let settle = |id| Charge::Settle(id, args.actual.clone());
+        let budgets = self.end_everywhere(&execution, args.fence.lease_id, &args.key, settle).await?;
+        Ok(SettleSpendOutcome { budgets })
+    }
+}
+
+impl Handle<ReleaseSpend> for Engine {
+    async fn handle(&self, caller: &Caller, args: ReleaseSpendArgs) -> Result<ReleaseSpendOutcome> {
+        let (execution, _) = self.visible_execution(caller, &args.execution_id).await?;
+        self.check_reporter(caller, &execution, &args.fence).await?;
+        let budgets = self.end_everywhere(&execution, args.fence.lease_id, &args.key, Charge::Release).await?;
+        Ok(ReleaseSpendOutcome { budgets: budgets.into_keys().collect() })
+    }
+}
+
+impl Engine {
+    /// Ends a reservation in every budget that holds it.
+    async fn end_everywhere(
+        &self,
+        execution: &Execution,
+        lease: LeaseId,
+        key: &str,
+        charge: impl Fn(ReservationId) -> Charge,
+    ) -> Result<BTreeMap<String, SettledSpend>> {
+        let ends = execution.budgets.iter().map(|name| {
+            let charge = charge(id_of(execution, name, lease, key));
+            async move { (name, self.charge(&execution.namespace, name, charge).await) }
+        });
+        let mut budgets = BTreeMap::new();
+        for (name, answer) in futures_util::future::join_all(ends).await {
+            match answer {
+                Ok(Charged::Settled(settled)) => drop(budgets.insert(name.clone(), settled)),
+                Ok(_) => {}
+                Err(error) if error.code == Code::BudgetNotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if budgets.is_empty() {
+            return Err(Error::of(Code::ReservationNotFound).with("key", key));
+        }
+        Ok(budgets)
+    }
+
+    /// Another budget refused. What cannot be given back now counts as spent when its time is up.
+    async fn give_back_held<'n>(
+        &self,
+        execution: &Execution,
+        names: impl Iterator<Item = &'n String>,
+        args: &ReserveSpendArgs,
+    ) {
+        for name in names {
+            let charge = Charge::GiveBack(id_of(execution, name, args.fence.lease_id, &args.key));
+            if let Err(error) = self.charge(&execution.namespace, name, charge).await
+                && let Some(suppressed) = self.may_log("a reservation could not be given back")
+            {
+                tracing::warn!(budget = name, %error, suppressed, "a reservation could not be given back");
+            }
+        }
+    }
+}
+
+impl Engine {
+    /// The budget asks a person: the execution lets go of its lease until the answer comes. It may have come meanwhile, so
+    /// the budget is looked at once more.
+    async fn ask_for_more(
+        &self,
+        caller: &Caller,
+        execution: &Execution,
+        args: &ReserveSpendArgs,
+        refusal: SpendRefusal,
+    ) -> Result<ReserveSpendOutcome> {
+        let gate = format!("b:{}", refusal.budget);
+        let detail = format!(
+            "budget {}: {} of {} {} left, {} asked for",
+            refusal.budget, refusal.left, refusal.limit, refusal.dimension, refusal.requested
+        );
+        let suspension = question_of(execution, args, &refusal.budget);
+        let asked = AskBudget { suspension, gate: &gate, detail: &detail };
+        self.change(caller, &execution.id, Some(&args.fence), |execution, moment| {
+            execution.ask_budget(&args.fence, &asked, moment.now, moment.effects)
+        })
+        .await?;
+        let opened = self.note_parked(&execution.namespace, &gate, execution.id.partition()).await?;
+        self.release_parked(&execution.namespace, &gate, opened).await;
+        Ok(ReserveSpendOutcome::Asked { budget: refusal.budget })
+    }
+}
+
+/// The suspension that a reservation leads to; a repeat of the call finds it again by its id.
+fn question_of(execution: &Execution, args: &ReserveSpendArgs, budget: &str) -> SuspensionId {
+    AskBudget::suspension_of(execution, args.fence.lease_id, budget, &args.key)
+}
+
+/// The budget that this very call made the execution wait for, if its answer was lost.
+fn asked_before(execution: &Execution, args: &ReserveSpendArgs) -> Option<String> {
+    let ending = execution.ending_of(&args.fence).filter(|ending| ending.end == LeaseEnd::Suspended)?;
+    let names = execution.budgets.iter().flat_map(|name| budget::names_to(name));
+    names.map(str::to_owned).find(|name| question_of(execution, args, name) == ending.suspension_id)
+}
+
+/// The budgets to ask, in the order of their names.
+fn names<'x>(execution: &'x Execution, only: Option<&str>) -> Vec<&'x String> {
+    let mut names: Vec<&String> =
+        execution.budgets.iter().filter(|name| only.is_none_or(|only| only == name.as_str())).collect();
+    names.sort_unstable();
+    names
+}
+
+fn id_of(execution: &Execution, budget: &str, lease: LeaseId, key: &str) -> ReservationId {
+    let (namespace, budget) = (execution.namespace.clone(), budget.to_owned());
+    ReservationId { namespace, budget, execution: execution.id, lease, key: key.to_owned() }
+}
+
+impl Handle<ListReservations> for Engine {
+    async fn handle(&self, caller: &Caller, args: ListReservationsArgs) -> Result<ListReservationsOutcome> {
+        let namespace = caller.namespace(args.namespace.as_deref())?;
+        let partition = self.partitions().budget_partition(&namespace, &args.name);
+        let limit = self.limits().page(args.limit)?;
+        let budget = self.find::<Budget>(partition, Budget::key_of(&namespace, &args.name)).await?;
+        budget.ok_or_else(|| no_such(Code::BudgetNotFound, &args.name))?;
+        let mut scan = Scan::first(index::reservations(&namespace, &args.name), limit).with_documents();
+        scan.after = parse_cursor(args.cursor.as_deref())?;
+        let answers = self.read(partition, vec![Query::Scan(scan)]).await?;
+        let page = answers.into_only(Answer::into_scan).map_err(Error::from)?;
+        let full = page.entries.len() == limit;
+        let last = page.entries.last().map(|entry| (entry.score, entry.member.clone()));
+        let found = page.entries.into_iter().filter_map(|entry| self.readable::<Reservation>(&entry.document?));
+        let items = found.map(|reservation| reservation.view()).collect();
+        Ok(ListReservationsOutcome { items, next_cursor: last.filter(|_| full).as_ref().map(cursor_of) })
+    }
+}
+
+/// A person answers for everything that waits: it is all let go, and what still does not fit asks or is refused anew.
+impl Handle<DecideBudget> for Engine {
+    async fn handle(&self, caller: &Caller, args: DecideBudgetArgs) -> Result<BudgetStatus> {
+        let namespace = caller.namespace(args.namespace.as_deref())?;
+        let partition = self.partitions().budget_partition(&namespace, &args.name);
+        let turn = self.locks().take(partition, Budget::key_of(&namespace, &args.name)).await;
+        let identity = self.identity::<DecideBudget>(caller, &args, args.command_id);
+        let verb = Decide { namespace: &namespace, args: &args };
+        let (status, opened) = self.transact_once(partition, identity, &verb).await?;
+        drop(turn);
+        self.release_parked(&namespace, &format!("b:{}", args.name), opened).await;
+        Ok(status)
+    }
+}
+
+struct Decide<'a> {
+    namespace: &'a str,
+    args: &'a DecideBudgetArgs,
+}
+
+impl Command for Decide<'_> {
+    type Outcome = (BudgetStatus, Opened);
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<Self::Outcome> {
+        let (namespace, name) = (self.namespace, &self.args.name);
+        let loaded = tx.load::<Budget>(Budget::key_of(namespace, name)).await?;
+        let mut budget = loaded.ok_or_else(|| no_such(Code::BudgetNotFound, name))?.document;
+        budget.decide(self.args.answer, &self.args.amounts, tx.now)?;
+        let opened = Opened::take(&mut budget, u64::MAX, tx.engine.partitions());
+        tx.hint(Item::Gate(index::blocked(namespace, &format!("b:{name}"))));
+        tx.save(&budget);
+        Ok((budget.status(tx.now), opened))
+    }
+}

@@ -1,0 +1,211 @@
+//! Reserve, settle, release: the ceiling holds whoever races for it.
+
+use ff_core::op::view::Task;
+use ff_core::op::{
+    Complete, CreateBudget, GetBudget, ListReservations, ReleaseSpend, ReportBudgetUsage, ReserveSpend, ResetBudget,
+    SettleSpend, reserve_spend,
+};
+use ff_core::usage::ReportUsageResult;
+use ff_core::{Code, PublicState};
+use serde_json::{Value, json};
+
+use crate::support::Harness;
+
+async fn budget(h: &Harness, name: &str, hard: i64) {
+    let dimensions = json!({ "tokens": { "hard": hard } });
+    h.must::<CreateBudget>(json!({ "name": name, "dimensions": dimensions })).await;
+}
+
+async fn task_under(h: &Harness, budgets: Value) -> Task {
+    h.submit(json!({ "budget_ids": budgets })).await;
+    h.claim().await.expect("a task")
+}
+
+fn request(task: &Task, key: &str, more: Value) -> Value {
+    let mut args = json!({ "execution_id": task.execution_id, "fence": task.fence, "key": key });
+    args.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+    args
+}
+
+async fn reserve(h: &Harness, task: &Task, key: &str, tokens: i64) -> reserve_spend::Outcome {
+    h.must::<ReserveSpend>(request(task, key, json!({ "amounts": { "tokens": tokens } }))).await
+}
+
+fn is_held(outcome: &reserve_spend::Outcome) -> bool {
+    matches!(outcome, reserve_spend::Outcome::Reserved { .. })
+}
+
+/// Used, held, overrun and left of a budget's tokens.
+async fn standing(h: &Harness, name: &str) -> (i64, i64, i64, Option<i64>) {
+    let status = h.must::<GetBudget>(json!({ "name": name })).await;
+    let tokens = &status.standing["tokens"];
+    (tokens.used, tokens.reserved, tokens.overrun, tokens.left)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_reserved_takes_room_and_what_was_spent_takes_its_place() {
+    let h = Harness::start().await;
+    budget(&h, "team", 100).await;
+    let task = task_under(&h, json!(["team"])).await;
+    assert!(is_held(&reserve(&h, &task, "a", 60).await));
+    assert_eq!(standing(&h, "team").await, (0, 60, 0, Some(40)));
+    let reserve_spend::Outcome::Refused(refusal) = reserve(&h, &task, "b", 50).await else { panic!("50 does not fit") };
+    assert_eq!((refusal.left, refusal.limit, refusal.requested), (40, 100, 50));
+    assert_eq!(h.must::<GetBudget>(json!({ "name": "team" })).await.refused_count, 1);
+    let report = json!({ "name": "team", "usage": { "tokens": 41 } });
+    let breach = ReportUsageResult::HardBreach { dimension: "tokens".into(), current: 60, limit: 100 };
+    assert_eq!(h.must::<ReportBudgetUsage>(report).await, breach, "reports see what is held");
+    let settled = h.must::<SettleSpend>(request(&task, "a", json!({ "actual": { "tokens": 45 } }))).await;
+    assert!(settled.budgets["team"].overrun.is_empty());
+    assert_eq!(standing(&h, "team").await, (45, 0, 0, Some(55)));
+    assert!(is_held(&reserve(&h, &task, "c", 55).await), "a refused key and a settled one leave room for the next");
+    let held = h.must::<ListReservations>(json!({ "name": "team" })).await.items;
+    assert_eq!((held.len(), held[0].key.as_str(), held[0].amounts["tokens"]), (1, "c", 55));
+    h.must::<ReleaseSpend>(request(&task, "c", json!({}))).await;
+    assert_eq!(standing(&h, "team").await, (45, 0, 0, Some(55)));
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_than_was_reserved_counts_as_overrun() {
+    let h = Harness::start().await;
+    budget(&h, "team", 100).await;
+    let task = task_under(&h, json!(["team"])).await;
+    reserve(&h, &task, "a", 100).await;
+    let settled = h.must::<SettleSpend>(request(&task, "a", json!({ "actual": { "tokens": 130 } }))).await;
+    assert_eq!(settled.budgets["team"].overrun["tokens"], 30);
+    assert_eq!(standing(&h, "team").await, (130, 0, 30, Some(0)));
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_repeat_is_the_same_reservation_and_other_content_is_refused() {
+    let h = Harness::start().await;
+    budget(&h, "team", 100).await;
+    let task = task_under(&h, json!(["team"])).await;
+    let first = reserve(&h, &task, "a", 60).await;
+    assert_eq!(reserve(&h, &task, "a", 60).await, first);
+    let other = request(&task, "a", json!({ "amounts": { "tokens": 61 } }));
+    assert_eq!(h.refused::<ReserveSpend>(other).await, Code::IdempotencyConflict);
+    let settle = |tokens: i64| request(&task, "a", json!({ "actual": { "tokens": tokens } }));
+    let once = h.must::<SettleSpend>(settle(70)).await;
+    assert_eq!(h.must::<SettleSpend>(settle(70)).await, once);
+    assert_eq!(standing(&h, "team").await, (70, 0, 10, Some(30)));
+    assert_eq!(h.refused::<SettleSpend>(settle(71)).await, Code::IdempotencyConflict);
+    assert_eq!(h.refused::<ReleaseSpend>(request(&task, "a", json!({}))).await, Code::ReservationEnded);
+    let again = request(&task, "a", json!({ "amounts": { "tokens": 60 } }));
+    assert_eq!(h.refused::<ReserveSpend>(again).await, Code::ReservationEnded);
+    assert_eq!(h.refused::<SettleSpend>(request(&task, "never", json!({}))).await, Code::ReservationNotFound);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_holders_reservation_settles_at_the_reserve_and_a_late_word_corrects_it() {
+    let h = Harness::start().await;
+    budget(&h, "team", 100).await;
+    h.submit(json!({ "budget_ids": ["team"] })).await;
+    let dead = h.claim_with(json!({ "lease_ttl_ms": 1_000 })).await.unwrap();
+    let args = request(&dead, "call", json!({ "amounts": { "tokens": 60 }, "ttl_ms": 5_000 }));
+    h.must::<ReserveSpend>(args).await;
+    let next = h.claim_with(json!({ "wait_ms": 10_000 })).await.expect("the lease ran out");
+    let late = request(&dead, "other", json!({ "amounts": { "tokens": 1 } }));
+    assert_eq!(h.refused::<ReserveSpend>(late).await, Code::StaleLease);
+    assert!(is_held(&reserve(&h, &next, "call", 30).await), "a new lease reserves anew under the same key");
+    assert_eq!(standing(&h, "team").await, (0, 90, 0, Some(10)));
+    h.pass(5_000).await;
+    assert_eq!(standing(&h, "team").await, (60, 30, 0, Some(10)));
+    h.must::<SettleSpend>(request(&dead, "call", json!({ "actual": { "tokens": 20 } }))).await;
+    assert_eq!(standing(&h, "team").await, (20, 30, 0, Some(50)), "the holder's own word takes the reserve's place");
+    h.must::<SettleSpend>(request(&next, "call", json!({ "actual": { "tokens": 30 } }))).await;
+    assert_eq!(standing(&h, "team").await, (50, 0, 0, Some(50)));
+    h.pass(24 * 3_600 * 1_000).await;
+    let forgotten = request(&dead, "call", json!({ "actual": { "tokens": 20 } }));
+    assert_eq!(h.refused::<SettleSpend>(forgotten).await, Code::ReservationNotFound);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_settled_after_a_reset_counts_in_the_window_that_reserved_it() {
+    let h = Harness::start().await;
+    budget(&h, "team", 100).await;
+    let task = task_under(&h, json!(["team"])).await;
+    reserve(&h, &task, "a", 60).await;
+    h.must::<ResetBudget>(json!({ "name": "team" })).await;
+    assert_eq!(standing(&h, "team").await, (0, 0, 0, Some(100)));
+    assert!(is_held(&reserve(&h, &task, "b", 100).await));
+    h.must::<SettleSpend>(request(&task, "a", json!({ "actual": { "tokens": 75 } }))).await;
+    assert_eq!(standing(&h, "team").await, (0, 100, 0, Some(0)));
+    let previous = h.must::<GetBudget>(json!({ "name": "team" })).await.previous_window.unwrap();
+    assert_eq!((previous.usage["tokens"], previous.overrun["tokens"]), (75, 15));
+    assert!(previous.reserved.is_empty());
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_of_one_budget_gives_back_what_the_others_held() {
+    let h = Harness::start().await;
+    budget(&h, "a", 100).await;
+    budget(&h, "b", 10).await;
+    h.must::<CreateBudget>(json!({ "name": "calls", "dimensions": { "calls": { "hard": 1 } } })).await;
+    let task = task_under(&h, json!(["b", "a", "calls"])).await;
+    let reserve_spend::Outcome::Refused(refusal) = reserve(&h, &task, "k", 11).await else { panic!("b has no room") };
+    assert_eq!(refusal.budget, "b");
+    assert_eq!(standing(&h, "a").await, (0, 0, 0, Some(100)));
+    let reserve_spend::Outcome::Reserved { budgets } = reserve(&h, &task, "k", 10).await else { panic!("it fits") };
+    assert_eq!(budgets.keys().collect::<Vec<_>>(), ["a", "b"], "the key is free, and calls counts no tokens");
+    let unknown = request(&task, "x", json!({ "amounts": { "tokens": 1 }, "budget": "calls" }));
+    assert_eq!(h.refused::<ReserveSpend>(unknown).await, Code::Invalid);
+    let foreign = request(&task, "x", json!({ "amounts": { "tokens": 1 }, "budget": "other" }));
+    assert_eq!(h.refused::<ReserveSpend>(foreign).await, Code::BudgetNotFound);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lower_settlement_lets_in_what_waits() {
+    let h = Harness::start().await;
+    budget(&h, "team", 100).await;
+    let task = task_under(&h, json!(["team"])).await;
+    reserve(&h, &task, "a", 100).await;
+    let waiting = h.submit(json!({ "budget_ids": ["team"] })).await;
+    assert!(h.claim_with(json!({ "wait_ms": 0 })).await.is_none());
+    assert_eq!(h.state(&waiting).await, PublicState::RateLimited);
+    let settle = h.must::<SettleSpend>(request(&task, "a", json!({ "actual": { "tokens": 99 } })));
+    let claim = h.claim_with(json!({ "wait_ms": 1_000 }));
+    let (next, _) = tokio::join!(claim, settle);
+    assert_eq!(next.expect("a settlement below the reserve opens the budget").execution_id, waiting);
+    h.must::<Complete>(json!({ "execution_id": task.execution_id, "fence": task.fence })).await;
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn sixty_four_racing_holders_never_pass_the_ceiling_and_share_commits() {
+    let h = Harness::start().await;
+    budget(&h, "team", 1_000).await;
+    let mut tasks = Vec::new();
+    for _ in 0..64 {
+        tasks.push(task_under(&h, json!(["team"])).await);
+    }
+    let spending = tasks.iter().enumerate().map(|(agent, task)| {
+        let h = &h;
+        async move {
+            let mut spent = 0;
+            for call in 0..8 {
+                let amount = i64::try_from((agent * 7 + call * 3) % 20 + 1).unwrap();
+                let key = format!("call {call}");
+                if !is_held(&reserve(h, task, &key, amount).await) {
+                    continue;
+                }
+                let (used, reserved, overrun, _) = standing(h, "team").await;
+                assert!(used - overrun + reserved <= 1_000, "{used} used and {reserved} reserved");
+                h.must::<SettleSpend>(request(task, &key, json!({ "actual": { "tokens": amount } }))).await;
+                spent += amount;
+            }
+            spent
+        }
+    });
+    let spent: i64 = futures_util::future::join_all(spending).await.iter().sum();
+    let (used, reserved, overrun, _) = standing(&h, "team").await;
+    assert_eq!((used, reserved, overrun), (spent, 0, 0));
+    assert!(used <= 1_000 && used > 980, "{used}");
+    h.finish().await;
+}
