@@ -8,6 +8,7 @@ mod governance;
 mod journal;
 mod leases;
 mod lifecycle;
+mod schedules;
 mod suspension;
 mod world;
 
@@ -91,6 +92,11 @@ sequences! {
     journal::s37_a_replay_from_a_step_takes_over_what_stands_before_it,
     journal::s38_a_fork_inherits_what_stands_before_a_step,
     journal::s39_a_pinned_execution_is_finished_by_the_build_that_started_it,
+    schedules::s40_a_cron_is_exact_where_the_clock_changes,
+    schedules::s40_overlap_decides_while_a_run_is_open,
+    schedules::s40_late_instants_are_caught_up_on,
+    schedules::s40_each_instant_runs_once_beside_triggers_and_backfills,
+    schedules::s40_a_schedule_made_anew_and_a_refused_run,
     leases::s47_an_exchange_whose_reply_is_lost_is_the_same_exchange,
     governance::s42_reservers_race_one_ceiling,
     governance::s42_a_killed_holder_settles_at_the_reserve_and_a_new_lease_reserves_anew,

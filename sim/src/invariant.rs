@@ -84,6 +84,8 @@ invariants! {
     ResumptionKept "resumption_kept",
     /// What was recorded in a journal comes with every later claim, without gaps, and a step ends once.
     JournalKept "journal_kept",
+    /// A schedule moves on over an instant in the commit that starts its run, and no run is made twice.
+    EachInstantOnce "each_instant_once",
     /// Every stored document is in a legal state, and no code panics.
     LegalStates "legal_states",
 }

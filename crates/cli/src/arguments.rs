@@ -4,8 +4,8 @@ use clap::{Parser, Subcommand};
 
 use crate::command::{
     approve, audit, bench, budget, call, cancel, change, completions, decide, diff, doctor, events, exit_codes,
-    explain, flow, fork, get, lane, ls, quota, replay, result, rotate_secret, server, signal, steps, submit, tail,
-    token, wait, worker,
+    explain, flow, fork, get, lane, ls, quota, replay, result, rotate_secret, schedule, server, signal, steps, submit,
+    tail, token, wait, worker,
 };
 use crate::target::Target;
 use crate::{dev, task};
@@ -94,6 +94,8 @@ pub(crate) enum Command {
     Budget(Box<Targeted<budget::Arguments>>),
     /// Define quotas and see how full they are
     Quota(Box<Targeted<quota::Arguments>>),
+    /// Run work again and again, by cron, at an interval or at given instants
+    Schedule(Box<Targeted<schedule::Arguments>>),
     /// Open and close lanes
     Lane(Box<Targeted<lane::Arguments>>),
     /// Run a program as a worker; see and remove workers

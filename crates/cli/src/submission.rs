@@ -15,6 +15,13 @@ pub(crate) struct Work {
     /// What the worker gets: JSON, @FILE, or - for standard input
     #[arg(value_name = SOURCE)]
     pub(crate) input: Option<Source>,
+    #[command(flatten)]
+    terms: Terms,
+}
+
+/// What is asked of the engine, whatever the work is.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Terms {
     /// The input is bytes of this type, not JSON
     #[arg(long, value_name = "TYPE")]
     content_type: Option<String>,
@@ -50,17 +57,28 @@ pub(crate) struct Work {
 impl Work {
     /// The request with its input.
     pub(crate) fn request(&self) -> Result<Args> {
-        let payload = Payload::read(self.input.as_ref(), self.content_type.clone())?;
-        Ok(Args {
-            input: payload.json,
-            input_base64: payload.bytes,
-            content_type: payload.content_type,
-            ..self.request_without_input()?
-        })
+        self.terms.request(&self.kind, self.input.as_ref())
     }
 
     /// The request without its input.
     pub(crate) fn request_without_input(&self) -> Result<Args> {
+        self.terms.request_without_input(&self.kind)
+    }
+}
+
+impl Terms {
+    /// The request for work of a kind with its input.
+    pub(crate) fn request(&self, kind: &str, input: Option<&Source>) -> Result<Args> {
+        let payload = Payload::read(input, self.content_type.clone())?;
+        Ok(Args {
+            input: payload.json,
+            input_base64: payload.bytes,
+            content_type: payload.content_type,
+            ..self.request_without_input(kind)?
+        })
+    }
+
+    fn request_without_input(&self, kind: &str) -> Result<Args> {
         let mut policy = match &self.policy {
             Some(source) => policy(source)?,
             None => flowfabric::Policy::default(),
@@ -71,7 +89,7 @@ impl Work {
         policy.retry.spare_permanent();
         let capabilities = CapabilitySet::new(self.capabilities.iter().cloned()).map_err(SdkError::from)?;
         Ok(Args {
-            kind: self.kind.clone(),
+            kind: kind.to_owned(),
             lane: self.lane.clone(),
             priority: self.priority,
             tags: self.tags.iter().cloned().collect(),

@@ -23,6 +23,7 @@ pub fn index_entries(key: &Key, body: &[u8], lease_until: i64) -> Result<Option<
         kind::SIGNAL => of::<crate::signal::Signal>,
         kind::BUDGET => of::<crate::budget::Budget>,
         kind::QUOTA => of::<crate::quota::QuotaPolicy>,
+        kind::SCHEDULE => of::<crate::schedule::Schedule>,
         kind::SLOT => of::<crate::slot::Slot>,
         kind::RESERVATION => of::<crate::reservation::Reservation>,
         kind::WORKER => of::<crate::worker::Worker>,

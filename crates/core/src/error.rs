@@ -101,6 +101,7 @@ error_table! {
     ReservationNotFound "reservation_not_found" NotFound 404 false "Reserve before settling, and name the same key under the same lease.";
     QuotaNotFound "quota_not_found" NotFound 404 false "Create the quota policy first, in the same namespace.";
     LaneNotFound "lane_not_found" NotFound 404 false "This deployment has a closed list of lanes; use one of them or ask an operator to add this one.";
+    ScheduleNotFound "schedule_not_found" NotFound 404 false "Check the schedule's name and namespace.";
     WaitpointNotFound "waitpoint_not_found" NotFound 404 false "Check the waitpoint id; closed waitpoints are removed with their execution.";
     WorkerNotFound "worker_not_found" NotFound 404 true "Register the worker again: its registration ran out or was removed.";
     AttemptNotFound "attempt_not_found" NotFound 404 false "The execution has no attempt with this number.";
@@ -144,6 +145,7 @@ error_table! {
     TargetNotSignalable "target_not_signalable" Conflict 409 false "The execution neither waits for signals nor has a waitpoint for them.";
     FlowAlreadyTerminal "flow_already_terminal" Conflict 409 false "The flow has ended; create a new one.";
     StaleGraphRevision "stale_graph_revision" Conflict 409 false "The graph has changed; read it again and repeat with its revision.";
+    StaleRevision "stale_revision" Conflict 409 false "Somebody changed it meanwhile; read it again and repeat with its revision.";
     CycleDetected "cycle_detected" Conflict 409 false "The edge would close a cycle; the details name its path.";
     DependencyAlreadyExists "dependency_already_exists" Conflict 409 false "The two executions have an edge with different content.";
     ExecutionNotInFlow "execution_not_in_flow" Conflict 409 false "Add the execution to the flow first.";

@@ -12,6 +12,7 @@ use crate::index::{self, Due, Indexed, kind};
 use crate::key::{Entry, Key};
 use crate::limits;
 use crate::planted::{Bug, planted};
+use crate::schedule::{RunEnd, ScheduledRun};
 use crate::state::PublicState;
 use crate::text::{self, Tags};
 
@@ -179,6 +180,8 @@ crate::document! {
         "o" stays_open: bool,
         /// Since when all members of an open flow have ended; 0 while one has not, or another may come.
         "y" idle_since: i64,
+        /// The schedule that made it.
+        "s" schedule: Option<Box<ScheduledRun>>,
     }
 }
 
@@ -199,11 +202,16 @@ impl Indexed for Flow {
             entries.push(Entry { index: listing, member: key.clone(), score: self.created_at });
         }
         let cancelled_at = self.cancellation.as_ref().filter(|of| of.outstanding).map(|of| of.at);
-        if let Some(score) = self.removing.then_some(self.created_at).or(cancelled_at) {
+        // A score of its own: a mark that stays where it is would not be noticed anew.
+        let owed = self.owes_schedule().then_some(self.created_at - 1);
+        if let Some(score) = self.removing.then_some(self.created_at).or(cancelled_at).or(owed) {
             entries.push(Entry { index: index::marks(), member: key.clone(), score });
         }
         if let Some(at) = self.next_timer() {
             entries.push(Due::Timer.entry(&key, at));
+        }
+        if let Some(run) = &self.schedule {
+            entries.push(Entry { index: index::runs(run.schedule.0), member: key, score: run.number });
         }
         entries
     }
@@ -233,6 +241,8 @@ pub struct NewFlow {
     pub tags: Tags,
     /// A digest of the request.
     pub request_hash: Blob,
+    /// The schedule that makes it.
+    pub schedule: Option<Box<ScheduledRun>>,
 }
 
 impl Flow {
@@ -255,6 +265,7 @@ impl Flow {
             tags: new.tags,
             created_at: now,
             request_hash: new.request_hash,
+            schedule: new.schedule,
             ..Default::default()
         })
     }
@@ -463,7 +474,24 @@ impl Flow {
         let state = if self.cancellation.is_some() { FlowState::Cancelled } else { counts.state() };
         self.ended = Some(FlowEnd { state, at, ..Default::default() });
         self.retain_from(at, retention_ms);
+        if let Some(run) = &mut self.schedule {
+            run.owes_end = true;
+        }
         true
+    }
+
+    /// Whether its end is still to be told to its schedule.
+    pub fn owes_schedule(&self) -> bool {
+        self.schedule.as_ref().is_some_and(|run| run.owes_end)
+    }
+
+    /// How it ended, as far as its schedule is concerned; `None` while it has not.
+    pub fn run_end(&self) -> Option<RunEnd> {
+        self.ended.as_ref().map(|end| match end.state {
+            FlowState::Completed => RunEnd::Succeeded,
+            FlowState::Failed => RunEnd::Failed,
+            _ => RunEnd::Other,
+        })
     }
 
     /// Its retention counts from this instant, and not from its end.
@@ -497,6 +525,9 @@ impl Flow {
         self.ended = None;
         self.idle_since = 0;
         self.removing = false;
+        if let Some(run) = &mut self.schedule {
+            run.owes_end = false;
+        }
         Ok(ended)
     }
 }

@@ -302,6 +302,10 @@ plain_id!(
     EdgeId
 );
 plain_id!(
+    /// A schedule: minted when it is created, so that one that is made anew is another one.
+    ScheduleId
+);
+plain_id!(
     /// One command of one caller; the documents it writes carry it as their version.
     CommandId
 );

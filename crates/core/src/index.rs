@@ -28,6 +28,8 @@ pub mod kind {
     pub const BUDGET: u8 = b'b';
     /// A quota policy.
     pub const QUOTA: u8 = b'q';
+    /// A schedule.
+    pub const SCHEDULE: u8 = b'h';
     /// A concurrency slot of a quota.
     pub const SLOT: u8 = b'o';
     /// A reservation of a budget.
@@ -182,6 +184,11 @@ pub fn forks(origin: Uuid) -> IndexName {
     IndexName::from_parts(b'k', &[origin.as_bytes()])
 }
 
+/// Runs of a schedule, by their numbers.
+pub fn runs(schedule: Uuid) -> IndexName {
+    IndexName::from_parts(b'r', &[schedule.as_bytes()])
+}
+
 /// Edges that lead away from an execution.
 pub fn edges_from(upstream: Uuid) -> IndexName {
     IndexName::from_parts(b'f', &[upstream.as_bytes()])
@@ -237,7 +244,7 @@ pub fn pending_waitpoints(execution: Uuid) -> IndexName {
     IndexName::from_parts(b'p', &[execution.as_bytes()])
 }
 
-/// Documents of one kind in a namespace: flows by creation; budgets, quotas, lanes, workers and tokens by name. Tokens
+/// Documents of one kind in a namespace: flows by creation; budgets, quotas, schedules, lanes, workers and tokens by name. Tokens
 /// are listed for the whole deployment, where their names are unique.
 pub fn listing(document_kind: u8, namespace: &str) -> IndexName {
     IndexName::from_parts(LISTING_PREFIX, &[&[document_kind], namespace.as_bytes()])

@@ -203,6 +203,29 @@ pub const SLOT_ORPHAN_AGE_MS: i64 = 10_000;
 /// What a budget or quota blocks is looked at again within this time, hint or not.
 pub const BLOCKED_RECHECK_MS: i64 = 30_000;
 
+/// Shortest interval of a schedule; each run is a commit.
+pub const SCHEDULE_EVERY_MIN_MS: i64 = 1_000;
+/// Instants that one schedule may name.
+pub const SCHEDULE_INSTANTS_MAX: usize = 1_000;
+/// Longest jitter of a schedule.
+pub const SCHEDULE_JITTER_MAX_MS: i64 = 24 * 3600 * 1000;
+/// Late instants that a schedule may run.
+pub const SCHEDULE_CATCH_UP_MAX: u32 = 1_000;
+/// An instant that nobody has seen to by then is late, and `catch_up` decides about it.
+pub const SCHEDULE_LATE_MS: i64 = 60_000;
+/// What a schedule creates, as JSON.
+pub const SCHEDULE_TEMPLATE_MAX_BYTES: usize = 256 * 1024;
+/// What became of this many instants is kept with the schedule.
+pub const SCHEDULE_RUNS_KEPT: usize = 20;
+/// Coming instants that are shown.
+pub const SCHEDULE_NEXT_SHOWN: usize = 10;
+/// Backfills of one schedule at once.
+pub const SCHEDULE_BACKFILLS_MAX: usize = 10;
+/// Instants of one backfill.
+pub const SCHEDULE_BACKFILL_INSTANTS_MAX: usize = 10_000;
+/// Executions that one commit of a schedule creates, unless one run has more.
+pub const SCHEDULE_EXECUTIONS_PER_COMMIT: usize = 20;
+
 /// Frames one stream keeps when its policy says nothing.
 pub const STREAM_RETENTION_DEFAULT: u64 = 10_000;
 /// Frames one read may ask for.

@@ -161,6 +161,11 @@ impl PartitionConfig {
         Partition::quota(place(self.quota, &[namespace.as_bytes(), name.as_bytes()]))
     }
 
+    /// The flow partition of a schedule and its runs by its name.
+    pub fn schedule_partition(&self, namespace: &str, name: &str) -> Partition {
+        Partition::flow(place(self.flow, &[namespace.as_bytes(), name.as_bytes()]))
+    }
+
     /// The flow partition that an idempotency key belongs to.
     pub fn key_partition(&self, namespace: &str, idempotency_key: &str) -> Partition {
         Partition::flow(place(self.flow, &[namespace.as_bytes(), idempotency_key.as_bytes()]))

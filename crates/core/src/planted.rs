@@ -74,6 +74,7 @@ bugs! {
     EdgesNotRemoved "edges_not_removed" "A flow is removed without its edges.",
     StopHangs "stop_hangs" "A claim goes on waiting when its server stops.",
     LateClaimLands "late_claim_lands" "The store applies a claim however late it comes for its slot.",
+    InstantForgotten "instant_forgotten" "A schedule moves on over an instant without a run now and then.",
     ClaimOverstays "claim_overstays" "A claim waits past its time.",
 }
 

@@ -78,6 +78,8 @@ pub(crate) fn view(flow: &Flow, counts: MemberCounts) -> FlowView {
         graph_revision: flow.graph_revision,
         created_at: flow.created_at,
         ended_at: flow.ended.as_ref().and_then(|end| some_instant(end.at)),
+        schedule: flow.schedule.as_ref().map(|run| run.name.clone()),
+        scheduled_for: flow.schedule.as_ref().map(|run| run.scheduled_for),
         cancellation: flow.cancellation.as_ref().map(|cancellation| FlowCancellationView {
             policy: cancellation.policy,
             reason: some_text(&cancellation.reason),

@@ -32,6 +32,7 @@ mod reconcile;
 mod registry;
 mod renewal;
 mod resolver;
+mod schedule;
 mod scheduler;
 mod secrets;
 mod servers;

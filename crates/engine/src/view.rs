@@ -43,6 +43,8 @@ pub(crate) fn execution(execution: &Execution, lease_until: i64) -> ExecutionVie
         progress: progress(execution),
         flow_id: execution.flow,
         node: some_text(&execution.node),
+        schedule: execution.schedule.as_ref().map(|run| run.name.clone()),
+        scheduled_for: execution.schedule.as_ref().map(|run| run.scheduled_for),
         join: execution.join.as_ref().map(join),
         policy: execution.policy.clone(),
         required_capabilities: execution.capabilities.clone(),

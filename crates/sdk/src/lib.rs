@@ -24,6 +24,7 @@ mod flow;
 mod identity;
 mod retry;
 mod runtime;
+mod schedules;
 mod signal;
 mod submit;
 mod tail;
@@ -42,6 +43,7 @@ pub use execution::Execution;
 pub use flow::{CreatedFlow, FlowBuilder};
 pub use retry::RetryPolicy;
 pub use runtime::{RunningWorker, TaskContext, TaskError, WorkerRuntime, category};
+pub use schedules::NewSchedule;
 pub use signal::Signaling;
 pub use submit::Submission;
 pub use tail::{StreamEvent, Tail};
@@ -60,15 +62,19 @@ pub use ff_core::execution::FailOutcome;
 pub use ff_core::lease::{ClaimGrant, ClaimKind, LeaseFence};
 pub use ff_core::op;
 pub use ff_core::op::FrameRequest;
+pub use ff_core::op::ScheduleTemplate;
 pub use ff_core::op::append_frames::Outcome as AppendFrameOutcome;
 pub use ff_core::op::get_deployment::Outcome as Deployment;
 pub use ff_core::op::parts::{Content, LeaseLoss, Secret};
 pub use ff_core::op::view::{
-    AttemptView, EventView, ExecutionSummary, ExecutionView, FlowView, GraphView, UpstreamView,
+    AttemptView, EventView, ExecutionSummary, ExecutionView, FlowView, GraphView, ScheduleRunView, ScheduleSummary,
+    ScheduleView, UpstreamView,
 };
 pub use ff_core::policy;
 pub use ff_core::policy::FallbackTier;
 pub use ff_core::policy::Policy;
+pub use ff_core::schedule;
+pub use ff_core::schedule::{CatchUp, Overlap, ScheduleSpec, ScheduleState};
 pub use ff_core::text::Tags;
 pub use ff_core::{
     AnyOf, AttemptIndex, BlockingReason, BudgetStatus, CancelFlowPolicy, CancelFlowResult, CapabilitySet, Class, Code,

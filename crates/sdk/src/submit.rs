@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use ff_core::op::CreateExecution;
 use ff_core::op::create_execution::Args;
-use ff_core::op::{Dependency, ParentLink};
+use ff_core::op::{Dependency, ParentLink, ScheduleTemplate};
 use ff_core::policy::Policy;
 use ff_core::{Blob, CapabilitySet, ExecutionId, FlowId, JoinPolicy, JsonText};
 use serde::Serialize;
@@ -188,6 +188,11 @@ impl Submission {
         let (args, name) = self.named()?;
         name.into_iter().for_each(ChildName::used);
         Ok(args)
+    }
+
+    /// What a schedule creates at each of its instants; see [`Client::schedule`](crate::Client::schedule).
+    pub fn into_template(self) -> Result<ScheduleTemplate> {
+        Ok(ScheduleTemplate::Execution(Box::new(self.into_args()?)))
     }
 
     /// The arguments, and the name they got if they are for a child that nobody named.

@@ -1536,6 +1536,138 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/schedules": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Lists schedules by name.
+         * @description Lists schedules by name.
+         */
+        get: operations["list_schedules"];
+        put?: never;
+        /**
+         * Creates a schedule. The same definition again is the same schedule, another one a conflict.
+         * @description Creates a schedule. The same definition again is the same schedule, another one a conflict.
+         */
+        post: operations["create_schedule"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/schedules/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Shows a schedule with its next instants and what became of the last ones.
+         * @description Shows a schedule with its next instants and what became of the last ones.
+         */
+        get: operations["get_schedule"];
+        /**
+         * Replaces the definition and the template of a schedule. It goes on from now by the new one.
+         * @description Replaces the definition and the template of a schedule. It goes on from now by the new one.
+         */
+        put: operations["update_schedule"];
+        post?: never;
+        /**
+         * Removes a schedule. Its runs stay and go on.
+         * @description Removes a schedule. Its runs stay and go on.
+         */
+        delete: operations["delete_schedule"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/schedules/{name}/backfill": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Runs the instants of a stretch once more, from the first up to and with the last of them.
+         * @description Runs the instants of a stretch once more, from the first up to and with the last of them.
+         */
+        post: operations["backfill_schedule"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/schedules/{name}/pause": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Pauses a schedule: instants that pass meanwhile are passed over, running work goes on.
+         * @description Pauses a schedule: instants that pass meanwhile are passed over, running work goes on.
+         */
+        post: operations["pause_schedule"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/schedules/{name}/resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Lets a paused schedule go on from now.
+         * @description Lets a paused schedule go on from now.
+         */
+        post: operations["resume_schedule"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/schedules/{name}/trigger": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Runs a schedule once, now, whether it is paused or not.
+         * @description Runs a schedule once, now, whether it is paused or not.
+         */
+        post: operations["trigger_schedule"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/signals/{waitpoint_id}": {
         parameters: {
             query?: never;
@@ -3042,7 +3174,7 @@ export interface components {
             retry_after_ms?: number | null;
         };
         /** @enum {string} */
-        Code: "execution_not_found" | "flow_not_found" | "budget_not_found" | "quota_not_found" | "lane_not_found" | "waitpoint_not_found" | "worker_not_found" | "attempt_not_found" | "edge_not_found" | "token_not_found" | "no_input" | "result_not_ready" | "no_result" | "result_trimmed" | "no_test_clock" | "route_not_found" | "invalid" | "invalid_filter" | "invalid_capabilities" | "no_lanes" | "self_referencing_edge" | "partition_mismatch" | "unsupported_media_type" | "method_not_allowed" | "idempotency_conflict" | "definition_conflict" | "execution_not_eligible" | "execution_not_leaseable" | "grant_already_exists" | "invalid_claim_grant" | "claim_grant_expired" | "not_a_resumed_execution" | "capability_mismatch" | "execution_not_terminal" | "flow_not_terminal" | "in_use" | "execution_not_suspended" | "execution_terminal" | "already_suspended" | "operator_resume_not_allowed" | "waitpoint_closed" | "waitpoint_not_pending" | "target_not_signalable" | "flow_already_terminal" | "stale_graph_revision" | "cycle_detected" | "dependency_already_exists" | "execution_not_in_flow" | "execution_in_other_flow" | "join_policy_conflict" | "dependency_not_applicable" | "duplicate_worker_instance" | "rotation_conflict" | "lane_draining" | "lane_disabled" | "partition_counts_differ" | "store_newer" | "question_not_open" | "journal_conflict" | "stale_lease" | "lease_expired" | "lease_revoked" | "execution_not_active" | "stream_closed" | "payload_too_large" | "signal_limit_exceeded" | "flow_full" | "worker_at_capacity" | "concurrency_limit_exceeded" | "max_replays_exhausted" | "waitpoint_limit_exceeded" | "journal_full" | "commit_too_large" | "unauthenticated" | "invalid_token" | "token_expired" | "forbidden" | "host_not_allowed" | "unavailable" | "contention" | "store_full" | "store_read_only" | "store_locked" | "store_version_too_low" | "library_version_mismatch" | "shutting_down" | "corrupt_document" | "internal";
+        Code: "execution_not_found" | "flow_not_found" | "budget_not_found" | "quota_not_found" | "lane_not_found" | "schedule_not_found" | "waitpoint_not_found" | "worker_not_found" | "attempt_not_found" | "edge_not_found" | "token_not_found" | "no_input" | "result_not_ready" | "no_result" | "result_trimmed" | "no_test_clock" | "route_not_found" | "invalid" | "invalid_filter" | "invalid_capabilities" | "no_lanes" | "self_referencing_edge" | "partition_mismatch" | "unsupported_media_type" | "method_not_allowed" | "idempotency_conflict" | "definition_conflict" | "execution_not_eligible" | "execution_not_leaseable" | "grant_already_exists" | "invalid_claim_grant" | "claim_grant_expired" | "not_a_resumed_execution" | "capability_mismatch" | "execution_not_terminal" | "flow_not_terminal" | "in_use" | "execution_not_suspended" | "execution_terminal" | "already_suspended" | "operator_resume_not_allowed" | "waitpoint_closed" | "waitpoint_not_pending" | "target_not_signalable" | "flow_already_terminal" | "stale_graph_revision" | "stale_revision" | "cycle_detected" | "dependency_already_exists" | "execution_not_in_flow" | "execution_in_other_flow" | "join_policy_conflict" | "dependency_not_applicable" | "duplicate_worker_instance" | "rotation_conflict" | "lane_draining" | "lane_disabled" | "partition_counts_differ" | "store_newer" | "question_not_open" | "journal_conflict" | "stale_lease" | "lease_expired" | "lease_revoked" | "execution_not_active" | "stream_closed" | "payload_too_large" | "signal_limit_exceeded" | "flow_full" | "worker_at_capacity" | "concurrency_limit_exceeded" | "max_replays_exhausted" | "waitpoint_limit_exceeded" | "journal_full" | "commit_too_large" | "unauthenticated" | "invalid_token" | "token_expired" | "forbidden" | "host_not_allowed" | "unavailable" | "contention" | "store_full" | "store_read_only" | "store_locked" | "store_version_too_low" | "library_version_mismatch" | "shutting_down" | "corrupt_document" | "internal";
         /** @description Everything about an execution but its bytes. */
         ExecutionView: {
             /** @description Its id. */
@@ -3095,6 +3227,13 @@ export interface components {
             flow_id?: components["schemas"]["FlowId"] | null;
             /** @description Its name in the flow's graph. */
             node?: string | null;
+            /** @description The schedule that made it. */
+            schedule?: string | null;
+            /**
+             * Format: int64
+             * @description The instant of that schedule.
+             */
+            scheduled_for?: number | null;
             /** @description How many of its upstreams it still waits for. */
             join?: components["schemas"]["JoinView"] | null;
             /** @description What it asks of the engine. */
@@ -4421,6 +4560,13 @@ export interface components {
              * @description When its last member ended.
              */
             ended_at?: number | null;
+            /** @description The schedule that made it. */
+            schedule?: string | null;
+            /**
+             * Format: int64
+             * @description The instant of that schedule.
+             */
+            scheduled_for?: number | null;
             /** @description How it was cancelled. */
             cancellation?: components["schemas"]["FlowCancellationView"] | null;
         };
@@ -4494,6 +4640,30 @@ export interface components {
             executions: {
                 [key: string]: components["schemas"]["ExecutionId"];
             };
+        };
+        /** @description What the call says. */
+        CreateFlowArgs: {
+            /** @description An id the caller minted; the same id with the same content means the same flow. */
+            flow_id?: components["schemas"]["FlowId"] | null;
+            /** @description Where it belongs; the caller's default namespace when absent. */
+            namespace?: string | null;
+            /** @description What kind of flow it is. */
+            kind?: string | null;
+            /** @description For filters. */
+            tags?: {
+                [key: string]: string;
+            };
+            /** @description Its members, by name. */
+            nodes?: components["schemas"]["NodeRequest"][];
+            /** @description What waits for what, by name. */
+            edges?: components["schemas"]["GraphEdge"][];
+            /** @description The same key means the same flow. */
+            idempotency_key?: string | null;
+            /**
+             * @description A flow without a graph stays open for members until `close_flow`. With this it needs no such call: it ends with the
+             *     last member that it has by then.
+             */
+            complete?: boolean;
         };
         /** @description A member of a new flow. */
         NodeRequest: {
@@ -4846,6 +5016,294 @@ export interface components {
         } | {
             /** @constant */
             outcome: "already_exists";
+        };
+        /** @description The answer. */
+        ListSchedulesOutcome: {
+            /** @description The schedules. */
+            items: components["schemas"]["ScheduleSummary"][];
+            /** @description Where the next page begins, if there is one. */
+            next_cursor?: string | null;
+        };
+        /** @description The short form in lists. */
+        ScheduleSummary: {
+            /** @description Its id. */
+            schedule_id: components["schemas"]["ScheduleId"];
+            /** @description Whose it is. */
+            namespace: string;
+            /** @description Its name. */
+            name: string;
+            /** @description Whether it runs. */
+            state: components["schemas"]["ScheduleState"];
+            /**
+             * Format: uint64
+             * @description Grows with every change that people make.
+             */
+            revision: number;
+            /** @description When it runs. */
+            spec: components["schemas"]["ScheduleSpec"];
+            /**
+             * Format: int64
+             * @description The next instant.
+             */
+            next_at?: number | null;
+            /** @description What became of the last instant. */
+            last_run?: components["schemas"]["ScheduleRunView"] | null;
+            /**
+             * Format: int64
+             * @description How many runs it has started.
+             */
+            run_count: number;
+            /**
+             * Format: uint32
+             * @description Failed runs in a row.
+             */
+            failures: number;
+            /** @description What was last said when it was paused or resumed. */
+            note?: components["schemas"]["NoteView"] | null;
+            /**
+             * Format: int64
+             * @description When it was created.
+             */
+            created_at: number;
+        };
+        /** Format: uuid */
+        ScheduleId: string;
+        /** @enum {string} */
+        ScheduleState: "active" | "paused" | "ended";
+        /** @description When a schedule runs. Exactly one of `cron`, `every_ms` and `at` is given. */
+        ScheduleSpec: {
+            /**
+             * @description A cron expression of five fields, or of six with the seconds first.
+             * @default null
+             */
+            cron?: string | null;
+            /**
+             * @description The time zone of the expression; `UTC` when absent.
+             * @default null
+             */
+            time_zone?: string | null;
+            /**
+             * Format: int64
+             * @description An interval, counted from `starts_at` or from when the schedule was created.
+             * @default null
+             */
+            every_ms?: number | null;
+            /**
+             * @description Instants, each of which runs once.
+             * @default []
+             */
+            at?: number[];
+        };
+        /** @description What became of an instant. */
+        ScheduleRunView: {
+            /**
+             * Format: int64
+             * @description The instant.
+             */
+            scheduled_for: number;
+            /** @description Why it runs. */
+            origin: components["schemas"]["OriginKind"];
+            /** @description What became of it. */
+            outcome: components["schemas"]["RunOutcome"];
+            /**
+             * Format: int64
+             * @description When that was decided.
+             */
+            at: number;
+            /** @description The execution that was created. */
+            execution_id?: components["schemas"]["ExecutionId"] | null;
+            /** @description The flow that was created. */
+            flow_id?: components["schemas"]["FlowId"] | null;
+            /** @description The state of the execution now; absent where it was removed. */
+            public_state?: components["schemas"]["PublicState"] | null;
+            /** @description The state of the flow now; absent where it was removed. */
+            flow_state?: components["schemas"]["FlowState"] | null;
+            /** @description The code with which its creation was refused. */
+            refused?: string | null;
+        };
+        /** @enum {string} */
+        OriginKind: "regular" | "trigger" | "backfill";
+        /** @enum {string} */
+        RunOutcome: "started" | "skipped" | "buffered" | "refused" | "missed";
+        /** @description What was last said when a schedule was paused or resumed. */
+        NoteView: {
+            /** @description In words. */
+            text: string;
+            /** @description By whom; `schedule` where it paused by itself. */
+            by: string;
+            /**
+             * Format: int64
+             * @description When.
+             */
+            at: number;
+        };
+        /** @description The answer. */
+        CreateScheduleOutcome: {
+            /** @constant */
+            outcome: "created";
+            /** @description The schedule. */
+            schedule_id: components["schemas"]["ScheduleId"];
+            /**
+             * Format: int64
+             * @description Its next instant.
+             */
+            next_at?: number | null;
+        } | {
+            /** @constant */
+            outcome: "already_exists";
+            /** @description The schedule. */
+            schedule_id: components["schemas"]["ScheduleId"];
+            /**
+             * Format: int64
+             * @description Its next instant.
+             */
+            next_at?: number | null;
+        };
+        /** @enum {string} */
+        Overlap: "allow" | "skip" | "buffer_one" | "cancel_previous";
+        /** @description What becomes of instants that nobody saw to in time, such as while no server ran. */
+        CatchUp: "none" | "last" | {
+            all: components["schemas"]["CatchUpAll"];
+        };
+        /** @description How many instants are caught up on. */
+        CatchUpAll: {
+            /**
+             * Format: uint32
+             * @description At most so many, the latest.
+             * @default 100
+             */
+            max?: number;
+        };
+        /** @description What a schedule creates at each of its instants. */
+        ScheduleTemplate: {
+            execution: components["schemas"]["CreateExecutionArgs"];
+        } | {
+            flow: components["schemas"]["CreateFlowArgs"];
+        };
+        /** @description Everything about a schedule. */
+        ScheduleView: {
+            /** @description Its id, which is part of the ids of its runs. */
+            schedule_id: components["schemas"]["ScheduleId"];
+            /** @description Whose it is. */
+            namespace: string;
+            /** @description Its name. */
+            name: string;
+            /** @description Whether it runs. */
+            state: components["schemas"]["ScheduleState"];
+            /**
+             * Format: uint64
+             * @description Grows with every change that people make.
+             */
+            revision: number;
+            /** @description When it runs. */
+            spec: components["schemas"]["ScheduleSpec"];
+            /**
+             * Format: int64
+             * @description Not before this instant.
+             */
+            starts_at?: number | null;
+            /**
+             * Format: int64
+             * @description Not after this instant.
+             */
+            ends_at?: number | null;
+            /**
+             * Format: int64
+             * @description Each run starts up to so much later.
+             */
+            jitter_ms: number;
+            /** @description What happens while the latest run has not ended. */
+            overlap: components["schemas"]["Overlap"];
+            /** @description What becomes of instants that nobody saw to in time. */
+            catch_up: components["schemas"]["CatchUp"];
+            /**
+             * Format: uint32
+             * @description After so many failed runs in a row it pauses.
+             */
+            pause_after_failures?: number | null;
+            /** @description What it creates. */
+            template: components["schemas"]["ScheduleTemplate"];
+            /** @description What was last said when it was paused or resumed. */
+            note?: components["schemas"]["NoteView"] | null;
+            /**
+             * Format: int64
+             * @description When it was created.
+             */
+            created_at: number;
+            /**
+             * Format: int64
+             * @description When it last changed.
+             */
+            updated_at: number;
+            /** @description The next instants, as they are known now; none while it is paused. */
+            next: number[];
+            /** @description What became of the last instants, the newest first. */
+            runs: components["schemas"]["ScheduleRunView"][];
+            /**
+             * Format: int64
+             * @description How many runs it has started.
+             */
+            run_count: number;
+            /**
+             * Format: uint32
+             * @description Failed runs in a row.
+             */
+            failures: number;
+            /**
+             * Format: int64
+             * @description The instant of a run that waits for the latest one to end.
+             */
+            buffered?: number | null;
+            /** @description Stretches that are being run once more. */
+            backfills?: components["schemas"]["BackfillView"][];
+        };
+        /** @description A stretch that is being run once more. */
+        BackfillView: {
+            /** @description Its id. */
+            backfill_id: components["schemas"]["CommandId"];
+            /**
+             * Format: int64
+             * @description Instants up to this one have been decided.
+             */
+            done_until: number;
+            /**
+             * Format: int64
+             * @description The last instant.
+             */
+            to: number;
+            /** @description What happens while the latest run has not ended. */
+            overlap: components["schemas"]["Overlap"];
+        };
+        /** @description The answer. */
+        DeleteScheduleOutcome: {
+            /** @description The schedule that is gone. */
+            schedule_id: components["schemas"]["ScheduleId"];
+        };
+        /** @description The answer. */
+        BackfillScheduleOutcome: {
+            /** @description The backfill; part of the ids of its runs. */
+            backfill_id: components["schemas"]["CommandId"];
+            /**
+             * Format: uint
+             * @description How many instants lie in the stretch.
+             */
+            instants: number;
+        };
+        /** @description The answer. */
+        TriggerScheduleOutcome: {
+            /** @description What became of it. */
+            outcome: components["schemas"]["RunOutcome"];
+            /**
+             * Format: int64
+             * @description The instant that the run is for.
+             */
+            scheduled_for: number;
+            /** @description The execution that was created. */
+            execution_id?: components["schemas"]["ExecutionId"] | null;
+            /** @description The flow that was created. */
+            flow_id?: components["schemas"]["FlowId"] | null;
+            /** @description The code with which its creation was refused. */
+            refused?: string | null;
         };
         /** @description The answer. */
         CreateStreamTicketOutcome: {
@@ -5915,6 +6373,8 @@ export interface operations {
                 tag?: string[];
                 /** @description Only those whose last failure was of one of these categories. */
                 failure_category?: string[];
+                /** @description Only runs of the schedule with this name. */
+                schedule?: string | null;
                 /** @description Only those that this worker process holds now. */
                 worker?: string | null;
                 /** @description Only created at this instant or later. */
@@ -8623,6 +9083,382 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Removed"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    list_schedules: {
+        parameters: {
+            query?: {
+                /** @description The namespace; the caller's default when absent. */
+                namespace?: string | null;
+                /** @description Where the last page ended. */
+                cursor?: string | null;
+                /** @description How many; 100 when absent, at most 1,000. */
+                limit?: number | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListSchedulesOutcome"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    create_schedule: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The identity of the call: a repeat is the same call, for 24 hours. */
+                "Idempotency-Key"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** @description Its name, unique in its namespace; it decides where the schedule and its runs live. */
+                    name: string;
+                    /** @description Where it belongs; the caller's default when absent. */
+                    namespace?: string | null;
+                    /** @description When it runs. */
+                    spec: components["schemas"]["ScheduleSpec"];
+                    /**
+                     * Format: int64
+                     * @description Not before this instant; one in the past lets `catch_up` decide about the instants since then.
+                     */
+                    starts_at?: number | null;
+                    /**
+                     * Format: int64
+                     * @description Not after this instant.
+                     */
+                    ends_at?: number | null;
+                    /**
+                     * Format: int64
+                     * @description Each run starts up to so much later, and never after the next instant; 0 when absent.
+                     */
+                    jitter_ms?: number | null;
+                    /** @description What happens while the latest run has not ended; `allow` when absent. */
+                    overlap?: components["schemas"]["Overlap"] | null;
+                    /** @description What becomes of instants that nobody saw to within a minute; `none` when absent. */
+                    catch_up?: components["schemas"]["CatchUp"] | null;
+                    /**
+                     * Format: uint32
+                     * @description After so many failed runs in a row it pauses; never when absent or 0.
+                     */
+                    pause_after_failures?: number | null;
+                    /** @description What it creates. */
+                    template: components["schemas"]["ScheduleTemplate"];
+                };
+            };
+        };
+        responses: {
+            /** @description It was there before, the same. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CreateScheduleOutcome"];
+                };
+            };
+            /** @description Created. */
+            201: {
+                headers: {
+                    /** @description Where it stands. */
+                    Location?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CreateScheduleOutcome"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    get_schedule: {
+        parameters: {
+            query?: {
+                /** @description Where it belongs; the caller's default when absent. */
+                namespace?: string | null;
+            };
+            header?: never;
+            path: {
+                /** @description The schedule. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ScheduleView"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    update_schedule: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The schedule. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** @description What it creates. */
+                    template: components["schemas"]["ScheduleTemplate"];
+                    /** @description Where it belongs; the caller's default when absent. */
+                    namespace?: string | null;
+                    /**
+                     * Format: uint64
+                     * @description Only if it still has this revision.
+                     */
+                    expected_revision?: number | null;
+                    /** @description When it runs. */
+                    spec: components["schemas"]["ScheduleSpec"];
+                    /**
+                     * Format: int64
+                     * @description Not before this instant.
+                     */
+                    starts_at?: number | null;
+                    /**
+                     * Format: int64
+                     * @description Not after this instant.
+                     */
+                    ends_at?: number | null;
+                    /**
+                     * Format: int64
+                     * @description Each run starts up to so much later, and never after the next instant; 0 when absent.
+                     */
+                    jitter_ms?: number | null;
+                    /** @description What happens while the latest run has not ended; `allow` when absent. */
+                    overlap?: components["schemas"]["Overlap"] | null;
+                    /** @description What becomes of instants that nobody saw to within a minute; `none` when absent. */
+                    catch_up?: components["schemas"]["CatchUp"] | null;
+                    /**
+                     * Format: uint32
+                     * @description After so many failed runs in a row it pauses; never when absent or 0.
+                     */
+                    pause_after_failures?: number | null;
+                };
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ScheduleSummary"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    delete_schedule: {
+        parameters: {
+            query?: {
+                /** @description Where it belongs; the caller's default when absent. */
+                namespace?: string | null;
+            };
+            header?: never;
+            path: {
+                /** @description The schedule. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeleteScheduleOutcome"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    backfill_schedule: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The identity of the call, in place of the field in its body. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description The schedule. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** @description The same id means the same backfill. */
+                    command_id?: components["schemas"]["CommandId"] | null;
+                    /** @description Where it belongs; the caller's default when absent. */
+                    namespace?: string | null;
+                    /**
+                     * Format: int64
+                     * @description The first instant that counts.
+                     */
+                    from: number;
+                    /**
+                     * Format: int64
+                     * @description The last instant that counts.
+                     */
+                    to: number;
+                    /** @description What happens while the latest run has not ended; `allow` when absent. */
+                    overlap?: components["schemas"]["Overlap"] | null;
+                };
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BackfillScheduleOutcome"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    pause_schedule: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The identity of the call: a repeat is the same call, for 24 hours. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description The schedule. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": {
+                    /** @description Why; kept and shown. */
+                    note?: string | null;
+                    /** @description Where it belongs; the caller's default when absent. */
+                    namespace?: string | null;
+                };
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ScheduleSummary"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    resume_schedule: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The identity of the call: a repeat is the same call, for 24 hours. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description The schedule. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": {
+                    /** @description Why; kept and shown. */
+                    note?: string | null;
+                    /** @description Where it belongs; the caller's default when absent. */
+                    namespace?: string | null;
+                };
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ScheduleSummary"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    trigger_schedule: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The identity of the call, in place of the field in its body. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description The schedule. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": {
+                    /** @description The same id means the same trigger. */
+                    command_id?: components["schemas"]["CommandId"] | null;
+                    /** @description Where it belongs; the caller's default when absent. */
+                    namespace?: string | null;
+                    /** @description What happens while the latest run has not ended; `allow` when absent. */
+                    overlap?: components["schemas"]["Overlap"] | null;
+                };
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TriggerScheduleOutcome"];
                 };
             };
             default: components["responses"]["Problem"];

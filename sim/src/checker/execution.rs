@@ -59,6 +59,7 @@ impl Checker {
         match &before {
             None => {
                 self.execution_created(&document);
+                self.check_run(document.schedule.as_ref().map(|run| run.schedule), key);
                 self.meeting.written(&place, None, &document, commit.elapsed_ms);
             }
             Some(before) => {

@@ -146,6 +146,9 @@ impl Checker {
         };
         let ended = flow.ended.is_some();
         let before = self.facts.flows.insert(flow.id, flow.clone());
+        if before.is_none() {
+            self.check_run(flow.schedule.as_ref().map(|run| run.schedule), key);
+        }
         let back = before.as_ref().is_some_and(|before| before.removing) && !flow.removing;
         self.expect(!back, Invariant::RemovalGoesOn, || format!("{} came back while it was being removed", flow.id));
         if !ended || before.is_some_and(|before| before.ended.is_some()) {

@@ -11,6 +11,7 @@ mod gates;
 mod identity;
 mod indexes;
 mod journal;
+mod schedules;
 mod signals;
 mod streams;
 mod watching;
@@ -31,7 +32,8 @@ use ff_core::execution::Execution;
 use ff_core::index::kind;
 use ff_core::lease::{LeaseEnd, LeaseFence};
 use ff_core::{
-    Edge, ExecutionId, Flow, FlowId, Key, LeaseId, Partition, QuotaDefinition, SignalId, WaitpointId, documents,
+    Edge, ExecutionId, Flow, FlowId, Key, LeaseId, Partition, QuotaDefinition, ScheduleId, SignalId, WaitpointId,
+    documents,
 };
 use ff_store::memory::{Contents, PartitionContents, RawDocument};
 use ff_store::{Batch, Version};
@@ -111,6 +113,8 @@ pub(crate) struct Facts {
     pub exhausted: BTreeMap<String, i64>,
     /// The quotas there are.
     pub quotas: BTreeMap<String, QuotaDefinition>,
+    /// Runs that each schedule has made.
+    pub runs: BTreeSet<(ScheduleId, Key)>,
     /// What each quota admitted.
     pub admitted: BTreeMap<String, gates::Admitted>,
 }
@@ -212,6 +216,7 @@ impl Checker {
                 kind::LANE => self.lane_changed(commit, after),
                 kind::BUDGET => self.budget_changed(commit, &key, after),
                 kind::QUOTA => self.quota_changed(commit, after),
+                kind::SCHEDULE => self.schedule_changed(commit, &key, after),
                 _ => {}
             }
             // What is wrong in particular says more than that something is wrong, so it is looked for first.

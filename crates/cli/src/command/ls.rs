@@ -38,6 +38,9 @@ pub(crate) struct Arguments {
     /// Only those that failed with this category; may be repeated
     #[arg(long, value_name = "CATEGORY")]
     failure: Vec<String>,
+    /// Only runs of this schedule
+    #[arg(long, value_name = "NAME")]
+    schedule: Option<String>,
     /// The oldest first
     #[arg(long)]
     oldest: bool,
@@ -77,6 +80,7 @@ impl View for Arguments {
             flow_id: self.flow,
             tag: self.tag.clone(),
             failure_category: self.failure.clone(),
+            schedule: self.schedule.clone(),
             order: self.oldest.then_some(ListOrder::Oldest),
             created_from: self.since,
             created_to: self.until,

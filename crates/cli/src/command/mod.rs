@@ -23,6 +23,7 @@ pub(crate) mod quota;
 pub(crate) mod replay;
 pub(crate) mod result;
 pub(crate) mod rotate_secret;
+pub(crate) mod schedule;
 pub(crate) mod server;
 pub(crate) mod signal;
 pub(crate) mod steps;
@@ -73,6 +74,7 @@ pub(crate) fn run(command: Command) -> ExitCode {
         },
         Command::Budget(it) => connected(*it, budget::run),
         Command::Quota(it) => connected(*it, quota::run),
+        Command::Schedule(it) => connected(*it, schedule::run),
         Command::Lane(it) => connected(*it, lane::run),
         Command::Worker(it) => connected(*it, worker::run),
         Command::Token(it) => connected(*it, token::run),

@@ -1,4 +1,4 @@
-//! budget, quota, lane, worker, token, rotate-secret, doctor, call, completions.
+//! budget, quota, schedule, lane, worker, token, rotate-secret, doctor, call, completions.
 
 use crate::support::{Transcript, command, connected, run};
 use crate::work;
@@ -70,6 +70,41 @@ fn quotas_are_defined_and_shown() {
     it.ff(&["quota", "create", "api", "--concurrent", "4"]);
     it.ff(&["quota", "rm", "api", "--force", "-o", "json"]);
     it.finish("quota");
+}
+
+#[test]
+fn schedules_are_created_shown_changed_and_removed() {
+    let mut it = Transcript::new("schedule");
+    it.both(&["schedule", "ls"]);
+    let nightly = ["schedule", "create", "nightly", "report", "{\"of\": \"yesterday\"}", "--cron", "0 2 * * *"];
+    it.ff(&[&nightly[..], &["--zone", "Europe/Berlin", "--overlap", "skip", "--jitter", "10s"]].concat());
+    it.ff(&[&nightly[..], &["--zone", "Europe/Berlin", "--overlap", "skip", "--jitter", "10s", "-o", "json"]].concat());
+    it.ff(&nightly);
+    it.ff(&[
+        "schedule",
+        "create",
+        "poll",
+        "fetch",
+        "--every",
+        "1d",
+        "--catch-up",
+        "last",
+        "--pause-after-failures",
+        "3",
+    ]);
+    it.ff_with(&["schedule", "create", "graph", "--flow", "-", "--every", "1d"], "nodes:\n  a: { kind: k }\n");
+    it.ff(&["schedule", "create", "bad", "report", "--cron", "0 25 * * *"]);
+    it.ff(&["schedule", "create", "bad", "report"]);
+    it.ff(&["schedule", "trigger", "poll"]);
+    it.ff(&["schedule", "trigger", "graph", "-o", "json"]);
+    it.both(&["schedule", "trigger", "poll", "--overlap", "skip"]);
+    it.both(&["schedule", "pause", "nightly", "--note", "the warehouse is moved"]);
+    it.both(&["schedule", "ls"]);
+    it.both(&["schedule", "resume", "nightly"]);
+    it.both(&["schedule", "get", "poll"]);
+    it.both(&["schedule", "backfill", "nightly", "--from", "2026-01-01T00:00:00Z", "--to", "2026-01-01T00:30:00Z"]);
+    it.both(&["schedule", "rm", "graph"]);
+    it.finish("schedule");
 }
 
 #[test]

@@ -124,6 +124,7 @@ mod tests {
             node: String::new(),
             request_hash: Default::default(),
             trace_context: String::new(),
+            schedule: None,
         };
         let most = crate::limits::CAPABILITIES_MAX_TOKENS;
         Execution::create(request(most, false), 1).unwrap();

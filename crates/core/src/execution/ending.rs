@@ -313,6 +313,9 @@ impl Execution {
         self.state.attempt_state =
             if self.attempt.is_some() { AttemptState::AttemptTerminal } else { AttemptState::None };
         self.owes_resolution = self.flow.is_some() && !planted(Bug::MarkNotLeft);
+        if let Some(run) = &mut self.schedule {
+            run.owes_end = true;
+        }
         if let Some(event_type) = EventType::of_terminal(self.public_state()) {
             let mut event = self.event(event_type);
             event.detail = match (&self.cancellation, &self.failure) {
@@ -360,6 +363,9 @@ impl Execution {
         self.ended_at = 0;
         // A terminal one may still owe its end to its flow; it has not ended any more.
         self.owes_resolution = false;
+        if let Some(run) = &mut self.schedule {
+            run.owes_end = false;
+        }
         // An instant that the submitter chose is still the one it means; one of the policy counts from now.
         let chosen = if self.deadline_at > now { self.deadline_at } else { 0 };
         self.deadline_at = self.policy.timeout.execution_deadline_ms.map_or(chosen, |deadline_ms| now + deadline_ms);

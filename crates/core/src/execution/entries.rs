@@ -48,6 +48,9 @@ impl Indexed for Execution {
         if let Some(fork) = self.fork() {
             entries.push(entry(index::forks(fork.origin.uuid), self.created_at));
         }
+        if let Some(run) = &self.schedule {
+            entries.push(entry(index::runs(run.schedule.0), run.number));
+        }
         for (tag, value) in &self.tags {
             entries.push(entry(index::tag(&self.namespace, tag, value), self.created_at));
         }

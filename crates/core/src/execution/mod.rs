@@ -40,6 +40,7 @@ use crate::lease::{Attempt, Grant, Lease, LeaseEnding, LeaseFence};
 use crate::payload::Payload;
 use crate::planted::{Bug, planted};
 use crate::policy::Policy;
+use crate::schedule::ScheduledRun;
 use crate::state::{BlockingReason, LifecyclePhase, PublicState, StateVector};
 use crate::suspension::Suspension;
 use crate::{limits, text, vocabulary};
@@ -167,6 +168,8 @@ document! {
         "ms" owed_slots: Vec<SlotId>,
         /// Its end is still to be told to its downstreams and its flow.
         "mr" owes_resolution: bool,
+        /// The schedule that made it.
+        "sc" schedule: Option<Box<ScheduledRun>>,
         /// Why it was cancelled and by whom.
         "cx" cancellation: Option<Cancellation>,
         /// How far its removal is, once it has begun; that is not taken back.
@@ -293,6 +296,8 @@ pub struct NewExecution {
     pub request_hash: Blob,
     /// Trace context of the submitter.
     pub trace_context: String,
+    /// The schedule that makes it.
+    pub schedule: Option<Box<ScheduledRun>>,
 }
 
 impl NewExecution {
@@ -377,6 +382,7 @@ impl Execution {
             flow: request.flow,
             node: request.node,
             trace_context: request.trace_context,
+            schedule: request.schedule,
             queued_by_kind: true,
             ..Default::default()
         };

@@ -43,6 +43,7 @@ fn request() -> NewExecution {
         node: String::new(),
         request_hash: Blob::default(),
         trace_context: String::new(),
+        schedule: None,
     }
 }
 

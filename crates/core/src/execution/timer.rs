@@ -55,12 +55,17 @@ impl Execution {
 
     /// Whether an effect elsewhere is still to be brought about.
     pub fn owes_anything(&self) -> bool {
-        self.owes_resolution || !self.owed_slots.is_empty() || self.owes_journals()
+        self.owes_resolution || !self.owed_slots.is_empty() || self.owes_journals() || self.owes_schedule()
     }
 
     /// Whether its journals are still to be seen to in the background.
     pub fn owes_journals(&self) -> bool {
         !self.dropped_generations().is_empty() || self.unfinished_fork().is_some()
+    }
+
+    /// Whether its end is still to be told to its schedule.
+    pub fn owes_schedule(&self) -> bool {
+        self.schedule.as_ref().is_some_and(|run| run.owes_end)
     }
 
     /// The next instant at which something happens by itself, apart from the end of its lease.

@@ -242,6 +242,7 @@ fn member(flow: FlowId, number: usize, now: i64) -> Execution {
         node: String::new(),
         request_hash: Blob::default(),
         trace_context: String::new(),
+        schedule: None,
     };
     Execution::create(request, now).unwrap()
 }

@@ -11,6 +11,7 @@ fn new() -> NewFlow {
         kind: "pipeline".into(),
         tags: Tags::from([("team".into(), "a".into())]),
         request_hash: vec![1, 2, 3].into(),
+        schedule: None,
     }
 }
 

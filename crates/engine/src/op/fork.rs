@@ -102,6 +102,7 @@ impl MakeFork<'_> {
             node: String::new(),
             request_hash: Blob::from(self.id.uuid.as_bytes().to_vec()),
             trace_context: origin.trace_context.clone(),
+            schedule: None,
         };
         (request, blob)
     }

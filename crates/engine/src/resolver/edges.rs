@@ -38,6 +38,8 @@ pub(super) struct Resolved {
     pub(super) owed: Option<OwedSlots>,
     /// Its journals need a commit of their own.
     pub(super) journals: bool,
+    /// Its end is to be told to its schedule, in a commit of its own.
+    pub(super) schedule: bool,
 }
 
 /// Slots that an execution owes to its quota.
@@ -86,7 +88,8 @@ impl Command for Resolve<'_> {
             if execution.owes_resolution {
                 owing.push((key.clone(), page));
             }
-            outcomes.insert(key.clone(), Resolved { more: None, owed, journals: execution.owes_journals() });
+            let (journals, schedule) = (execution.owes_journals(), execution.owes_schedule());
+            outcomes.insert(key.clone(), Resolved { more: None, owed, journals, schedule });
             round.executions.insert(key, execution);
         }
         round.load_children(tx, &owing).await?;

@@ -10,6 +10,7 @@ use super::removal::remove_some;
 use crate::engine::Engine;
 use crate::flow::save_flow;
 use crate::hint::Item;
+use crate::schedule;
 use crate::transaction::{Command, Tx};
 
 /// What one commit did for a flow.
@@ -18,6 +19,8 @@ pub(super) enum FlowStep {
     Done,
     /// Members were told; the look at them goes on from here.
     Told(Look),
+    /// Its schedule was told of its end; the rest comes in its next turn.
+    ScheduleTold,
     /// A part of it is gone.
     Removed,
     /// Nothing more can go before these members have given something back elsewhere.
@@ -34,7 +37,7 @@ impl Engine {
             Ok(FlowStep::Told(look)) => {
                 self.resolver().again(partition, key, Progress { look: Some(look), ..progress });
             }
-            Ok(FlowStep::Removed) => self.resolver().again(partition, key, progress),
+            Ok(FlowStep::ScheduleTold | FlowStep::Removed) => self.resolver().again(partition, key, progress),
             Ok(FlowStep::Owed(members)) => {
                 for member in members {
                     self.resolve_soon(partition, member);
@@ -67,7 +70,12 @@ impl Command for FlowTurn<'_> {
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<FlowStep> {
         let Some(loaded) = tx.load::<Flow>(self.key.clone()).await? else { return Ok(FlowStep::Done) };
-        let flow = loaded.document;
+        let mut flow = loaded.document;
+        if flow.owes_schedule() {
+            // Before anything of it goes.
+            schedule::tell_of_flow(tx, &mut flow).await?;
+            return Ok(FlowStep::ScheduleTold);
+        }
         match flow.cancellation.clone() {
             _ if flow.removing => remove_some(tx, &flow, self.chunk).await,
             Some(cancellation) if cancellation.outstanding => {

@@ -74,6 +74,11 @@ impl Engine {
         match self.transact(partition, self.fresh_command(), &verb).await {
             Ok(resolved) => {
                 for (key, outcome) in resolved {
+                    if outcome.schedule
+                        && let Err(error) = self.tell_schedule(partition, &key).await
+                    {
+                        self.try_again_later(partition, vec![key.clone()], &error);
+                    }
                     match outcome.journals {
                         true => self.journals_turn(partition, key, outcome, &work).await,
                         false => self.note_resolved(partition, key, outcome, &work),

@@ -37,6 +37,7 @@ mod quotas;
 mod reconcile;
 mod recovery;
 mod removals;
+mod schedules;
 mod servers;
 mod spend;
 mod streams;

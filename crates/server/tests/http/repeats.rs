@@ -60,6 +60,11 @@ impl Scene<'_> {
         self.lane.clone()
     }
 
+    fn schedule_request(&self) -> Value {
+        let template = json!({ "execution": { "kind": "k", "lane": self.lane } });
+        json!({ "name": self.lane, "spec": { "every_ms": 86_400_000 }, "template": template })
+    }
+
     /// Where to send a call of this operation, and what it says.
     async fn call(&self, operation: &str) -> (String, Value) {
         let leased = async |more: Value, verb: &str, mut body: Value| {
@@ -223,6 +228,16 @@ impl Scene<'_> {
             }
             "reset_budget" => (format!("/v1/budgets/{}/reset", self.budget().await), json!({})),
             "create_quota" => ("/v1/quotas".into(), json!({ "name": self.lane, "max_concurrent": 1 })),
+            "create_schedule" => ("/v1/schedules".into(), self.schedule_request()),
+            "pause_schedule" | "resume_schedule" | "trigger_schedule" | "backfill_schedule" => {
+                self.post("/v1/schedules", self.schedule_request()).await;
+                let verb = operation.trim_end_matches("_schedule");
+                let body = match verb {
+                    "backfill" => json!({ "from": 1_000, "to": 2_000 }),
+                    _ => json!({}),
+                };
+                (format!("/v1/schedules/{}/{verb}", self.lane), body)
+            }
             "pause_lane" | "resume_lane" | "drain_lane" | "disable_lane" => {
                 let verb = operation.trim_end_matches("_lane");
                 (format!("/v1/lanes/{}/{verb}", self.lane), json!({ "reason": "a look" }))
@@ -316,6 +331,8 @@ async fn other_content_under_the_same_key_is_refused() {
         ("create_budget", json!({ "reset_interval_ms": 60_000 })),
         ("create_token", json!({ "role": "operator" })),
         ("pause_lane", json!({ "reason": "another" })),
+        ("pause_schedule", json!({ "note": "another" })),
+        ("trigger_schedule", json!({ "overlap": "skip" })),
         ("create_pending_waitpoint", json!({ "waitpoint_key": "another" })),
         ("claim", json!({ "lease_ttl_ms": 5_000 })),
     ];

@@ -42,6 +42,13 @@ fn body(name: &str, execution: &str) -> Value {
         "decide_budget" => json!({ "answer": "no" }),
         "settle_spend" | "release_spend" => json!({ "fence": fence, "key": "k" }),
         "suspend" => json!({ "fence": fence, "condition": { "any": [] }, "reason": "signal" }),
+        "create_schedule" => {
+            json!({ "name": "n2", "spec": { "every_ms": 60_000 }, "template": { "execution": { "kind": "k" } } })
+        }
+        "update_schedule" => {
+            json!({ "spec": { "every_ms": 60_000 }, "template": { "execution": { "kind": "k" } } })
+        }
+        "backfill_schedule" => json!({ "from": 1, "to": 2 }),
         "advance_test_clock" => json!({ "advance_ms": 1_000 }),
         "change_priority" => json!({ "priority": 1 }),
         "set_tags" => json!({ "tags": { "a": "b" } }),

@@ -50,6 +50,8 @@ CancelFlowPolicy: TypeAlias = Literal["cancel_all", "cancel_pending", "flow_only
 
 CapabilitySet: TypeAlias = list[str]
 
+CatchUp: TypeAlias = Any
+
 ClaimKind: TypeAlias = Literal["initial", "retry", "reclaim", "replay", "resumed"] | str
 
 ClaimMode: TypeAlias = Literal["lease", "grant"] | str
@@ -114,6 +116,10 @@ ListOrder: TypeAlias = Literal["newest", "oldest"] | str
 
 OnSatisfied: TypeAlias = Literal["cancel_remaining", "let_run"] | str
 
+OriginKind: TypeAlias = Literal["regular", "trigger", "backfill"] | str
+
+Overlap: TypeAlias = Literal["allow", "skip", "buffer_one", "cancel_previous"] | str
+
 OwnershipState: TypeAlias = Literal["unowned", "leased", "lease_expired_reclaimable", "lease_revoked"] | str
 
 PublicState: TypeAlias = Literal["waiting", "delayed", "rate_limited", "waiting_children", "active", "suspended", "completed", "failed", "cancelled", "expired", "skipped"] | str
@@ -125,6 +131,12 @@ ReservationState: TypeAlias = Literal["held", "settled", "released", "orphaned"]
 ResumeCause: TypeAlias = Literal["signal", "children", "delay", "operator", "timeout", "decision"] | str
 
 Role: TypeAlias = Literal["reader", "submitter", "worker", "operator", "admin", "approver"] | str
+
+RunOutcome: TypeAlias = Literal["started", "skipped", "buffered", "refused", "missed"] | str
+
+ScheduleId: TypeAlias = str
+
+ScheduleState: TypeAlias = Literal["active", "paused", "ended"] | str
 
 Secret: TypeAlias = str
 
@@ -295,6 +307,28 @@ class AuditView(Model):
     detail: str
 
 
+class BackfillScheduleOutcome(Model):
+    """The answer."""
+
+    #: The backfill; part of the ids of its runs.
+    backfill_id: CommandId
+    #: How many instants lie in the stretch.
+    instants: int
+
+
+class BackfillView(Model):
+    """A stretch that is being run once more."""
+
+    #: Its id.
+    backfill_id: CommandId
+    #: Instants up to this one have been decided.
+    done_until: int
+    #: The last instant.
+    to: int
+    #: What happens while the latest run has not ended.
+    overlap: Overlap
+
+
 class Backoff(Model):
     """How long to wait before a retry."""
 
@@ -451,6 +485,13 @@ class CancellationView(Model):
     source: str
     #: When.
     cancelled_at: int
+
+
+class CatchUpAll(Model):
+    """How many instants are caught up on."""
+
+    #: At most so many, the latest.
+    max: int = 100
 
 
 class ChangePriorityOutcome(Model):
@@ -680,6 +721,28 @@ class CreateExecutionsOutcome(Model):
     results: list[CreateResult]
 
 
+class CreateFlowArgs(Model):
+    """What the call says."""
+
+    #: An id the caller minted; the same id with the same content means the same flow.
+    flow_id: FlowId | None = None
+    #: Where it belongs; the caller's default namespace when absent.
+    namespace: str | None = None
+    #: What kind of flow it is.
+    kind: str | None = None
+    #: For filters.
+    tags: dict[str, str] = {}
+    #: Its members, by name.
+    nodes: list[NodeRequest] = []
+    #: What waits for what, by name.
+    edges: list[GraphEdge] = []
+    #: The same key means the same flow.
+    idempotency_key: str | None = None
+    #: A flow without a graph stays open for members until `close_flow`. With this it needs no such call: it ends with
+    #: the last member that it has by then.
+    complete: bool | None = None
+
+
 class CreateFlowOutcome(Model):
     """The answer."""
 
@@ -725,6 +788,16 @@ class CreateResult(Model):
     public_state: PublicState | None = None
     #: Why.
     error: Error | None = None
+
+
+class CreateScheduleOutcome(Model):
+    """The answer."""
+
+    outcome: Literal["created", "already_exists"] | str
+    #: The schedule.
+    schedule_id: ScheduleId
+    #: Its next instant.
+    next_at: int | None = None
 
 
 class CreateStreamTicketOutcome(Model):
@@ -778,6 +851,13 @@ class DelayOutcome(Model):
 
     #: When it may be claimed again.
     at: int
+
+
+class DeleteScheduleOutcome(Model):
+    """The answer."""
+
+    #: The schedule that is gone.
+    schedule_id: ScheduleId
 
 
 class Dependency(Model):
@@ -1023,6 +1103,10 @@ class ExecutionView(Model):
     flow_id: FlowId | None = None
     #: Its name in the flow's graph.
     node: str | None = None
+    #: The schedule that made it.
+    schedule: str | None = None
+    #: The instant of that schedule.
+    scheduled_for: int | None = None
     #: How many of its upstreams it still waits for.
     join: JoinView | None = None
     #: What it asks of the engine.
@@ -1189,6 +1273,10 @@ class FlowView(Model):
     created_at: int
     #: When its last member ended.
     ended_at: int | None = None
+    #: The schedule that made it.
+    schedule: str | None = None
+    #: The instant of that schedule.
+    scheduled_for: int | None = None
     #: How it was cancelled.
     cancellation: FlowCancellationView | None = None
 
@@ -1602,6 +1690,15 @@ class ListResumeSignalsOutcome(Model):
     items: list[ResumeSignal]
 
 
+class ListSchedulesOutcome(Model):
+    """The answer."""
+
+    #: The schedules.
+    items: list[ScheduleSummary]
+    #: Where the next page begins, if there is one.
+    next_cursor: str | None = None
+
+
 class ListStepsOutcome(Model):
     """A page of a journal."""
 
@@ -1674,6 +1771,17 @@ class NodeRequest(Model):
     request: CreateExecutionArgs
     #: When its dependencies let it run; all of them when absent.
     join: JoinPolicy | None = None
+
+
+class NoteView(Model):
+    """What was last said when a schedule was paused or resumed."""
+
+    #: In words.
+    text: str
+    #: By whom; `schedule` where it paused by itself.
+    by: str
+    #: When.
+    at: int
 
 
 class ParentLink(Model):
@@ -2223,6 +2331,127 @@ class RunNotes(Model):
     steps_changed: list[StepIdentity] = []
 
 
+class ScheduleRunView(Model):
+    """What became of an instant."""
+
+    #: The instant.
+    scheduled_for: int
+    #: Why it runs.
+    origin: OriginKind
+    #: What became of it.
+    outcome: RunOutcome
+    #: When that was decided.
+    at: int
+    #: The execution that was created.
+    execution_id: ExecutionId | None = None
+    #: The flow that was created.
+    flow_id: FlowId | None = None
+    #: The state of the execution now; absent where it was removed.
+    public_state: PublicState | None = None
+    #: The state of the flow now; absent where it was removed.
+    flow_state: FlowState | None = None
+    #: The code with which its creation was refused.
+    refused: str | None = None
+
+
+class ScheduleSpec(Model):
+    """When a schedule runs. Exactly one of `cron`, `every_ms` and `at` is given."""
+
+    #: A cron expression of five fields, or of six with the seconds first.
+    cron: str | None = None
+    #: The time zone of the expression; `UTC` when absent.
+    time_zone: str | None = None
+    #: An interval, counted from `starts_at` or from when the schedule was created.
+    every_ms: int | None = None
+    #: Instants, each of which runs once.
+    at: list[int] = []
+
+
+class ScheduleSummary(Model):
+    """The short form in lists."""
+
+    #: Its id.
+    schedule_id: ScheduleId
+    #: Whose it is.
+    namespace: str
+    #: Its name.
+    name: str
+    #: Whether it runs.
+    state: ScheduleState
+    #: Grows with every change that people make.
+    revision: int
+    #: When it runs.
+    spec: ScheduleSpec
+    #: The next instant.
+    next_at: int | None = None
+    #: What became of the last instant.
+    last_run: ScheduleRunView | None = None
+    #: How many runs it has started.
+    run_count: int
+    #: Failed runs in a row.
+    failures: int
+    #: What was last said when it was paused or resumed.
+    note: NoteView | None = None
+    #: When it was created.
+    created_at: int
+
+
+class ScheduleTemplate(Model):
+    """What a schedule creates at each of its instants."""
+
+    execution: CreateExecutionArgs | None = None
+    flow: CreateFlowArgs | None = None
+
+
+class ScheduleView(Model):
+    """Everything about a schedule."""
+
+    #: Its id, which is part of the ids of its runs.
+    schedule_id: ScheduleId
+    #: Whose it is.
+    namespace: str
+    #: Its name.
+    name: str
+    #: Whether it runs.
+    state: ScheduleState
+    #: Grows with every change that people make.
+    revision: int
+    #: When it runs.
+    spec: ScheduleSpec
+    #: Not before this instant.
+    starts_at: int | None = None
+    #: Not after this instant.
+    ends_at: int | None = None
+    #: Each run starts up to so much later.
+    jitter_ms: int
+    #: What happens while the latest run has not ended.
+    overlap: Overlap
+    #: What becomes of instants that nobody saw to in time.
+    catch_up: CatchUp
+    #: After so many failed runs in a row it pauses.
+    pause_after_failures: int | None = None
+    #: What it creates.
+    template: ScheduleTemplate
+    #: What was last said when it was paused or resumed.
+    note: NoteView | None = None
+    #: When it was created.
+    created_at: int
+    #: When it last changed.
+    updated_at: int
+    #: The next instants, as they are known now; none while it is paused.
+    next: list[int]
+    #: What became of the last instants, the newest first.
+    runs: list[ScheduleRunView]
+    #: How many runs it has started.
+    run_count: int
+    #: Failed runs in a row.
+    failures: int
+    #: The instant of a run that waits for the latest one to end.
+    buffered: int | None = None
+    #: Stretches that are being run once more.
+    backfills: list[BackfillView] = []
+
+
 class SessionView(Model):
     """On whose behalf a page acts."""
 
@@ -2666,6 +2895,21 @@ class TimeoutPolicy(Model):
     execution_deadline_ms: int | None = None
 
 
+class TriggerScheduleOutcome(Model):
+    """The answer."""
+
+    #: What became of it.
+    outcome: RunOutcome
+    #: The instant that the run is for.
+    scheduled_for: int
+    #: The execution that was created.
+    execution_id: ExecutionId | None = None
+    #: The flow that was created.
+    flow_id: FlowId | None = None
+    #: The code with which its creation was refused.
+    refused: str | None = None
+
+
 class UndecodableEntry(Model):
     """A stored entry that could not be decoded."""
 
@@ -3007,7 +3251,7 @@ LIST_EXECUTIONS: Operation[ListExecutionsOutcome] = Operation(
     "list_executions",
     "GET",
     "/v1/executions",
-    frozenset({"created_from", "created_to", "cursor", "ended_from", "ended_to", "failure_category", "flow_id", "kind", "lane", "limit", "namespace", "open", "order", "state", "tag", "terminal", "worker"}),
+    frozenset({"created_from", "created_to", "cursor", "ended_from", "ended_to", "failure_category", "flow_id", "kind", "lane", "limit", "namespace", "open", "order", "schedule", "state", "tag", "terminal", "worker"}),
     frozenset(),
     ListExecutionsOutcome,
 )
@@ -3753,6 +3997,96 @@ DELETE_QUOTA: Operation[Removed] = Operation(
 """Deletes a quota. While executions that have not ended run under it, that takes `force`; what has not started waits
 then until a quota of this name exists again.
 """
+
+LIST_SCHEDULES: Operation[ListSchedulesOutcome] = Operation(
+    "list_schedules",
+    "GET",
+    "/v1/schedules",
+    frozenset({"cursor", "limit", "namespace"}),
+    frozenset(),
+    ListSchedulesOutcome,
+)
+"""Lists schedules by name."""
+
+CREATE_SCHEDULE: Operation[CreateScheduleOutcome] = Operation(
+    "create_schedule",
+    "POST",
+    "/v1/schedules",
+    frozenset(),
+    frozenset({"catch_up", "ends_at", "jitter_ms", "name", "namespace", "overlap", "pause_after_failures", "spec", "starts_at", "template"}),
+    CreateScheduleOutcome,
+)
+"""Creates a schedule. The same definition again is the same schedule, another one a conflict."""
+
+GET_SCHEDULE: Operation[ScheduleView] = Operation(
+    "get_schedule",
+    "GET",
+    "/v1/schedules/{name}",
+    frozenset({"namespace"}),
+    frozenset(),
+    ScheduleView,
+)
+"""Shows a schedule with its next instants and what became of the last ones."""
+
+UPDATE_SCHEDULE: Operation[ScheduleSummary] = Operation(
+    "update_schedule",
+    "PUT",
+    "/v1/schedules/{name}",
+    frozenset(),
+    frozenset({"catch_up", "ends_at", "expected_revision", "jitter_ms", "namespace", "overlap", "pause_after_failures", "spec", "starts_at", "template"}),
+    ScheduleSummary,
+)
+"""Replaces the definition and the template of a schedule. It goes on from now by the new one."""
+
+DELETE_SCHEDULE: Operation[DeleteScheduleOutcome] = Operation(
+    "delete_schedule",
+    "DELETE",
+    "/v1/schedules/{name}",
+    frozenset({"namespace"}),
+    frozenset(),
+    DeleteScheduleOutcome,
+)
+"""Removes a schedule. Its runs stay and go on."""
+
+BACKFILL_SCHEDULE: Operation[BackfillScheduleOutcome] = Operation(
+    "backfill_schedule",
+    "POST",
+    "/v1/schedules/{name}/backfill",
+    frozenset(),
+    frozenset({"command_id", "from", "namespace", "overlap", "to"}),
+    BackfillScheduleOutcome,
+)
+"""Runs the instants of a stretch once more, from the first up to and with the last of them."""
+
+PAUSE_SCHEDULE: Operation[ScheduleSummary] = Operation(
+    "pause_schedule",
+    "POST",
+    "/v1/schedules/{name}/pause",
+    frozenset(),
+    frozenset({"namespace", "note"}),
+    ScheduleSummary,
+)
+"""Pauses a schedule: instants that pass meanwhile are passed over, running work goes on."""
+
+RESUME_SCHEDULE: Operation[ScheduleSummary] = Operation(
+    "resume_schedule",
+    "POST",
+    "/v1/schedules/{name}/resume",
+    frozenset(),
+    frozenset({"namespace", "note"}),
+    ScheduleSummary,
+)
+"""Lets a paused schedule go on from now."""
+
+TRIGGER_SCHEDULE: Operation[TriggerScheduleOutcome] = Operation(
+    "trigger_schedule",
+    "POST",
+    "/v1/schedules/{name}/trigger",
+    frozenset(),
+    frozenset({"command_id", "namespace", "overlap"}),
+    TriggerScheduleOutcome,
+)
+"""Runs a schedule once, now, whether it is paused or not."""
 
 SIGNAL_WAITPOINT: Operation[SignalOutcome] = Operation(
     "signal_waitpoint",

@@ -64,6 +64,9 @@ pub struct ListExecutionsArgs {
     /// Only those whose last failure was of one of these categories.
     #[serde(default, deserialize_with = "one_or_several", skip_serializing_if = "Vec::is_empty")]
     pub failure_category: Vec<String>,
+    /// Only runs of the schedule with this name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<String>,
     /// Only those that this worker process holds now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<String>,
@@ -130,6 +133,7 @@ impl ListExecutionsArgs {
         self.tags()?;
         parts::optional(self.namespace.as_deref(), "namespace", text::name)?;
         parts::optional(self.worker.as_deref(), "worker", text::name)?;
+        parts::optional(self.schedule.as_deref(), "schedule", text::name)?;
         parts::each("lane", &self.lane, text::name)?;
         parts::each("kind", &self.kind, text::kind)?;
         parts::each("tag", &self.tag, |_, _| Ok(()))?;

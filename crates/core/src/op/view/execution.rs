@@ -62,6 +62,12 @@ pub struct ExecutionView {
     /// Its name in the flow's graph.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
+    /// The schedule that made it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<String>,
+    /// The instant of that schedule.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheduled_for: Option<i64>,
     /// How many of its upstreams it still waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub join: Option<JoinView>,

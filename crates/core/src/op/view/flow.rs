@@ -37,6 +37,12 @@ pub struct FlowView {
     /// When its last member ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<i64>,
+    /// The schedule that made it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<String>,
+    /// The instant of that schedule.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheduled_for: Option<i64>,
     /// How it was cancelled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cancellation: Option<FlowCancellationView>,

@@ -3,7 +3,9 @@
 mod execution;
 mod flow;
 mod journal;
+mod schedule;
 
 pub use execution::*;
 pub use flow::*;
 pub use journal::*;
+pub use schedule::*;

@@ -122,6 +122,7 @@ impl Engine {
             node: args.node.clone().unwrap_or_default(),
             request_hash: Blob::from(args.content_digest()[..16].to_vec()),
             trace_context: args.trace_context.clone().unwrap_or_default(),
+            schedule: None,
         };
         request.validate()?;
         let window_ms = args.dedup_window_ms.unwrap_or(self.options().dedup_window_ms);

@@ -101,6 +101,10 @@ impl<'a> Filter<'a> {
             && among(&args.kind, &execution.kind)
             && among(&args.failure_category, failure)
             && args.flow_id.is_none_or(|flow| execution.flow == Some(flow))
+            && args
+                .schedule
+                .as_ref()
+                .is_none_or(|name| execution.schedule.as_ref().is_some_and(|run| run.name == *name))
             && args.worker.as_ref().is_none_or(|worker| holder == Some(worker))
             && ended
             && args.ended_from.is_none_or(|from| execution.ended_at >= from)
@@ -161,7 +165,11 @@ impl Engine {
             return Ok(indexes.filter_map(|index| source(flow.partition(), index)).collect());
         }
         let indexes = self.narrowest(filter.candidates()).await?;
-        let places = self.flow_partitions().flat_map(|at| indexes.iter().map(move |index| (at, index.clone())));
+        // The runs of a schedule live where it lives.
+        let home = filter.args.schedule.as_ref();
+        let home = home.map(|name| self.partitions().schedule_partition(&filter.namespace, name));
+        let partitions = self.flow_partitions().filter(|partition| home.is_none_or(|home| home == *partition));
+        let places = partitions.flat_map(|at| indexes.iter().map(move |index| (at, index.clone())));
         Ok(places.filter_map(|(partition, index)| source(partition, index)).collect())
     }
 

@@ -30,13 +30,28 @@ impl Handle<CreateFlow> for Engine {
     async fn handle(&self, caller: &Caller, args: CreateFlowArgs) -> Result<CreateFlowOutcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let id = self.new_flow_id(&namespace, &args)?;
+        let verb = self.flow_to_write(caller, id, &args).await?;
+        self.transact(id.partition(), self.fresh_command(), &verb).await
+    }
+}
+
+impl Engine {
+    /// Decides everything about a new flow that does not depend on what is stored.
+    pub(crate) async fn flow_to_write<'a>(
+        &self,
+        caller: &Caller,
+        id: FlowId,
+        args: &'a CreateFlowArgs,
+    ) -> Result<WriteFlow<'a>> {
+        let namespace = caller.namespace(args.namespace.as_deref())?;
         let ends = args.graph()?;
         let new = NewFlow {
             id,
             namespace: namespace.clone(),
             kind: args.kind.clone().unwrap_or_default(),
             tags: args.tags.clone(),
-            request_hash: request_hash(&args),
+            request_hash: request_hash(args),
+            schedule: None,
         };
         let mut members = Vec::with_capacity(args.nodes.len());
         for node in &args.nodes {
@@ -48,12 +63,9 @@ impl Handle<CreateFlow> for Engine {
             let submission = self.submission(caller, &request).await.map_err(|error| error.with("node", &node.name))?;
             members.push((submission, node.join.clone()));
         }
-        let verb = WriteFlow { new, members, ends, args: &args };
-        self.transact(id.partition(), self.fresh_command(), &verb).await
+        Ok(WriteFlow { new, members, ends, args })
     }
-}
 
-impl Engine {
     /// The id the caller brought, the one its key stands for, or a fresh one.
     fn new_flow_id(&self, namespace: &str, args: &CreateFlowArgs) -> Result<FlowId> {
         if let Some(id) = args.flow_id {
@@ -85,8 +97,9 @@ fn request_hash(args: &CreateFlowArgs) -> Blob {
     Blob::from(digest16(&[&bytes]).to_vec())
 }
 
-struct WriteFlow<'a> {
-    new: NewFlow,
+/// A new flow with its whole graph.
+pub(crate) struct WriteFlow<'a> {
+    pub(crate) new: NewFlow,
     members: Vec<(Submission, Option<JoinPolicy>)>,
     /// The edges of the request, as positions in `members`.
     ends: Vec<(usize, usize)>,
@@ -102,6 +115,18 @@ impl Command for WriteFlow<'_> {
         {
             return Ok(outcome);
         }
+        let flow = self.write(tx)?;
+        Ok(CreateFlowOutcome::Created {
+            flow_id: flow.id,
+            graph_revision: flow.graph_revision,
+            executions: self.names(),
+        })
+    }
+}
+
+impl WriteFlow<'_> {
+    /// Creates the flow and everything in it.
+    pub(crate) fn write(&self, tx: &mut Tx<'_>) -> Result<Flow> {
         let mut flow = Flow::new(self.new.clone(), tx.now)?;
         flow.stays_open = self.members.is_empty() && !self.args.complete;
         flow.keep_empty_for(tx.engine.options().retention_ms);
@@ -133,15 +158,9 @@ impl Command for WriteFlow<'_> {
         for (execution, (submission, _)) in executions.into_iter().zip(&self.members) {
             write_new(tx, execution, submission.blob.clone());
         }
-        Ok(CreateFlowOutcome::Created {
-            flow_id: flow.id,
-            graph_revision: flow.graph_revision,
-            executions: self.names(),
-        })
+        Ok(flow)
     }
-}
 
-impl WriteFlow<'_> {
     /// Says which members have only a few downstreams that wait for nothing else: their end is told in its own commit.
     fn note_downstreams(&self, tx: &mut Tx<'_>, executions: &[Execution], edges: Vec<Edge>) {
         let most = tx.engine.chunk(limits::DOWNSTREAMS_TOLD_MAX);

@@ -2,6 +2,6 @@
 
 mod close;
 pub(crate) mod edge;
-mod graph;
+pub(crate) mod graph;
 mod member;
 mod remove;

@@ -45,6 +45,7 @@ fn new_execution() -> NewExecution {
         node: String::new(),
         request_hash: Default::default(),
         trace_context: String::new(),
+        schedule: None,
     }
 }
 

@@ -1,0 +1,1 @@
+//! Schedules, and an independent computation of cron expressions in time zones.
