@@ -18,6 +18,18 @@ use crate::token::{from_hex, to_hex};
 
 /// The namespace of a token that is good for all of them.
 pub const EVERY_NAMESPACE: &str = "*";
+/// The names of callers that have no stored token: the holder of a configured token, of a waitpoint's, of none where none
+/// is asked for, and the engine itself. A stored token under such a name could not be told from them in records.
+pub const RESERVED_NAMES: [&str; 5] = ["api_token", "waitpoint_token", "local", "system", EVERY_NAMESPACE];
+
+/// Refuses a name that no stored token may have.
+pub fn token_name(name: &str) -> Result<()> {
+    text::name("name", name)?;
+    if RESERVED_NAMES.contains(&name) {
+        return Err(Error::invalid("name", format!("must not be {name:?}, which stands for a caller of its own")));
+    }
+    Ok(())
+}
 
 crate::vocabulary! {
     /// What a token may do.
@@ -177,7 +189,7 @@ impl ApiToken {
 
     /// A token and its secret, which is not kept.
     pub fn create(new: NewApiToken, random: [u8; 32], now: i64) -> Result<(Self, ApiSecret)> {
-        text::name("name", &new.name)?;
+        token_name(&new.name)?;
         text::name("namespace", &new.namespace)?;
         text::optional_label("created_by", &new.created_by)?;
         if new.lanes.len() > crate::limits::LANES_MAX {
@@ -263,9 +275,10 @@ impl ApiToken {
         self.namespace == EVERY_NAMESPACE || self.namespace == namespace
     }
 
-    /// Whether it is good at all.
+    /// Whether it is good at all. A token without a name or a hash was never made.
     pub fn is_live(&self, now: i64) -> bool {
-        self.revoked_at.is_none() && self.expires_at.is_none_or(|at| at > now)
+        let made = !self.name.is_empty() && !self.hash.is_empty();
+        made && self.revoked_at.is_none() && self.expires_at.is_none_or(|at| at > now)
     }
 
     /// Makes it no good; says whether it was.
@@ -370,6 +383,23 @@ mod tests {
         let (_, foreign) = ApiToken::create(NewApiToken { name: "cd".into(), ..new() }, [7; 32], 100).unwrap();
         assert_eq!(token.authenticate(&foreign, 100).unwrap_err().code, Code::Unauthenticated);
         assert!(ApiToken::default().authenticate(&presented, 100).is_err());
+    }
+
+    #[test]
+    fn a_token_that_was_never_made_proves_no_session() {
+        let nobody = ApiToken::default();
+        assert!(!nobody.is_live(100));
+        let forged = Session::begin(id_of(""), b"", i64::MAX);
+        assert_eq!(nobody.check_session(&forged, 100).unwrap_err().code, Code::Unauthenticated);
+    }
+
+    #[test]
+    fn names_of_callers_without_a_stored_token_are_reserved() {
+        for name in RESERVED_NAMES {
+            let refused = ApiToken::create(NewApiToken { name: name.into(), ..new() }, [7; 32], 100).unwrap_err();
+            assert_eq!(refused.details["field"], "name", "{name}");
+        }
+        ApiToken::create(NewApiToken { name: "System".into(), ..new() }, [7; 32], 100).unwrap();
     }
 
     #[test]

@@ -147,7 +147,15 @@ fn check_token(token: &str) -> Result<()> {
         let detail = format!("the capability {shown:?} contains {c:?}");
         return Err(refusal("bad_character", detail).with("token", shown));
     }
-    Ok(())
+    match token.strip_prefix(BUILD) {
+        Some("") => Err(refusal("empty", "the capability of a build names none").with("token", shown)),
+        // An execution leaves so much room for the build that it will be pinned to.
+        Some(build) if build.len() > limits::NAME_MAX_BYTES => {
+            let detail = format!("the build has {} bytes, the limit is {}", build.len(), limits::NAME_MAX_BYTES);
+            Err(refusal("too_long", detail).with("token", shown))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn refusal(problem: &str, detail: impl Into<String>) -> Error {

@@ -98,7 +98,7 @@ document! {
         "g" tags: BTreeMap<String, String>,
         /// The attempt.
         "a" attempt: AttemptIndex,
-        /// The lease, on lease events.
+        /// The lease, on lease events; shown to operators only.
         "l" lease_id: Option<LeaseId>,
         /// Its epoch.
         "e" epoch: LeaseEpoch,

@@ -310,6 +310,13 @@ plain_id!(
     CommandId
 );
 
+impl LeaseId {
+    /// Whether it names no lease: what the engine wrote by itself has none, and readers are not shown any.
+    pub fn is_nil(&self) -> bool {
+        self.0.is_nil()
+    }
+}
+
 impl EdgeId {
     /// The id of the edge between two executions.
     pub fn between(upstream: &ExecutionId, downstream: &ExecutionId) -> Self {
@@ -329,7 +336,7 @@ impl LeaseEpoch {
     /// The epoch of the next lease.
     #[must_use]
     pub fn next(self) -> Self {
-        Self(self.0 + 1)
+        Self(self.0.saturating_add(1))
     }
 }
 
@@ -341,10 +348,10 @@ impl LeaseEpoch {
 pub struct AttemptIndex(pub u32);
 
 impl AttemptIndex {
-    /// The next attempt.
+    /// The next attempt. A number that a reader made up may be the last one there is.
     #[must_use]
     pub fn next(self) -> Self {
-        Self(self.0 + 1)
+        Self(self.0.saturating_add(1))
     }
 }
 

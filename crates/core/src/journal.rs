@@ -324,6 +324,13 @@ impl StepIdentity {
         Uuid::from_bytes(digest)
     }
 
+    /// Whether both name one entry.
+    pub fn is_same(&self, other: &StepIdentity) -> bool {
+        self.name == other.name
+            && self.key == other.key
+            && (self.key.is_some() || self.occurrence.unwrap_or(0) == other.occurrence.unwrap_or(0))
+    }
+
     /// Whether a record speaks of this entry.
     pub fn is_of(&self, record: &StepRecord) -> bool {
         self.name == record.name
@@ -390,9 +397,19 @@ impl<'a> NewEntries<'a> {
 
     /// The records to append, and the results that go beside them by number. `total_bytes` is the journal's size so far.
     pub fn records(&self, fence: &LeaseFence, total_bytes: u64) -> Result<Vec<NewRecord>> {
+        self.records_within(fence, total_bytes, limits::JOURNAL_ENTRIES_MAX, limits::JOURNAL_MAX_BYTES)
+    }
+
+    /// The same for what the engine records by itself. It has a reserve behind the end of the journal, so that what a
+    /// person decided is recorded also where the function has filled its own part.
+    pub fn decided_records(&self, fence: &LeaseFence, total_bytes: u64) -> Result<Vec<NewRecord>> {
+        let entries = limits::JOURNAL_ENTRIES_MAX + limits::JOURNAL_RESERVE_ENTRIES;
+        self.records_within(fence, total_bytes, entries, limits::JOURNAL_MAX_BYTES + limits::JOURNAL_RESERVE_BYTES)
+    }
+
+    fn records_within(&self, fence: &LeaseFence, total_bytes: u64, max: u64, max_bytes: u64) -> Result<Vec<NewRecord>> {
         let last = self.first_number + (self.entries.len() as u64) - 1;
-        if last > limits::JOURNAL_ENTRIES_MAX {
-            let max = limits::JOURNAL_ENTRIES_MAX;
+        if last > max {
             return Err(Error::new(Code::JournalFull, format!("a journal has at most {max} entries")).with("max", max));
         }
         let mut total_bytes = total_bytes;
@@ -400,10 +417,9 @@ impl<'a> NewEntries<'a> {
         for (number, entry) in (self.first_number..).zip(self.entries) {
             let (mut record, beside) = entry.record(fence)?;
             total_bytes += record.encode().len() as u64 + beside.as_ref().map_or(0, |bytes| bytes.len() as u64);
-            if total_bytes > limits::JOURNAL_MAX_BYTES {
-                let max = limits::JOURNAL_MAX_BYTES;
-                let detail = format!("a journal has at most {max} bytes");
-                return Err(Error::new(Code::JournalFull, detail).with("max_bytes", max));
+            if total_bytes > max_bytes {
+                let detail = format!("a journal has at most {max_bytes} bytes");
+                return Err(Error::new(Code::JournalFull, detail).with("max_bytes", max_bytes));
             }
             record.total_bytes = total_bytes;
             records.push(NewRecord { number, record, beside });
@@ -477,7 +493,8 @@ pub struct StepView {
     pub message: Option<String>,
     /// The attempt that recorded it.
     pub attempt: AttemptIndex,
-    /// The lease that recorded it.
+    /// The lease that recorded it; absent where the engine did. Lists show it to operators only.
+    #[serde(default, skip_serializing_if = "LeaseId::is_nil")]
     pub lease_id: LeaseId,
     /// When it was recorded.
     pub recorded_at: i64,

@@ -254,6 +254,10 @@ pub const WAITS_MAX: usize = 1_000;
 pub const JOURNAL_ENTRIES_MAX: u64 = 10_000;
 /// Bytes of one generation's journal, results included.
 pub const JOURNAL_MAX_BYTES: u64 = 64 * 1024 * 1024;
+/// Records behind the end of a full journal that only the engine writes: the ends of everything that one parking waits for.
+pub const JOURNAL_RESERVE_ENTRIES: u64 = WAITS_MAX as u64;
+/// Bytes of these records: the largest answer of a person, and what the others need without a result.
+pub const JOURNAL_RESERVE_BYTES: u64 = 4 * 1024 * 1024;
 /// Bytes of the journal that a claim brings with one task; the rest is paged.
 pub const JOURNAL_PER_TASK_MAX_BYTES: usize = 256 * 1024;
 /// Bytes of journals that one answer brings.
@@ -280,8 +284,10 @@ pub const TOKEN_REMEMBERED_MS: i64 = 7 * 24 * 3600 * 1000;
 pub const EVENTS_KEPT: u64 = 100_000;
 /// Events a partition keeps at the least.
 pub const EVENTS_PER_PARTITION_MIN: u64 = 2_000;
-/// Audit records kept.
+/// Audit records of what was done that are kept.
 pub const AUDIT_KEPT: u64 = 100_000;
+/// Audit records of what was refused that are kept.
+pub const AUDIT_REFUSALS_KEPT: u64 = 10_000;
 
 /// A rotated waitpoint secret verifies this long.
 pub const SECRET_GRACE_DEFAULT_MS: i64 = 24 * 3600 * 1000;

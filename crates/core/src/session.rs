@@ -50,10 +50,10 @@ impl Session {
     }
 
     /// Refuses a session that this hash does not prove, or that has ended; both read the same. The proof is compared
-    /// first and in constant time.
+    /// first and in constant time. An empty hash proves nothing: anybody can compute an HMAC under an empty key.
     pub fn check(&self, token_hash: &[u8], now: i64) -> Result<()> {
         let proved = mac(self.token_id, token_hash, self.expires_at).verify_slice(&self.proof).is_ok();
-        if proved && now < self.expires_at {
+        if proved && !token_hash.is_empty() && now < self.expires_at {
             return Ok(());
         }
         Err(Error::of(Code::Unauthenticated))
@@ -90,6 +90,12 @@ mod tests {
         assert_eq!(session.check(b"hash", 999), Ok(()));
         assert_eq!(session.check(b"hash", 1_000).unwrap_err().code, Code::Unauthenticated);
         assert_eq!(session.check(b"other", 999).unwrap_err().code, Code::Unauthenticated);
+    }
+
+    #[test]
+    fn a_token_without_a_hash_proves_no_session() {
+        let forged = Session::begin([7; 16], b"", i64::MAX);
+        assert_eq!(forged.check(b"", 1).unwrap_err().code, Code::Unauthenticated);
     }
 
     #[test]

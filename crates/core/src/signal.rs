@@ -55,6 +55,8 @@ pub struct NewSignal {
     pub delivered_by: String,
     /// What counts as its source where the sender is not believed; what it says of itself counts when absent.
     pub counted_as: Option<String>,
+    /// Who brought it is believed about the sender.
+    pub vouched: bool,
 }
 
 impl NewSignal {
@@ -86,8 +88,8 @@ impl NewSignal {
 
     /// Who stands behind it, for people.
     fn by(&self) -> &str {
-        let vouched = self.counted_as.is_none() && !self.source_identity.is_empty();
-        if vouched { &self.source_identity } else { &self.delivered_by }
+        let believed = self.vouched || self.counted_as.is_none();
+        if believed && !self.source_identity.is_empty() { &self.source_identity } else { &self.delivered_by }
     }
 
     /// What conditions need to know of it when it is accepted now.

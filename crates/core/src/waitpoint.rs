@@ -157,6 +157,11 @@ impl Waitpoint {
         }
     }
 
+    /// Whether it is the waitpoint of an entry of this journal. Its id is no secret: somebody may have put another one there.
+    pub fn is_of_journal(&self, execution: &ExecutionId, generation: u32) -> bool {
+        self.execution == *execution && self.generation == Some(generation)
+    }
+
     /// Takes the first signal out of the buffer and closes: the entry it belongs to has ended.
     pub fn consume(&mut self, now: i64) -> Option<SignalFact> {
         let first = self.buffered.first().cloned()?;

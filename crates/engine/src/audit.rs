@@ -124,12 +124,6 @@ impl Engine {
                 tracing::error!(target: "audit", who, what, namespace, target, outcome, detail);
             }
         }
-        // A caller without the role can ask as often as it likes: one of its refusals in a second is kept, so that they
-        // do not push out what was really done. The log line above tells of every one.
-        let refused = matches!(outcome, Err(error) if error.code == Code::Forbidden);
-        if refused && self.may_log("refusals of callers without the role").is_none() {
-            return;
-        }
         if let Err(error) = self.transact(Partition::SYSTEM, self.fresh_command(), &Write { record: &record }).await {
             tracing::error!(target: "audit", who, what, %error, "an audit record could not be stored");
         }
@@ -148,7 +142,11 @@ impl Command for Write<'_> {
         let evidence = Identity::new("audit", &[tx.command.as_bytes()], EVIDENCE_MS);
         tx.create_until(&evidence.record(""), tx.now + evidence.kept_ms);
         let records = vec![self.record.encode().into()];
-        tx.append(Append { log: logs::audit(), records, expected: None, cap: limits::AUDIT_KEPT });
+        let (log, cap) = match self.record.succeeded() {
+            true => (logs::audit(), limits::AUDIT_KEPT),
+            false => (logs::audit_refusals(), limits::AUDIT_REFUSALS_KEPT),
+        };
+        tx.append(Append { log, records, expected: None, cap });
         Ok(())
     }
 }

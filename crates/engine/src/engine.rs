@@ -124,8 +124,10 @@ pub struct Caller {
     pub idempotency_key: Option<String>,
     /// How much is known of it.
     pub standing: Standing,
-    /// The lanes it may submit to and claim from; all when empty.
+    /// The lanes that it submits to, claims from and acts on; all when empty.
     pub lanes: Vec<String>,
+    /// When its stored API token was made, which tells it from a later one of the same name; 0 where it has none.
+    pub token_created_at: i64,
     /// Its role does not reach this operation, and it may carry it out for what it submitted itself.
     pub only_own: bool,
 }
@@ -140,6 +142,7 @@ impl Caller {
             idempotency_key: None,
             standing: Standing::Open,
             lanes: Vec::new(),
+            token_created_at: 0,
             only_own: false,
         }
     }
@@ -169,9 +172,14 @@ impl Caller {
         }
     }
 
+    /// Whether the caller's token is good for a lane.
+    pub fn reaches(&self, lane: &str) -> bool {
+        self.lanes.is_empty() || self.lanes.iter().any(|one| one == lane)
+    }
+
     /// Refuses a lane that the caller's token is not good for.
     pub(crate) fn check_lane(&self, lane: &str) -> Result<()> {
-        if self.lanes.is_empty() || self.lanes.iter().any(|one| one == lane) {
+        if self.reaches(lane) {
             return Ok(());
         }
         let detail = format!("this token does not reach lane {lane:?}");
@@ -183,8 +191,21 @@ impl Caller {
         if self.role == Role::Submitter { self.name.clone() } else { String::new() }
     }
 
+    /// Refuses an act on the whole deployment or namespace to a caller that is limited to lanes.
+    pub(crate) fn check_every_lane(&self) -> Result<()> {
+        if self.lanes.is_empty() {
+            return Ok(());
+        }
+        Err(Error::new(Code::Forbidden, "this reaches every lane, and the token some only").with("lanes", &self.lanes))
+    }
+
+    /// Whether the caller is shown the ids of leases. With one of them it could act in the place of its holder.
+    pub(crate) fn sees_fences(&self) -> bool {
+        self.role.allows(Role::Operator)
+    }
+
     /// Whether something of this namespace exists for the caller.
-    pub(crate) fn sees(&self, namespace: &str) -> bool {
+    pub fn sees(&self, namespace: &str) -> bool {
         self.namespace.as_ref().is_none_or(|own| own == namespace)
     }
 }
@@ -358,7 +379,7 @@ impl Engine {
         Self: Handle<O>,
     {
         let required = O::role(&args);
-        if O::ANY_ROLE || caller.role.allows(required) {
+        if O::takes_any_role(&args) || caller.role.allows(required) {
             O::validate(&args)?;
             return Handle::<O>::handle(self, caller, args).await;
         }

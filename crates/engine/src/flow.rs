@@ -385,6 +385,28 @@ impl Engine {
         }
     }
 
+    /// Refuses an act on a whole flow to a caller whose lanes are not those of all its members. A caller without a limit
+    /// costs nothing.
+    pub(crate) async fn check_lanes_of_members(&self, caller: &Caller, id: &FlowId) -> Result<()> {
+        if caller.lanes.is_empty() {
+            return Ok(());
+        }
+        self.visible_flow(caller, id).await?;
+        let mut after = None;
+        loop {
+            let elsewhere = |member: &Execution| !caller.reaches(&member.lane);
+            let (found, next) = self.flow_members(id, PublicState::ALL, after.take(), elsewhere).await?;
+            if let Some(member) = found.first() {
+                let detail = "this token does not reach the lane of every member";
+                return Err(Error::new(Code::Forbidden, detail).with("execution_id", member));
+            }
+            if next.is_none() {
+                return Ok(());
+            }
+            after = cursor::decode::<(i64, Vec<u8>)>(next.as_deref())?;
+        }
+    }
+
     /// The members of a flow in some states that fit, in the order of their creation, and where the next page begins.
     pub(crate) async fn flow_members(
         &self,

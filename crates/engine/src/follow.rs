@@ -9,7 +9,7 @@ use ff_core::{AttemptIndex, ExecutionId, Result, limits};
 use ff_store::LogStart;
 
 use crate::engine::{Caller, Engine};
-use crate::{env, logs};
+use crate::{env, logs, view};
 
 /// What a viewer has seen already.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -119,7 +119,7 @@ impl Engine {
             let left = deadline - self.env().now_ms();
             if !page.entries.is_empty() || left <= 0 {
                 let after = page.entries.last().map_or(after, |entry| entry.number);
-                return Ok((JournalSeen { generation: Some(generation), after }, page.entries));
+                return Ok((JournalSeen { generation: Some(generation), after }, view::steps(caller, page.entries)));
             }
             let changes = futures_util::future::select_all([
                 Box::pin(whole.changed()) as env::BoxFuture<'_, ()>,

@@ -21,6 +21,7 @@ use crate::execution_data::Removal;
 use crate::fork;
 use crate::logs;
 use crate::transaction::{Command, Tx};
+use crate::visibility::check_reachable;
 
 /// Journals whose size is remembered; past it all are forgotten, and the next entry of each costs one read.
 const SIZES_KEPT: usize = 20_000;
@@ -100,7 +101,7 @@ pub(crate) fn write(tx: &mut Tx<'_>, execution: &Execution, records: &[NewRecord
 }
 
 /// Records what the engine decided while no lease lives: a signal, a timeout, the end of a child, an answer. The caller
-/// saves the execution in the same commit, under its version. A full journal records nothing more; the holder finds out.
+/// saves the execution in the same commit, under its version. A full journal has a reserve for it.
 pub(crate) async fn append_decided(tx: &mut Tx<'_>, execution: &Execution, entries: &[StepEntry]) -> Result<()> {
     if entries.is_empty() {
         return Ok(());
@@ -109,10 +110,17 @@ pub(crate) async fn append_decided(tx: &mut Tx<'_>, execution: &Execution, entri
     let total = size_before(tx, execution, next).await?;
     let attempt = execution.attempt.as_ref().map(|attempt| attempt.index).unwrap_or_default();
     let nobody = LeaseFence { attempt, lease_id: LeaseId::default(), epoch: execution.epoch };
-    match (NewEntries { first_number: next, entries }).records(&nobody, total) {
-        Ok(records) => write(tx, execution, &records),
-        Err(error) if error.code == Code::JournalFull => {}
-        Err(error) => return Err(error),
+    let records = NewEntries { first_number: next, entries }.decided_records(&nobody, total)?;
+    write(tx, execution, &records);
+    Ok(())
+}
+
+/// Refuses a function that has filled its part of the journal to wait once more: what ended the wait would use up the
+/// reserve, parking by parking.
+pub(crate) async fn check_room(tx: &mut Tx<'_>, execution: &Execution, first_number: u64) -> Result<()> {
+    let size = size_before(tx, execution, first_number).await?;
+    if first_number > limits::JOURNAL_ENTRIES_MAX || size > limits::JOURNAL_MAX_BYTES {
+        return Err(Error::new(Code::JournalFull, "the journal has no room for what ends another wait"));
     }
     Ok(())
 }
@@ -419,7 +427,8 @@ impl Engine {
         if first && !found && !execution.begins_with_entries() {
             return Ok(None);
         }
-        let most = usize::try_from(limits::JOURNAL_ENTRIES_MAX).unwrap_or(usize::MAX);
+        let most = limits::JOURNAL_ENTRIES_MAX + limits::JOURNAL_RESERVE_ENTRIES;
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
         let max_bytes = limits::JOURNAL_PER_TASK_MAX_BYTES;
         let page = self.read_journal(execution, execution.generation, 0, most, max_bytes).await?;
         if first && page.entries.is_empty() {
@@ -465,7 +474,7 @@ impl Command for KeepLateReports<'_> {
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<()> {
         let Some(mut execution) = tx.find_execution(self.id).await? else { return Ok(()) };
-        if !self.caller.sees(&execution.namespace) {
+        if check_reachable(self.caller, &execution).is_err() {
             return Ok(());
         }
         let mut news = false;

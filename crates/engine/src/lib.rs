@@ -39,6 +39,7 @@ mod servers;
 mod serves;
 mod service;
 mod shared;
+mod substitute;
 mod system;
 mod test_clock;
 mod timers;

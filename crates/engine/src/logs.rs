@@ -35,6 +35,12 @@ pub(crate) fn audit() -> Key {
     Key::from_bytes(*b"A")
 }
 
+/// The log of administrative acts that were refused. It is one of its own, so that a caller that is refused all the time
+/// pushes out no record of what was done.
+pub(crate) fn audit_refusals() -> Key {
+    Key::from_bytes(*b"AR")
+}
+
 /// The bytes of a record.
 pub(crate) fn encode(record: &impl Serialize) -> Bytes {
     ff_core::encoding::pack(record).into()

@@ -1,14 +1,54 @@
-//! Signals that wait for a function whose journal begins anew: they go with it.
+//! The waitpoints of journal entries: where signals wait for a function, also one whose journal begins anew.
 
 use std::collections::BTreeMap;
 
 use ff_core::execution::Execution;
 use ff_core::journal::StepIdentity;
 use ff_core::waitpoint::{CloseReason, Waitpoint};
-use ff_core::{Result, index, limits};
+use ff_core::{Indexed, Result, index, limits};
 use ff_store::Scan;
 
+use crate::substitute;
 use crate::transaction::Tx;
+
+/// A waitpoint of a journal entry.
+pub(crate) struct StepWaitpoint {
+    pub(crate) waitpoint: Waitpoint,
+    /// It is stored already.
+    pub(crate) known: bool,
+}
+
+/// The waitpoints of entries of the present journal, made where they are new. One that somebody else put under the id of
+/// an entry is passed over, and the entry gets a substitute.
+pub(crate) async fn of_steps(
+    tx: &mut Tx<'_>,
+    execution: &Execution,
+    steps: &[&StepIdentity],
+) -> Result<Vec<StepWaitpoint>> {
+    let fresh = |step: &&StepIdentity, now: i64| {
+        Waitpoint::of_step(execution.id, execution.generation, &execution.namespace, step, now)
+    };
+    let fresh: Vec<Waitpoint> = steps.iter().map(|step| fresh(step, tx.now)).collect();
+    let known = tx.load_many::<Waitpoint>(fresh.iter().map(Indexed::key).collect()).await?;
+    let mut found = Vec::with_capacity(fresh.len());
+    for (fresh, known) in fresh.into_iter().zip(known) {
+        found.push(match known.map(|known| known.document) {
+            None => StepWaitpoint { waitpoint: fresh, known: false },
+            Some(known) if known.is_of_journal(&execution.id, execution.generation) => {
+                StepWaitpoint { waitpoint: known, known: true }
+            }
+            Some(_) => substituted(tx, fresh).await?,
+        });
+    }
+    Ok(found)
+}
+
+async fn substituted(tx: &mut Tx<'_>, mut fresh: Waitpoint) -> Result<StepWaitpoint> {
+    fresh.id.uuid = substitute::find_or_mint(tx, &fresh.execution, fresh.id.uuid).await?;
+    let known = tx.load::<Waitpoint>(fresh.key()).await?.map(|known| known.document);
+    let is_known = known.is_some();
+    Ok(StepWaitpoint { waitpoint: known.unwrap_or(fresh), known: is_known })
+}
 
 /// Whether calls of a name are counted from zero in the new generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,13 +85,14 @@ pub(crate) async fn move_on(tx: &mut Tx<'_>, execution: &Execution, ended: u32, 
         };
         *count += 1;
         let step = StepIdentity { name: waitpoint.step_name, key: None, occurrence: Some(occurrence) };
-        let mut fresh = Waitpoint::of_step(execution.id, execution.generation, &execution.namespace, &step, tx.now);
-        fresh.buffered = buffered;
-        fresh.buffered_bytes = bytes;
-        for fact in &mut fresh.buffered {
-            fact.waitpoint = fresh.id;
+        for StepWaitpoint { waitpoint: mut fresh, .. } in of_steps(tx, execution, &[&step]).await? {
+            fresh.buffered.clone_from(&buffered);
+            fresh.buffered_bytes = bytes;
+            for fact in &mut fresh.buffered {
+                fact.waitpoint = fresh.id;
+            }
+            tx.save(&fresh);
         }
-        tx.create(&fresh);
     }
     Ok(())
 }

@@ -14,7 +14,7 @@ use ff_store::{Conflict, ConflictReason, Fence, StoredDocument};
 use crate::engine::{Caller, Engine};
 use crate::env;
 use crate::transaction::{Command, Tx};
-use crate::visibility::{check_visible, not_found};
+use crate::visibility::{check_reachable, not_found};
 
 /// A partition that takes longer has its leases answered as failed, so that it does not hold up those of the others until
 /// their worker gives up on all of them.
@@ -176,7 +176,7 @@ impl Engine {
 fn judge(caller: &Caller, renewal: &Renewal, found: Option<&Execution>) -> Result<i64, Box<RenewalOutcome>> {
     let not_there = || Box::new(lost(renewal, LeaseLoss::NotFound, not_found(&renewal.execution_id)));
     let execution = found.ok_or_else(not_there)?;
-    check_visible(caller, execution).map_err(|_| not_there())?;
+    check_reachable(caller, execution).map_err(|error| Box::new(lost(renewal, LeaseLoss::NotFound, error)))?;
     execution.check_fence(&renewal.fence).map_err(|error| {
         let cancelled = execution.lease.as_ref().is_some_and(|lease| lease.end == LeaseEnd::ExecutionCancelled);
         let reason = match error.code {

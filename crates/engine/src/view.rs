@@ -1,12 +1,15 @@
 //! Documents as answers show them.
 
 use ff_core::execution::{Execution, Hold};
+use ff_core::journal::StepView;
 use ff_core::lease::Lease;
 use ff_core::op::view::{
-    CancellationView, ExecutionSummary, ExecutionView, FailureView, JoinView, LeaseView, ProgressView, QuestionView,
-    ResultView, SignedView, SuspensionView,
+    CancellationView, EventView, ExecutionSummary, ExecutionView, FailureView, JoinView, LeaseView, ProgressView,
+    QuestionView, ResultView, SignedView, SuspensionView,
 };
-use ff_core::{EligibilityState, JsonText, LifecyclePhase, SignalFact, Suspension};
+use ff_core::{EligibilityState, JsonText, LeaseId, LifecyclePhase, SignalFact, Suspension};
+
+use crate::engine::Caller;
 
 /// Everything `get` shows, as it is stored. What is shown and never stored is added by the caller.
 pub(crate) fn execution(execution: &Execution, lease_until: i64) -> ExecutionView {
@@ -114,6 +117,48 @@ pub(crate) fn summary(execution: &Execution) -> ExecutionSummary {
         failure_category: execution.failure.as_ref().and_then(|failure| some_text(&failure.category)),
         progress: progress(execution),
     }
+}
+
+/// What a caller is shown of an execution: whoever may not operate it sees no fences.
+pub(crate) fn for_caller(caller: &Caller, mut shown: ExecutionView) -> ExecutionView {
+    if !caller.sees_fences() {
+        if let Some(lease) = &mut shown.lease {
+            lease.lease_id = LeaseId::default();
+        }
+        hide_reporters(&mut shown.questions);
+    }
+    shown
+}
+
+/// The open questions of an execution, as a caller is shown them.
+pub(crate) fn questions(caller: &Caller, execution: &Execution) -> Vec<QuestionView> {
+    let mut questions = QuestionView::of(execution);
+    if !caller.sees_fences() {
+        hide_reporters(&mut questions);
+    }
+    questions
+}
+
+fn hide_reporters(questions: &mut [QuestionView]) {
+    for report in questions.iter_mut().flat_map(|question| &mut question.evidence) {
+        report.lease_id = LeaseId::default();
+    }
+}
+
+/// What a caller is shown of a journal.
+pub(crate) fn steps(caller: &Caller, mut entries: Vec<StepView>) -> Vec<StepView> {
+    if !caller.sees_fences() {
+        entries.iter_mut().for_each(|entry| entry.lease_id = LeaseId::default());
+    }
+    entries
+}
+
+/// What a caller is shown of events.
+pub(crate) fn events(caller: &Caller, mut events: Vec<EventView>) -> Vec<EventView> {
+    if !caller.sees_fences() {
+        events.iter_mut().for_each(|shown| shown.event.lease_id = None);
+    }
+    events
 }
 
 /// Who has signed so far.

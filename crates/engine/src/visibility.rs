@@ -25,14 +25,20 @@ pub(crate) fn check_visible(caller: &Caller, execution: &Execution) -> Result<()
     Ok(())
 }
 
+/// Refuses a change of an execution that the caller does not see, or that is in a lane its token is not good for.
+pub(crate) fn check_reachable(caller: &Caller, execution: &Execution) -> Result<()> {
+    check_visible(caller, execution)?;
+    caller.check_lane(&execution.lane)
+}
+
 /// The refusal of an id that names nothing the caller may see.
 pub(crate) fn not_found(id: &ExecutionId) -> Error {
     Error::of(Code::ExecutionNotFound).with("execution_id", id)
 }
 
-/// Loads an execution for a caller that may see it.
+/// Loads an execution that the caller is about to change, if it may.
 pub(crate) async fn load_visible(tx: &mut Tx<'_>, caller: &Caller, id: &ExecutionId) -> Result<Execution> {
     let execution = tx.execution(id).await?;
-    check_visible(caller, &execution)?;
+    check_reachable(caller, &execution)?;
     Ok(execution)
 }

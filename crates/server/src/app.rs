@@ -13,7 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use crate::config::Config;
 use crate::queues::Queues;
 use crate::sse::Feeds;
-use crate::strangers::{self, Allowances};
+use crate::strangers::Strangers;
 use crate::trace::Tracer;
 
 /// The server behind every connection.
@@ -24,7 +24,7 @@ pub(crate) struct App {
     pub(crate) feeds: Feeds,
     pub(crate) queues: Queues,
     pub(crate) counters: Counters,
-    pub(crate) allowances: Allowances,
+    pub(crate) strangers: Strangers,
     /// Where spans go, when that is configured.
     pub(crate) tracer: Option<Tracer>,
     /// Becomes true when the server begins to stop.
@@ -36,8 +36,8 @@ impl App {
         let pools = Pools::new(config.stream_ops_max, config.sse_max);
         let tracer = config.otlp.as_ref().map(|otlp| Tracer::start(otlp.clone()));
         let (feeds, queues, counters) = (Feeds::default(), Queues::default(), Counters::default());
-        let allowances = Allowances::default();
-        Arc::new(Self { engine, config, pools, feeds, queues, counters, allowances, tracer, stop })
+        let strangers = Strangers::default();
+        Arc::new(Self { engine, config, pools, feeds, queues, counters, strangers, tracer, stop })
     }
 
     /// Whether the server is on its way out.
@@ -57,17 +57,11 @@ impl App {
 pub(crate) struct Pools {
     pub(crate) stream_ops: Pool,
     pub(crate) sse: Pool,
-    /// Callers without an API token.
-    pub(crate) strangers: Pool,
 }
 
 impl Pools {
     fn new(stream_ops: usize, sse: usize) -> Self {
-        Self {
-            stream_ops: Pool::new("stream_ops", stream_ops),
-            sse: Pool::new("sse", sse),
-            strangers: Pool::new("strangers", strangers::PLACES),
-        }
+        Self { stream_ops: Pool::new("stream_ops", stream_ops), sse: Pool::new("sse", sse) }
     }
 
     /// A place for an operation; most need none.

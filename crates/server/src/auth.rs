@@ -4,13 +4,12 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use ff_core::session::{SESSION_TTL_MS, Session};
-use ff_core::{Class, Code, Error, Result, Role};
+use ff_core::{Code, Error, Result, Role};
 use ff_engine::{Caller, Standing};
 use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::{Method, Response, Uri};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use crate::app::App;
@@ -73,30 +72,34 @@ impl Presented {
     }
 }
 
-/// The caller behind a request. Without configured tokens (which only a loopback address allows) everybody on this
-/// machine is an administrator; a token that is sent all the same must be a good one.
-pub(crate) async fn authenticate(app: &App, method: &Method, headers: &HeaderMap) -> Result<Caller> {
+/// The caller behind a request, and what it proved that with. Without configured tokens (which only a loopback address
+/// allows) everybody on this machine is an administrator; a token that is sent all the same must be a good one.
+pub(crate) async fn authenticate(app: &App, method: &Method, headers: &HeaderMap) -> Result<(Caller, Credential)> {
     let presented = Presented::of(&app.config, headers)?;
     // A browser sends its cookies on behalf of any page it shows, so what changes something must come from our own.
     if matches!(presented, Presented::Session(_)) && !matches!(*method, Method::GET | Method::HEAD) {
         check_origin(&app.config, headers)?;
     }
-    identify(app, &presented).await
+    let caller = identify(app, &presented).await?;
+    Ok((caller, Credential { presented, confirmed: Instant::now() }))
 }
 
-/// The same where a waitpoint's token will do: a caller that brings nothing is let in as a stranger, if there is room for
-/// one. Whether it has such a token, [`check_waitpoint_token`] says.
+/// The same where a waitpoint's token will do: a caller that cannot prove who it is, because it brings nothing or a session
+/// that has ended, is let in as a stranger. Whether it has such a token, [`check_waitpoint_token`] says.
 pub(crate) async fn admit(
     app: &App,
     method: &Method,
     headers: &HeaderMap,
     peer: IpAddr,
-) -> Result<(Caller, Option<OwnedSemaphorePermit>)> {
-    if app.config.open() || !matches!(Presented::of(&app.config, headers)?, Presented::Nothing) {
-        return Ok((authenticate(app, method, headers).await?, None));
+) -> Result<(Caller, Credential)> {
+    match authenticate(app, method, headers).await {
+        Err(error) if matches!(error.code, Code::Unauthenticated | Code::Forbidden) && !app.config.open() => {
+            app.strangers.take(peer, Instant::now())?;
+            let credential = Credential { presented: Presented::Nothing, confirmed: Instant::now() };
+            Ok((Caller::stranger(), credential))
+        }
+        known => known,
     }
-    app.allowances.take(peer, Instant::now())?;
-    Ok((Caller::stranger(), Some(app.pools.strangers.enter()?)))
 }
 
 /// Refuses a stranger without a waitpoint's token as everybody is refused who brings nothing.
@@ -130,11 +133,17 @@ pub(crate) async fn viewer(
         None => Presented::of(&app.config, headers)?,
     };
     let caller = identify(app, &presented).await?;
-    if !caller.role.allows(Role::Reader) {
-        let detail = format!("this needs the role {}, the token has {}", Role::Reader, caller.role);
-        return Err(Error::new(Code::Forbidden, detail).with("required", Role::Reader));
-    }
+    check_reader(&caller)?;
     Ok((caller, Credential { presented, confirmed: Instant::now() }))
+}
+
+/// Refuses a caller that may not read.
+pub(crate) fn check_reader(caller: &Caller) -> Result<()> {
+    if caller.role.allows(Role::Reader) {
+        return Ok(());
+    }
+    let detail = format!("this needs the role {}, the token has {}", Role::Reader, caller.role);
+    Err(Error::new(Code::Forbidden, detail).with("required", Role::Reader))
 }
 
 async fn identify(app: &App, presented: &Presented) -> Result<Caller> {
@@ -201,40 +210,20 @@ pub(crate) struct Credential {
     confirmed: Instant,
 }
 
-/// What a call that may wait was asked with, where that can be revoked meanwhile.
-pub(crate) fn revocable(app: &App, headers: &HeaderMap) -> Option<Credential> {
-    if app.config.open() {
-        return None;
-    }
-    let presented = Presented::of(&app.config, headers).ok()?;
-    match &presented {
-        Presented::Bearer(bearer) if configured(app, bearer).is_some() => None,
-        Presented::Bearer(_) | Presented::Session(_) => Some(Credential { presented, confirmed: Instant::now() }),
-        Presented::Nothing | Presented::Ticket(_) => None,
-    }
-}
-
-/// Answers a call that may wait, unless what it was asked with is revoked before.
-pub(crate) async fn while_good<T>(
-    app: &App,
-    mut credential: Credential,
-    call: impl Future<Output = Result<T>>,
-) -> Result<T> {
-    let mut call = std::pin::pin!(call);
-    loop {
-        tokio::select! {
-            biased;
-            answer = &mut call => return answer,
-            () = tokio::time::sleep(CONFIRMED_FOR) => match credential.renew(app).await {
-                // A store that cannot be asked revokes nothing.
-                Err(error) if error.code.class() == Class::Unauthenticated => return Err(error),
-                _ => {}
-            },
+impl Credential {
+    /// Ends when it is no longer good: a call that waits must not be handed what its caller may not have any more.
+    pub(crate) async fn ended(mut self, app: &App) -> Error {
+        loop {
+            tokio::time::sleep(CONFIRMED_FOR).await;
+            match self.renew(app).await {
+                Ok(()) => {}
+                Err(error) if error.code == Code::Unauthenticated => return error,
+                // A store that does not answer takes nothing away; the next look may tell.
+                Err(_) => {}
+            }
         }
     }
-}
 
-impl Credential {
     /// Whether it must be looked at again.
     pub(crate) fn is_stale(&self) -> bool {
         self.confirmed.elapsed() >= CONFIRMED_FOR

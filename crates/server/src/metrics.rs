@@ -5,12 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ff_core::Result;
-use ff_engine::{Family, FamilyKind, SampleValue};
+use ff_engine::{Caller, Family, FamilyKind, SampleValue};
 use hyper::{Response, StatusCode};
 
 use crate::app::App;
 use crate::http::answer::{self, Body};
 
+/// The label of a lane.
+const LANE: &str = "lane";
 /// A scrape does not wait longer than this for the store.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -21,7 +23,7 @@ pub struct Observer(pub(crate) Arc<App>);
 impl Observer {
     /// Everything, as it is now.
     pub async fn families(&self) -> Vec<Family> {
-        families(&self.0).await
+        families(&self.0, &Caller::system()).await
     }
 }
 
@@ -31,18 +33,22 @@ impl std::fmt::Debug for Observer {
     }
 }
 
-/// Answers a scrape.
-pub(crate) async fn response(app: &App) -> Result<Response<Body>> {
-    let text = render(&families(app).await);
+/// Answers a scrape with what the caller may see.
+pub(crate) async fn response(app: &App, caller: &Caller) -> Result<Response<Body>> {
+    let text = render(&families(app, caller).await);
     Ok(answer::whole(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", text))
 }
 
-async fn families(app: &App) -> Vec<Family> {
+async fn families(app: &App, caller: &Caller) -> Vec<Family> {
     let info = app.engine.store().info();
     let version = [("version", env!("CARGO_PKG_VERSION")), ("store", info.kind)];
     let build = gauge("flowfabric_build_info", "The program and its store.").number(&version, 1);
     let mut families = vec![build];
-    families.extend(app.engine.metrics().families());
+    // What the engine counts by lane does not say of which namespace: a caller that reaches one sees none of it.
+    let scoped = caller.namespace.is_some() || !caller.lanes.is_empty();
+    let by_lane = |(name, _): &(&str, String)| *name == LANE;
+    let of_all = |family: &Family| !family.samples.iter().any(|sample| sample.labels.iter().any(by_lane));
+    families.extend(app.engine.metrics().families().into_iter().filter(|family| !scoped || of_all(family)));
     let help = "Responses by status.";
     let mut responses = Family::new("flowfabric_http_responses_total", FamilyKind::Counter, help);
     for (status, count) in app.counters.responses() {
@@ -59,20 +65,21 @@ async fn families(app: &App) -> Vec<Family> {
         let lost = Family::new("flowfabric_spans_lost_total", FamilyKind::Counter, help);
         families.push(lost.number(&[], tracer.lost()));
     }
-    queues(&mut families, app).await;
+    queues(&mut families, app, caller).await;
     families
 }
 
-/// What waits in each lane. A store that does not answer is said, and takes nothing else away from the page.
-async fn queues(families: &mut Vec<Family>, app: &App) {
+/// What waits in each lane that the caller sees. A store that does not answer is said, and takes nothing else away from the page.
+async fn queues(families: &mut Vec<Family>, app: &App, caller: &Caller) {
     let depths = tokio::time::timeout(PATIENCE, app.queues.depths(&app.engine)).await;
     let answered = matches!(depths, Ok(Ok(_)));
     families.push(gauge("flowfabric_store_up", "Whether the store answers.").number(&[], u64::from(answered)));
     let Ok(Ok(depths)) = depths else { return };
     let mut depth_of = gauge("flowfabric_queue_depth", "Executions that may be claimed, by lane.");
     let mut oldest = gauge("flowfabric_queue_oldest_seconds", "How long the next in line has waited, by lane.");
-    for ((namespace, lane), depth) in &depths {
-        let labels = [("namespace", namespace.as_str()), ("lane", lane.as_str())];
+    let seen = depths.iter().filter(|((namespace, lane), _)| caller.sees(namespace) && caller.reaches(lane));
+    for ((namespace, lane), depth) in seen {
+        let labels = [("namespace", namespace.as_str()), (LANE, lane.as_str())];
         depth_of = depth_of.number(&labels, depth.waiting);
         oldest = oldest.with(&labels, SampleValue::Time(depth.oldest_ms.saturating_mul(1_000)));
     }

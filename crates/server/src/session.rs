@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::app::App;
 use crate::auth;
 use crate::http::answer::{self, Body};
-use crate::http::{arguments::Sent, read_body};
+use crate::http::{ReadBody, arguments::Sent, read_body};
 
 /// Where sessions begin, are looked at, and end.
 pub(crate) const PATH: &str = "/v1/session";
@@ -53,12 +53,13 @@ where
     let (parts, body) = request.into_parts();
     match parts.method {
         Method::GET | Method::HEAD => {
-            let caller = auth::authenticate(app, &parts.method, &parts.headers).await?;
+            let (caller, _) = auth::authenticate(app, &parts.method, &parts.headers).await?;
             answer::json(&view(app, &caller))
         }
         Method::POST => {
             auth::check_origin(&app.config, &parts.headers)?;
-            let sent = read_body(app, &parts.method, &parts.headers, body, BODY_MAX_BYTES).await?;
+            let reading = ReadBody { max: BODY_MAX_BYTES, patience: app.config.body_timeout };
+            let sent = read_body(app, &parts.method, &parts.headers, body, reading).await?;
             begin(app, &parts.headers, sent).await
         }
         Method::DELETE => {
@@ -106,7 +107,10 @@ pub(crate) fn operations(generator: &mut SchemaGenerator) -> [(&'static str, Val
     begins["requestBody"] = json!({ "required": true, "content": { "application/json": { "schema": begin } } });
     begins["security"] = json!([]);
     let gone = json!({ "204": { "description": "The cookie is removed." }, "default": problem });
-    let mut ends = operation("end_session", "Ends the session of a browser.", gone);
+    // No server keeps sessions, so that none can forget one: what ends a session before its time is its token's revocation.
+    let summary = "Removes the session cookie of a browser. A copy of the cookie stays good until its time is over or its \
+                   token is revoked.";
+    let mut ends = operation("end_session", summary, gone);
     ends["security"] = json!([]);
     [("GET", look), ("POST", begins), ("DELETE", ends)]
 }

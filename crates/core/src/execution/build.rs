@@ -9,19 +9,23 @@ use crate::error::Result;
 
 impl Execution {
     /// Pins it to the build of the worker that starts it, if its policy says so and it is not pinned yet.
-    pub(super) fn pin_on_start(&mut self, build_id: &str) {
+    pub(super) fn pin_on_start(&mut self, build_id: &str) -> Result<()> {
         if self.policy.pin_build && self.pinned_build.is_empty() && !build_id.is_empty() {
-            self.pin(build_id);
+            self.pin(self.capabilities.with_build(build_id)?, build_id);
         }
+        Ok(())
     }
 
-    /// An operator says which build may run it from now on; with none, the next build that takes it.
+    /// An operator says which build may run it from now on; with none, the next build that takes it. A build that no
+    /// worker can have, or that the requirements leave no room for, is refused and changes nothing.
     pub fn repin(&mut self, build_id: Option<&str>, now: i64) -> Result<()> {
         self.refuse_terminal()?;
+        let pinned = build_id.map(|build_id| Ok((self.required_capabilities().with_build(build_id)?, build_id)));
+        let pinned = pinned.transpose()?;
         self.touch(now);
         self.unpin();
-        if let Some(build_id) = build_id {
-            self.pin(build_id);
+        if let Some((capabilities, build_id)) = pinned {
+            self.pin(capabilities, build_id);
         }
         self.settle();
         Ok(())
@@ -40,12 +44,9 @@ impl Execution {
         self.pinned_build.clear();
     }
 
-    /// Room for the build was left when it was created.
-    fn pin(&mut self, build_id: &str) {
-        if let Ok(capabilities) = self.capabilities.with_build(build_id) {
-            self.capabilities = capabilities;
-            self.pinned_build = build_id.to_owned();
-        }
+    fn pin(&mut self, capabilities: CapabilitySet, build_id: &str) {
+        self.capabilities = capabilities;
+        self.pinned_build = build_id.to_owned();
     }
 }
 
@@ -90,6 +91,21 @@ mod tests {
         execution.claim(&claim("v3"), 5, &mut Effects::default()).unwrap();
         assert_eq!(execution.pinned_build, "v3", "the next build that takes it is the one");
         execution.check().unwrap();
+    }
+
+    #[test]
+    fn a_build_that_no_worker_can_have_is_refused_and_unpins_nothing() {
+        let mut execution = pinning();
+        execution.claim(&claim("v1"), 1, &mut Effects::default()).unwrap();
+        let before = execution.clone();
+        for impossible in ["v2,beta", "v 2", ""] {
+            let refused = execution.repin(Some(impossible), 3).unwrap_err();
+            assert_eq!(refused.code, crate::Code::InvalidCapabilities, "{impossible:?}");
+            assert_eq!(execution, before);
+        }
+        let most = (0..crate::limits::CAPABILITIES_MAX_TOKENS).map(|number| format!("c{number}"));
+        let mut full = Execution { capabilities: CapabilitySet::new(most).unwrap(), ..Default::default() };
+        assert_eq!(full.repin(Some("v1"), 3).unwrap_err().code, crate::Code::InvalidCapabilities);
     }
 
     #[test]

@@ -94,7 +94,7 @@ impl Execution {
             build_id: claim.build_id.clone(),
             ..Default::default()
         });
-        self.pin_on_start(&claim.build_id);
+        self.pin_on_start(&claim.build_id)?;
         if self.started_at == 0 {
             self.started_at = now;
         }

@@ -209,12 +209,12 @@ pub struct Segment {
 impl Segment {
     /// The number of a record of the log.
     pub fn number(&self, sequence: u64) -> u64 {
-        self.first - 1 + sequence
+        (self.first - 1).saturating_add(sequence)
     }
 
     /// Where an entry stands in the log.
     pub fn sequence(&self, number: u64) -> u64 {
-        number + 1 - self.first
+        number.saturating_add(1).saturating_sub(self.first)
     }
 }
 

@@ -11,14 +11,15 @@ use crate::error::Result;
 use crate::id::{ExecutionId, SignalId, WaitpointId};
 use crate::limits;
 use crate::op::parts::{self, Secret};
-use crate::op::view::SignedView;
+use crate::op::view::{QuestionView, SignedView};
 use crate::op::{DeliverSignalArgs, Minting, operation};
 use crate::signal::SignalOutcome;
 use crate::suspension::{SuspendReason, TimeoutBehavior};
 use crate::text::{self, Tags};
 
 operation! {
-    /// Lists what waits for people, what has waited longest first. It is decided with a signal `approve` or `reject`.
+    /// Lists what waits for people, what has waited longest first. It is decided with a signal `approve` or `reject`, and a
+    /// question about an entry of the journal with `decide_step`.
     ListApprovals(ListApprovalsArgs) -> ListApprovalsOutcome,
     "list_approvals" Get "/v1/approvals" Reader any_role validated filtered namespaced
 }
@@ -107,6 +108,9 @@ pub struct ApprovalView {
     pub waitpoint_ids: Vec<WaitpointId>,
     /// Who has signed so far.
     pub signed: Vec<SignedView>,
+    /// What is asked about entries of the journal; `decide_step` answers it, and no signal does.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub questions: Vec<QuestionView>,
 }
 
 impl ListApprovalsArgs {

@@ -18,7 +18,7 @@ operation! {
     /// Answers a question about a journal entry: whether a step that is in doubt happened, or what becomes of an entry that
     /// the program no longer fits. The answer is recorded in the journal, and the function runs again.
     DecideStep(DecideStepArgs) -> DecideStepOutcome,
-    "decide_step" Post "/v1/executions/{execution_id}/steps/decide" Operator administrative validated identified("command_id") body(parts::body_for(limits::STEP_RESULT_MAX_BYTES))
+    "decide_step" Post "/v1/executions/{execution_id}/steps/decide" Approver administrative validated identified("command_id") body(parts::body_for(limits::STEP_RESULT_MAX_BYTES))
 }
 
 /// The answer to a question.

@@ -80,6 +80,11 @@ pub trait Operation: Send + Sync + 'static {
         Self::ROLE
     }
 
+    /// Whether callers of every role may make this very call: the token of a waitpoint is authority enough.
+    fn takes_any_role(_args: &Self::Args) -> bool {
+        Self::ANY_ROLE
+    }
+
     /// Names the namespace where the arguments name none.
     fn set_default_namespace(_args: &mut Self::Args, _namespace: &str) {}
 
@@ -432,7 +437,12 @@ macro_rules! operation {
             args.wait_ms()
         }
     };
-    (@ waitpoint_token) => { const WAITPOINT_TOKEN: bool = true; };
+    (@ waitpoint_token) => {
+        const WAITPOINT_TOKEN: bool = true;
+        fn takes_any_role(args: &Self::Args) -> bool {
+            args.token.is_some()
+        }
+    };
     (@ creates) => {
         const CREATES: bool = true;
         fn created(outcome: &Self::Outcome) -> $crate::op::Created {

@@ -1,5 +1,7 @@
 //! The journal of a function: recording steps, reading them, and waiting for several things at once.
 
+use std::collections::BTreeSet;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -90,8 +92,10 @@ pub struct ListStepsOutcome {
 }
 
 impl ListStepsArgs {
-    /// Refuses a page that is empty or too large.
+    /// Refuses a page that is empty or too large, and a number that no entry can have.
     pub fn validate(&self) -> Result<()> {
+        let most = limits::SCORE_MAX.unsigned_abs();
+        self.after.map_or(Ok(()), |after| text::within("after", after, 0..=most))?;
         parts::page(self.limit)
     }
 }
@@ -280,6 +284,23 @@ impl ParkArgs {
                 (None, timeout_ms) => parts::optional_number(timeout_ms, "timeout_ms", text::duration_ms)?,
             }
         }
-        self.children.iter().try_for_each(|child| child.step.validate())
+        self.children.iter().try_for_each(|child| child.step.validate())?;
+        self.validate_steps()
+    }
+
+    /// Refuses an entry that several waits would end: only one of them could.
+    fn validate_steps(&self) -> Result<()> {
+        let sleeps = self.sleeps.iter().map(|wait| ("sleeps", &wait.step));
+        let waitpoints = self.waitpoints.iter().map(|wait| ("waitpoints", &wait.step));
+        let children = self.children.iter().map(|wait| ("children", &wait.step));
+        let questions = self.questions.iter().map(|wait| ("questions", &wait.step));
+        let mut seen = BTreeSet::new();
+        for (field, step) in sleeps.chain(waitpoints).chain(children).chain(questions) {
+            let place = step.key.is_none().then(|| step.occurrence.unwrap_or(0));
+            if !seen.insert((&step.name, &step.key, place)) {
+                return Err(Error::invalid(field, format!("name the step {} twice", step.label())));
+            }
+        }
+        Ok(())
     }
 }

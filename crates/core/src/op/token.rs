@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::api_token::{ApiTokenInfo, Role};
+use crate::api_token::{ApiTokenInfo, Role, token_name};
 use crate::error::Result;
 use crate::op::parts::{self, Secret};
 use crate::op::{Created, operation};
@@ -32,7 +32,8 @@ pub struct CreateTokenArgs {
     /// Signals that it delivers count for the `source_identity` they name: for a program that relays what people say.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub may_assert_source: bool,
-    /// The lanes it may submit to and claim from; all when empty.
+    /// The lanes it reaches: it submits to these, claims from these, and acts on what is in these; all when empty. The
+    /// caller's own where the caller is limited to some.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lanes: Vec<String>,
 }
@@ -54,9 +55,9 @@ impl CreateTokenOutcome {
 }
 
 impl CreateTokenArgs {
-    /// Refuses bad names and lives out of range.
+    /// Refuses bad and reserved names, and lives out of range.
     pub fn validate(&self) -> Result<()> {
-        text::name("name", &self.name)?;
+        token_name(&self.name)?;
         parts::optional(self.namespace.as_deref(), "namespace", text::name)?;
         parts::at_most("lanes", self.lanes.len(), limits::LANES_MAX)?;
         self.lanes.iter().try_for_each(|lane| text::name("lanes", lane))?;

@@ -15,7 +15,7 @@ use ff_store::{Answer, IndexEntry, Query, Scan};
 
 use crate::cursor;
 use crate::engine::{Caller, Engine, Handle};
-use crate::view::{signed, some_text};
+use crate::view::{questions, signed, some_text};
 
 /// Rounds one call makes; a filter that matches little answers with fewer items and a cursor.
 const ROUNDS_MAX: usize = 20;
@@ -30,9 +30,9 @@ impl Handle<ListApprovals> for Engine {
         if let Some(id) = &args.execution_id {
             let (execution, _) = self.visible_execution(caller, id).await?;
             let asked = execution.suspension.as_ref().is_some_and(|suspension| suspension.asks());
-            let asked = asked && execution.namespace == namespace && matches(&args, &execution)?;
+            let asked = asked && execution.namespace == namespace && matches(caller, &args, &execution)?;
             return Ok(ListApprovalsOutcome {
-                items: view(&execution).filter(|_| asked).into_iter().collect(),
+                items: view(caller, &execution).filter(|_| asked).into_iter().collect(),
                 budgets: Vec::new(),
                 next_cursor: None,
             });
@@ -55,8 +55,8 @@ impl Handle<ListApprovals> for Engine {
                 after = Some(position);
                 let execution = entry.document.and_then(|stored| self.readable::<Execution>(&stored));
                 let Some(execution) = execution.filter(|execution| execution.namespace == namespace) else { continue };
-                if matches(&args, &execution)? {
-                    items.extend(view(&execution));
+                if matches(caller, &args, &execution)? {
+                    items.extend(view(caller, &execution));
                 }
             }
             if !full {
@@ -122,16 +122,18 @@ fn behind(partition: Partition, mut scan: Scan, after: Option<Position>) -> Scan
     scan
 }
 
-fn matches(args: &ListApprovalsArgs, execution: &Execution) -> Result<bool> {
+/// Whether it is asked for, and in a lane that the caller may decide in.
+fn matches(caller: &Caller, args: &ListApprovalsArgs, execution: &Execution) -> Result<bool> {
     let suspension = execution.suspension.as_ref();
     let assigned = |person: &String| suspension.is_some_and(|suspension| suspension.assignees.contains(person));
     let tagged = args.tag()?.is_none_or(|(key, value)| execution.tags.get(key).is_some_and(|found| found == value));
     Ok(tagged
+        && caller.reaches(&execution.lane)
         && args.assignee.as_ref().is_none_or(assigned)
         && (args.kind.is_empty() || args.kind.contains(&execution.kind)))
 }
 
-fn view(execution: &Execution) -> Option<ApprovalView> {
+fn view(caller: &Caller, execution: &Execution) -> Option<ApprovalView> {
     let suspension: &Suspension = execution.suspension.as_ref()?;
     Some(ApprovalView {
         execution_id: execution.id,
@@ -152,12 +154,13 @@ fn view(execution: &Execution) -> Option<ApprovalView> {
         signals: suspension.condition.required_names(),
         waitpoint_ids: suspension.waitpoints.clone(),
         signed: signed(suspension),
+        questions: questions(caller, execution),
     })
 }
 
 impl Handle<SignalWaitpoint> for Engine {
     async fn handle(&self, caller: &Caller, args: SignalWaitpointArgs) -> Result<SignalOutcome> {
-        let execution = self.execution_of(&args).await?;
+        let execution = self.execution_of(caller, &args).await?;
         if execution.is_none() && args.token.is_none() {
             return Err(Error::of(Code::WaitpointNotFound).with("waitpoint_id", args.waitpoint_id));
         }
@@ -169,7 +172,8 @@ impl Handle<SignalWaitpoint> for Engine {
 }
 
 impl Engine {
-    async fn execution_of(&self, args: &SignalWaitpointArgs) -> Result<Option<ExecutionId>> {
+    /// The execution that a waitpoint belongs to. A caller that brings no token for it learns nothing of other namespaces.
+    async fn execution_of(&self, caller: &Caller, args: &SignalWaitpointArgs) -> Result<Option<ExecutionId>> {
         let id = &args.waitpoint_id;
         let partition = ExecutionId { partition: id.partition, uuid: id.uuid };
         if partition.check(self.partitions()).is_err() {
@@ -177,6 +181,7 @@ impl Engine {
         }
         let found = self.store().documents(partition.partition(), vec![Waitpoint::key_of(id)]).await?;
         let found = found.into_iter().next().flatten().map(|stored| Waitpoint::decode(&stored.body)).transpose()?;
+        let found = found.filter(|waitpoint| args.token.is_some() || caller.sees(&waitpoint.namespace));
         Ok(found.map(|waitpoint| waitpoint.execution))
     }
 }

@@ -286,6 +286,7 @@ impl Engine {
         execution: &Execution,
         fence: &LeaseFence,
     ) -> Result<()> {
+        caller.check_lane(&execution.lane)?;
         if execution.knows_fence(fence) {
             return Ok(());
         }

@@ -15,7 +15,10 @@ use ff_core::payload::Payload;
 use ff_core::planted::{Bug, planted};
 use ff_core::suspension::NewSuspension;
 use ff_core::waitpoint::{CloseReason, NewWaitpoint, Waitpoint};
-use ff_core::{Code, Error, Indexed, Key, Result, SignalId, SuspensionId, WaitpointId, limits};
+use ff_core::{
+    Blob, Code, Document, Error, Indexed, Key, Result, Signal, SignalId, Suspension, SuspensionId, WaitpointId, limits,
+};
+use ff_store::{Answer, Query};
 use serde::{Deserialize, Serialize};
 
 use crate::engine::{Caller, Engine, Handle};
@@ -253,6 +256,7 @@ impl Command for SuspendExecution<'_> {
         let request = self.request(&execution);
         request.validate()?;
         let (mut waitpoints, buffered) = self.take_waitpoints(tx, &execution).await?;
+        let buffered = fitting(tx, &request, buffered).await?;
         let before = execution.continuation.clone();
         let suspension = request.id;
         let request = SuspendRequest {
@@ -360,6 +364,28 @@ impl SuspendExecution<'_> {
         }
         Ok((waitpoints, buffered))
     }
+}
+
+/// The buffered signals that the schema of the question allows. They came before anybody could tell what would be asked:
+/// one that does not fit decides nothing.
+async fn fitting(tx: &mut Tx<'_>, request: &NewSuspension, buffered: Vec<SignalFact>) -> Result<Vec<SignalFact>> {
+    if request.ask.schema.is_empty() || buffered.is_empty() {
+        return Ok(buffered);
+    }
+    let keys: Vec<Key> = buffered.iter().map(|fact| Signal::key_of(&fact.id)).collect();
+    let mut answers = tx.read(vec![Query::Documents(keys.clone()), Query::Blobs(keys)]).await?.into_iter();
+    let documents = answers.next().and_then(Answer::into_documents).unwrap_or_default();
+    let blobs = answers.next().and_then(Answer::into_blobs).unwrap_or_default();
+    let suspension = Suspension::new(request.clone(), tx.now)?;
+    let mut fitting = Vec::new();
+    for ((fact, document), blob) in buffered.into_iter().zip(documents).zip(blobs) {
+        let signal = document.map(|stored| Signal::decode(&stored.body)).transpose()?;
+        let payload = signal.and_then(|signal| signal.payload).or(blob.map(Blob));
+        if suspension.check_answer(&fact, payload.as_ref().map(|payload| &payload[..])).is_ok() {
+            fitting.push(fact);
+        }
+    }
+    Ok(fitting)
 }
 
 /// The answer to a repeated call, from what was kept of the first.

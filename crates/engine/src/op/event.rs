@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::board::Listener;
 use crate::engine::{Caller, Engine, Handle};
-use crate::{cursor, env, logs};
+use crate::{cursor, env, logs, view};
 
 /// How far an estimate of the difference between two clocks may be wrong.
 const SKEW_MS: i64 = 10_000;
@@ -115,7 +115,8 @@ impl Handle<ListEvents> for Engine {
             let left = deadline - self.env().now_ms();
             if !round.items.is_empty() || gap || (left <= 0 && !round.more) {
                 mark.settle();
-                return Ok(ListEventsOutcome { items: round.items, gap, next_cursor: cursor::encode(&mark) });
+                let items = view::events(caller, round.items);
+                return Ok(ListEventsOutcome { items, gap, next_cursor: cursor::encode(&mark) });
             }
             if !round.more {
                 env::within(self.env_handle(), left, watch.changed()).await;
@@ -246,20 +247,20 @@ impl Handle<ListExecutionEvents> for Engine {
                 items.push(event_view(partition, &record, event));
                 if items.len() == limit {
                     return Ok(ListExecutionEventsOutcome {
-                        items,
+                        items: view::events(caller, items),
                         next_cursor: Some(cursor::encode(&record.sequence)),
                     });
                 }
             }
             if !full {
-                return Ok(ListExecutionEventsOutcome { items, next_cursor: None });
+                return Ok(ListExecutionEventsOutcome { items: view::events(caller, items), next_cursor: None });
             }
         }
         let next_cursor = match start {
             LogStart::After(after) => Some(cursor::encode(&after)),
             _ => None,
         };
-        Ok(ListExecutionEventsOutcome { items, next_cursor })
+        Ok(ListExecutionEventsOutcome { items: view::events(caller, items), next_cursor })
     }
 }
 

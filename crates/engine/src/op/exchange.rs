@@ -1,7 +1,6 @@
 //! What a busy worker says in one call. Its parts run beside each other, each as its own operation does, and what they
 //! commit in one partition at the same time is one call of the store.
 
-use std::cmp::Reverse;
 use std::sync::Arc;
 
 use ff_core::op::{
@@ -14,6 +13,7 @@ use tokio::sync::oneshot;
 
 use crate::engine::{Caller, Engine, Handle};
 use crate::env;
+use crate::op::lease::in_order;
 use crate::scheduler::{Ask, Taken};
 
 /// When the endings and renewals of a call have their answers, its claim has this long to finish.
@@ -164,7 +164,7 @@ impl Engine {
         if asked.retry
             && let Some(claimed) = Box::pin(self.held_before(ask)).await?
         {
-            return Ok(Held { claimed: in_order(claimed.into(), ask), taken: Vec::new() });
+            return Ok(Held { claimed: claimed.into(), taken: Vec::new() });
         }
         let taken = self.take_work(ask).await?;
         let (outcome, unread) = self.tasks(taken.clone()).await;
@@ -176,7 +176,7 @@ impl Engine {
                 return Err(error);
             }
         }
-        Ok(Held { claimed: in_order(outcome.into(), ask), taken })
+        Ok(Held { claimed: in_order(outcome, ask).into(), taken })
     }
 
     /// Gives back what the worker has no room for.
@@ -197,12 +197,4 @@ impl Engine {
         }
         held
     }
-}
-
-/// The best work first, and the same order whenever the same leases are told of.
-fn in_order(mut claimed: ExchangeClaimed, ask: &Ask) -> ExchangeClaimed {
-    let place = |id: &LeaseId| Reverse(ask.lease_ids.iter().position(|asked| asked == id));
-    claimed.tasks.sort_by_key(|task| place(&task.fence.lease_id));
-    claimed.grants.sort_by_key(|grant| place(&grant.grant_id));
-    claimed
 }

@@ -23,6 +23,7 @@ impl Handle<ForkExecution> for Engine {
         let input = args.input()?;
         bytes("input", input.as_ref().map_or(0, |input| input.bytes.len()), self.limits().input_max_bytes)?;
         let (origin, _) = self.visible_execution(caller, &args.execution_id).await?;
+        caller.check_lane(&origin.lane)?;
         self.check_submission(&origin.namespace, &origin.lane).await?;
         // The input of the origin may be large, and is not part of the commit's reads.
         let input = match input {

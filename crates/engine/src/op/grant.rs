@@ -42,6 +42,7 @@ impl Engine {
         if execution.namespace != namespace {
             return Err(not_found(&args.execution_id));
         }
+        caller.check_lane(&execution.lane)?;
         if let Some(claimed) = held_already(&execution, &args) {
             return Ok(ClaimFromGrantOutcome { task: self.task(&execution, &claimed, lease_until, true).await? });
         }

@@ -8,15 +8,18 @@ use ff_core::op::{
     ListSteps, ListStepsArgs, ListStepsOutcome, Park, ParkArgs, ParkOutcome, ParkedWaitpoint, RecordSteps,
     RecordStepsArgs, RecordStepsOutcome,
 };
+use ff_core::suspension::SuspendReason;
 use ff_core::waitpoint::{Waitpoint, WaitpointState};
-use ff_core::{Code, Document, Edge, EdgeId, EdgeState, Error, Indexed, Key, Result, Signal, SuspensionId, limits};
+use ff_core::{
+    Code, Document, Edge, EdgeId, EdgeState, Error, ExecutionId, Indexed, Key, Result, Signal, SuspensionId, limits,
+};
 use ff_store::Query;
 
 use crate::engine::{Caller, Engine, Handle};
 use crate::op::Request;
 use crate::transaction::{Command, Tx};
 use crate::visibility::load_visible;
-use crate::{env, journal};
+use crate::{env, journal, mailbox, substitute, view};
 
 impl Handle<RecordSteps> for Engine {
     async fn handle(&self, caller: &Caller, args: RecordStepsArgs) -> Result<RecordStepsOutcome> {
@@ -54,7 +57,8 @@ impl Handle<ListSteps> for Engine {
         let max_bytes = limits::JOURNAL_PER_ANSWER_MAX_BYTES;
         let page = self.read_journal(&execution, generation, after, limit, max_bytes).await?;
         let next_after = page.entries.last().map(|entry| entry.number).filter(|_| page.more);
-        Ok(ListStepsOutcome { generation, items: page.entries, next_number: page.next_number, next_after })
+        let items = view::steps(caller, page.entries);
+        Ok(ListStepsOutcome { generation, items, next_number: page.next_number, next_after })
     }
 }
 
@@ -105,8 +109,8 @@ impl Command for ParkExecution<'_> {
             return Ok(Parked::Waiting { execution: Box::new(execution), waitpoints });
         }
         execution.check_fence(fence)?;
-        let (waits, begun) = self.waits(&execution, tx.now);
         let mut waitpoints = self.waitpoints(tx, &execution).await?;
+        let (mut waits, begun) = self.waits(&execution, &waitpoints, tx.now);
         // A waitpoint is closed by the signal that ended its entry; an earlier call that found it had its answer lost.
         let closed = waitpoints.iter().any(|waitpoint| waitpoint.state != WaitpointState::Pending);
         if (closed || tx.is_repeat())
@@ -114,10 +118,14 @@ impl Command for ParkExecution<'_> {
         {
             return Ok(before);
         }
-        let ended = self.ended(tx, &execution, &waits, &mut waitpoints).await?;
+        self.check_questions(tx, &execution).await?;
+        let ended = self.ended(tx, &execution, &mut waits, &mut waitpoints).await?;
         let decided: Vec<StepEntry> = begun.into_iter().chain(ended.iter().cloned()).collect();
         let entries: Vec<StepEntry> = self.args.entries.iter().chain(&decided).cloned().collect();
         let new = NewEntries { first_number: self.args.first_number, entries: &entries };
+        if new.is_empty() {
+            journal::check_room(tx, &execution, self.args.first_number).await?;
+        }
         tx.require_holder(&execution.key(), fence);
         let next_number = journal::append(tx, &execution, fence, &new).await?;
         for waitpoint in &waitpoints {
@@ -142,7 +150,7 @@ impl Command for ParkExecution<'_> {
 
 impl ParkExecution<'_> {
     /// What is waited for, and the entries that fix the instants which this call names for the first time.
-    fn waits(&self, execution: &Execution, now: i64) -> (Vec<Wait>, Vec<StepEntry>) {
+    fn waits(&self, execution: &Execution, waitpoints: &[Waitpoint], now: i64) -> (Vec<Wait>, Vec<StepEntry>) {
         let (mut waits, mut begun) = (Vec::new(), Vec::new());
         let now = now.max(execution.updated_at);
         for sleep in &self.args.sleeps {
@@ -153,10 +161,10 @@ impl ParkExecution<'_> {
             }
             waits.push(wait);
         }
-        for signal in &self.args.waitpoints {
+        for (signal, waitpoint) in self.args.waitpoints.iter().zip(waitpoints) {
             let until = signal.timeout_at.or(signal.timeout_ms.map(|ms| now.saturating_add(ms)));
-            let id = signal.step.waitpoint_id(&execution.id, execution.generation);
-            let wait = Wait { until: until.unwrap_or(0), waitpoint: Some(id), ..wait(&signal.step, StepKind::Signal) };
+            let id = Some(waitpoint.id);
+            let wait = Wait { until: until.unwrap_or(0), waitpoint: id, ..wait(&signal.step, StepKind::Signal) };
             if signal.timeout_ms.is_some() {
                 begun.push(StepEntry { next_at: until, ..wait.ended(StepState::Begun) });
             }
@@ -194,12 +202,9 @@ impl ParkExecution<'_> {
 
     /// The waitpoints of the signals, made where they are new.
     async fn waitpoints(&self, tx: &mut Tx<'_>, execution: &Execution) -> Result<Vec<Waitpoint>> {
-        let steps = self.args.waitpoints.iter().map(|wait| &wait.step);
-        let fresh: Vec<Waitpoint> = steps
-            .map(|step| Waitpoint::of_step(execution.id, execution.generation, &execution.namespace, step, tx.now))
-            .collect();
-        let known = tx.load_many::<Waitpoint>(fresh.iter().map(Indexed::key).collect()).await?;
-        Ok(fresh.into_iter().zip(known).map(|(fresh, known)| known.map_or(fresh, |known| known.document)).collect())
+        let steps: Vec<&StepIdentity> = self.args.waitpoints.iter().map(|wait| &wait.step).collect();
+        let found = mailbox::of_steps(tx, execution, &steps).await?;
+        Ok(found.into_iter().map(|found| found.waitpoint).collect())
     }
 
     /// The entries of waits that are over already, which leaves the lease with its holder.
@@ -207,7 +212,7 @@ impl ParkExecution<'_> {
         &self,
         tx: &mut Tx<'_>,
         execution: &Execution,
-        waits: &[Wait],
+        waits: &mut [Wait],
         waitpoints: &mut [Waitpoint],
     ) -> Result<Vec<StepEntry>> {
         let mut ended = Vec::new();
@@ -220,12 +225,14 @@ impl ParkExecution<'_> {
                 ended.push(signalled(tx, wait, &fact.id).await?);
             }
         }
-        let children: Vec<&Wait> = waits.iter().filter(|wait| wait.child.is_some()).collect();
-        let edge = |wait: &&Wait| wait.child.map(|child| Edge::key_of(&EdgeId::between(&child, &execution.id)));
-        let keys: Vec<Key> = children.iter().filter_map(edge).collect();
-        for (wait, loaded) in children.into_iter().zip(tx.load_many::<Edge>(keys.clone()).await?) {
-            let Some(edge) = loaded.map(|loaded| loaded.document) else {
-                return Err(Error::of(Code::ExecutionNotInFlow).with("execution_id", wait.child));
+        let edge_of = |child: &ExecutionId| Edge::key_of(&EdgeId::between(child, &execution.id));
+        let mut children: Vec<&mut Wait> = waits.iter_mut().filter(|wait| wait.child.is_some()).collect();
+        let keys: Vec<Key> = children.iter().filter_map(|wait| wait.child.as_ref().map(edge_of)).collect();
+        let edges = tx.load_many::<Edge>(keys).await?;
+        for (wait, loaded) in children.iter_mut().zip(edges) {
+            let edge = match loaded {
+                Some(loaded) => loaded.document,
+                None => self.substitute_child(tx, execution, wait).await?,
             };
             // A child that ends while this is committed must find its parent parked, or park must find it ended.
             tx.pin(&edge.key());
@@ -237,6 +244,30 @@ impl ParkExecution<'_> {
         let due = waits.iter().filter(|wait| wait.until != 0 && wait.until <= tx.now.max(execution.updated_at));
         ended.extend(due.filter(|wait| !taken.contains(&wait.identity())).map(Wait::timed_out));
         Ok(ended)
+    }
+}
+
+impl ParkExecution<'_> {
+    /// Refuses to ask whether the program fits an entry that the journal does not have: no answer could lead anywhere.
+    async fn check_questions(&self, tx: &mut Tx<'_>, execution: &Execution) -> Result<()> {
+        for asked in self.args.questions.iter().filter(|asked| asked.reason == SuspendReason::JournalMismatch) {
+            let brought = self.args.entries.iter().any(|entry| asked.step.is_same(&identity(entry)));
+            if !brought && journal::find(tx, execution, &asked.step).await?.last.is_none() {
+                let detail = format!("ask about {}, which the journal does not have", asked.step.label());
+                return Err(Error::invalid("questions", detail));
+            }
+        }
+        Ok(())
+    }
+
+    /// The edge of a child whose id was taken when it was spawned; the wait is for its substitute.
+    async fn substitute_child(&self, tx: &mut Tx<'_>, execution: &Execution, wait: &mut Wait) -> Result<Edge> {
+        let missing = Error::of(Code::ExecutionNotInFlow).with("execution_id", wait.child);
+        let Some(child) = &mut wait.child else { return Err(missing) };
+        let Some(uuid) = substitute::find(tx, &execution.id, child.uuid).await? else { return Err(missing) };
+        child.uuid = uuid;
+        let key = Edge::key_of(&EdgeId::between(child, &execution.id));
+        Ok(tx.load::<Edge>(key).await?.ok_or(missing)?.document)
     }
 }
 

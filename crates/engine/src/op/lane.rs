@@ -57,6 +57,7 @@ impl Engine {
         identity: Option<Identity>,
     ) -> Result<LaneView> {
         let namespace = caller.namespace(namespace)?;
+        caller.check_lane(set.lane)?;
         self.check_lane(set.lane)?;
         // Names of callers come from outside and may be longer than a label.
         let who = if text::optional_label("who", &caller.name).is_ok() { caller.name.as_str() } else { "" };
@@ -139,6 +140,7 @@ impl Handle<DisableLane> for Engine {
 impl Handle<DeleteLane> for Engine {
     async fn handle(&self, caller: &Caller, args: DeleteLaneArgs) -> Result<Removed> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
+        caller.check_lane(&args.lane)?;
         if !args.force {
             let what = format!("the lane {}", args.lane);
             let inside = |execution: &Execution| execution.lane == args.lane;

@@ -1,5 +1,6 @@
 //! Getting and keeping the right to run an execution.
 
+use std::cmp::Reverse;
 use std::sync::{Arc, OnceLock};
 
 use ff_core::execution::{ClaimedAttempt, Execution, ResumedBy};
@@ -61,7 +62,7 @@ impl Engine {
             return Ok(None);
         }
         let (tasks, unread) = self.tasks(held).await;
-        unread.into_iter().next().map_or(Ok(Some(tasks)), |(_, error)| Err(error))
+        unread.into_iter().next().map_or(Ok(Some(in_order(tasks, ask))), |(_, error)| Err(error))
     }
 
     /// A claim whose caller gave it a key. Its lease ids derive from the key, and once it has taken something it takes
@@ -86,7 +87,7 @@ impl Engine {
         let held = self.find_leases(&ask).await?;
         if taken || !held.is_empty() {
             let (tasks, unread) = self.tasks(held).await;
-            return unread.into_iter().next().map_or(Ok(tasks), |(_, error)| Err(error));
+            return unread.into_iter().next().map_or(Ok(in_order(tasks, &ask)), |(_, error)| Err(error));
         }
         let ask = self.within_capacity(ask).await?;
         self.deliver(ask, Some(once)).await
@@ -186,6 +187,7 @@ impl Engine {
                         Ok(KeptClaim::Earlier(held)) => {
                             // They are the other call's to give back.
                             let (outcome, unread) = engine.tasks(held).await;
+                            let outcome = in_order(outcome, &ask);
                             let outcome = unread.into_iter().next().map_or(Ok(outcome), |(_, error)| Err(error));
                             return drop(reply.send(outcome));
                         }
@@ -205,7 +207,7 @@ impl Engine {
                     (all, Some(error))
                 });
             let empty = outcome.tasks.is_empty() && outcome.grants.is_empty();
-            let outcome = error.filter(|_| empty).map_or(Ok(outcome), Err);
+            let outcome = error.filter(|_| empty).map_or(Ok(in_order(outcome, &ask)), Err);
             let delivered = reply.send(outcome).is_ok();
             let unread = if delivered { unread } else { taken };
             if !unread.is_empty() {
@@ -332,6 +334,14 @@ impl Engine {
             }
         }
     }
+}
+
+/// The best work first, and the same order whenever the same leases are told of.
+pub(super) fn in_order(mut claimed: ClaimOutcome, ask: &Ask) -> ClaimOutcome {
+    let place = |id: &LeaseId| Reverse(ask.lease_ids.iter().position(|asked| asked == id));
+    claimed.tasks.sort_by_key(|task| place(&task.fence.lease_id));
+    claimed.grants.sort_by_key(|grant| place(&grant.grant_id));
+    claimed
 }
 
 /// The identity of a claim, and the partition of its key: what it takes may be in any other.

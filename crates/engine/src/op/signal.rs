@@ -20,13 +20,12 @@ use crate::execution_data::close_waitpoints;
 use crate::journal::signal_entry;
 use crate::limits::bytes;
 use crate::transaction::{Command, Tx};
-use crate::visibility::{check_visible, not_found};
-use crate::{env, journal};
+use crate::visibility::{check_reachable, not_found};
+use crate::{env, journal, mailbox};
 
 impl Handle<DeliverSignal> for Engine {
     async fn handle(&self, caller: &Caller, args: DeliverSignalArgs) -> Result<SignalOutcome> {
-        let mut signal = self.new_signal(&args)?;
-        attribute(&mut signal, caller, args.token.is_some());
+        let signal = self.new_signal(&args)?;
         signal.validate()?;
         let size = signal.payload.as_ref().map_or(0, |payload| payload.len());
         bytes("payload", size, self.limits().signal_payload_max_bytes)?;
@@ -65,14 +64,23 @@ impl Engine {
     }
 }
 
+/// What a person is counted by that a relay vouches for: the identity alone, because a relay may say of one person at one
+/// time that it came by mail and at another that it came from a chat.
+const VOUCHED: &str = "vouched";
+
 /// Says who brought a signal, and what counts as its source. Whoever has to prove who they are cannot speak for several
-/// people, unless they are trusted to.
-fn attribute(signal: &mut NewSignal, caller: &Caller, by_token: bool) {
-    let by_token = by_token && matches!(caller.standing, Standing::Open | Standing::Stranger);
+/// people, unless they are trusted to. A caller from another namespace is nobody here, and has the token alone.
+fn attribute(signal: &mut NewSignal, caller: &Caller, by_token: bool, namespace: &str) {
+    let standing = match caller.standing {
+        Standing::Token | Standing::Relay if !caller.sees(namespace) => Standing::Stranger,
+        standing => standing,
+    };
+    let by_token = by_token && matches!(standing, Standing::Open | Standing::Stranger);
     signal.delivered_by = if by_token { WAITPOINT_TOKEN.to_owned() } else { caller.name.clone() };
-    signal.counted_as = match caller.standing {
+    signal.vouched = standing == Standing::Relay && !signal.source_identity.is_empty();
+    signal.counted_as = match standing {
         Standing::Open => None,
-        Standing::Relay if !signal.source_identity.is_empty() => None,
+        Standing::Relay if signal.vouched => Some(source(VOUCHED, &signal.source_identity)),
         Standing::Token | Standing::Relay => Some(source("api_token", &caller.name)),
         Standing::Stranger => Some(source(WAITPOINT_TOKEN, &signal.waitpoint.to_string())),
     };
@@ -124,15 +132,18 @@ impl Command for SendSignal<'_> {
         };
         let mut found = self.read(tx, id).await?;
         found.waitpoint = found.waitpoint.or(fresh);
-        // A waitpoint of somebody else is no waitpoint.
+        // A waitpoint of somebody else is no waitpoint, unless its token says otherwise.
+        let by_token = matches!(self.authority, Authority::Token(..));
         let waitpoint = found.waitpoint.filter(|waitpoint| {
             waitpoint.id == id
                 && waitpoint.execution == self.args.execution_id
-                && self.caller.sees(&waitpoint.namespace)
+                && (by_token || self.caller.sees(&waitpoint.namespace))
         });
         self.authority.check(waitpoint.as_ref(), tx.now)?;
         let execution = found.execution.ok_or_else(|| not_found(&self.args.execution_id))?;
-        check_visible(self.caller, &execution)?;
+        if !by_token {
+            check_reachable(self.caller, &execution)?;
+        }
         let waitpoint = waitpoint.ok_or_else(|| Error::of(Code::WaitpointNotFound).with("waitpoint_id", id))?;
         if let Some(record) = found.record.filter(|_| !planted(Bug::SignalCountedTwice)) {
             return Ok(record.repeated());
@@ -222,10 +233,9 @@ impl SendSignal<'_> {
         for occurrence in 0..MAILBOXES_MAX {
             let step = StepIdentity { name: self.args.name.clone(), key: None, occurrence: Some(occurrence) };
             step.validate()?;
-            let (id, generation) = (step.waitpoint_id(&execution.id, execution.generation), execution.generation);
-            if tx.load::<Waitpoint>(Waitpoint::key_of(&id)).await?.is_none() {
-                let fresh = Waitpoint::of_step(execution.id, generation, &execution.namespace, &step, tx.now);
-                return Ok((id, Some(fresh)));
+            let found = mailbox::of_steps(tx, execution, &[&step]).await?.pop();
+            if let Some(fresh) = found.filter(|found| !found.known) {
+                return Ok((fresh.waitpoint.id, Some(fresh.waitpoint)));
             }
         }
         let detail = format!("at most {MAILBOXES_MAX} signals of one name wait for their execution");
@@ -276,6 +286,7 @@ impl SendSignal<'_> {
         execution.count_signal(tx.now)?;
         let mut new = self.signal.clone();
         new.waitpoint = waitpoint.id;
+        attribute(&mut new, self.caller, self.args.token.is_some(), &execution.namespace);
         let fact = new.fact(tx.now);
         let suspension = execution.suspension.clone();
         let effect = match waitpoint.state {

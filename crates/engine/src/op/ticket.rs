@@ -16,6 +16,9 @@ struct Ticket {
     role: Role,
     /// The caller had to prove who it is.
     proven: bool,
+    /// When its stored token was made; 0 where it has none.
+    #[serde(default)]
+    token_created_at: i64,
     execution_id: Option<ExecutionId>,
     expires_at: i64,
 }
@@ -31,6 +34,7 @@ impl Handle<CreateStreamTicket> for Engine {
             namespace: caller.namespace.clone(),
             role: caller.role,
             proven: caller.standing != Standing::Open,
+            token_created_at: caller.token_created_at,
             execution_id: args.execution_id,
             expires_at,
         };
@@ -52,7 +56,8 @@ impl Engine {
             return Err(refused());
         }
         let standing = if ticket.proven { Standing::Token } else { Standing::Open };
-        let caller = Caller { standing, ..Caller::new(ticket.name, ticket.namespace, ticket.role) };
+        let token_created_at = ticket.token_created_at;
+        let caller = Caller { standing, token_created_at, ..Caller::new(ticket.name, ticket.namespace, ticket.role) };
         self.confirm_caller(&caller).await?;
         Ok((caller, ticket.execution_id))
     }
@@ -60,14 +65,15 @@ impl Engine {
     /// Refuses a caller whose token was revoked, has expired, or is another one by now. One without a stored token, from
     /// the configuration or from a server without tokens, stays what it is.
     pub async fn confirm_caller(&self, caller: &Caller) -> Result<()> {
-        if caller.standing == Standing::Open {
+        if caller.token_created_at == 0 {
             return Ok(());
         }
-        let Some(token) = self.system_document::<ApiToken>(&ApiToken::key_of(&caller.name)).await? else {
-            return Ok(());
-        };
+        let token = self.system_document::<ApiToken>(&ApiToken::key_of(&caller.name)).await?;
+        let token = token.ok_or_else(|| Error::of(Code::Unauthenticated))?;
         let namespace = (token.namespace != EVERY_NAMESPACE).then_some(token.namespace.as_str());
-        let same = token.role == caller.role && namespace == caller.namespace.as_deref();
+        let same = token.role == caller.role
+            && namespace == caller.namespace.as_deref()
+            && token.created_at == caller.token_created_at;
         if same && token.is_live(self.now()) { Ok(()) } else { Err(Error::of(Code::Unauthenticated)) }
     }
 }

@@ -21,6 +21,9 @@ use crate::transaction::{Command, Tx};
 impl Handle<CreateToken> for Engine {
     async fn handle(&self, caller: &Caller, args: CreateTokenArgs) -> Result<CreateTokenOutcome> {
         let identity = self.callers_identity::<CreateToken>(caller, &args, None);
+        // A token reaches no further than the one that makes it.
+        args.lanes.iter().try_for_each(|lane| caller.check_lane(lane))?;
+        let lanes = if args.lanes.is_empty() { caller.lanes.clone() } else { args.lanes };
         let new = NewApiToken {
             name: args.name,
             namespace: caller.namespace(args.namespace.as_deref())?,
@@ -28,13 +31,20 @@ impl Handle<CreateToken> for Engine {
             expires_in_ms: args.expires_in_ms,
             created_by: caller.name.clone(),
             may_assert_source: args.may_assert_source,
-            lanes: args.lanes,
+            lanes,
         };
         let key = caller.idempotency_key.as_deref();
         let verb = StoreToken { caller, new, random: self.random_bytes(), identity, key };
         let (token, secret) = self.transact(Partition::SYSTEM, self.fresh_command(), &verb).await?;
         Ok(CreateTokenOutcome { token: token.info(), secret: Secret(secret.reveal()) })
     }
+}
+
+/// Whether a token reaches no further than the caller, which may then look after it.
+fn governs(caller: &Caller, token: &ApiToken) -> bool {
+    let within =
+        caller.lanes.is_empty() || !token.lanes.is_empty() && token.lanes.iter().all(|lane| caller.reaches(lane));
+    caller.sees(&token.namespace) && within
 }
 
 struct StoreToken<'a> {
@@ -75,7 +85,7 @@ impl Command for StoreToken<'_> {
             let existing = existing.document;
             // Without an idempotency key the secret cannot be shown again, so not even the same request is a repeat. A
             // token that is no good any more gives its name back.
-            if existing.is_live(tx.now) || !self.caller.sees(&existing.namespace) {
+            if existing.is_live(tx.now) || !governs(self.caller, &existing) {
                 return Err(Error::of(Code::DefinitionConflict).with("name", &self.new.name));
             }
         }
@@ -103,7 +113,7 @@ impl Handle<ListTokens> for Engine {
                 after = Some((entry.score, entry.member.clone()));
                 let Some(stored) = entry.document else { continue };
                 let Some(token) = self.readable::<ApiToken>(&stored) else { continue };
-                if !caller.sees(&token.namespace) {
+                if !governs(caller, &token) {
                     continue;
                 }
                 if items.len() == limit {
@@ -130,7 +140,7 @@ impl Command for Request<'_, RevokeToken> {
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<RevokeTokenOutcome> {
         let loaded = tx.load::<ApiToken>(ApiToken::key_of(&self.args.name)).await?;
-        let found = loaded.map(|loaded| loaded.document).filter(|token| self.caller.sees(&token.namespace));
+        let found = loaded.map(|loaded| loaded.document).filter(|token| governs(self.caller, token));
         let mut token = found.ok_or_else(|| Error::of(Code::TokenNotFound).with("name", &self.args.name))?;
         let changed = token.revoke(tx.now);
         if changed {

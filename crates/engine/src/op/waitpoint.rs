@@ -147,6 +147,10 @@ impl Handle<GetWaitpointToken> for Engine {
         let found = self.store().documents(args.execution_id.partition(), vec![key]).await?;
         let found = found.into_iter().next().flatten().map(|stored| Waitpoint::decode(&stored.body)).transpose()?;
         let waitpoint = visible_waitpoint(caller, found, &args.execution_id, &args.waitpoint_id)?;
+        if !caller.lanes.is_empty() {
+            let (execution, _) = self.visible_execution(caller, &args.execution_id).await?;
+            caller.check_lane(&execution.lane)?;
+        }
         waitpoint.check_open(self.now_in(args.execution_id.partition()))?;
         let token = self.waitpoint_secrets().await?.sign(&TokenSubject::from(&waitpoint))?;
         Ok(GetWaitpointTokenOutcome {
@@ -175,6 +179,9 @@ impl Command for Request<'_, CloseWaitpoint> {
         let loaded = tx.load::<Waitpoint>(Waitpoint::key_of(id)).await?;
         let found = loaded.map(|loaded| loaded.document);
         let mut waitpoint = visible_waitpoint(self.caller, found, &self.args.execution_id, id)?;
+        if !self.caller.lanes.is_empty() {
+            load_visible(tx, self.caller, &self.args.execution_id).await?;
+        }
         if waitpoint.state == WaitpointState::Active {
             // Its suspension would be left with nowhere to hear from.
             return Err(Error::of(Code::WaitpointNotPending).with("waitpoint_id", id));
@@ -233,6 +240,7 @@ impl Handle<RotateWaitpointSecret> for Engine {
                 format!("the secret signs tokens of all namespaces, and this token reaches {namespace:?} only");
             return Err(Error::new(Code::Forbidden, detail));
         }
+        caller.check_every_lane()?;
         let _one_at_a_time = self.secret_state().begin_rotation()?;
         let grace_ms = args.grace_ms.unwrap_or(self.options().secret_grace_ms);
         let identity = self.callers_identity::<RotateWaitpointSecret>(caller, &args, None);

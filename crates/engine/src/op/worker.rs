@@ -61,12 +61,13 @@ impl Handle<DeregisterWorker> for Engine {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let key = Worker::key_of(&namespace, &args.instance_id);
         self.registry().forget(&key);
-        let verb = RemoveWorker { key, nonce: args.nonce.as_deref() };
+        let verb = RemoveWorker { caller, key, nonce: args.nonce.as_deref() };
         self.transact(Partition::SYSTEM, self.fresh_command(), &verb).await
     }
 }
 
 struct RemoveWorker<'a> {
+    caller: &'a Caller,
     key: Key,
     nonce: Option<&'a str>,
 }
@@ -78,6 +79,7 @@ impl Command for RemoveWorker<'_> {
         let Some(loaded) = tx.load::<Worker>(self.key.clone()).await? else {
             return Ok(DeregisterWorkerOutcome { changed: false });
         };
+        loaded.document.lanes.iter().try_for_each(|lane| self.caller.check_lane(lane))?;
         loaded.document.check_deregister(self.nonce)?;
         tx.delete(&self.key);
         Ok(DeregisterWorkerOutcome { changed: true })

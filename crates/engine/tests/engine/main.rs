@@ -2,6 +2,7 @@
 #![expect(clippy::disallowed_methods, reason = "a test moves virtual time and has patience in it")]
 
 mod approvals;
+mod authority;
 mod budgets;
 mod clocks;
 mod confirmation;

@@ -20,7 +20,8 @@ async fn a_token_stands_for_its_name_namespace_and_role() {
     let secret = create(&h, json!({ "name": "ci", "role": "submitter", "namespace": "team-a" })).await;
     let caller = h.engine.authenticate(&secret).await.unwrap();
     let expected = Caller::new("ci", Some("team-a".into()), Role::Submitter);
-    let expected = Caller { standing: ff_engine::Standing::Token, ..expected };
+    let token_created_at = caller.token_created_at;
+    let expected = Caller { standing: ff_engine::Standing::Token, token_created_at, ..expected };
     assert_eq!(caller, expected);
     let everywhere = create(&h, json!({ "name": "ops", "role": "operator", "namespace": "*" })).await;
     assert_eq!(h.engine.authenticate(&everywhere).await.unwrap().namespace, None);
@@ -136,6 +137,34 @@ async fn administrative_acts_leave_one_record_each_without_secrets() {
     // One namespace's admin does not decide for the others: the secret signs the tokens of all.
     let rotation = json!({ "new_kid": "k9", "new_secret_hex": "9".repeat(64) });
     assert_eq!(h.refused::<RotateWaitpointSecret>(rotation).await, Code::Forbidden);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusals_push_no_record_of_what_was_done_out_of_the_audit() {
+    let mut h = Harness::start().await;
+    create(&h, json!({ "name": "ci", "role": "reader" })).await;
+    h.caller = Caller::new("mallory", Some("default".into()), Role::Reader);
+    for _ in 0..25 {
+        assert_eq!(h.refused::<RevokeToken>(json!({ "name": "ci" })).await, Code::Forbidden);
+        h.pass(1).await;
+    }
+    h.caller = Caller::system();
+    create(&h, json!({ "name": "cd", "role": "reader" })).await;
+    let written = h.store.inspect(|contents| {
+        let system = contents.partition(Partition::SYSTEM).unwrap();
+        system.logs().map(|(_, log)| log.records.len()).collect::<Vec<_>>()
+    });
+    assert_eq!(written, [2, 25], "each log has its own limit");
+    let (mut cursor, mut seen) = (Value::Null, Vec::new());
+    loop {
+        let page = h.must::<ListAudit>(json!({ "limit": 10, "cursor": cursor })).await;
+        seen.extend(page.items.into_iter().map(|item| (std::cmp::Reverse(item.at), item.what)));
+        let Some(next) = page.next_cursor else { break };
+        cursor = next.into();
+    }
+    assert!(seen.is_sorted_by_key(|(at, _)| *at) && seen.len() == 27, "the latest comes first: {seen:?}");
+    assert_eq!((seen[0].1.as_str(), seen[26].1.as_str()), ("create_token", "create_token"));
     h.finish().await;
 }
 

@@ -22,7 +22,7 @@ use hyper::{HeaderMap, Method, Request, Response};
 use crate::app::App;
 #[cfg(feature = "dashboard")]
 use crate::dashboard;
-use crate::{auth, metrics, openapi, session, sse};
+use crate::{auth, metrics, openapi, session, sse, strangers};
 use answer::Body;
 use arguments::Sent;
 use route::{Asked, Found, Routes};
@@ -113,14 +113,18 @@ where
         let text = arguments::merge(&route.shape, route.info.name, said)?;
         return sse::events(app, route, caller, credential, &text, asked.after, request.headers()).await;
     }
-    let (mut caller, _place) = match route.info.waitpoint_token {
+    let (mut caller, credential) = match route.info.waitpoint_token {
         true => auth::admit(app, request.method(), request.headers(), peer).await?,
-        false => (auth::authenticate(app, request.method(), request.headers()).await?, None),
+        false => auth::authenticate(app, request.method(), request.headers()).await?,
     };
     let (mut parts, body) = request.into_parts();
-    let max = app.config.body_max(route.info.body_max_bytes);
-    let body = read_body(app, &parts.method, &parts.headers, body, max).await?;
+    let is_stranger = caller.standing == Standing::Stranger;
+    let patience = if is_stranger { strangers::BODY_PATIENCE } else { app.config.body_timeout };
+    let reading = ReadBody { max: app.config.body_max(route.info.body_max_bytes), patience };
+    let body = read_body(app, &parts.method, &parts.headers, body, reading).await?;
     unread.store(false, Ordering::Relaxed);
+    // A body that comes slowly takes no place: somebody with many connections could keep all of them.
+    let _place = if is_stranger { Some(app.strangers.enter(peer)?) } else { None };
     let mut span = app.tracer.as_ref().map(|tracer| tracer.begin(route.info.name, &parts.headers));
     if let Some(span) = &mut span {
         if let Some((_, id)) = parameters.iter().find(|(name, _)| *name == "execution_id") {
@@ -133,19 +137,15 @@ where
     let query = parts.uri.query().unwrap_or("");
     let request = arguments::Request { path: &parameters, query, headers: &parts.headers, body };
     let text = arguments::merge(&route.shape, route.info.name, request)?;
-    if caller.standing == Standing::Stranger {
+    if is_stranger {
         auth::check_waitpoint_token(&text)?;
     }
     if parts.method != Method::GET {
         caller.idempotency_key = arguments::idempotency_key(&parts.headers)?;
     }
     let accepts = |wanted: &str| accepts(&parts.headers, wanted);
-    let credential = route.shape.has("wait_ms").then(|| auth::revocable(app, &parts.headers)).flatten();
-    let call = (route.call)(app.clone(), route, caller, Asked { text, json_only: accepts("application/json"), span });
-    match credential {
-        Some(credential) => auth::while_good(app, credential, call).await,
-        None => call.await,
-    }
+    let asked = Asked { text, json_only: accepts("application/json"), span, credential };
+    (route.call)(app.clone(), route, caller, asked).await
 }
 
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -212,8 +212,9 @@ async fn plain(app: &App, method: &Method, path: &str, headers: &HeaderMap) -> R
         }
         "/openapi.json" => Ok(openapi::response(app.config.open())),
         "/metrics" => {
-            auth::authenticate(app, method, headers).await?;
-            metrics::response(app).await
+            let (caller, _) = auth::authenticate(app, method, headers).await?;
+            auth::check_reader(&caller)?;
+            metrics::response(app, &caller).await
         }
         _ => Ok(probe("alive\n")),
     }
@@ -254,13 +255,22 @@ fn fit(services: &[ServiceHealth]) -> Result<Response<Body>> {
     Ok(probe(format!("ready\n{}", lines.collect::<String>())))
 }
 
+/// How much of a body is read.
+#[derive(Clone, Copy)]
+pub(crate) struct ReadBody {
+    /// The most bytes.
+    pub(crate) max: usize,
+    /// How long it may take to arrive.
+    pub(crate) patience: Duration,
+}
+
 /// Reads a body that may be read: of a known type, and no larger than the operation's largest.
 pub(crate) async fn read_body<B>(
     app: &App,
     method: &Method,
     headers: &HeaderMap,
     mut body: B,
-    max: usize,
+    ReadBody { max, patience }: ReadBody,
 ) -> Result<Sent>
 where
     B: hyper::body::Body<Data = Bytes> + Send + Unpin + 'static,
@@ -302,7 +312,7 @@ where
         Ok(bytes.freeze())
     };
     let late = |_| Error::invalid("body", "did not arrive in time");
-    let read = tokio::time::timeout(app.config.body_timeout, reading).await.map_err(late)?;
+    let read = tokio::time::timeout(patience, reading).await.map_err(late)?;
     if let Err(refused) = &read
         && refused.code == Code::PayloadTooLarge
     {

@@ -12,6 +12,7 @@ use super::answer::{self, Body};
 use super::arguments;
 use super::shape::Shape;
 use crate::app::App;
+use crate::auth::Credential;
 use crate::trace::Span;
 
 /// Carries out an operation whose arguments are in a JSON text.
@@ -25,6 +26,8 @@ pub(crate) struct Asked {
     pub(crate) json_only: bool,
     /// What traces tell of the call.
     pub(crate) span: Option<Span>,
+    /// What the caller proved itself with.
+    pub(crate) credential: Credential,
 }
 
 /// One operation, reachable over HTTP.
@@ -82,7 +85,7 @@ where
     Engine: Serves<O>,
 {
     Box::pin(async move {
-        let outcome = carry_out::<O>(&app, route, &caller, &asked.text).await;
+        let outcome = carry_out::<O>(&app, route, &caller, &asked.text, asked.credential).await;
         if let Some(mut span) = asked.span {
             if let Some(created) = outcome.as_ref().ok().and_then(O::execution) {
                 span.set("flowfabric.execution_id", created.to_string());
@@ -99,7 +102,13 @@ where
     })
 }
 
-async fn carry_out<O: Operation>(app: &App, route: &Route, caller: &Caller, text: &str) -> Result<O::Outcome>
+async fn carry_out<O: Operation>(
+    app: &App,
+    route: &Route,
+    caller: &Caller,
+    text: &str,
+    credential: Credential,
+) -> Result<O::Outcome>
 where
     Engine: Serves<O>,
 {
@@ -109,7 +118,15 @@ where
     })?;
     O::check_remote(&args)?;
     let _place = app.pools.enter_operation(&route.info)?;
-    app.engine.call::<O>(caller, args).await
+    if !O::WATCHING && O::wait_ms(&args) == 0 {
+        return app.engine.call::<O>(caller, args).await;
+    }
+    // What a call has taken by the time it is dropped, the engine gives back.
+    tokio::select! {
+        biased;
+        ended = credential.ended(app) => Err(ended),
+        outcome = app.engine.call::<O>(caller, args) => outcome,
+    }
 }
 
 fn allow<O: Operation>(caller: &Caller) -> Result<()> {

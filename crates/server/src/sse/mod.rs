@@ -46,7 +46,8 @@ pub(crate) fn steps_after(query: Option<&str>) -> Result<Option<u64>> {
     let Some(query) = query.filter(|query| !query.is_empty()) else { return Ok(None) };
     match query.strip_prefix("steps=") {
         Some(after) => {
-            let number = after.parse().ok().filter(|number| *number <= limits::JOURNAL_ENTRIES_MAX);
+            let most = limits::JOURNAL_ENTRIES_MAX + limits::JOURNAL_RESERVE_ENTRIES;
+            let number = after.parse().ok().filter(|number| *number <= most);
             let refusal = || Error::invalid("steps", "must be the number of the last entry that was seen, 0 for none");
             number.ok_or_else(refusal).map(Some)
         }
@@ -145,7 +146,7 @@ mod tests {
     fn only_steps_is_a_parameter_of_a_stream() {
         assert_eq!(steps_after(None).unwrap(), None);
         assert_eq!(steps_after(Some("steps=7")).unwrap(), Some(7));
-        for (query, field) in [("steps=x", "steps"), ("steps=10001", "steps"), ("steps=1&a=2", "steps"), ("a=1", "a")] {
+        for (query, field) in [("steps=x", "steps"), ("steps=11001", "steps"), ("steps=1&a=2", "steps"), ("a=1", "a")] {
             assert_eq!(steps_after(Some(query)).unwrap_err().details["field"], field, "{query}");
         }
     }

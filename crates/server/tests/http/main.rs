@@ -1,6 +1,7 @@
 //! The server over HTTP, as a client meets it.
 
 mod approvals;
+mod authority;
 mod balancer;
 mod canary;
 mod clients;

@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::api_token::Role;
+use crate::capability::CapabilitySet;
 use crate::error::Result;
 use crate::id::{AttemptIndex, CommandId, ExecutionId, LeaseEpoch, LeaseId, SuspensionId};
 use crate::journal::StepIdentity;
@@ -264,7 +265,9 @@ impl RepinBuildArgs {
 
     /// Refuses a build that no worker can have.
     pub fn validate(&self) -> Result<()> {
-        parts::optional(self.build_id.as_deref(), "build_id", text::name)
+        parts::optional(self.build_id.as_deref(), "build_id", text::name)?;
+        let as_capability = |build_id: &String| CapabilitySet::default().with_build(build_id).map(drop);
+        self.build_id.as_ref().map_or(Ok(()), as_capability)
     }
 }
 

@@ -285,7 +285,7 @@ impl CreateExecutionArgs {
 operation! {
     /// Submits up to 1,000 executions; each is accepted or refused on its own.
     CreateExecutions(CreateExecutionsArgs) -> CreateExecutionsOutcome,
-    "create_executions" Post "/v1/executions/batch" Submitter validated body(limits::BATCH_BODY_MAX_BYTES) namespaced(set_default_namespace) identified
+    "create_executions" Post "/v1/executions/batch" Submitter validated with_roles body(limits::BATCH_BODY_MAX_BYTES) namespaced(set_default_namespace) identified
 }
 
 /// What the call says.
@@ -318,6 +318,11 @@ pub enum CreateResult {
 }
 
 impl CreateExecutionsArgs {
+    /// A worker may spawn children of what it holds; a batch with anything else in it takes a submitter.
+    pub fn role(&self) -> Role {
+        if self.executions.iter().all(|one| one.parent.is_some()) { Role::Worker } else { Role::Submitter }
+    }
+
     /// Refuses too many at once. Each submission is checked on its own, because each has its own answer.
     pub fn validate(&self) -> Result<()> {
         parts::some_at_most("executions", self.executions.len(), limits::BATCH_CREATE_MAX)

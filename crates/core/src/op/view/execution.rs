@@ -289,7 +289,8 @@ pub struct SignedView {
 /// A lease, present or past.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LeaseView {
-    /// Its id; zeros for a caller that may only read.
+    /// Its id, which is part of its holder's proof; shown to operators only.
+    #[serde(default, skip_serializing_if = "LeaseId::is_nil")]
     pub lease_id: LeaseId,
     /// Which lease of the execution it is.
     pub epoch: LeaseEpoch,

@@ -42,7 +42,8 @@ pub struct LateReportView {
     /// What went wrong.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// The lease that was lost.
+    /// The lease that was lost; shown to operators only.
+    #[serde(default, skip_serializing_if = "LeaseId::is_nil")]
     pub lease_id: LeaseId,
     /// When it was reported.
     pub reported_at: i64,

@@ -5,15 +5,13 @@ use std::collections::BTreeMap;
 use ff_core::execution::Execution;
 use ff_core::lease::{Attempt, HistoryRecord, Lease};
 use ff_core::op::parts::Content;
-use ff_core::op::view::{AttemptView, ExecutionView, LeaseView};
+use ff_core::op::view::{AttemptView, ExecutionView};
 use ff_core::op::{
     GetExecution, GetExecutionArgs, GetInput, GetInputArgs, GetResult, GetResultArgs, GetState, GetStateArgs,
     GetStateOutcome, ListAttempts, ListAttemptsArgs, ListAttemptsOutcome, WaitExecution, WaitExecutionArgs,
     WaitExecutionOutcome,
 };
-use ff_core::{
-    AttemptIndex, BlockingReason, Code, Document, EligibilityState, Error, ExecutionId, LeaseId, Result, Role,
-};
+use ff_core::{AttemptIndex, BlockingReason, Code, Document, EligibilityState, Error, ExecutionId, LeaseId, Result};
 use ff_store::LogStart;
 
 use crate::engine::{Caller, Engine, Handle};
@@ -29,8 +27,7 @@ impl Handle<GetExecution> for Engine {
         if execution.is_eligible() {
             self.show_what_is_not_stored(&execution, &mut shown).await;
         }
-        shown.lease.iter_mut().for_each(|lease| conceal_fence(caller, lease));
-        Ok(shown)
+        Ok(view::for_caller(caller, shown))
     }
 }
 
@@ -105,7 +102,8 @@ impl Handle<WaitExecution> for Engine {
             let left = deadline - self.env().now_ms();
             if execution.is_terminal() || left <= 0 {
                 let terminal = execution.is_terminal();
-                return Ok(WaitExecutionOutcome { terminal, execution: view::execution(&execution, lease_until) });
+                let execution = view::for_caller(caller, view::execution(&execution, lease_until));
+                return Ok(WaitExecutionOutcome { terminal, execution });
             }
             env::within(self.env_handle(), left, listener.changed()).await;
         }
@@ -125,9 +123,11 @@ impl Handle<ListAttempts> for Engine {
         }
         note_lease(&mut attempts, execution.lease.as_ref(), lease_until);
         note_attempt(&mut attempts, execution.attempt.as_ref());
-        let mut items: Vec<AttemptView> = attempts.into_values().collect();
-        items.iter_mut().flat_map(|attempt| &mut attempt.leases).for_each(|lease| conceal_fence(caller, lease));
-        Ok(ListAttemptsOutcome { items })
+        if !caller.sees_fences() {
+            let leases = attempts.values_mut().flat_map(|attempt: &mut AttemptView| &mut attempt.leases);
+            leases.for_each(|lease| lease.lease_id = LeaseId::default());
+        }
+        Ok(ListAttemptsOutcome { items: attempts.into_values().collect() })
     }
 }
 
@@ -186,11 +186,4 @@ fn note_attempt(attempts: &mut BTreeMap<AttemptIndex, AttemptView>, attempt: Opt
     shown.outcome = (attempt.ended_at != 0).then_some(attempt.outcome);
     shown.failure_reason = some_text(&attempt.failure_reason);
     shown.failure_category = some_text(&attempt.failure_category);
-}
-
-/// A caller that may only read has no use for a fence.
-fn conceal_fence(caller: &Caller, lease: &mut LeaseView) {
-    if caller.role == Role::Reader {
-        lease.lease_id = LeaseId::default();
-    }
 }

@@ -11,6 +11,7 @@ use crate::transaction::{Command, Tx};
 impl Handle<CloseFlow> for Engine {
     async fn handle(&self, caller: &Caller, args: CloseFlowArgs) -> Result<CloseFlowOutcome> {
         self.check_flow_id(&args.flow_id)?;
+        self.check_lanes_of_members(caller, &args.flow_id).await?;
         let partition = args.flow_id.partition();
         let identity = self.identity::<CloseFlow>(caller, &args, None);
         let changed = self.transact_once(partition, identity, &Request::<CloseFlow> { caller, args: &args }).await?;

@@ -44,9 +44,9 @@ impl Command for Request<'_, StageDependencyEdge> {
             data_ref: args.data_ref.clone(),
             ..new_edge(&flow.id, args.upstream, args.downstream)
         };
-        for end in [&args.upstream, &args.downstream] {
-            load_member(tx, &flow, end).await?;
-        }
+        load_member(tx, &flow, &args.upstream).await?;
+        let downstream = load_member(tx, &flow, &args.downstream).await?;
+        self.caller.check_lane(&downstream.lane)?;
         let edge = Edge::stage(new.clone(), tx.now)?;
         if let Some(existing) = tx.load::<Edge>(edge.key()).await? {
             existing.document.check_same(&new)?;
@@ -116,6 +116,7 @@ impl Command for Request<'_, ApplyDependencyToChild> {
             .filter(|edge| edge.flow == flow.id)
             .ok_or_else(|| Error::of(Code::EdgeNotFound).with("edge_id", args.edge_id))?;
         let mut child = load_member(tx, &flow, &edge.downstream).await?;
+        self.caller.check_lane(&child.lane)?;
         let unsatisfied = |join: &Option<Join>| join.as_ref().map_or(0, Join::unsatisfied);
         if edge.state != EdgeState::Staged {
             return Ok(ApplyDependencyToChildOutcome::AlreadyApplied { unsatisfied_count: unsatisfied(&child.join) });

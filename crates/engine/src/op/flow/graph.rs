@@ -355,6 +355,7 @@ impl Handle<CancelFlow> for Engine {
         let id = &args.flow_id;
         self.check_flow_id(id)?;
         let after = cursor::decode::<(i64, Vec<u8>)>(args.cursor.as_deref())?;
+        self.check_lanes_of_members(caller, id).await?;
         let deadline = self.env().now_ms() + limits::WAIT_MAX_MS;
         let mut listener = self.listen_to(id.partition(), Flow::key_of(id));
         let verb = Request::<CancelFlow> { caller, args: &args };

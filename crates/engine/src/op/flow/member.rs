@@ -7,7 +7,7 @@ use ff_core::op::{
     AddExecutionToFlow, AddExecutionToFlowArgs, AddExecutionToFlowOutcome, CreateExecutionArgs, CreateExecutionOutcome,
     Dependency, ParentLink,
 };
-use ff_core::{Code, Edge, EdgeRole, Error, ExecutionId, FlowId, Indexed, NewEdge, Result};
+use ff_core::{Code, Edge, EdgeId, EdgeRole, Error, ExecutionId, FlowId, Indexed, NewEdge, Result};
 
 use crate::engine::{Caller, Engine, Handle};
 use crate::flow::{
@@ -17,7 +17,8 @@ use crate::op::Request;
 use crate::op::execution::create::{Solo, Submission, find_duplicate, keep_key, write_new};
 use crate::op::flow::edge::refuse_cycle;
 use crate::transaction::{Command, Tx};
-use crate::visibility::{check_visible, load_visible, not_found};
+use crate::visibility::{check_reachable, load_visible, not_found};
+use crate::{env, substitute};
 
 impl Engine {
     /// Creates a member. It lives beside its flow: where that is not with its key, the key is recorded first.
@@ -64,17 +65,17 @@ impl Command for CreateMember<'_> {
             Some(link) => Some(self.spawning_parent(tx, link).await?),
             None => None,
         };
-        let mut request = self.submission.request.clone();
+        let mut submission = self.submission.clone();
         let child_key = self.args.parent.as_ref().and_then(|link| link.key.as_deref());
         let named = parent.as_ref().zip(child_key).map(|(parent, key)| parent.child_id(key));
-        request.id = named.unwrap_or(request.id);
-        if named.is_some()
-            && let Some(existing) = tx.find_execution(&request.id).await?
+        submission.request.id = named.unwrap_or(submission.request.id);
+        if let Some(parent) = parent.as_ref().filter(|_| named.is_some() || submission.own_id)
+            && let Some(outcome) = self.spawned_before(tx, parent, &mut submission).await?
         {
-            return self.submission.duplicate_of(&existing);
+            return Ok(outcome);
         }
-        if self.submission.own_id || self.submission.key.is_some() || tx.is_repeat() {
-            match find_duplicate(tx, self.submission).await? {
+        if (submission.own_id && parent.is_none()) || submission.key.is_some() || tx.is_repeat() {
+            match find_duplicate(tx, &submission).await? {
                 Some(Solo::Here(outcome)) => return Ok(outcome),
                 // The key of a submission to another flow; the flow is part of the request, so that it differs.
                 Some(Solo::Elsewhere(id)) => {
@@ -90,6 +91,7 @@ impl Command for CreateMember<'_> {
         let mut flow = self.flow(tx, parent.as_mut()).await?;
         flow.keep_for(self.submission.request.policy.retention_ms);
         flow.add_member()?;
+        let mut request = submission.request;
         request.flow = Some(flow.id);
         let mut child = Execution::create(request, tx.now)?;
         let mut effects = Effects::default();
@@ -112,7 +114,7 @@ impl CreateMember<'_> {
     /// The running execution that spawns it. Its holder is judged before anything is said about the child.
     async fn spawning_parent(&self, tx: &mut Tx<'_>, link: &ParentLink) -> Result<Execution> {
         let parent = tx.execution(&link.execution_id).await?;
-        check_visible(self.caller, &parent)?;
+        check_reachable(self.caller, &parent)?;
         if parent.namespace != self.submission.request.namespace {
             return Err(crate::visibility::not_found(&parent.id));
         }
@@ -120,15 +122,42 @@ impl CreateMember<'_> {
         Ok(parent)
     }
 
+    /// The child that an earlier call spawned under this id. An id that its caller derived is no secret: if somebody else
+    /// has put an execution there, the child gets a substitute. An id that was minted and is taken is a mistake.
+    async fn spawned_before(
+        &self,
+        tx: &mut Tx<'_>,
+        parent: &Execution,
+        submission: &mut Submission,
+    ) -> Result<Option<CreateExecutionOutcome>> {
+        let id = submission.request.id;
+        let Some(existing) = tx.find_execution(&id).await? else { return Ok(None) };
+        let conflict = match submission.duplicate_of(&existing) {
+            Ok(outcome) => return Ok(Some(outcome)),
+            Err(conflict) => conflict,
+        };
+        let is_minted = id.uuid.get_version_num() == 7 && existing.namespace == parent.namespace;
+        let is_child = tx.load::<Edge>(Edge::key_of(&EdgeId::between(&id, &parent.id))).await?.is_some();
+        if is_minted || is_child {
+            return Err(conflict);
+        }
+        submission.request.id.uuid = substitute::find_or_mint(tx, &parent.id, id.uuid).await?;
+        let existing = tx.find_execution(&submission.request.id).await?;
+        existing.map(|existing| submission.duplicate_of(&existing)).transpose()
+    }
+
     /// The flow it joins. A parent without one gets a flow of its own, whose id is made from the parent's, so that
-    /// every try opens the same one.
+    /// every try opens the same one, unless somebody else has opened a flow under that id.
     async fn flow(&self, tx: &mut Tx<'_>, parent: Option<&mut Execution>) -> Result<Flow> {
         let namespace = &self.submission.request.namespace;
         let Some(id) = self.args.flow_id.or(parent.as_ref().and_then(|parent| parent.flow)) else {
             let Some(parent) = parent else {
                 return Err(Error::invalid("flow_id", "is needed for an execution with dependencies"));
             };
-            let id = FlowId { partition: parent.id.partition, uuid: parent.id.uuid };
+            let mut id = FlowId { partition: parent.id.partition, uuid: parent.id.uuid };
+            if tx.is_repeat() && tx.load::<Flow>(Flow::key_of(&id)).await?.is_some() {
+                id = FlowId::in_partition(id.partition(), &env::mint(tx.engine.env(), tx.now));
+            }
             let new = NewFlow { id, namespace: namespace.clone(), kind: parent.kind.clone(), ..Default::default() };
             let mut flow = Flow::new(new, tx.now)?;
             flow.keep_for(parent.policy.retention_ms);

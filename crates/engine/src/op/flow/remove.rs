@@ -14,6 +14,7 @@ use crate::transaction::{Command, Tx};
 impl Handle<RemoveFlow> for Engine {
     async fn handle(&self, caller: &Caller, args: RemoveFlowArgs) -> Result<Removed> {
         self.check_flow_id(&args.flow_id)?;
+        self.check_lanes_of_members(caller, &args.flow_id).await?;
         let partition = args.flow_id.partition();
         let identity = self.identity::<RemoveFlow>(caller, &args, None);
         self.transact_once(partition, identity, &Request::<RemoveFlow> { caller, args: &args }).await
