@@ -259,6 +259,8 @@ class ApprovalView(Model):
     waitpoint_ids: list[WaitpointId]
     #: Who has signed so far.
     signed: list[SignedView]
+    #: What is asked about entries of the journal; `decide_step` answers it, and no signal does.
+    questions: list[QuestionView] = []
 
 
 class AttemptView(Model):
@@ -927,7 +929,7 @@ class Event(Model):
     tags: dict[str, str] = {}
     #: The attempt.
     attempt: AttemptIndex = 0
-    #: The lease, on lease events.
+    #: The lease, on lease events; shown to operators only.
     lease_id: LeaseId | None = None
     #: Its epoch.
     epoch: LeaseEpoch = 0
@@ -1506,8 +1508,8 @@ class LateReportView(Model):
     category: str | None = None
     #: What went wrong.
     message: str | None = None
-    #: The lease that was lost.
-    lease_id: LeaseId
+    #: The lease that was lost; shown to operators only.
+    lease_id: LeaseId | None = None
     #: When it was reported.
     reported_at: int
 
@@ -1526,8 +1528,8 @@ class LeaseFence(Model):
 class LeaseView(Model):
     """A lease, present or past."""
 
-    #: Its id; zeros for a caller that may only read.
-    lease_id: LeaseId
+    #: Its id, which is part of its holder's proof; shown to operators only.
+    lease_id: LeaseId | None = None
     #: Which lease of the execution it is.
     epoch: LeaseEpoch
     #: Which attempt it runs.
@@ -2660,8 +2662,8 @@ class StepView(Model):
     message: str | None = None
     #: The attempt that recorded it.
     attempt: AttemptIndex
-    #: The lease that recorded it.
-    lease_id: LeaseId
+    #: The lease that recorded it; absent where the engine did. Lists show it to operators only.
+    lease_id: LeaseId | None = None
     #: When it was recorded.
     recorded_at: int
     #: How often its body ran.
@@ -3098,7 +3100,9 @@ LIST_APPROVALS: Operation[ListApprovalsOutcome] = Operation(
     frozenset(),
     ListApprovalsOutcome,
 )
-"""Lists what waits for people, what has waited longest first. It is decided with a signal `approve` or `reject`."""
+"""Lists what waits for people, what has waited longest first. It is decided with a signal `approve` or `reject`, and
+a question about an entry of the journal with `decide_step`.
+"""
 
 LIST_BUDGETS: Operation[ListBudgetsOutcome] = Operation(
     "list_budgets",
