@@ -320,7 +320,8 @@ pub enum CreateResult {
 impl CreateExecutionsArgs {
     /// A worker may spawn children of what it holds; a batch with anything else in it takes a submitter.
     pub fn role(&self) -> Role {
-        if self.executions.iter().all(|one| one.parent.is_some()) { Role::Worker } else { Role::Submitter }
+        let spawns = !self.executions.is_empty() && self.executions.iter().all(|one| one.parent.is_some());
+        if spawns { Role::Worker } else { Role::Submitter }
     }
 
     /// Refuses too many at once. Each submission is checked on its own, because each has its own answer.
