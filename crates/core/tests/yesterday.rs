@@ -140,6 +140,7 @@ fn a_cancelled_flow() {
         kind: "pipeline".into(),
         tags: [("team".to_owned(), "a".to_owned())].into(),
         request_hash: vec![1, 2, 3].into(),
+        schedule: None,
     };
     let mut flow = Flow::new(new, 1_000).unwrap();
     flow.add_member().unwrap();

@@ -96,8 +96,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Lists what waits for people, what has waited longest first. It is decided with a signal `approve` or `reject`.
-         * @description Lists what waits for people, what has waited longest first. It is decided with a signal `approve` or `reject`.
+         * Lists what waits for people, what has waited longest first. It is decided with a signal `approve` or `reject`, and a question about an entry of the journal with `decide_step`.
+         * @description Lists what waits for people, what has waited longest first. It is decided with a signal `approve` or `reject`, and a question about an entry of the journal with `decide_step`.
          */
         get: operations["list_approvals"];
         put?: never;
@@ -160,6 +160,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/budgets/{name}/decide": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Answers the question of a budget whose hard limit was met: `grant` more in this window, `raise` the hard limits for good, or `no`. Everything that waits for the answer goes on.
+         * @description Answers the question of a budget whose hard limit was met: `grant` more in this window, `raise` the hard limits for good, or `no`. Everything that waits for the answer goes on.
+         */
+        post: operations["decide_budget"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/budgets/{name}/limits": {
         parameters: {
             query?: never;
@@ -173,6 +193,26 @@ export interface paths {
          * @description Replaces the limits of a budget; a raised limit releases what was blocked.
          */
         put: operations["set_budget_limits"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/budgets/{name}/reservations": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Lists the reservations that a budget holds, oldest first.
+         * @description Lists the reservations that a budget holds, oldest first.
+         */
+        get: operations["list_reservations"];
+        put?: never;
         post?: never;
         delete?: never;
         options?: never;
@@ -194,6 +234,26 @@ export interface paths {
          * @description Sets the usage of a budget back to nothing and releases what was blocked.
          */
         post: operations["reset_budget"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/budgets/{name}/tree": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Shows a budget and everything that stands under it, by name.
+         * @description Shows a budget and everything that stands under it, by name.
+         */
+        get: operations["get_budget_tree"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -902,6 +962,66 @@ export interface paths {
          * @description Delivers a signal to a waitpoint. Its token is all the authority it takes; an operator needs none. A body of type application/octet-stream is payload_base64; the other fields then stand in the query, objects as JSON.
          */
         post: operations["deliver_signal"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/executions/{execution_id}/spend/release": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Gives a reservation back, because nothing was spent.
+         * @description Gives a reservation back, because nothing was spent.
+         */
+        post: operations["release_spend"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/executions/{execution_id}/spend/reserve": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Holds amounts in the budgets of an execution before its holder spends them. All of its budgets that count one of the dimensions hold them, or none does and the answer says what is left and when it resets.
+         * @description Holds amounts in the budgets of an execution before its holder spends them. All of its budgets that count one of the dimensions hold them, or none does and the answer says what is left and when it resets.
+         */
+        post: operations["reserve_spend"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/executions/{execution_id}/spend/settle": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Says what was really spent of a reservation. What is less than the reserve goes back; what is more counts as overrun. A reservation that settled by itself is corrected, for a day.
+         * @description Says what was really spent of a reservation. What is less than the reserve goes back; what is more counts as overrun. A reservation that settled by itself is corrected, for a day.
+         */
+        post: operations["settle_spend"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1948,7 +2068,7 @@ export interface paths {
         put?: never;
         /** Exchanges an API token for the session cookie of a browser. */
         post: operations["begin_session"];
-        /** Ends the session of a browser. */
+        /** Removes the session cookie of a browser. A copy of the cookie stays good until its time is over or its token is revoked. */
         delete: operations["end_session"];
         options?: never;
         head?: never;
@@ -2165,6 +2285,8 @@ export interface components {
         ListApprovalsOutcome: {
             /** @description What waits. */
             items: components["schemas"]["ApprovalView"][];
+            /** @description What budgets ask, on the first page; it is answered by `decide_budget`. */
+            budgets?: components["schemas"]["BudgetQuestionView"][];
             /** @description Where the next page begins, if there is one. */
             next_cursor?: string | null;
         };
@@ -2214,10 +2336,12 @@ export interface components {
             waitpoint_ids: components["schemas"]["WaitpointId"][];
             /** @description Who has signed so far. */
             signed: components["schemas"]["SignedView"][];
+            /** @description What is asked about entries of the journal; `decide_step` answers it, and no signal does. */
+            questions?: components["schemas"]["QuestionView"][];
         };
         ExecutionId: string;
         /** @enum {string} */
-        SuspendReason: "signal" | "approval" | "callback" | "tool_result" | "manual" | "policy" | "escalation" | "in_doubt" | "journal_mismatch";
+        SuspendReason: "signal" | "approval" | "callback" | "tool_result" | "manual" | "policy" | "escalation" | "in_doubt" | "journal_mismatch" | "budget";
         /** @description any JSON value, kept as its text */
         JsonValue: unknown;
         /** @enum {string} */
@@ -2280,6 +2404,100 @@ export interface components {
         };
         /** Format: uuid */
         SignalId: string;
+        /** @description A question about an entry of the journal, which `decide_step` answers. */
+        QuestionView: {
+            /** @description The entry. */
+            step: components["schemas"]["StepIdentity"];
+            /** @description `in_doubt` or `journal_mismatch`. */
+            reason: components["schemas"]["SuspendReason"];
+            /** @description The same for people. */
+            detail?: string | null;
+            /** @description The answers it takes. */
+            answers: components["schemas"]["StepAnswer"][];
+            /** @description What workers said of the step after they had lost their lease. */
+            evidence?: components["schemas"]["LateReportView"][];
+        };
+        /** @description Which entry of a journal: its name, and its key or how many calls of the name came before it. */
+        StepIdentity: {
+            /** @description What the program calls it. */
+            name: string;
+            /** @description The caller's key. */
+            key?: string | null;
+            /**
+             * Format: uint32
+             * @description Which call of the name it is, from 0, when it has no key.
+             */
+            occurrence?: number | null;
+        };
+        /** @enum {string} */
+        StepAnswer: "happened" | "did_not_happen" | "fail" | "keep" | "run_again";
+        /** @description How a step ended according to a worker that had lost its lease. */
+        LateReportView: {
+            /** @description How it ended. */
+            state: components["schemas"]["StepState"];
+            /** @description Its result, when it is small. */
+            result?: components["schemas"]["Content"] | null;
+            /**
+             * Format: uint64
+             * @description How many bytes the result has.
+             */
+            result_size: number;
+            /** @description What kind of thing went wrong. */
+            category?: string | null;
+            /** @description What went wrong. */
+            message?: string | null;
+            /** @description The lease that was lost; shown to operators only. */
+            lease_id?: components["schemas"]["LeaseId"];
+            /**
+             * Format: int64
+             * @description When it was reported.
+             */
+            reported_at: number;
+        };
+        /** @enum {string} */
+        StepState: "begun" | "retrying" | "completed" | "failed";
+        Content: {
+            /** @description The bytes. */
+            payload_base64: components["schemas"]["Blob"];
+            /** @description What they are. */
+            content_type: string;
+            /** @description The same, readable, when the bytes are JSON. */
+            payload?: unknown;
+        };
+        Blob: string;
+        /** Format: uuid */
+        LeaseId: string;
+        /** @description A question of a budget as people see it. */
+        BudgetQuestionView: {
+            /** @description Whose budget it is. */
+            namespace: string;
+            /** @description The budget. */
+            budget: string;
+            /** @description The dimension whose limit was met. */
+            dimension: string;
+            /**
+             * Format: int64
+             * @description What was asked for when it was met; 0 where something only wants to start.
+             */
+            requested: number;
+            /**
+             * Format: int64
+             * @description What is left.
+             */
+            left: number;
+            /**
+             * Format: int64
+             * @description The hard limit, with what was granted.
+             */
+            limit: number;
+            /**
+             * Format: int64
+             * @description Since when people are asked.
+             */
+            since: number;
+            /** @description The execution that met the limit first; others may wait for the same answer. */
+            execution_id?: components["schemas"]["ExecutionId"] | null;
+        };
         /** @description The answer. */
         ListBudgetsOutcome: {
             /** @description The budgets. */
@@ -2333,6 +2551,35 @@ export interface components {
              * @description When usage returns to nothing by itself.
              */
             next_reset_at?: number | null;
+            /**
+             * Format: uint64
+             * @description Reservations that were refused, ever.
+             * @default 0
+             */
+            refused_count?: number;
+            /**
+             * Format: int64
+             * @description When the present window began: with the budget, or with its last reset.
+             * @default 0
+             */
+            window_began_at?: number;
+            /** @description What is used, held and left, for every dimension, and where that leads. */
+            standing?: {
+                [key: string]: components["schemas"]["Standing"];
+            };
+            /** @description What a person granted on top of the hard limits, in this window only. */
+            granted?: {
+                [key: string]: number;
+            };
+            /** @description What people are asked now. */
+            question?: components["schemas"]["BudgetQuestionView"] | null;
+            /**
+             * @description A person said no, and nobody is asked again in this window.
+             * @default false
+             */
+            declined?: boolean;
+            /** @description The window before this one, with what was settled in it since. */
+            previous_window?: components["schemas"]["ClosedWindow"] | null;
         };
         /** @description What people say about a budget. */
         BudgetDefinition: {
@@ -2393,9 +2640,83 @@ export interface components {
         /** @enum {string} */
         Enforcement: "enforce" | "observe";
         /** @enum {string} */
-        HardAction: "block" | "fail" | "suspend";
+        HardAction: "block" | "fail" | "suspend" | "ask";
         /** @enum {string} */
         SoftAction: "warn" | "none";
+        /** @description How one dimension of a budget stands in the present window. */
+        Standing: {
+            /**
+             * Format: int64
+             * @description What was used.
+             */
+            used: number;
+            /**
+             * Format: int64
+             * @description What is held by reservations.
+             */
+            reserved: number;
+            /**
+             * Format: int64
+             * @description What of the used amount was spent beyond what was reserved for it.
+             */
+            overrun: number;
+            /**
+             * Format: int64
+             * @description What can still be reserved; absent without a hard limit.
+             */
+            left?: number | null;
+            /**
+             * Format: int64
+             * @description What was used an hour on average since the window began.
+             */
+            per_hour: number;
+            /**
+             * Format: int64
+             * @description What will be used when the window ends, if it goes on like this; absent where the window never ends.
+             */
+            forecast?: number | null;
+            /**
+             * Format: int64
+             * @description When nothing is left, if it goes on like this and nothing resets it before.
+             */
+            exhausted_at?: number | null;
+        };
+        /** @description A window that is over. */
+        ClosedWindow: {
+            /**
+             * Format: int64
+             * @description When it began.
+             * @default 0
+             */
+            began_at?: number;
+            /**
+             * Format: int64
+             * @description When it ended; 0: there was none.
+             * @default 0
+             */
+            ended_at?: number;
+            /**
+             * @description What was used in it.
+             * @default {}
+             */
+            usage?: {
+                [key: string]: number;
+            };
+            /**
+             * @description What is still held in it by reservations that were not settled yet.
+             * @default {}
+             */
+            reserved?: {
+                [key: string]: number;
+            };
+            /**
+             * @description What was spent in it beyond what was reserved.
+             * @default {}
+             */
+            overrun?: {
+                [key: string]: number;
+            };
+        };
         /** @description The answer. */
         CreateBudgetOutcome: {
             /** @constant */
@@ -2409,6 +2730,44 @@ export interface components {
             /** @constant */
             outcome: "removed";
         };
+        /** @enum {string} */
+        BudgetAnswer: "grant" | "raise" | "no";
+        /** Format: uuid */
+        CommandId: string;
+        /** @description A page of reservations. */
+        ListReservationsOutcome: {
+            /** @description The reservations. */
+            items: components["schemas"]["ReservationView"][];
+            /** @description Where the next page begins, if there is one. */
+            next_cursor?: string | null;
+        };
+        /** @description A reservation as people see it. */
+        ReservationView: {
+            /** @description The budget. */
+            budget: string;
+            /** @description The execution that spends. */
+            execution_id: components["schemas"]["ExecutionId"];
+            /** @description The holder's name for it. */
+            key: string;
+            /** @description What is held, by dimension. */
+            amounts: {
+                [key: string]: number;
+            };
+            /** @description What became of it. */
+            state: components["schemas"]["ReservationState"];
+            /**
+             * Format: int64
+             * @description When it was made.
+             */
+            reserved_at: number;
+            /**
+             * Format: int64
+             * @description When it settles by itself at these amounts.
+             */
+            expires_at: number;
+        };
+        /** @enum {string} */
+        ReservationState: "held" | "settled" | "released" | "orphaned";
         /** @description The answer. */
         ResetBudgetOutcome: {
             /**
@@ -2422,8 +2781,13 @@ export interface components {
              */
             next_reset_at?: number | null;
         };
-        /** Format: uuid */
-        CommandId: string;
+        /** @description A page of a tree. */
+        GetBudgetTreeOutcome: {
+            /** @description The budgets in the order of their paths, so that each comes behind those it stands under. */
+            items: components["schemas"]["BudgetStatus"][];
+            /** @description Where the next page begins, if there is one. */
+            next_cursor?: string | null;
+        };
         /** @description The answer to a report of usage. */
         ReportUsageResult: {
             /** @constant */
@@ -2476,8 +2840,6 @@ export interface components {
          * @description Numbers the attempts of one execution from 0, without gaps.
          */
         AttemptIndex: number;
-        /** Format: uuid */
-        LeaseId: string;
         /**
          * Format: uint64
          * @description Counts the leases of one execution; together with the lease id it fences off old holders.
@@ -2657,7 +3019,7 @@ export interface components {
              */
             attempt?: components["schemas"]["AttemptIndex"];
             /**
-             * @description The lease, on lease events.
+             * @description The lease, on lease events; shown to operators only.
              * @default null
              */
             lease_id?: components["schemas"]["LeaseId"] | null;
@@ -2855,7 +3217,6 @@ export interface components {
             /** @description Handed to the worker. */
             trace_context?: string | null;
         };
-        Blob: string;
         /** @description Everything a submitter may ask for. */
         Policy: {
             /**
@@ -3174,7 +3535,7 @@ export interface components {
             retry_after_ms?: number | null;
         };
         /** @enum {string} */
-        Code: "execution_not_found" | "flow_not_found" | "budget_not_found" | "quota_not_found" | "lane_not_found" | "schedule_not_found" | "waitpoint_not_found" | "worker_not_found" | "attempt_not_found" | "edge_not_found" | "token_not_found" | "no_input" | "result_not_ready" | "no_result" | "result_trimmed" | "no_test_clock" | "route_not_found" | "invalid" | "invalid_filter" | "invalid_capabilities" | "no_lanes" | "self_referencing_edge" | "partition_mismatch" | "unsupported_media_type" | "method_not_allowed" | "idempotency_conflict" | "definition_conflict" | "execution_not_eligible" | "execution_not_leaseable" | "grant_already_exists" | "invalid_claim_grant" | "claim_grant_expired" | "not_a_resumed_execution" | "capability_mismatch" | "execution_not_terminal" | "flow_not_terminal" | "in_use" | "execution_not_suspended" | "execution_terminal" | "already_suspended" | "operator_resume_not_allowed" | "waitpoint_closed" | "waitpoint_not_pending" | "target_not_signalable" | "flow_already_terminal" | "stale_graph_revision" | "stale_revision" | "cycle_detected" | "dependency_already_exists" | "execution_not_in_flow" | "execution_in_other_flow" | "join_policy_conflict" | "dependency_not_applicable" | "duplicate_worker_instance" | "rotation_conflict" | "lane_draining" | "lane_disabled" | "partition_counts_differ" | "store_newer" | "question_not_open" | "journal_conflict" | "stale_lease" | "lease_expired" | "lease_revoked" | "execution_not_active" | "stream_closed" | "payload_too_large" | "signal_limit_exceeded" | "flow_full" | "worker_at_capacity" | "concurrency_limit_exceeded" | "max_replays_exhausted" | "waitpoint_limit_exceeded" | "journal_full" | "commit_too_large" | "unauthenticated" | "invalid_token" | "token_expired" | "forbidden" | "host_not_allowed" | "unavailable" | "contention" | "store_full" | "store_read_only" | "store_locked" | "store_version_too_low" | "library_version_mismatch" | "shutting_down" | "corrupt_document" | "internal";
+        Code: "execution_not_found" | "flow_not_found" | "budget_not_found" | "reservation_not_found" | "quota_not_found" | "lane_not_found" | "schedule_not_found" | "waitpoint_not_found" | "worker_not_found" | "attempt_not_found" | "edge_not_found" | "token_not_found" | "no_input" | "result_not_ready" | "no_result" | "result_trimmed" | "no_test_clock" | "route_not_found" | "invalid" | "invalid_filter" | "invalid_capabilities" | "no_lanes" | "self_referencing_edge" | "partition_mismatch" | "unsupported_media_type" | "method_not_allowed" | "idempotency_conflict" | "definition_conflict" | "reservation_ended" | "execution_not_eligible" | "execution_not_leaseable" | "grant_already_exists" | "invalid_claim_grant" | "claim_grant_expired" | "not_a_resumed_execution" | "capability_mismatch" | "execution_not_terminal" | "flow_not_terminal" | "in_use" | "execution_not_suspended" | "execution_terminal" | "already_suspended" | "operator_resume_not_allowed" | "waitpoint_closed" | "waitpoint_not_pending" | "target_not_signalable" | "flow_already_terminal" | "stale_graph_revision" | "stale_revision" | "cycle_detected" | "dependency_already_exists" | "execution_not_in_flow" | "execution_in_other_flow" | "join_policy_conflict" | "dependency_not_applicable" | "duplicate_worker_instance" | "rotation_conflict" | "lane_draining" | "lane_disabled" | "partition_counts_differ" | "store_newer" | "question_not_open" | "journal_conflict" | "stale_lease" | "lease_expired" | "lease_revoked" | "execution_not_active" | "stream_closed" | "payload_too_large" | "signal_limit_exceeded" | "budget_tree_full" | "flow_full" | "worker_at_capacity" | "concurrency_limit_exceeded" | "max_replays_exhausted" | "waitpoint_limit_exceeded" | "journal_full" | "commit_too_large" | "unauthenticated" | "invalid_token" | "token_expired" | "forbidden" | "host_not_allowed" | "unavailable" | "contention" | "store_full" | "store_read_only" | "store_locked" | "store_version_too_low" | "library_version_mismatch" | "shutting_down" | "corrupt_document" | "internal";
         /** @description Everything about an execution but its bytes. */
         ExecutionView: {
             /** @description Its id. */
@@ -3396,8 +3757,8 @@ export interface components {
         };
         /** @description A lease, present or past. */
         LeaseView: {
-            /** @description Its id; zeros for a caller that may only read. */
-            lease_id: components["schemas"]["LeaseId"];
+            /** @description Its id, which is part of its holder's proof; shown to operators only. */
+            lease_id?: components["schemas"]["LeaseId"];
             /** @description Which lease of the execution it is. */
             epoch: components["schemas"]["LeaseEpoch"];
             /** @description Which attempt it runs. */
@@ -3465,66 +3826,6 @@ export interface components {
         };
         /** Format: uuid */
         SuspensionId: string;
-        /** @description A question about an entry of the journal, which `decide_step` answers. */
-        QuestionView: {
-            /** @description The entry. */
-            step: components["schemas"]["StepIdentity"];
-            /** @description `in_doubt` or `journal_mismatch`. */
-            reason: components["schemas"]["SuspendReason"];
-            /** @description The same for people. */
-            detail?: string | null;
-            /** @description The answers it takes. */
-            answers: components["schemas"]["StepAnswer"][];
-            /** @description What workers said of the step after they had lost their lease. */
-            evidence?: components["schemas"]["LateReportView"][];
-        };
-        /** @description Which entry of a journal: its name, and its key or how many calls of the name came before it. */
-        StepIdentity: {
-            /** @description What the program calls it. */
-            name: string;
-            /** @description The caller's key. */
-            key?: string | null;
-            /**
-             * Format: uint32
-             * @description Which call of the name it is, from 0, when it has no key.
-             */
-            occurrence?: number | null;
-        };
-        /** @enum {string} */
-        StepAnswer: "happened" | "did_not_happen" | "fail" | "keep" | "run_again";
-        /** @description How a step ended according to a worker that had lost its lease. */
-        LateReportView: {
-            /** @description How it ended. */
-            state: components["schemas"]["StepState"];
-            /** @description Its result, when it is small. */
-            result?: components["schemas"]["Content"] | null;
-            /**
-             * Format: uint64
-             * @description How many bytes the result has.
-             */
-            result_size: number;
-            /** @description What kind of thing went wrong. */
-            category?: string | null;
-            /** @description What went wrong. */
-            message?: string | null;
-            /** @description The lease that was lost. */
-            lease_id: components["schemas"]["LeaseId"];
-            /**
-             * Format: int64
-             * @description When it was reported.
-             */
-            reported_at: number;
-        };
-        /** @enum {string} */
-        StepState: "begun" | "retrying" | "completed" | "failed";
-        Content: {
-            /** @description The bytes. */
-            payload_base64: components["schemas"]["Blob"];
-            /** @description What they are. */
-            content_type: string;
-            /** @description The same, readable, when the bytes are JSON. */
-            payload?: unknown;
-        };
         /** @description What is known of a result without its bytes. */
         ResultView: {
             /** @description What it is. */
@@ -3970,8 +4271,8 @@ export interface components {
             message?: string | null;
             /** @description The attempt that recorded it. */
             attempt: components["schemas"]["AttemptIndex"];
-            /** @description The lease that recorded it. */
-            lease_id: components["schemas"]["LeaseId"];
+            /** @description The lease that recorded it; absent where the engine did. Lists show it to operators only. */
+            lease_id?: components["schemas"]["LeaseId"];
             /**
              * Format: int64
              * @description When it was recorded.
@@ -4280,6 +4581,74 @@ export interface components {
         };
         /** @enum {string} */
         SignalEffect: "no_op" | "appended_to_waitpoint" | "resume_condition_satisfied" | "buffered";
+        /** @description Where the reservation was given back. */
+        ReleaseSpendOutcome: {
+            /** @description The budgets that held it. */
+            budgets: string[];
+        };
+        /** @description Whether the amounts are held. */
+        ReserveSpendOutcome: {
+            /** @constant */
+            outcome: "reserved";
+            /** @description The budgets that hold them, by name. With none there is nothing to settle. */
+            budgets: {
+                [key: string]: components["schemas"]["HeldSpend"];
+            };
+        } | components["schemas"]["SpendRefusal"] | {
+            /** @constant */
+            outcome: "asked";
+            /** @description The budget that asks. */
+            budget: string;
+        };
+        /** @description How long one budget holds a reservation. */
+        HeldSpend: {
+            /**
+             * Format: int64
+             * @description When it counts as spent, by the budget's clock.
+             */
+            expires_at: number;
+        };
+        /** @description Why a reservation was refused. */
+        SpendRefusal: {
+            /** @description The budget that refused. */
+            budget: string;
+            /** @description The first dimension that does not fit. */
+            dimension: string;
+            /**
+             * Format: int64
+             * @description What was asked for.
+             */
+            requested: number;
+            /**
+             * Format: int64
+             * @description What is left, beside everything used and held.
+             */
+            left: number;
+            /**
+             * Format: int64
+             * @description The hard limit.
+             */
+            limit: number;
+            /**
+             * Format: int64
+             * @description When usage returns to nothing by itself.
+             */
+            next_reset_at?: number | null;
+        };
+        /** @description How the settlement counted. */
+        SettleSpendOutcome: {
+            /** @description What was spent beyond the reserve in each budget that held it, by dimension. */
+            budgets: {
+                [key: string]: components["schemas"]["SettledSpend"];
+            };
+        };
+        /** @description How one budget counted a settlement. */
+        SettledSpend: {
+            /** @description What was spent beyond what was reserved, by dimension. */
+            overrun?: {
+                [key: string]: number;
+            };
+        };
         /** @description The answer. */
         GetStateOutcome: {
             /** @description The execution. */
@@ -5859,7 +6228,10 @@ export interface operations {
                     expires_in_ms?: number | null;
                     /** @description Signals that it delivers count for the `source_identity` they name: for a program that relays what people say. */
                     may_assert_source?: boolean;
-                    /** @description The lanes it may submit to and claim from; all when empty. */
+                    /**
+                     * @description The lanes it reaches: it submits to these, claims from these, and acts on what is in these; all when empty. The
+                     *     caller's own where the caller is limited to some.
+                     */
                     lanes?: string[];
                 };
             };
@@ -6152,6 +6524,48 @@ export interface operations {
             default: components["responses"]["Problem"];
         };
     };
+    decide_budget: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The identity of the call, in place of the field in its body. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description The budget. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** @description The same id means the same answer. */
+                    command_id?: components["schemas"]["CommandId"] | null;
+                    /** @description Where it belongs; the caller's default when absent. */
+                    namespace?: string | null;
+                    /** @description `grant`, `raise` or `no`. */
+                    answer: components["schemas"]["BudgetAnswer"];
+                    /** @description With `grant` what may be used on top of the hard limits, with `raise` the new hard limits, by dimension. */
+                    amounts?: {
+                        [key: string]: number;
+                    };
+                };
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BudgetStatus"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
     set_budget_limits: {
         parameters: {
             query?: never;
@@ -6182,6 +6596,37 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["BudgetStatus"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    list_reservations: {
+        parameters: {
+            query?: {
+                /** @description Where it belongs; the caller's default when absent. */
+                namespace?: string | null;
+                /** @description Most to show. */
+                limit?: number | null;
+                /** @description Where to go on. */
+                cursor?: string | null;
+            };
+            header?: never;
+            path: {
+                /** @description The budget. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListReservationsOutcome"];
                 };
             };
             default: components["responses"]["Problem"];
@@ -6218,6 +6663,37 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ResetBudgetOutcome"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    get_budget_tree: {
+        parameters: {
+            query?: {
+                /** @description Where it belongs; the caller's default when absent. */
+                namespace?: string | null;
+                /** @description Most to show. */
+                limit?: number | null;
+                /** @description Where to go on. */
+                cursor?: string | null;
+            };
+            header?: never;
+            path: {
+                /** @description The budget at its top. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["GetBudgetTreeOutcome"];
                 };
             };
             default: components["responses"]["Problem"];
@@ -7667,6 +8143,129 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["SignalOutcome"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    release_spend: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The identity of the call: a repeat is the same call, for 24 hours. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description The execution. */
+                execution_id: components["schemas"]["ExecutionId"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** @description The key of the reservation. */
+                    key: string;
+                    /** @description The lease that reserved; it need not hold any more. */
+                    fence: components["schemas"]["LeaseFence"];
+                };
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ReleaseSpendOutcome"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    reserve_spend: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The identity of the call: a repeat is the same call, for 24 hours. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description The execution. */
+                execution_id: components["schemas"]["ExecutionId"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** @description Only this one of its budgets. */
+                    budget?: string | null;
+                    /** @description The lease under which it will be spent. */
+                    fence: components["schemas"]["LeaseFence"];
+                    /** @description How much, by dimension. */
+                    amounts?: {
+                        [key: string]: number;
+                    };
+                    /** @description The holder's name for it. The same key under the same lease is the same reservation; another lease reserves anew. */
+                    key: string;
+                    /**
+                     * Format: int64
+                     * @description How long the amounts are held; after that they count as spent. Ten minutes when absent.
+                     */
+                    ttl_ms?: number | null;
+                };
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ReserveSpendOutcome"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    settle_spend: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The identity of the call: a repeat is the same call, for 24 hours. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description The execution. */
+                execution_id: components["schemas"]["ExecutionId"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** @description What was really spent, by dimension; a dimension that is not named counts as nothing spent. */
+                    actual?: {
+                        [key: string]: number;
+                    };
+                    /** @description The lease that reserved; it need not hold any more. */
+                    fence: components["schemas"]["LeaseFence"];
+                    /** @description The key of the reservation. */
+                    key: string;
+                };
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SettleSpendOutcome"];
                 };
             };
             default: components["responses"]["Problem"];
