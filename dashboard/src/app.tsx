@@ -21,6 +21,8 @@ import { Flows } from "./screens/flows";
 import { Lanes } from "./screens/lanes";
 import { Login } from "./screens/login";
 import { Overview } from "./screens/overview";
+import { Schedule } from "./screens/schedule";
+import { Schedules } from "./screens/schedules";
 import { System } from "./screens/system";
 import { Waitpoint } from "./screens/waitpoint";
 import { Workers } from "./screens/workers";
@@ -33,6 +35,7 @@ const SCREENS = [
   { path: "lanes", name: "Lanes", icon: "lanes", key: "l" },
   { path: "workers", name: "Workers", icon: "workers", key: "w" },
   { path: "budgets", name: "Budgets and quotas", icon: "budgets", key: "b" },
+  { path: "schedules", name: "Schedules", icon: "schedules", key: "c" },
   { path: "system", name: "System", icon: "system", key: "s" },
 ] as const;
 
@@ -168,6 +171,8 @@ function Screen({ first, second }: { first: string; second: string | undefined }
       return <Workers />;
     case "budgets":
       return <Budgets />;
+    case "schedules":
+      return second ? <Schedule key={second} name={second} /> : <Schedules />;
     case "system":
       return <System tab={second ?? "events"} />;
     default:
@@ -207,7 +212,7 @@ function Keys({ onClose }: { onClose: () => void }) {
   const rows: [string, string][] = [
     ["/", "search by id or tag"],
     ["?", "this list"],
-    ["g then o, e, f, a, l, w, b, s", "go to a screen"],
+    ["g then o, e, f, a, l, w, b, c, s", "go to a screen"],
     ["j, k", "next and previous row or question"],
     ["Enter", "open the row"],
     ["x", "choose the row"],

@@ -26,6 +26,9 @@ before(async () => {
   await server.work(["ask"], (task) => task.say("suspend", { condition: { any: [{ name: XSS }, { name: "approve" }] }, reason: "approval", detail: XSS, requested_by: XSS, waitpoint_key: XSS.slice(0, 60) }));
   await server.call("POST", `/v1/lanes/${encodeURIComponent(name)}/pause`, { reason: XSS });
   flow = (await server.call("POST", "/v1/flows", { kind: XSS_NAME, tags: { evil: XSS }, nodes: [{ name: XSS_NAME, request: { kind: XSS_NAME, lane: name } }] })).flow_id;
+  const template = { execution: { kind: XSS_NAME, lane: name, input: XSS, tags: { evil: XSS } } };
+  await server.call("POST", "/v1/schedules", { name, spec: { every_ms: 3_600_000 }, template });
+  await server.call("POST", `/v1/schedules/${encodeURIComponent(name)}/pause`, { note: XSS });
   await server.call("PUT", "/v1/workers/w1", { worker_id: name, lanes: [name], capabilities: [name], capacity: 1, version: XSS, nonce: crypto.randomUUID() });
   ids = { done, asking };
 });
@@ -46,6 +49,8 @@ test("no text of a user is run or becomes markup, on any screen", async (t) => {
     "/lanes",
     "/workers",
     "/budgets",
+    "/schedules",
+    `/schedules/${encodeURIComponent(XSS_NAME)}`,
     "/system",
     "/system/audit",
     "/system/deployment",

@@ -32,6 +32,8 @@ before(async () => {
     ["lanes", "/lanes", "Lanes", "demo"],
     ["workers", "/workers", "Workers", "1 alive"],
     ["budgets and quotas", "/budgets", "Budgets and quotas", "tokens"],
+    ["schedules", "/schedules", "Schedules", ""],
+    ["a schedule that is not there", "/schedules/never", undefined, "There is no such schedule"],
     ["system: events", "/system", "System", ""],
     ["system: audit", "/system/audit", "System", ""],
     ["system: tokens", "/system/tokens", "System", "There is no token yet"],
@@ -73,7 +75,7 @@ test("a deployment in which nothing is yet says on every screen how to begin", a
   const fresh = await Deployment.start();
   t.after(() => fresh.stop());
   const tab = await open(fresh, "/");
-  for (const path of ["/", "/executions", "/flows", "/approvals", "/lanes", "/workers", "/budgets", "/system", "/system/audit", "/system/tokens"]) {
+  for (const path of ["/", "/executions", "/flows", "/approvals", "/lanes", "/workers", "/budgets", "/schedules", "/system", "/system/audit", "/system/tokens"]) {
     await t.test(path, async () => {
       await tab.page.goto(fresh.url + path);
       const command = tab.page.locator(".empty .command").first();

@@ -294,6 +294,49 @@ test("a server that went away is told, and what is shown goes on once it is back
   await tab.close();
 });
 
+test("a schedule shows its next runs, is paused with a note, resumed, triggered and deleted", async () => {
+  const template = { execution: { kind: "nightly-report", lane: "idle", input: { of: "yesterday" } } };
+  await demo.call("POST", "/v1/schedules", { name: "nightly", spec: { cron: "0 2 * * *", time_zone: "Europe/Berlin" }, template });
+  const tab = await open(demo, "/schedules");
+  const { page } = tab;
+  const row = page.getByRole("row", { name: /nightly/ });
+  await row.getByText("0 2 * * * in Europe/Berlin").waitFor();
+  await row.getByRole("button", { name: "Pause" }).click();
+  const dialog = page.getByRole("dialog");
+  await dialog.getByLabel("Why").fill("the warehouse is moved");
+  await dialog.getByRole("button", { name: "Pause" }).click();
+  await row.locator("[data-state=paused]").waitFor();
+  await row.getByText("the warehouse is moved").waitFor();
+  await row.getByRole("link", { name: "nightly" }).click();
+  await page.getByRole("heading", { level: 1, name: "nightly" }).waitFor();
+  await page.getByText("Nothing while it is paused.").waitFor();
+  await page.getByRole("button", { name: "Resume" }).click();
+  await dialog.getByRole("button", { name: "Resume" }).click();
+  await page.locator(".title [data-state=active]").waitFor();
+  assert.equal(await page.getByRole("listitem").count(), 10);
+  await checkAccess(page, "a schedule");
+
+  await page.getByRole("button", { name: "Trigger" }).click();
+  await dialog.getByText("ff schedule trigger nightly").waitFor();
+  await dialog.getByRole("button", { name: "Trigger" }).click();
+  await page.getByRole("region", { name: "Last runs" }).getByRole("link", { name: "waiting" }).click();
+  await page.getByRole("heading", { level: 1, name: "nightly-report" }).waitFor();
+  await page.goto(`${demo.url}/executions?schedule=nightly`);
+  await waitForRows(page, 1);
+
+  await page.goto(`${demo.url}/schedules/nightly`);
+  await page.getByRole("button", { name: "Backfill" }).click();
+  await dialog.getByLabel("The first instant").fill("soon");
+  await dialog.getByRole("button", { name: "Backfill" }).click();
+  await dialog.getByRole("alert").getByText("this is no instant").waitFor();
+  await dialog.getByRole("button", { name: "Back", exact: true }).click();
+  await page.getByRole("button", { name: "Delete" }).click();
+  await dialog.getByRole("button", { name: "Delete" }).click();
+  await page.getByRole("heading", { level: 1, name: "Schedules" }).waitFor();
+  await page.getByText("There is no schedule yet").waitFor();
+  await tab.close();
+});
+
 test("a question is answered by keyboard alone", async () => {
   const id = await demo.submit("asker", "x", { lane: "ask" });
   await demo.work(["ask"], (task) => task.say("suspend", { condition: { any: [{ name: "approve" }, { name: "reject" }] }, reason: "approval", detail: "go on?" }));

@@ -160,6 +160,7 @@ function Facts({ execution }: { execution: View }) {
   if (ran !== undefined) rows.push([execution.completed_at ? "took" : "since its start", span(ran)]);
   if (execution.deadline_at) rows.push(["deadline", <Countdown to={execution.deadline_at} />]);
   if (execution.flow_id) rows.push(["flow", <a href={link(["flows", execution.flow_id])}>{execution.node ? `node ${execution.node} of its flow` : shortId(execution.flow_id)}</a>]);
+  if (execution.schedule) rows.push(["schedule", <a href={link(["schedules", execution.schedule])}>{execution.schedule}</a>]);
   if (execution.forked_from) rows.push(["forked from", <a href={link(["executions", execution.forked_from])}>{shortId(execution.forked_from)}</a>]);
   if (execution.pinned_build) rows.push(["runs only on build", <code>{execution.pinned_build}</code>]);
   if (execution.attempt !== null && execution.attempt !== undefined) rows.push(["attempt", `${execution.attempt} (retries ${execution.retry_count}, reclaims ${execution.reclaim_count}, replays ${execution.replay_count})`]);

@@ -45,6 +45,7 @@ interface Filters {
   since: string;
   flow: string;
   worker: string;
+  schedule: string;
   order: string;
 }
 
@@ -52,7 +53,7 @@ function filters(): Filters {
   const get = (name: string) => query.value.get(name) ?? "";
   const all = (name: string) => query.value.getAll(name);
   const chips = { kind: all("kind"), lane: all("lane"), tag: all("tag"), failure: all("failure") };
-  return { states: all("state"), chips, since: get("since"), flow: get("flow"), worker: get("worker"), order: get("order") };
+  return { states: all("state"), chips, since: get("since"), flow: get("flow"), worker: get("worker"), schedule: get("schedule"), order: get("order") };
 }
 
 async function fetchPage(filter: Filters, cursor: string | undefined, signal?: AbortSignal): Promise<{ items: Summary[]; next_cursor?: string | null }> {
@@ -63,6 +64,7 @@ async function fetchPage(filter: Filters, cursor: string | undefined, signal?: A
   if (filter.order === "oldest") wanted["order"] = "oldest";
   if (filter.flow) wanted["flow_id"] = filter.flow;
   if (filter.worker) wanted["worker"] = filter.worker;
+  if (filter.schedule) wanted["schedule"] = filter.schedule;
   if (back) wanted["created_from"] = Date.now() - back;
   const params = { query: wanted as never };
   return await answer(api.GET("/v1/executions", signal ? { params, signal } : { params }));
@@ -144,6 +146,7 @@ export function Executions() {
               </select>
             </label>
             {filter.flow && <Chip text={`flow ${shortId(filter.flow)}`} remove={() => setQuery({ flow: undefined })} />}
+            {filter.schedule && <Chip text={`schedule ${filter.schedule}`} remove={() => setQuery({ schedule: undefined })} />}
             {filter.worker && <Chip text={`held by ${shortId(filter.worker)}`} remove={() => setQuery({ worker: undefined })} />}
             {query.value.size > (namespace() ? 1 : 0) && (
               <a class="button quiet small" href={link(["executions"])}>
@@ -202,6 +205,7 @@ function lsCommand(filter: Filters): string {
   if (ns) parts.push(`--namespace ${quote(ns)}`);
   for (const state of filter.states) parts.push(`--state ${state}`);
   for (const name of ["kind", "lane", "tag"] as const) for (const value of filter.chips[name]) parts.push(`--${name} ${quote(value)}`);
+  if (filter.schedule) parts.push(`--schedule ${quote(filter.schedule)}`);
   return parts.join(" ");
 }
 

@@ -1,0 +1,112 @@
+// The acts of an operator on a schedule.
+
+import { answer, api } from "../api/client";
+import { exact, many, quote, words } from "../format";
+import { go, link } from "../router";
+import { ActButtons } from "../ui/dialog";
+import type { Act, Field } from "../ui/dialog";
+
+/** The parts of a schedule that acts need. */
+interface Named {
+  namespace: string;
+  name: string;
+  state: string;
+}
+
+const OVERLAPS = ["allow", "skip", "buffer_one", "cancel_previous"] as const;
+type Overlap = (typeof OVERLAPS)[number];
+
+const OVERLAP: Field = { name: "overlap", label: "While the latest run has not ended", type: "select", options: [...OVERLAPS], value: "allow" };
+const NOTE: Field = { name: "note", label: "Why, for those who look at it", optional: true };
+/** A backfill is offered for the day before. */
+const DAY_MS = 86_400_000;
+
+function pauseOf(schedule: Named): Act {
+  return {
+    name: "Pause",
+    effect: "It starts no runs until it is resumed; instants that pass meanwhile are passed over. Runs that have begun go on.",
+    command: `ff schedule pause ${quote(schedule.name)}`,
+    fields: [NOTE],
+    run: async (values) => {
+      const body = { namespace: schedule.namespace, ...(values["note"] ? { note: values["note"] } : {}) };
+      await answer(api.POST("/v1/schedules/{name}/pause", { params: { path: { name: schedule.name } }, body }));
+      return `${schedule.name} is paused.`;
+    },
+  };
+}
+
+function resumeOf(schedule: Named): Act {
+  return {
+    name: "Resume",
+    effect: "It goes on from now with its next instant.",
+    command: `ff schedule resume ${quote(schedule.name)}`,
+    fields: [NOTE],
+    run: async (values) => {
+      const body = { namespace: schedule.namespace, ...(values["note"] ? { note: values["note"] } : {}) };
+      await answer(api.POST("/v1/schedules/{name}/resume", { params: { path: { name: schedule.name } }, body }));
+      return `${schedule.name} goes on.`;
+    },
+  };
+}
+
+function triggerOf(schedule: Named): Act {
+  return {
+    name: "Trigger",
+    effect: "One more run starts now, whether the schedule is paused or not. Its own instants stay as they are.",
+    command: `ff schedule trigger ${quote(schedule.name)}`,
+    fields: [OVERLAP],
+    run: async (values) => {
+      const body = { namespace: schedule.namespace, overlap: values["overlap"] as Overlap };
+      const done = await answer(api.POST("/v1/schedules/{name}/trigger", { params: { path: { name: schedule.name } }, body }));
+      return done.refused ? `Refused: ${words(done.refused)}.` : `${words(done.outcome)}: the run of ${exact(done.scheduled_for)}.`;
+    },
+  };
+}
+
+/** An instant as the fields of a form take it, in the time zone of the reader. */
+function local(at: number): string {
+  return exact(at).slice(0, 16).replace(" ", "T");
+}
+
+function instant(text: string | undefined, field: string): number {
+  const at = Date.parse(text ?? "");
+  if (Number.isNaN(at)) throw new Error(`${field}: this is no instant. Write it as 2026-11-01T02:00.`);
+  return at;
+}
+
+function backfillOf(schedule: Named): Act {
+  const now = Date.now();
+  return {
+    name: "Backfill",
+    effect: "Every instant of the stretch runs once more, beside what ran already. The times are those of your time zone.",
+    command: `ff schedule backfill ${quote(schedule.name)} --from ${new Date(now - DAY_MS).toISOString()} --to ${new Date(now).toISOString()}`,
+    fields: [{ name: "from", label: "The first instant that counts", value: local(now - DAY_MS) }, { name: "to", label: "The last instant that counts", value: local(now) }, OVERLAP],
+    run: async (values) => {
+      const stretch = { from: instant(values["from"], "The first instant"), to: instant(values["to"], "The last instant") };
+      const body = { namespace: schedule.namespace, ...stretch, overlap: values["overlap"] as Overlap };
+      const done = await answer(api.POST("/v1/schedules/{name}/backfill", { params: { path: { name: schedule.name } }, body }));
+      return `${many(done.instants, "instant")} will run once more.`;
+    },
+  };
+}
+
+function removalOf(schedule: Named): Act {
+  return {
+    name: "Delete",
+    effect: "The schedule goes. Its runs stay, and those that have begun go on.",
+    command: `ff schedule delete ${quote(schedule.name)}`,
+    danger: true,
+    run: async () => {
+      await answer(api.DELETE("/v1/schedules/{name}", { params: { path: { name: schedule.name }, query: { namespace: schedule.namespace } } }));
+      go(link(["schedules"]));
+      return `${schedule.name} is deleted.`;
+    },
+  };
+}
+
+/** The acts that make sense in the state it is in; with `all`, those that are seldom wanted, too. */
+export function ScheduleActs({ schedule, done, all = false }: { schedule: Named; done: () => void; all?: boolean }) {
+  const paused = schedule.state === "paused";
+  const acts = [...(schedule.state === "active" ? [pauseOf] : paused ? [resumeOf] : []), triggerOf, ...(all ? [backfillOf, removalOf] : [])].map((of) => of(schedule));
+  return <ActButtons label={`Actions on ${schedule.name}`} acts={acts} done={done} />;
+}
