@@ -11,13 +11,17 @@ export type Ask = Schemas["ApprovalView"];
 /** How many questions are open, as far as this page knows. */
 export const openApprovals = signal<number | undefined>(undefined);
 
+/** What budgets without room ask, as far as this page knows. */
+export const budgetQuestions = signal<Schemas["BudgetQuestionView"][]>([]);
+
 /** Questions that a page brings. */
 const PAGE = 100;
 
 /** The open questions, the oldest first. */
 export async function listAsks(abort: AbortSignal): Promise<Ask[]> {
   const page = await answer(api.GET("/v1/approvals", { params: { query: { namespace: namespace(), limit: PAGE } }, signal: abort }));
-  openApprovals.value = page.items.length;
+  budgetQuestions.value = page.budgets ?? [];
+  openApprovals.value = page.items.length + budgetQuestions.value.length;
   return page.items;
 }
 

@@ -1,7 +1,8 @@
 // The inbox: what waits for a person. Several in a row by keyboard: j and k move, y and n decide.
 
 import { useEffect } from "preact/hooks";
-import { answersOf, isAboutJournal, listAsks } from "../approvals";
+import { answersOf, budgetQuestions, isAboutJournal, listAsks } from "../approvals";
+import { BudgetQuestion } from "../budget/question";
 import type { Ask } from "../approvals";
 import { POLL_MS, useAsk, useEvents, useSoon } from "../live";
 import { isForPage, useRows } from "../keys";
@@ -43,14 +44,21 @@ export function Approvals() {
       {asks.error.value !== undefined && <Refusal error={asks.error.value} />}
       {items === undefined ? (
         <Loading lines={5} />
-      ) : items.length === 0 ? (
+      ) : items.length + budgetQuestions.value.length === 0 ? (
         <Card title="Nothing waits for a person">
           <Empty title="All questions are answered" command="ff dev --demo">
             A task that suspends with the reason approval asks here, and goes on with the answer. The demo asks one question.
           </Empty>
         </Card>
       ) : (
-        items.map((ask) => <Question key={ask.execution_id} ask={ask} done={again} />)
+        <>
+          {budgetQuestions.value.map((question) => (
+            <BudgetQuestion key={`${question.namespace}/${question.budget}`} question={question} done={again} />
+          ))}
+          {items.map((ask) => (
+            <Question key={ask.execution_id} ask={ask} done={again} />
+          ))}
+        </>
       )}
     </>
   );

@@ -10,6 +10,8 @@ import { may } from "../session";
 import { Card, Countdown, Empty, Loading, Meter, Refusal, State, When } from "../ui/basics";
 import { ActButtons } from "../ui/dialog";
 import type { Act } from "../ui/dialog";
+import { BudgetQuestion } from "../budget/question";
+import { Reservations } from "../budget/reservations";
 import { Chart } from "../ui/spark";
 import { Table } from "../ui/table";
 
@@ -57,7 +59,8 @@ export function Budgets() {
   const again = useSoon(() => (budgets.refresh(), quotas.refresh()), 800, 3_000, true);
   useEvents(again);
   const wanted = query.value.get("name");
-  const items = budgets.data.value?.items.filter((one) => !wanted || one.name === wanted);
+  // A budget is shown with everything that stands under it.
+  const items = budgets.data.value?.items.filter((one) => !wanted || one.name === wanted || one.name.startsWith(`${wanted}/`));
   return (
     <>
       <div class="title">
@@ -69,6 +72,7 @@ export function Budgets() {
         )}
       </div>
       {budgets.error.value !== undefined && <Refusal error={budgets.error.value} />}
+      {(items ?? []).flatMap((budget) => (budget.question ? [<BudgetQuestion key={budget.name} question={budget.question} done={budgets.refresh} />] : []))}
       {items === undefined ? (
         <Loading />
       ) : items.length === 0 ? (
@@ -141,18 +145,25 @@ function BudgetCard({ budget, done }: { budget: Budget; done: () => void }) {
       <div class="stack">
         {dimensions.map(([dimension, limits]) => {
           const used = budget.usage?.[dimension] ?? 0;
-          const hit = forecast(history.value[`${budget.namespace}/${budget.name}/${dimension}`] ?? [], limits.hard ?? 0);
+          const standing = budget.standing?.[dimension];
+          const granted = budget.granted?.[dimension] ?? 0;
+          const hard = limits.hard ? limits.hard + granted : 0;
+          const hit = forecast(history.value[`${budget.namespace}/${budget.name}/${dimension}`] ?? [], hard) ?? standing?.exhausted_at;
           return (
             <div>
               <div class="row between">
                 <span>{dimension}</span>
                 <span class="nowrap">
-                  {count(used)} of {limits.hard ? count(limits.hard) : "no hard limit"}
+                  {count(used)}
+                  {standing?.reserved ? ` and ${count(standing.reserved)} held` : ""} of {hard ? count(hard) : "no hard limit"}
                 </span>
               </div>
-              <Meter value={used} max={limits.hard || limits.soft || Math.max(1, used)} mark={limits.soft} label={`${budget.name} ${dimension}`} />
+              <Meter value={used} held={standing?.reserved ?? 0} max={hard || limits.soft || Math.max(1, used)} mark={limits.soft} label={`${budget.name} ${dimension}`} />
               <span class="small muted">
                 {limits.soft ? `soft limit ${count(limits.soft)}. ` : ""}
+                {granted > 0 ? `${count(granted)} were granted on top. ` : ""}
+                {standing?.per_hour ? `${count(standing.per_hour)} an hour. ` : ""}
+                {standing?.overrun ? `${count(standing.overrun)} were spent beyond what was reserved. ` : ""}
                 {hit ? `At this pace the limit is reached ${relative(hit, now.value)}.` : ""}
               </span>
             </div>
@@ -161,6 +172,7 @@ function BudgetCard({ budget, done }: { budget: Budget; done: () => void }) {
         {series.length > 0 && (
           <Chart times={times} series={series.map((one) => ({ label: one.dimension, colour: one.colour, values: times.map((_, index) => one.samples[index]?.used ?? null) }))} height={110} label={`Use of ${budget.name} since this page was opened`} />
         )}
+        <Reservations namespace={budget.namespace} name={budget.name} version={budget.updated_at} />
         <dl class="facts">
           <dt>at a hard limit</dt>
           <dd>

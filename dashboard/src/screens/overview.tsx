@@ -4,7 +4,7 @@ import { signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { answer, api } from "../api/client";
 import type { Schemas } from "../api/client";
-import { listAsks } from "../approvals";
+import { listAsks, openApprovals } from "../approvals";
 import { count, roughly, short } from "../format";
 import { POLL_MS, now, useAsk, useEvents, useSoon } from "../live";
 import { link, namespace } from "../router";
@@ -131,7 +131,7 @@ export function Overview() {
         </a>
         <a class="tile s-suspended" href={link(["approvals"])}>
           <span class="label">Approvals open</span>
-          <div class="value">{asks.data.value ? count(asks.data.value.length) : "–"}</div>
+          <div class="value">{openApprovals.value === undefined ? "–" : count(openApprovals.value)}</div>
           <div class="note">{asks.data.value?.[0] ? `the oldest has waited ${roughly(Math.max(0, now.value - asks.data.value[0].since))}` : "nobody is waited for"}</div>
         </a>
         <a class="tile" href={link(["system"])}>

@@ -207,13 +207,14 @@ export function Icon({ name }: { name: keyof typeof PATHS | string }) {
   );
 }
 
-/** A bar that shows how much of something is used; the mark is a soft limit. */
-export function Meter({ value, max, mark, label, tone }: { value: number; max: number; mark?: number; label: string; tone?: string }) {
+/** A bar that shows how much of something is used and how much is held on top of that; the mark is a soft limit. */
+export function Meter({ value, max, mark, held = 0, label, tone }: { value: number; max: number; mark?: number; held?: number; label: string; tone?: string }) {
   const part = max > 0 ? Math.min(1, value / max) : 0;
   const look = tone ?? (part >= 1 ? "s-bad" : mark && value >= mark ? "s-warn" : "s-ok");
   return (
     <div class={`meter ${look}`} role="meter" aria-label={label} aria-valuenow={Math.min(value, max)} aria-valuemin={0} aria-valuemax={max}>
       <i style={{ width: `${part * 100}%` }} />
+      {held > 0 && max > 0 && <u style={{ left: `${part * 100}%`, width: `${Math.min(1 - part, held / max) * 100}%` }} />}
       {mark !== undefined && mark > 0 && max > 0 && <b style={{ left: `${Math.min(1, mark / max) * 100}%` }} />}
     </div>
   );
