@@ -11,6 +11,8 @@ let flow;
 before(async () => {
   server = await Deployment.start();
   const name = XSS_NAME;
+  // The slash in the name puts the budget under another.
+  await server.call("POST", "/v1/budgets", { name: name.split("/")[0], dimensions: { [name]: { hard: 10 } } });
   await server.call("POST", "/v1/budgets", { name, dimensions: { [name]: { hard: 10, soft: 5 } }, scope_type: "team", scope_id: XSS });
   await server.call("POST", "/v1/quotas", { name, window_seconds: 60, max_requests: 5 });
   const more = { lane: name, tags: { evil: XSS }, creator: XSS, budget_ids: [name], quota_policy_id: name, idempotency_key: XSS };
