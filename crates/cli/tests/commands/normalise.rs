@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 /// Values of these names differ from run to run.
 const RANDOM_STRINGS: [&str; 9] =
     ["version", "store_version", "cursor", "next_cursor", "event_id", "fingerprint", "secret", "address", "source"];
-const RANDOM_NUMBERS: [&str; 2] = ["round_trip_us", "clock_offset_ms"];
+const RANDOM_NUMBERS: [&str; 4] = ["round_trip_us", "clock_offset_ms", "per_hour", "forecast"];
 
 /// The text with everything replaced that a run decides.
 pub(crate) fn normalise(text: &str) -> String {

@@ -88,7 +88,12 @@ impl Config {
         }
         let loopback = || ["localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec();
         // Whoever is on this machine may name it so, whatever other names are allowed.
-        let named = settings.allowed_hosts.clone().map(|hosts| [hosts, loopback()].concat());
+        let named = settings.allowed_hosts.clone().map(|mut hosts| {
+            let missing = |host: &String| !hosts.contains(host);
+            let added: Vec<String> = loopback().into_iter().filter(missing).collect();
+            hosts.extend(added);
+            hosts
+        });
         let allowed_hosts = named.or_else(|| listen.ip().is_loopback().then(loopback));
         Ok(Self {
             store,
