@@ -223,7 +223,8 @@ impl Runs {
                 }
             }
             Some(Latest::Flow(flow)) => {
-                if flow.cancel(CancelFlowPolicy::CancelAll, REPLACED, tx.now)? {
+                let began = flow.cancel(CancelFlowPolicy::CancelAll, REPLACED, tx.now)?;
+                if began {
                     save_flow(tx, flow);
                 }
             }

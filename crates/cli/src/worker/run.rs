@@ -412,19 +412,6 @@ fn request_of(call: SuspendCall) -> SuspendRequest {
     call.waitpoint_ids.into_iter().fold(request, SuspendRequest::on_waitpoint)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_result_is_json_when_it_is_and_keeps_its_text() {
-        assert_eq!(json_of(b"{\"n\": 1.00}\n"), Some(JsonText("{\"n\": 1.00}".into())));
-        assert_eq!(json_of(b"hello"), None);
-        assert_eq!(json_of(b""), None);
-        assert_eq!(json_of(b"\xff"), None);
-    }
-}
-
 /// What a program says about a reservation.
 async fn spend(task: &ClaimedTask, call: SpendCall) -> Result<Answer, SdkError> {
     fn each(amounts: &BTreeMap<String, i64>) -> impl Iterator<Item = (&str, i64)> {
@@ -437,4 +424,17 @@ async fn spend(task: &ClaimedTask, call: SpendCall) -> Result<Answer, SdkError> 
         SpendCall::Settle { key, actual } => Answer::json(&task.settle(key, each(&actual)).await?),
         SpendCall::Release { key } => task.release(key).await.map(|()| Answer::done())?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_is_json_when_it_is_and_keeps_its_text() {
+        assert_eq!(json_of(b"{\"n\": 1.00}\n"), Some(JsonText("{\"n\": 1.00}".into())));
+        assert_eq!(json_of(b"hello"), None);
+        assert_eq!(json_of(b""), None);
+        assert_eq!(json_of(b"\xff"), None);
+    }
 }
