@@ -70,7 +70,7 @@ async fn define(world: &Arc<World>) {
 async fn act(world: &Arc<World>) {
     // The dry one stays used up while the storm lasts.
     let name = world.pick(&BUDGETS[..2]);
-    match world.between(0, 9) {
+    match world.between(0, 10) {
         0 if world.chance(300) => drop(world.call::<ResetBudget>(&json!({ "name": name })).await),
         0 => {
             let command = CommandId::mint(&world.mint());
@@ -81,7 +81,7 @@ async fn act(world: &Arc<World>) {
             let args = json!({ "name": name, "dimensions": { TOKENS: { "hard": hard, "soft": 4 } } });
             drop(world.insist::<SetBudgetLimits>(&args).await);
         }
-        2 if world.chance(300) => change(world, name).await,
+        10 => change(world, name).await,
         2 if world.chance(200) => drop(world.insist::<GetBudgetTree>(&json!({ "name": name })).await),
         2 if world.chance(300) => drop(world.insist::<ListReservations>(&json!({ "name": name })).await),
         2 => drop(world.insist::<GetBudget>(&json!({ "name": name })).await),
