@@ -474,7 +474,8 @@ pub struct NamedRemoval {
 impl NamedRemoval {
     /// Refuses bad names.
     pub fn validate(&self) -> Result<()> {
-        text::name("name", &self.name)?;
+        // A budget's name may be a path, which is longer than other names.
+        text::name("name", &self.name).or_else(|_| text::budget_name("name", &self.name))?;
         optional(self.namespace.as_deref(), "namespace", text::name)
     }
 }

@@ -220,13 +220,19 @@ impl Faults for LosesCommits {
     }
 }
 
-#[tokio::test]
-async fn in_process_a_lost_commit_changes_nothing() {
+/// An engine in this process whose store loses answers, and a client of it.
+async fn losing_commits() -> (Arc<LosesCommits>, Engine, Client) {
     let faults = Arc::new(LosesCommits::default());
     let store = Arc::new(MemoryStore::new().with_faults(faults.clone()));
     let env = Arc::new(ff_engine::env::TokioEnv::current());
     let engine = Engine::start(store, env, EngineOptions::default()).await.unwrap();
     let client = Client::connect_with(engine.clone()).await.unwrap();
+    (faults, engine, client)
+}
+
+#[tokio::test]
+async fn in_process_a_lost_commit_changes_nothing() {
+    let (faults, engine, client) = losing_commits().await;
     everything_happens_once(&client, &|| {
         faults.lose.store(1, Ordering::SeqCst);
     })
@@ -237,11 +243,7 @@ async fn in_process_a_lost_commit_changes_nothing() {
 
 #[tokio::test]
 async fn in_process_a_lost_commit_of_a_step_or_a_park_changes_nothing() {
-    let faults = Arc::new(LosesCommits::default());
-    let store = Arc::new(MemoryStore::new().with_faults(faults.clone()));
-    let env = Arc::new(ff_engine::env::TokioEnv::current());
-    let engine = Engine::start(store, env, EngineOptions::default()).await.unwrap();
-    let client = Client::connect_with(engine.clone()).await.unwrap();
+    let (faults, engine, client) = losing_commits().await;
     let losing = faults.clone();
     every_step_runs_once(&client, Arc::new(move || losing.lose.store(1, Ordering::SeqCst))).await;
     assert!(faults.lost.load(Ordering::SeqCst) >= 5, "{:?} answers were lost", faults.lost);
@@ -250,11 +252,7 @@ async fn in_process_a_lost_commit_of_a_step_or_a_park_changes_nothing() {
 
 #[tokio::test]
 async fn in_process_a_lost_commit_of_an_exchange_changes_nothing() {
-    let faults = Arc::new(LosesCommits::default());
-    let store = Arc::new(MemoryStore::new().with_faults(faults.clone()));
-    let env = Arc::new(ff_engine::env::TokioEnv::current());
-    let engine = Engine::start(store, env, EngineOptions::default()).await.unwrap();
-    let client = Client::connect_with(engine.clone()).await.unwrap();
+    let (faults, engine, client) = losing_commits().await;
     let losing = faults.clone();
     every_exchange_happens_once(&client, Arc::new(move || losing.lose.store(1, Ordering::SeqCst))).await;
     assert!(faults.lost.load(Ordering::SeqCst) >= 5, "{:?} answers were lost", faults.lost);
