@@ -5,19 +5,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ff_core::op::get_deployment::{self, Outcome as Deployment};
 use ff_core::op::{GetDeployment, Operation};
-use ff_core::{Code, Error, ExecutionId, PartitionConfig};
+use ff_core::{Code, Error, PartitionConfig};
 use ff_engine::env::BoxFuture;
 use ff_engine::{Engine, Serves};
 use serde_json::Value;
 
-use crate::connect::ClientBuilder;
 use crate::error::{Result, SdkError};
-use crate::events::Events;
-use crate::execution::Execution;
 use crate::identity;
 use crate::retry::{Retries, RetryPolicy};
-use crate::transport::{Connection, InProcess, Transport};
-use crate::typed::Submit;
+use crate::transport::{Connection, Transport};
 
 /// A connection to a deployment. Clones share it.
 ///
@@ -47,22 +43,6 @@ struct Inner {
 }
 
 impl Client {
-    /// Connects to what an address names: `sqlite://./flowfabric.db`, `valkey://host`, `postgres://host/database` or
-    /// `memory://` for an engine in this process, `http://host:7171` or `https://...` for a server.
-    pub async fn connect(url: &str) -> Result<Self> {
-        Self::builder(url).connect().await
-    }
-
-    /// The same with a token, a namespace, or other settings.
-    pub fn builder(url: &str) -> ClientBuilder {
-        ClientBuilder::new(url)
-    }
-
-    /// A client of an engine that the program has started itself, and closes itself.
-    pub async fn connect_with(engine: Engine) -> Result<Self> {
-        Self::over(Connection::InProcess(InProcess::new(engine, false)), None, RetryPolicy::default()).await
-    }
-
     pub(crate) async fn over(connection: Connection, namespace: Option<String>, retry: RetryPolicy) -> Result<Self> {
         let mut retries = Retries::new(&retry);
         // Whoever cannot be reached, or does not know the token, says so now and not with the first call.
@@ -156,22 +136,6 @@ impl Client {
             let outcome = self.call::<O>(read_json(&args)?).await?;
             serde_json::to_value(outcome).map_err(SdkError::payload("answer"))
         })
-    }
-
-    /// Submits an execution of some kind, `client.submit("render").input(&request).send().await?`, or a
-    /// [`Task`](crate::Task), `client.submit(Render { .. }).send().await?`.
-    pub fn submit<T: Submit>(&self, what: T) -> T::Submission {
-        what.begin(self.clone())
-    }
-
-    /// An execution that is there already.
-    pub fn execution(&self, id: ExecutionId) -> Execution {
-        Execution::new(self.clone(), id)
-    }
-
-    /// What happens in the deployment, from the oldest event there is, or from where an earlier subscription was.
-    pub fn events(&self) -> Events {
-        Events::new(self.clone())
     }
 
     /// What the deployment is.

@@ -11,6 +11,24 @@ use crate::error::{Result, SdkError};
 use crate::retry::RetryPolicy;
 use crate::transport::{Connection, Http, InProcess};
 
+impl Client {
+    /// Connects to what an address names: `sqlite://./flowfabric.db`, `valkey://host`, `postgres://host/database` or
+    /// `memory://` for an engine in this process, `http://host:7171` or `https://...` for a server.
+    pub async fn connect(url: &str) -> Result<Self> {
+        Self::builder(url).connect().await
+    }
+
+    /// The same with a token, a namespace, or other settings.
+    pub fn builder(url: &str) -> ClientBuilder {
+        ClientBuilder::new(url)
+    }
+
+    /// A client of an engine that the program has started itself, and closes itself.
+    pub async fn connect_with(engine: Engine) -> Result<Self> {
+        Self::over(Connection::InProcess(InProcess::new(engine, false)), None, RetryPolicy::default()).await
+    }
+}
+
 /// How a client connects; see [`Client::builder`].
 ///
 /// ```

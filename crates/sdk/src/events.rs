@@ -23,6 +23,13 @@ pub enum Happening {
     Gap,
 }
 
+impl Client {
+    /// What happens in the deployment, from the oldest event there is, or from where an earlier subscription was.
+    pub fn events(&self) -> Events {
+        Events::new(self.clone())
+    }
+}
+
 /// A subscription, from [`Client::events`]. It goes on through lost connections, and a later one goes on from its
 /// [`cursor`](Events::cursor).
 #[derive(Debug)]

@@ -22,9 +22,15 @@ use tokio::time::Instant;
 
 use crate::client::Client;
 use crate::error::{Result, SdkError};
-use crate::signal::Signaling;
+use crate::signal::{Signal, Signaling};
 use crate::tail::Tail;
-use crate::typed::Signal;
+
+impl Client {
+    /// An execution that is there already.
+    pub fn execution(&self, id: ExecutionId) -> Execution {
+        Execution::new(self.clone(), id)
+    }
+}
 
 /// An execution, from [`Submission::send`](crate::Submission::send) or [`Client::execution`].
 #[derive(Debug, Clone)]

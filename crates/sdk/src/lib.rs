@@ -29,6 +29,7 @@ mod signal;
 mod submit;
 mod tail;
 mod task;
+mod task_error;
 pub mod testing;
 mod transport;
 mod typed;
@@ -42,16 +43,18 @@ pub use events::{Events, Happening};
 pub use execution::Execution;
 pub use flow::{CreatedFlow, FlowBuilder};
 pub use retry::RetryPolicy;
-pub use runtime::{RunningWorker, TaskContext, TaskError, WorkerRuntime, category};
+pub use runtime::{RunningWorker, TaskContext, WorkerRuntime};
 pub use schedules::NewSchedule;
-pub use signal::Signaling;
+pub use signal::{Signal, Signaling};
 pub use submit::Submission;
-pub use tail::{StreamEvent, Tail};
+pub use tail::Tail;
 pub use task::{
     CancelOutcome, ClaimedTask, CompleteOutcome, DelayOutcome, Frame, FrameWriter, Spent, SuspendOutcome,
     SuspendRequest, WaitChildrenOutcome,
 };
-pub use typed::{Signal, Submit, Task, TaskExecution, TaskSubmission};
+pub use task_error::{TaskError, category};
+pub use transport::StreamEvent;
+pub use typed::{Submit, Task, TaskExecution, TaskSubmission};
 pub use worker::{FlowFabricWorker, Tasks, WorkerConfig};
 
 pub use ff_macros::task;

@@ -1,4 +1,4 @@
-//! A signal in the making.
+//! Signals: as types, and in the making.
 
 use bytes::Bytes;
 use ff_core::op::DeliverSignal;
@@ -6,9 +6,31 @@ use ff_core::op::deliver_signal::Args;
 use ff_core::op::parts::Secret;
 use ff_core::{Blob, ExecutionId, JsonText, SignalOutcome, WaitpointId};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::client::Client;
 use crate::error::{Result, SdkError};
+
+/// A signal as a type: its value is the payload. A function waits for it with
+/// [`wait_for`](crate::TaskContext::wait_for), others send it with [`Execution::send`](crate::Execution::send).
+///
+/// ```
+/// # async fn example(execution: flowfabric::Execution) -> flowfabric::Result<()> {
+/// #[derive(serde::Serialize, serde::Deserialize)]
+/// struct Decision { approved: bool }
+///
+/// impl flowfabric::Signal for Decision {
+///     const NAME: &'static str = "decision";
+/// }
+///
+/// execution.send(&Decision { approved: true }).await?;
+/// # Ok(())
+/// # }
+/// ```
+pub trait Signal: Serialize + DeserializeOwned + Send + 'static {
+    /// What a string would name.
+    const NAME: &'static str;
+}
 
 /// A signal, from [`Execution::signal`](crate::Execution::signal) or
 /// [`FlowFabricWorker::deliver_signal`](crate::FlowFabricWorker::deliver_signal).

@@ -4,42 +4,15 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use ff_core::stream::{FrameId, StreamFrame};
-use ff_core::{AttemptIndex, BlockingReason, ExecutionId, PublicState};
+use ff_core::ExecutionId;
+use ff_core::stream::FrameId;
 use futures_util::Stream;
 use futures_util::stream::BoxStream;
 
 use crate::client::Client;
 use crate::error::Result;
 use crate::retry::Retries;
-use crate::transport::{Failure, Follower, Transport};
-
-/// What a viewer of a stream sees.
-#[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
-pub enum StreamEvent {
-    /// A frame.
-    Frame(StreamFrame),
-    /// Another attempt has begun; what the one before it wrote is void.
-    Attempt {
-        /// Its number.
-        attempt: AttemptIndex,
-    },
-    /// The worker let go of the attempt, which will go on.
-    Paused {
-        /// The attempt.
-        attempt: AttemptIndex,
-        /// What it waits for.
-        reason: BlockingReason,
-        /// The same, for people.
-        detail: String,
-    },
-    /// The execution has ended, and so does the stream.
-    End {
-        /// How.
-        public_state: PublicState,
-    },
-}
+use crate::transport::{Failure, Follower, StreamEvent, Transport};
 
 /// The events of a stream, from [`Execution::tail`](crate::Execution::tail). It reconnects by itself and goes on
 /// after the last frame it showed: no frame is missed, none comes twice.

@@ -1,4 +1,4 @@
-//! Tasks and signals that are types, so that the compiler checks both sides of them.
+//! Tasks that are types, so that the compiler checks both sides of them.
 
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -41,25 +41,12 @@ pub trait Task: Serialize + DeserializeOwned + Send + 'static {
     type Output: Serialize + DeserializeOwned + Send + 'static;
 }
 
-/// A signal as a type: its value is the payload. A function waits for it with
-/// [`wait_for`](crate::TaskContext::wait_for), others send it with [`Execution::send`].
-///
-/// ```
-/// # async fn example(execution: flowfabric::Execution) -> flowfabric::Result<()> {
-/// #[derive(serde::Serialize, serde::Deserialize)]
-/// struct Decision { approved: bool }
-///
-/// impl flowfabric::Signal for Decision {
-///     const NAME: &'static str = "decision";
-/// }
-///
-/// execution.send(&Decision { approved: true }).await?;
-/// # Ok(())
-/// # }
-/// ```
-pub trait Signal: Serialize + DeserializeOwned + Send + 'static {
-    /// What a string would name.
-    const NAME: &'static str;
+impl Client {
+    /// Submits an execution of some kind, `client.submit("render").input(&request).send().await?`, or a
+    /// [`Task`](crate::Task), `client.submit(Render { .. }).send().await?`.
+    pub fn submit<T: Submit>(&self, what: T) -> T::Submission {
+        what.begin(self.clone())
+    }
 }
 
 /// What [`Client::submit`] takes: the name of a kind, or a [`Task`].

@@ -17,8 +17,8 @@ use tokio::sync::oneshot::error::TryRecvError;
 
 use super::watcher::{Moment, Watcher};
 use crate::error::{Result, SdkError};
-use crate::runtime::{TaskError, category};
 use crate::task::{ClaimedTask, shorten};
+use crate::task_error::{TaskError, category};
 
 /// The journal of the task in hand.
 #[derive(Debug)]

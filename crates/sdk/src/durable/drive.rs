@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use futures_util::task::AtomicWaker;
 
 use super::Steps;
-use crate::runtime::TaskError;
+use crate::task_error::TaskError;
 
 /// Runs a handler to its end, or until it waits for something durable. A parked handler is dropped: it is called again,
 /// from its first line, when the first thing it waits for has happened.

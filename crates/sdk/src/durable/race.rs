@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::book::{Call, Steps};
 use super::step::{Step, result_of};
 use super::watcher::Moment;
-use crate::runtime::TaskError;
+use crate::task_error::TaskError;
 
 type Branch<'a, T> = Pin<Box<dyn Future<Output = Result<T, TaskError>> + Send + 'a>>;
 

@@ -15,8 +15,8 @@ use tokio::time::Instant;
 use super::book::{Asked, Call, Steps, entry};
 use super::wait::changed;
 use super::watcher::Moment;
-use crate::runtime::TaskError;
 use crate::task::shorten;
+use crate::task_error::TaskError;
 
 /// A body that runs longer than this is shown to people as begun.
 const SHOWN_AFTER: Duration = Duration::from_secs(1);

@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::book::{Call, Steps, entry};
 use super::step::result_of;
 use super::watcher::Moment;
-use crate::runtime::TaskError;
+use crate::task_error::TaskError;
 
 impl Steps {
     /// The store's time at the first call of this name.

@@ -18,8 +18,8 @@ use serde::de::DeserializeOwned;
 
 use super::book::{Asked, Call, Steps, What, entry};
 use super::watcher::Moment;
-use crate::runtime::TaskError;
 use crate::submit::Submission;
+use crate::task_error::TaskError;
 
 /// Sleeps up to this long are slept under the lease.
 const SHORT_SLEEP: Duration = Duration::from_secs(5);

@@ -3,7 +3,7 @@
 use ff_core::journal::{StepIdentity, StepView};
 use futures_util::future::BoxFuture;
 
-use crate::runtime::TaskError;
+use crate::task_error::TaskError;
 
 /// A moment in the life of a step or a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

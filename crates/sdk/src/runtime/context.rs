@@ -10,11 +10,12 @@ use ff_core::op::suspend;
 use serde::Serialize;
 use tokio::sync::Mutex;
 
-use super::error::TaskError;
 use crate::durable::{ChildCall, Race, SignalWait, Step, Steps, Waitpoint, Watcher, join};
 use crate::error::Result;
+use crate::signal::Signal;
 use crate::task::{ClaimedTask, Frame, FrameWriter, SuspendRequest};
-use crate::typed::{Signal, Task};
+use crate::task_error::{TaskError, category};
+use crate::typed::Task;
 
 /// The task of a handler, and the state all handlers share. It can do what a [`ClaimedTask`] can, except end: the
 /// handler's return value does that. If the lease is lost, the handler's future is dropped at its next await.
@@ -208,7 +209,7 @@ impl<S> TaskContext<S> {
     pub async fn continue_as_new(&self, input: &(impl Serialize + ?Sized)) -> TaskError {
         match serde_json::to_string(input) {
             Ok(input) => self.let_go(self.task.end_with_continuation(input)).await,
-            Err(error) => TaskError::new(error.to_string()).category(super::error::category::INVALID_INPUT),
+            Err(error) => TaskError::new(error.to_string()).category(category::INVALID_INPUT),
         }
     }
 

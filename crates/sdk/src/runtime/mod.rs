@@ -1,7 +1,6 @@
 //! Functions by kind, called for every task a worker claims.
 
 mod context;
-mod error;
 mod run;
 
 use std::collections::BTreeMap;
@@ -14,11 +13,11 @@ use serde::de::DeserializeOwned;
 use tokio::task::JoinHandle;
 
 pub use context::TaskContext;
-pub use error::{TaskError, category};
 
 use crate::client::Client;
 use crate::durable::Watcher;
 use crate::error::{Result, SdkError};
+use crate::task_error::{TaskError, category};
 use crate::typed::Task;
 use crate::worker::{FlowFabricWorker, WorkerConfig};
 

@@ -8,11 +8,11 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tokio::task::JoinSet;
 
-use super::error::End;
-use super::{Handler, TaskContext, TaskError, category};
+use super::{Handler, TaskContext};
 use crate::durable::{Steps, Watcher, drive};
 use crate::error::Result;
 use crate::task::{ClaimedTask, RunAgain};
+use crate::task_error::{End, TaskError, category};
 use crate::worker::FlowFabricWorker;
 
 /// How long a task rests that this worker cannot do anything with.

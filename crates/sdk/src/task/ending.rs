@@ -17,7 +17,7 @@ use serde::Serialize;
 use super::ClaimedTask;
 use super::exchanged::Ending;
 use crate::error::{Result, SdkError};
-use crate::runtime::category;
+use crate::task_error::category;
 
 pub use cancel_execution::Outcome as CancelOutcome;
 pub use complete::Outcome as CompleteOutcome;

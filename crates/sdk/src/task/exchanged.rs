@@ -8,9 +8,8 @@ use ff_core::op::{
 use ff_engine::{Engine, Serves};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::ClaimedTask;
+use super::{ClaimedTask, Exchanged};
 use crate::error::{Result, SdkError};
-use crate::worker::Exchanged;
 
 /// An operation that is also a part of exchanges.
 pub(crate) trait Ending: Operation {
@@ -90,7 +89,7 @@ impl ClaimedTask {
 
     /// The same, whether or not a handler works with the task.
     pub(super) fn place(&self) -> Option<OwnedSemaphorePermit> {
-        let exchanges = self.core.shared.exchanges_endings();
+        let exchanges = self.core.holder.exchanges_endings();
         exchanges.then(|| self.permit.lock().expect("no holder of this lock panics").take()).flatten()
     }
 
@@ -100,7 +99,7 @@ impl ClaimedTask {
         Engine: Serves<O>,
     {
         let keep = |place| *self.permit.lock().expect("no holder of this lock panics") = place;
-        let told = match self.core.shared.exchange(O::part(args), place).await? {
+        let told = match self.core.holder.clone().exchange(O::part(args), place).await? {
             Exchanged::Told(told, place) => {
                 keep(place);
                 told

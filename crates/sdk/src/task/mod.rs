@@ -1,9 +1,10 @@
 //! A task in hand: what was claimed, and everything its holder may do with it.
 
-mod children;
 mod ending;
 mod exchanged;
 mod frames;
+mod holder;
+mod lease;
 mod spend;
 mod suspend;
 
@@ -30,16 +31,16 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use children::{ChildName, ChildNames};
 pub use ending::{CancelOutcome, CompleteOutcome, DelayOutcome, WaitChildrenOutcome};
 pub(crate) use ending::{RunAgain, shorten};
 pub use frames::{Frame, FrameWriter};
+pub(crate) use holder::{Exchanged, Holder};
+pub(crate) use lease::{Lease, Leases};
 pub use spend::Spent;
 pub use suspend::{SuspendOutcome, SuspendRequest};
 
 use crate::error::{Result, SdkError};
-use crate::submit::Submission;
-use crate::worker::{Lease, Shared};
+use crate::submit::{ChildNames, Submission};
 
 /// A claimed task with its lease and its permit; only a [`FlowFabricWorker`](crate::FlowFabricWorker) makes one.
 ///
@@ -59,7 +60,7 @@ pub struct ClaimedTask {
 
 /// What a task shares with the writers of its stream.
 pub(crate) struct Core {
-    shared: Arc<Shared>,
+    holder: Arc<dyn Holder>,
     task: Task,
     lease: Arc<Lease>,
     /// The number of the next frame. Held while frames are appended: their order is that of their numbers.
@@ -78,14 +79,14 @@ impl std::fmt::Debug for Core {
 
 /// What was claimed.
 impl ClaimedTask {
-    pub(crate) fn new(shared: Arc<Shared>, task: Task, permit: OwnedSemaphorePermit) -> Self {
+    pub(crate) fn new(holder: Arc<dyn Holder>, task: Task, permit: OwnedSemaphorePermit) -> Self {
         let ttl = Duration::from_millis(u64::try_from(task.lease_ttl_ms).unwrap_or(0));
         let lease = Lease::new(task.execution_id, task.fence, ttl);
-        shared.leases.add(lease.clone());
+        holder.leases().add(lease.clone());
         let next_frame = tokio::sync::Mutex::new(task.next_frame_sequence);
         Self {
             core: Arc::new(Core {
-                shared,
+                holder,
                 task,
                 lease,
                 next_frame,
@@ -224,7 +225,7 @@ impl ClaimedTask {
 
     /// The client that its worker uses.
     pub(crate) fn client(&self) -> &crate::Client {
-        &self.core.shared.client
+        self.core.holder.client()
     }
 
     /// A call under the lease.
@@ -237,7 +238,7 @@ impl ClaimedTask {
 
     /// What it depends on, with outcomes and results.
     pub async fn upstreams(&self) -> Result<Vec<UpstreamView>> {
-        self.core.shared.client.execution(self.execution_id()).upstreams().await
+        self.client().execution(self.execution_id()).upstreams().await
     }
 }
 
@@ -267,7 +268,7 @@ impl ClaimedTask {
     pub async fn renew_lease(&self) -> Result<()> {
         let asked_at = Instant::now();
         let args = renew_leases::Args { leases: vec![self.core.lease.renewal()] };
-        let answer = self.core.shared.client.call::<RenewLeases>(args).await?;
+        let answer = self.client().call::<RenewLeases>(args).await?;
         for outcome in answer.results {
             self.core.lease.note(&outcome, asked_at);
             if let RenewalOutcome::Lost { error, .. } | RenewalOutcome::Failed { error, .. } = outcome {
@@ -339,9 +340,7 @@ impl ClaimedTask {
             kind: None,
             data_ref: None,
         };
-        Submission::new(self.core.shared.client.clone(), kind.into())
-            .child_of(parent)
-            .named_by(self.core.children.clone())
+        Submission::new(self.client().clone(), kind.into()).child_of(parent).named_by(self.core.children.clone())
     }
 }
 
@@ -351,7 +350,7 @@ impl Core {
     where
         ff_engine::Engine: ff_engine::Serves<O>,
     {
-        self.noted(self.shared.client.call::<O>(args).await)
+        self.noted(self.holder.client().call::<O>(args).await)
     }
 
     /// Takes note of an answer: a refusal that says the lease is lost makes the token fire.
@@ -377,7 +376,7 @@ pub(crate) fn read<T: DeserializeOwned>(what: &'static str, content: Option<&Con
 
 impl Drop for ClaimedTask {
     fn drop(&mut self) {
-        self.core.shared.leases.remove(&self.core.task.fence.lease_id);
+        self.core.holder.leases().remove(&self.core.task.fence.lease_id);
         if !self.ended.load(Ordering::Relaxed) && self.core.lease.loss().is_none() {
             tracing::warn!(
                 execution = %self.core.task.execution_id,

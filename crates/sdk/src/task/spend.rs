@@ -10,7 +10,7 @@ use ff_core::op::{ReleaseSpend, ReserveSpend, SettleSpend, SettledSpend, release
 
 use super::ClaimedTask;
 use crate::error::Result;
-use crate::runtime::{TaskError, category};
+use crate::task_error::{TaskError, category};
 
 /// What a piece of work gave, and what it really spent.
 #[derive(Debug, Clone, PartialEq, Eq)]

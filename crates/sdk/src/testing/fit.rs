@@ -13,7 +13,8 @@ use tokio::sync::Notify;
 use super::{TestBed, busy};
 use crate::durable::{Moment, Watcher};
 use crate::error::{Result, SdkError};
-use crate::runtime::{TaskError, WorkerRuntime};
+use crate::runtime::WorkerRuntime;
+use crate::task_error::TaskError;
 
 /// Real time that a function may take that runs no bodies.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -37,7 +37,8 @@ use ff_store::memory::MemoryStore;
 use crate::client::Client;
 use crate::error::{Result, SdkError};
 use crate::execution::Execution;
-use crate::runtime::{RunningWorker, TaskError, WorkerRuntime};
+use crate::runtime::{RunningWorker, WorkerRuntime};
+use crate::task_error::TaskError;
 use plan::Plan;
 
 pub use crate::durable::Moment;

@@ -9,7 +9,7 @@ use tokio::sync::Semaphore;
 
 use super::Killer;
 use crate::durable::{Moment, Watcher};
-use crate::runtime::TaskError;
+use crate::task_error::TaskError;
 
 type Failure = Arc<dyn Fn() -> TaskError + Send + Sync>;
 

@@ -5,8 +5,7 @@ use ff_core::stream::FrameId;
 use ff_core::{Code, Error, ExecutionId, limits};
 use ff_engine::{Caller, Engine, Seen, Serves, Sight};
 
-use super::{Failure, Follower, Transport};
-use crate::tail::StreamEvent;
+use super::{Failure, Follower, StreamEvent, Transport};
 
 /// An engine and on whose behalf it is called.
 pub(crate) struct InProcess {

@@ -1,6 +1,7 @@
 //! The two ways to an engine: in this process, or over HTTP. Everything above is the same for both.
 
 mod connection;
+mod event;
 mod http;
 mod in_process;
 mod sse;
@@ -10,12 +11,12 @@ use ff_core::stream::FrameId;
 use ff_core::{Error, ExecutionId};
 use ff_engine::{Engine, Serves};
 
+pub use event::StreamEvent;
 pub(crate) use http::Http;
 pub(crate) use in_process::InProcess;
 pub(crate) use sse::SseReader;
 
 use crate::error::{SdkError, UnknownRefusal};
-use crate::tail::StreamEvent;
 
 /// Why a single try failed.
 #[derive(Debug)]

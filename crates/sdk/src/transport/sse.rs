@@ -10,9 +10,8 @@ use hyper::body::Incoming;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::Failure;
 use super::connection::{Sender, unreachable};
-use crate::tail::StreamEvent;
+use super::{Failure, StreamEvent};
 
 /// The server pings every 15 seconds; one that misses three of them is gone.
 const SILENCE_MAX: Duration = Duration::from_secs(50);

@@ -11,12 +11,14 @@ use std::time::Duration;
 
 use ff_core::op::{Exchange, ExchangeClaim, ExchangeEnded, ExchangeEnding, ExchangeOutcome, exchange};
 use ff_core::{Code, limits};
+use ff_engine::env::BoxFuture;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::Shared;
 use super::intake::Inbox;
+use crate::client::Client;
 use crate::error::{Result, SdkError, may_pass};
-use crate::task::ClaimedTask;
+use crate::task::{ClaimedTask, Exchanged, Holder, Leases};
 
 /// Exchanges that are under way when further endings wait for one of them to come back.
 const EXCHANGES_AT_ONCE: usize = 2;
@@ -52,16 +54,6 @@ struct Waiting {
     ending: ExchangeEnding,
     place: OwnedSemaphorePermit,
     answer: oneshot::Sender<Exchanged>,
-}
-
-/// What became of an ending. The place is there if the task may still need it.
-pub(crate) enum Exchanged {
-    /// Its answer, or what it was refused for.
-    Told(ExchangeEnded, Option<OwnedSemaphorePermit>),
-    /// It has to be sent by itself.
-    Alone(ExchangeEnding, OwnedSemaphorePermit),
-    /// Nobody knows whether it took effect.
-    Lost(SdkError),
 }
 
 impl Exchanges {
@@ -135,29 +127,40 @@ fn result_bytes(ending: &ExchangeEnding) -> usize {
     }
 }
 
-impl Shared {
-    /// Whether an ending may bring a claim: somebody takes the tasks, and the server knows exchanges.
-    pub(crate) fn exchanges_endings(&self) -> bool {
+impl Holder for Shared {
+    fn client(&self) -> &Client {
+        &self.client
+    }
+
+    fn leases(&self) -> &Leases {
+        &self.leases
+    }
+
+    /// Somebody takes the tasks that come back, and the server knows exchanges.
+    fn exchanges_endings(&self) -> bool {
         !self.exchanges.unknown.load(Ordering::Relaxed) && self.exchanges.state().inbox.is_some()
     }
 
-    /// Ends a task together with others that end now, and gives its place to the next.
-    pub(crate) async fn exchange(
-        self: &Arc<Self>,
+    fn exchange(
+        self: Arc<Self>,
         ending: ExchangeEnding,
         place: OwnedSemaphorePermit,
-    ) -> Result<Exchanged> {
-        let (number, start, mut exchanged) = self.exchanges.leave(ending, place);
-        if start {
-            tokio::spawn(self.clone().send_endings());
-        } else if let Ok(told) = tokio::time::timeout(ENDING_WAIT_MAX, &mut exchanged).await {
-            return told.map_err(|_| gone());
-        } else if self.exchanges.overdue(number) {
-            tokio::spawn(self.clone().send_endings());
-        }
-        exchanged.await.map_err(|_| gone())
+    ) -> BoxFuture<'static, Result<Exchanged>> {
+        Box::pin(async move {
+            let (number, start, mut exchanged) = self.exchanges.leave(ending, place);
+            if start {
+                tokio::spawn(self.send_endings());
+            } else if let Ok(told) = tokio::time::timeout(ENDING_WAIT_MAX, &mut exchanged).await {
+                return told.map_err(|_| gone());
+            } else if self.exchanges.overdue(number) {
+                tokio::spawn(self.send_endings());
+            }
+            exchanged.await.map_err(|_| gone())
+        })
     }
+}
 
+impl Shared {
     /// Sends endings until none waits.
     async fn send_endings(self: Arc<Self>) {
         loop {

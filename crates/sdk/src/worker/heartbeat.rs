@@ -9,8 +9,8 @@ use ff_core::{Code, limits};
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::Shared;
-use super::lease::Lease;
 use crate::error::{Result, SdkError};
+use crate::task::Lease;
 
 /// Beats until nobody holds the worker or one of its tasks any more.
 pub(super) async fn run(worker: Weak<Shared>, lease_ttl: Duration) {

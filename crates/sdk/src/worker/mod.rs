@@ -5,7 +5,6 @@ mod config;
 mod exchange;
 mod heartbeat;
 mod intake;
-mod lease;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -18,15 +17,14 @@ use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
 pub use config::WorkerConfig;
-pub(crate) use exchange::Exchanged;
 pub use intake::Tasks;
-pub(crate) use lease::{Lease, Leases};
 
 use crate::client::Client;
 use crate::error::Result;
 use crate::events::Events;
 use crate::identity;
 use crate::signal::Signaling;
+use crate::task::Leases;
 use config::Resolved;
 use exchange::Exchanges;
 
@@ -53,9 +51,9 @@ pub struct FlowFabricWorker {
 }
 
 /// What a worker shares with its tasks.
-pub(crate) struct Shared {
-    pub(crate) client: Client,
-    pub(crate) leases: Leases,
+struct Shared {
+    client: Client,
+    leases: Leases,
     config: WorkerConfig,
     resolved: Resolved,
     /// Chosen anew by each process, so that a second one with the same instance id is noticed.

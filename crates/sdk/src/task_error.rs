@@ -42,11 +42,11 @@ pub mod category {
 /// assert!(parse("x").is_err());
 /// ```
 #[derive(Debug)]
-pub struct TaskError(pub(super) End);
+pub struct TaskError(pub(crate) End);
 
 /// What the runtime has to do.
 #[derive(Debug)]
-pub(super) enum End {
+pub(crate) enum End {
     /// Report a failure.
     Failed { reason: String, category: String, retry_after: Option<Duration>, cause: Option<StepIdentity> },
     /// Nothing: the task was suspended, delayed, cancelled, or left to its children.
@@ -123,7 +123,7 @@ impl TaskError {
     }
 
     /// A way out of the task was refused. For its content it would be refused again, which the category says.
-    pub(super) fn of_ending(error: SdkError) -> Self {
+    pub(crate) fn of_ending(error: SdkError) -> Self {
         let refused = error.refuses_content();
         let ended = Self::from(error);
         if refused { ended.category(category::REFUSED) } else { ended }
@@ -141,7 +141,7 @@ impl TaskError {
         Self(End::StartOver)
     }
 
-    pub(super) fn of_panic(panic: &(dyn Any + Send)) -> Self {
+    pub(crate) fn of_panic(panic: &(dyn Any + Send)) -> Self {
         let words = panic.downcast_ref::<&str>().map(|words| (*words).to_owned());
         let words = words.or_else(|| panic.downcast_ref::<String>().cloned());
         Self::new(format!("panicked: {}", words.unwrap_or_default())).category(category::PANIC)

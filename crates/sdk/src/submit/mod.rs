@@ -1,5 +1,7 @@
 //! A submission in the making.
 
+mod child_names;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -10,10 +12,12 @@ use ff_core::policy::Policy;
 use ff_core::{Blob, CapabilitySet, ExecutionId, FlowId, JoinPolicy, JsonText};
 use serde::Serialize;
 
+pub(crate) use child_names::ChildNames;
+
 use crate::client::Client;
 use crate::error::{Result, SdkError};
 use crate::execution::Execution;
-use crate::task::{ChildName, ChildNames};
+use child_names::ChildName;
 
 /// A submission, from [`Client::submit`]; nothing happens before [`send`](Submission::send).
 ///

@@ -1,0 +1,31 @@
+//! What comes out of a stream, whichever way it comes.
+
+use ff_core::stream::StreamFrame;
+use ff_core::{AttemptIndex, BlockingReason, PublicState};
+
+/// What a viewer of a stream sees.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum StreamEvent {
+    /// A frame.
+    Frame(StreamFrame),
+    /// Another attempt has begun; what the one before it wrote is void.
+    Attempt {
+        /// Its number.
+        attempt: AttemptIndex,
+    },
+    /// The worker let go of the attempt, which will go on.
+    Paused {
+        /// The attempt.
+        attempt: AttemptIndex,
+        /// What it waits for.
+        reason: BlockingReason,
+        /// The same, for people.
+        detail: String,
+    },
+    /// The execution has ended, and so does the stream.
+    End {
+        /// How.
+        public_state: PublicState,
+    },
+}
