@@ -11,8 +11,8 @@ use hyper::StatusCode;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::config::Config;
+use crate::feeds::Feeds;
 use crate::queues::Queues;
-use crate::sse::Feeds;
 use crate::strangers::Strangers;
 use crate::trace::Tracer;
 

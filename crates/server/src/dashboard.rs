@@ -7,7 +7,7 @@ use ff_core::{Code, Error, Result};
 use hyper::header::{self, HeaderName};
 use hyper::{Method, Response, StatusCode};
 
-use crate::http::answer::{self, Body};
+use crate::answer::{self, Body};
 
 #[derive(rust_embed::Embed)]
 #[folder = "dashboard"]

@@ -1,25 +1,34 @@
 //! FlowFabric's server: every operation of [`ff_core::op`] over HTTP, streams over SSE, tokens and roles, metrics, and
 //! the configuration of it all.
 //!
-//! `http` turns a request into the arguments of an operation and its answer into a response; the routes are made from
-//! the list of operations. `sse` shows streams and events while they grow. `auth` says who calls, `session` lets a
-//! browser call without keeping its token, `dashboard` is what it shows. `serve` owns the listener, the connections and
-//! their limits, and the orderly end.
+//! The rooms are built one on another. At the bottom, `answer`, `arguments`, `body` and `cookie` know the parts of a request
+//! and of a response; `origin` and `auth` say from where and by whom a call is made; `route` is the table of routes, made from
+//! the list of operations; `sse` shows streams and events while they grow, `session` lets a browser call without keeping its
+//! token, `dashboard` is what it shows. `http` sends each request to one of them, and `serve` owns the listener, the
+//! connections and their limits, and the orderly end.
 
+mod answer;
 mod app;
-pub mod auth;
+mod arguments;
+mod auth;
+mod body;
 pub mod config;
+mod cookie;
 #[cfg(feature = "dashboard")]
 mod dashboard;
+mod feeds;
 mod http;
 pub mod metrics;
 pub mod openapi;
+mod origin;
 mod patience;
 mod queues;
+mod route;
 mod serve;
 mod session;
 mod sse;
 mod strangers;
+mod token_digest;
 mod trace;
 
 pub use config::{Config, ConfigError, LogFormat, Settings};

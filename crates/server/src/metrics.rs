@@ -8,8 +8,8 @@ use ff_core::Result;
 use ff_engine::{Caller, Family, FamilyKind, SampleValue};
 use hyper::{Response, StatusCode};
 
+use crate::answer::{self, Body};
 use crate::app::App;
-use crate::http::answer::{self, Body};
 
 /// The label of a lane.
 const LANE: &str = "lane";

@@ -9,9 +9,9 @@ use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
-use crate::http::answer::{self, Body, PROBLEM};
-use crate::http::route::Routes;
-use crate::http::shape::Shape;
+use crate::answer::{self, Body, PROBLEM};
+use crate::arguments::Shape;
+use crate::route::Routes;
 use crate::session;
 use crate::sse::EVENT_STREAM;
 

@@ -3,19 +3,21 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use ff_core::session::{SESSION_TTL_MS, Session};
+use ff_core::session::SESSION_TTL_MS;
 use ff_core::{Code, Error, Result, Role};
 use ff_engine::Caller;
-use hyper::header::{self, HeaderMap, HeaderValue};
-use hyper::{Method, Request, Response};
+use hyper::{HeaderMap, Method, Request, Response};
 use schemars::SchemaGenerator;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::answer::{self, Body};
 use crate::app::App;
+use crate::arguments::Sent;
 use crate::auth;
-use crate::http::answer::{self, Body};
-use crate::http::{ReadBody, arguments::Sent, read_body};
+use crate::body::{self, Reading};
+use crate::cookie;
+use crate::origin;
 
 /// Where sessions begin, are looked at, and end.
 pub(crate) const PATH: &str = "/v1/session";
@@ -57,15 +59,15 @@ where
             answer::json(&view(app, &caller))
         }
         Method::POST => {
-            auth::check_origin(&app.config, &parts.headers)?;
-            let reading = ReadBody { max: BODY_MAX_BYTES, patience: app.config.body_timeout };
-            let sent = read_body(app, &parts.method, &parts.headers, body, reading).await?;
+            origin::check(&app.config, &parts.headers)?;
+            let reading = Reading { max: BODY_MAX_BYTES, patience: app.config.body_timeout };
+            let sent = body::read(&app.config, &parts.method, &parts.headers, body, reading).await?;
             begin(app, &parts.headers, sent).await
         }
         Method::DELETE => {
-            auth::check_origin(&app.config, &parts.headers)?;
+            origin::check(&app.config, &parts.headers)?;
             let mut response = answer::empty();
-            set_cookie(&mut response, &parts.headers, "", 0);
+            cookie::set(&mut response, &parts.headers, "", 0);
             Ok(response)
         }
         _ => Err(Error::of(Code::MethodNotAllowed).with("allowed", ["GET", "POST", "DELETE"])),
@@ -79,7 +81,7 @@ async fn begin(app: &Arc<App>, headers: &HeaderMap, sent: Sent) -> Result<Respon
         serde_json::from_slice(&bytes).map_err(|_| Error::invalid("token", "must be the one field, a text"))?;
     let (caller, session) = auth::begin_session(app, asked.token.trim()).await?;
     let mut response = answer::json(&view(app, &caller))?;
-    set_cookie(&mut response, headers, &session.reveal(), SESSION_TTL_MS / 1_000);
+    cookie::set(&mut response, headers, &session.reveal(), SESSION_TTL_MS / 1_000);
     Ok(response)
 }
 
@@ -113,70 +115,4 @@ pub(crate) fn operations(generator: &mut SchemaGenerator) -> [(&'static str, Val
     let mut ends = operation("end_session", summary, gone);
     ends["security"] = json!([]);
     [("GET", look), ("POST", begins), ("DELETE", ends)]
-}
-
-/// The session that a browser sends, if it sends one.
-pub(crate) fn of(headers: &HeaderMap) -> Option<Result<Session>> {
-    let name = cookie_name(headers);
-    let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
-    let mut pairs = cookies.flat_map(|cookies| cookies.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    pairs.find(|(key, value)| *key == name && !value.is_empty()).map(|(_, value)| Session::parse(value))
-}
-
-/// Cookies do not tell ports apart, so the name does: two servers of one machine do not end each other's sessions.
-fn cookie_name(headers: &HeaderMap) -> String {
-    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or("");
-    match host.rsplit_once(':').filter(|(_, port)| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit())) {
-        Some((_, port)) => format!("ff_session_{port}"),
-        None => "ff_session".to_owned(),
-    }
-}
-
-fn set_cookie(response: &mut Response<Body>, headers: &HeaderMap, value: &str, max_age_s: i64) {
-    // A proxy that ends TLS says so. A client that says so itself only denies its own cookie to plain connections.
-    let encrypted =
-        headers.get("x-forwarded-proto").is_some_and(|proto| proto.as_bytes().eq_ignore_ascii_case(b"https"));
-    let secure = if encrypted { "; Secure" } else { "" };
-    let name = cookie_name(headers);
-    let cookie = format!("{name}={value}; Path=/; Max-Age={max_age_s}; HttpOnly; SameSite=Strict{secure}");
-    if let Ok(cookie) = HeaderValue::from_str(&cookie) {
-        response.headers_mut().insert(header::SET_COOKIE, cookie);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
-        pairs
-            .iter()
-            .map(|(name, value)| (header::HeaderName::from_static(name), HeaderValue::from_static(value)))
-            .collect()
-    }
-
-    #[test]
-    fn servers_on_one_host_have_cookies_of_their_own() {
-        assert_eq!(cookie_name(&headers(&[("host", "localhost:7171")])), "ff_session_7171");
-        assert_eq!(cookie_name(&headers(&[("host", "[::1]:7172")])), "ff_session_7172");
-        assert_eq!(cookie_name(&headers(&[("host", "ff.example.com")])), "ff_session");
-    }
-
-    #[test]
-    fn the_cookie_is_hidden_from_scripts_and_other_sites_and_from_plain_connections_behind_tls() {
-        for (proto, secure) in [("https", true), ("http", false)] {
-            let mut response = answer::empty();
-            let sent = headers(&[("host", "ff.example.com"), ("x-forwarded-proto", proto)]);
-            set_cookie(&mut response, &sent, "x", 60);
-            let cookie = response.headers()[header::SET_COOKIE].to_str().unwrap();
-            assert!(cookie.starts_with("ff_session=x; ") && cookie.contains("HttpOnly; SameSite=Strict"), "{cookie}");
-            assert_eq!(cookie.contains("Secure"), secure);
-        }
-    }
-
-    #[test]
-    fn an_unreadable_session_is_told_from_none() {
-        assert!(of(&headers(&[("host", "h"), ("cookie", "a=b; ff_session=")])).is_none());
-        assert!(of(&headers(&[("host", "h"), ("cookie", "a=b; ff_session=x")])).unwrap().is_err());
-    }
 }

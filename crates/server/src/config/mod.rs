@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use ff_core::{PartitionConfig, limits};
 
-use crate::auth::TokenDigest;
+use crate::token_digest::TokenDigest;
 use crate::trace::Otlp;
 
 pub use namespaces::{NamespaceDefault, NamespaceDefaults};

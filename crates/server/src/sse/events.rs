@@ -13,12 +13,13 @@ use hyper::{HeaderMap, Response};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
-use super::{PING, event, last_event_id, ping, respond, trouble};
+use super::{PING, last_event_id, ping, respond, trouble};
+use crate::answer::Body;
 use crate::app::App;
+use crate::arguments;
 use crate::auth::Credential;
-use crate::http::answer::Body;
-use crate::http::arguments;
-use crate::http::route::Route;
+use crate::feeds::event;
+use crate::route::Route;
 
 /// A hint may be lost, so a subscriber that was told nothing reads all the same, this seldom: viewers that wait must not
 /// be a load on the store.

@@ -5,7 +5,6 @@
 //! from the store again. So there is neither a gap nor a duplicate, however often it reconnects.
 
 mod events;
-mod feed;
 mod viewer;
 
 use std::sync::Arc;
@@ -20,13 +19,13 @@ use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
 use hyper::{HeaderMap, Response, StatusCode};
 
+use crate::answer::{self, Body};
 use crate::app::App;
+use crate::arguments;
 use crate::auth::Credential;
-use crate::http::answer::{self, Body};
-use crate::http::arguments;
+use crate::feeds::{PAGE, event};
 
 pub(crate) use events::events;
-pub(crate) use feed::Feeds;
 
 /// The content type of SSE.
 pub(crate) const EVENT_STREAM: &str = "text/event-stream";
@@ -84,7 +83,7 @@ pub(crate) async fn execution(
     let place = app.pools.sse.enter()?;
     let seen = Seen { after, paused: false };
     // A refusal belongs into the status of the answer, so the first look comes before its head.
-    let first = app.engine.follow(&caller, &id, seen, viewer::PAGE, 0).await?;
+    let first = app.engine.follow(&caller, &id, seen, PAGE, 0).await?;
     let journal = from.steps.map(|after| JournalSeen { generation: None, after });
     let viewer = viewer::Viewer::new(app.clone(), (caller, credential), id, (seen, journal), place);
     Ok(respond(viewer.begin(first).stream()))
@@ -109,14 +108,6 @@ fn respond(events: impl Stream<Item = Bytes> + Send + 'static) -> Response<Body>
     // Proxies that buffer would hold events back.
     answer::set(&mut response, hyper::header::HeaderName::from_static("x-accel-buffering"), "no");
     response
-}
-
-/// One event as it stands on the wire. JSON texts have no line breaks, so the data is one line.
-fn event(name: &str, id: Option<&str>, data: &impl serde::Serialize) -> Result<Bytes> {
-    let data = serde_json::to_string(data)
-        .map_err(|error| Error::new(Code::Internal, format!("an event cannot be written: {error}")))?;
-    let id = id.map(|id| format!("id: {id}\n")).unwrap_or_default();
-    Ok(Bytes::from(format!("event: {name}\n{id}data: {data}\n\n")))
 }
 
 fn ping() -> Bytes {
@@ -149,11 +140,5 @@ mod tests {
         for (query, field) in [("steps=x", "steps"), ("steps=11001", "steps"), ("steps=1&a=2", "steps"), ("a=1", "a")] {
             assert_eq!(steps_after(Some(query)).unwrap_err().details["field"], field, "{query}");
         }
-    }
-
-    #[test]
-    fn an_event_is_one_line_of_data() {
-        let bytes = event("frame", Some("0-1"), &serde_json::json!({ "text": "a\nb" })).unwrap();
-        assert_eq!(&bytes[..], b"event: frame\nid: 0-1\ndata: {\"text\":\"a\\nb\"}\n\n");
     }
 }

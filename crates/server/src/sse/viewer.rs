@@ -12,13 +12,10 @@ use serde_json::json;
 use tokio::sync::{OwnedSemaphorePermit, broadcast};
 use tokio::time::Instant;
 
-use super::feed::{Shown, render};
-use super::{PING, event, ping, trouble};
+use super::{PING, ping, trouble};
 use crate::app::App;
 use crate::auth::Credential;
-
-/// Frames that are read at once.
-pub(super) const PAGE: usize = 100;
+use crate::feeds::{PAGE, Shown, event, render};
 
 /// A viewer of a journal looks again after this long, whatever it heard.
 const JOURNAL_WAIT_MS: i64 = 15_000;

@@ -8,10 +8,9 @@ use ff_engine::{Caller, Engine, Serves};
 use futures_util::future::BoxFuture;
 use hyper::{Method, Response, StatusCode, header};
 
-use super::answer::{self, Body};
-use super::arguments;
-use super::shape::Shape;
+use crate::answer::{self, Body};
 use crate::app::App;
+use crate::arguments::{self, Shape};
 use crate::auth::Credential;
 use crate::trace::Span;
 

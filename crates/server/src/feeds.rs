@@ -5,13 +5,12 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use ff_core::stream::FrameId;
-use ff_core::{ExecutionId, Result};
+use ff_core::{Code, Error, ExecutionId, Result};
 use ff_engine::{Caller, Engine, Seen, Sight};
 use tokio::sync::broadcast;
 
-use super::event;
-use super::viewer::PAGE;
-
+/// What one look at the store brings.
+pub(crate) const PAGE: usize = 100;
 /// Events a viewer may fall behind before it reads from the store again.
 const BACKLOG: usize = 256;
 /// A feed without viewers ends after this long.
@@ -19,18 +18,18 @@ const LINGER_MS: i64 = 15_000;
 
 /// What viewers are shown, rendered once for all of them.
 #[derive(Debug, Clone)]
-pub(super) struct Shown {
+pub(crate) struct Shown {
     /// What a viewer has seen when it has seen this.
-    pub(super) seen: Seen,
+    pub(crate) seen: Seen,
     /// It says that the attempt is paused, which has no position of its own.
-    pub(super) pause: bool,
+    pub(crate) pause: bool,
     /// Nothing follows.
-    pub(super) last: bool,
-    pub(super) text: Bytes,
+    pub(crate) last: bool,
+    pub(crate) text: Bytes,
 }
 
 /// Renders what the engine shows.
-pub(super) fn render(sight: Sight, seen: Seen) -> Result<Vec<Shown>> {
+pub(crate) fn render(sight: Sight, seen: Seen) -> Result<Vec<Shown>> {
     let one = |seen, pause, last, text| Ok(vec![Shown { seen, pause, last, text }]);
     match sight {
         Sight::Frames(frames) => frames
@@ -64,7 +63,7 @@ pub(crate) struct Feeds(Arc<Mutex<BTreeMap<ExecutionId, broadcast::Sender<Arc<Sh
 impl Feeds {
     /// Joins the feed of an execution; where there is none, one begins after the frame that is the last one now. What
     /// came before the joining is in the store, what comes after it is in the feed.
-    pub(super) fn join(&self, engine: &Engine, id: ExecutionId, end: FrameId) -> broadcast::Receiver<Arc<Shown>> {
+    pub(crate) fn join(&self, engine: &Engine, id: ExecutionId, end: FrameId) -> broadcast::Receiver<Arc<Shown>> {
         let mut feeds = self.0.lock().expect("no holder of this lock panics");
         if let Some(sender) = feeds.get(&id) {
             return sender.subscribe();
@@ -107,5 +106,24 @@ impl Feeds {
     /// How many there are.
     pub(crate) fn count(&self) -> usize {
         self.0.lock().expect("no holder of this lock panics").len()
+    }
+}
+
+/// One event as it stands on the wire. JSON texts have no line breaks, so the data is one line.
+pub(crate) fn event(name: &str, id: Option<&str>, data: &impl serde::Serialize) -> Result<Bytes> {
+    let data = serde_json::to_string(data)
+        .map_err(|error| Error::new(Code::Internal, format!("an event cannot be written: {error}")))?;
+    let id = id.map(|id| format!("id: {id}\n")).unwrap_or_default();
+    Ok(Bytes::from(format!("event: {name}\n{id}data: {data}\n\n")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_one_line_of_data() {
+        let bytes = event("frame", Some("0-1"), &serde_json::json!({ "text": "a\nb" })).unwrap();
+        assert_eq!(&bytes[..], b"event: frame\nid: 0-1\ndata: {\"text\":\"a\\nb\"}\n\n");
     }
 }

@@ -1,6 +1,8 @@
 //! Path, query, headers and body of a request, merged into the one JSON text that an operation's arguments are read
 //! from. Values stay the texts they came in: a number or a string in an input survives to the letter.
 
+mod shape;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -13,7 +15,8 @@ use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Vis
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
-use super::shape::{Kind, Shape};
+use shape::Kind;
+pub(crate) use shape::Shape;
 
 /// The body of a request, by its content type.
 #[derive(Debug)]

@@ -1,31 +1,26 @@
 //! HTTP: from a request to an operation and back.
 
-pub(crate) mod answer;
-pub(crate) mod arguments;
-pub(crate) mod route;
-pub(crate) mod shape;
-
 use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use ff_core::{Code, Error, Result};
 use ff_engine::{ServiceHealth, Standing};
 use futures_util::FutureExt;
-use http_body_util::BodyExt;
 use hyper::header::{self, HeaderName};
 use hyper::{HeaderMap, Method, Request, Response};
 
+use crate::answer::{self, Body};
 use crate::app::App;
+use crate::arguments::{self, Sent};
+use crate::body::{self, Reading};
 #[cfg(feature = "dashboard")]
 use crate::dashboard;
-use crate::{auth, metrics, openapi, session, sse, strangers};
-use answer::Body;
-use arguments::Sent;
-use route::{Asked, Found, Routes};
+use crate::route::{Asked, Found, Routes};
+use crate::{auth, metrics, openapi, origin, session, sse, strangers};
 
 /// Answers a request, whatever it is.
 pub(crate) async fn respond<B>(app: Arc<App>, peer: IpAddr, request: Request<B>) -> Response<Body>
@@ -78,9 +73,9 @@ where
     B: hyper::body::Body<Data = Bytes> + Send + Unpin + 'static,
     B::Error: std::error::Error,
 {
-    auth::check_host(&app.config, request.headers(), request.uri())?;
+    origin::check_host(&app.config, request.headers(), request.uri())?;
     if *request.method() == Method::OPTIONS && request.headers().contains_key(header::ORIGIN) {
-        return auth::preflight(&app.config, request.headers());
+        return origin::preflight(&app.config, request.headers());
     }
     if PLAIN.contains(&request.uri().path()) {
         return plain(app, request.method(), request.uri().path(), request.headers()).await;
@@ -120,8 +115,8 @@ where
     let (mut parts, body) = request.into_parts();
     let is_stranger = caller.standing == Standing::Stranger;
     let patience = if is_stranger { strangers::BODY_PATIENCE } else { app.config.body_timeout };
-    let reading = ReadBody { max: app.config.body_max(route.info.body_max_bytes), patience };
-    let body = read_body(app, &parts.method, &parts.headers, body, reading).await?;
+    let reading = Reading { max: app.config.body_max(route.info.body_max_bytes), patience };
+    let body = body::read(&app.config, &parts.method, &parts.headers, body, reading).await?;
     unread.store(false, Ordering::Relaxed);
     // A body that comes slowly takes no place: somebody with many connections could keep all of them.
     let _place = if is_stranger { Some(app.strangers.enter(peer)?) } else { None };
@@ -255,107 +250,6 @@ fn fit(services: &[ServiceHealth]) -> Result<Response<Body>> {
     Ok(probe(format!("ready\n{}", lines.collect::<String>())))
 }
 
-/// How much of a body is read.
-#[derive(Clone, Copy)]
-pub(crate) struct ReadBody {
-    /// The most bytes.
-    pub(crate) max: usize,
-    /// How long it may take to arrive.
-    pub(crate) patience: Duration,
-}
-
-/// Reads a body that may be read: of a known type, and no larger than the operation's largest.
-pub(crate) async fn read_body<B>(
-    app: &App,
-    method: &Method,
-    headers: &HeaderMap,
-    mut body: B,
-    ReadBody { max, patience }: ReadBody,
-) -> Result<Sent>
-where
-    B: hyper::body::Body<Data = Bytes> + Send + Unpin + 'static,
-    B::Error: std::error::Error,
-{
-    if let Some(encoding) = headers.get(header::CONTENT_ENCODING).filter(|value| *value != "identity") {
-        let encoding = encoding.to_str().unwrap_or("");
-        let detail = format!("bodies are not decoded; this one is said to be {encoding:?}");
-        return Err(Error::new(Code::UnsupportedMediaType, detail).with("field", "Content-Encoding"));
-    }
-    let essence = headers.get(header::CONTENT_TYPE).map(|value| {
-        let text = value.to_str().unwrap_or("");
-        text.split(';').next().unwrap_or("").trim().to_ascii_lowercase()
-    });
-    let wrap: fn(Bytes) -> Sent = match essence.as_deref() {
-        Some("application/json") => Sent::Json,
-        Some("application/octet-stream") => Sent::Raw,
-        // A browser sends other types across origins without asking. Reads and removals do not need one.
-        None if matches!(*method, Method::GET | Method::DELETE) => Sent::Json,
-        // Nor does a call that says nothing, unless a page of another origin may have made it.
-        None if body.is_end_stream() && !auth::is_foreign(&app.config, headers) => return Ok(Sent::Nothing),
-        _ => return Err(Error::of(Code::UnsupportedMediaType)),
-    };
-    let announced = body.size_hint().lower();
-    if usize::try_from(announced).map_or(true, |announced| announced > max) {
-        discard(app, headers, body, announced).await;
-        return Err(too_large(announced, max));
-    }
-    let reading = async {
-        let mut bytes = BytesMut::new();
-        while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|error| Error::invalid("body", format!("ended early: {error}")))?;
-            let Ok(data) = frame.into_data() else { continue };
-            if bytes.len() + data.len() > max {
-                return Err(too_large((bytes.len() + data.len()) as u64, max));
-            }
-            bytes.extend_from_slice(&data);
-        }
-        Ok(bytes.freeze())
-    };
-    let late = |_| Error::invalid("body", "did not arrive in time");
-    let read = tokio::time::timeout(patience, reading).await.map_err(late)?;
-    if let Err(refused) = &read
-        && refused.code == Code::PayloadTooLarge
-    {
-        discard(app, headers, body, 0).await;
-    }
-    let bytes = read?;
-    // An empty raw body is a blob of no bytes; an empty JSON body says nothing.
-    let nothing = bytes.is_empty() && essence.as_deref() != Some("application/octet-stream");
-    Ok(if nothing { Sent::Nothing } else { wrap(bytes) })
-}
-
-/// Reads on to the end of a body that is refused, within reason: a client that is still sending would otherwise find
-/// its connection closed instead of the answer. One that asks before it sends needs no such patience.
-async fn discard<B>(app: &App, headers: &HeaderMap, mut body: B, announced: u64)
-where
-    B: hyper::body::Body<Data = Bytes> + Send + Unpin + 'static,
-{
-    if announced > DISCARD_MAX_BYTES || headers.contains_key(header::EXPECT) {
-        return;
-    }
-    let reading = async {
-        let mut read = 0;
-        while let Some(Ok(frame)) = body.frame().await {
-            read += frame.data_ref().map_or(0, |data| data.len() as u64);
-            if read > DISCARD_MAX_BYTES {
-                break;
-            }
-        }
-    };
-    // Whoever takes longer gets the answer all the same.
-    let _ = tokio::time::timeout(app.config.body_timeout.min(DISCARD_PATIENCE), reading).await;
-}
-
-/// A body that is refused is read up to here.
-const DISCARD_MAX_BYTES: u64 = 64 * 1024 * 1024;
-/// And for so long.
-const DISCARD_PATIENCE: Duration = Duration::from_secs(5);
-
-fn too_large(size: u64, max: usize) -> Error {
-    let detail = format!("the body has at least {size} bytes, the limit is {max}");
-    Error::new(Code::PayloadTooLarge, detail).with("field", "body").with("max", max)
-}
-
 /// What every response says.
 fn finish(app: &App, response: &mut Response<Body>, origin: Option<&header::HeaderValue>) {
     let headers = response.headers_mut();
@@ -364,7 +258,7 @@ fn finish(app: &App, response: &mut Response<Body>, origin: Option<&header::Head
     };
     default(header::CACHE_CONTROL, "no-store");
     default(header::X_CONTENT_TYPE_OPTIONS, "nosniff");
-    auth::allow_origin(&app.config, headers, origin);
+    origin::allow(&app.config, headers, origin);
 }
 
 #[cfg(test)]
