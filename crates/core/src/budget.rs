@@ -371,6 +371,9 @@ impl Budget {
         if another_interval {
             self.next_reset_at = self.reset_after(now);
         }
+        if !self.asks_people() {
+            self.question = BudgetQuestion::default();
+        }
         Ok(())
     }
 

@@ -100,7 +100,7 @@ error_table! {
     BudgetNotFound "budget_not_found" NotFound 404 false "Create the budget first, in the same namespace.";
     ReservationNotFound "reservation_not_found" NotFound 404 false "Reserve before settling, and name the same key under the same lease.";
     QuotaNotFound "quota_not_found" NotFound 404 false "Create the quota policy first, in the same namespace.";
-    LaneNotFound "lane_not_found" NotFound 404 false "This deployment has a closed list of lanes; use one of them or ask an operator to add this one.";
+    LaneNotFound "lane_not_found" NotFound 404 false "There is no such lane. Where a deployment has a closed list of lanes, use one of them or ask an operator to add this one.";
     ScheduleNotFound "schedule_not_found" NotFound 404 false "Check the schedule's name and namespace.";
     WaitpointNotFound "waitpoint_not_found" NotFound 404 false "Check the waitpoint id; closed waitpoints are removed with their execution.";
     WorkerNotFound "worker_not_found" NotFound 404 true "Register the worker again: its registration ran out or was removed.";

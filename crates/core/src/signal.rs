@@ -243,16 +243,31 @@ impl Indexed for SignalRecord {
 }
 
 impl SignalRecord {
-    /// A record of what a signal with this idempotency key did.
+    /// A record of what a signal to this waitpoint with this idempotency key did.
     pub fn new(waitpoint: &WaitpointId, idempotency_key: &str, signal: &Signal) -> Result<Self> {
+        Self::under(Self::digest_of(waitpoint, idempotency_key), idempotency_key, signal)
+    }
+
+    /// The same for a signal that named no waitpoint. A repeat may mean another one by then, so the execution is what the
+    /// key is for.
+    pub fn by_name(idempotency_key: &str, signal: &Signal) -> Result<Self> {
+        Self::under(Self::digest_by_name(&signal.execution, &signal.name, idempotency_key), idempotency_key, signal)
+    }
+
+    fn under(digest: [u8; 16], idempotency_key: &str, signal: &Signal) -> Result<Self> {
         text::label("idempotency_key", idempotency_key)?;
-        let digest = Self::digest_of(waitpoint, idempotency_key).to_vec().into();
-        Ok(Self { digest, signal: signal.id, effect: signal.effect, at: signal.accepted_at, ..Default::default() })
+        let (digest, at) = (digest.to_vec().into(), signal.accepted_at);
+        Ok(Self { digest, signal: signal.id, effect: signal.effect, at, ..Default::default() })
     }
 
     /// Where the record of a key lives, in the waitpoint's partition.
     pub fn key_of(waitpoint: &WaitpointId, idempotency_key: &str) -> Key {
         Key::new(kind::RECORD, &[&Self::digest_of(waitpoint, idempotency_key)])
+    }
+
+    /// Where the record of a signal lives that named no waitpoint, in the execution's partition.
+    pub fn key_by_name(execution: &ExecutionId, name: &str, idempotency_key: &str) -> Key {
+        Key::new(kind::RECORD, &[&Self::digest_by_name(execution, name, idempotency_key)])
     }
 
     /// From this instant on the key may be used again.
@@ -267,6 +282,10 @@ impl SignalRecord {
 
     fn digest_of(waitpoint: &WaitpointId, idempotency_key: &str) -> [u8; 16] {
         digest16(&[b"signal", waitpoint.uuid.as_bytes(), idempotency_key.as_bytes()])
+    }
+
+    fn digest_by_name(execution: &ExecutionId, name: &str, idempotency_key: &str) -> [u8; 16] {
+        digest16(&[b"signal by name", execution.uuid.as_bytes(), name.as_bytes(), idempotency_key.as_bytes()])
     }
 }
 

@@ -10,9 +10,11 @@ use ff_core::index::{self, Due, kind};
 use ff_core::op::{CreateExecutionArgs, CreateFlowArgs, ScheduleTemplate};
 use ff_core::schedule::{Decision, DueRun, Overlap, RunEnd, RunOutcome, RunRecord, Schedule, ScheduledRun, Started};
 use ff_core::{Class, Code, ExecutionId, FlowId, Indexed, Key, Partition, Result, limits};
-use ff_store::Scan;
+use ff_store::{Answer, Query, Scan};
+use uuid::Uuid;
 
 use crate::engine::{Caller, Engine};
+use crate::env;
 use crate::execution_data::close_waitpoints;
 use crate::flow::save_flow;
 use crate::op::execution::create::write_new;
@@ -148,7 +150,7 @@ impl Runs {
     }
 
     async fn create(&mut self, tx: &mut Tx<'_>, schedule: &Schedule, run: &DueRun) -> Result<Started> {
-        let uuid = run.origin.run_id(&schedule.id, run.scheduled_for);
+        let derived = run.origin.run_id(&schedule.id, run.scheduled_for);
         let partition = tx.partition.number;
         let scheduled = Some(Box::new(ScheduledRun {
             schedule: schedule.id,
@@ -159,7 +161,8 @@ impl Runs {
         }));
         match &self.template {
             ScheduleTemplate::Execution(request) => {
-                let id = ExecutionId { partition, uuid };
+                let key = Execution::key_of(&ExecutionId { partition, uuid: derived });
+                let id = ExecutionId { partition, uuid: free_id(tx, derived, key).await? };
                 let args = CreateExecutionArgs { execution_id: Some(id), ..(**request).clone() };
                 let mut submission = tx.engine.submission(&self.caller, &args).await?;
                 submission.request.schedule = scheduled;
@@ -169,7 +172,8 @@ impl Runs {
                 Ok(Started::Execution(id))
             }
             ScheduleTemplate::Flow(request) => {
-                let id = FlowId { partition, uuid };
+                let key = Flow::key_of(&FlowId { partition, uuid: derived });
+                let id = FlowId { partition, uuid: free_id(tx, derived, key).await? };
                 let args = CreateFlowArgs { flow_id: Some(id), ..(**request).clone() };
                 let mut flow = tx.engine.flow_to_write(&self.caller, id, &args).await?;
                 flow.new.schedule = scheduled;
@@ -232,6 +236,14 @@ impl Runs {
         }
         Ok(())
     }
+}
+
+/// The id of a run. A derived one is no secret, so somebody else may have put something of their own under it; the schedule
+/// moves on in the commit that creates the run, so another id is as good.
+async fn free_id(tx: &mut Tx<'_>, derived: Uuid, key: Key) -> Result<Uuid> {
+    let answers = tx.read(vec![Query::Documents(vec![key])]).await?;
+    let taken = answers.into_iter().filter_map(Answer::into_documents).flatten().flatten().next().is_some();
+    Ok(if taken { env::mint(tx.engine.env(), tx.now).uuid() } else { derived })
 }
 
 struct TellOfExecution<'a> {

@@ -75,6 +75,20 @@ impl<'b> Path<'b> {
         self.named
     }
 
+    /// Those of the amounts that some budget of the path counts.
+    pub fn counted_amounts(&self, amounts: &Amounts) -> Amounts {
+        let mut counted = self.named.counted_amounts(amounts);
+        self.above.iter().for_each(|budget| counted.extend(budget.counted_amounts(amounts)));
+        counted
+    }
+
+    /// Refuses dimensions that no budget of the path has.
+    pub fn check_dimensions(&self, field: &str, amounts: &Amounts) -> Result<()> {
+        let counted = self.counted_amounts(amounts);
+        let unknown = amounts.iter().filter(|(name, _)| !counted.contains_key(*name));
+        self.named.check_dimensions(field, &unknown.map(|(name, amount)| (name.clone(), *amount)).collect())
+    }
+
     /// Counts usage in every budget of the path, or says which limit is in the way and counts it in none. Says also
     /// whether it was counted.
     pub fn report(&mut self, usage: &Amounts, now: i64) -> Result<(ReportUsageResult, bool)> {
@@ -83,7 +97,11 @@ impl<'b> Path<'b> {
             let counted = self.named.counted(&answer);
             return Ok((answer, counted));
         }
-        self.named.check_usage(usage, now)?;
+        self.check_dimensions("usage", usage)?;
+        let own = self.named.counted_amounts(usage);
+        if !own.is_empty() || usage.is_empty() {
+            self.named.check_usage(&own, now)?;
+        }
         self.each(|budget| budget.open_window(now));
         for budget in &self.above {
             budget.check_actual(&budget.counted_amounts(usage))?;
@@ -149,6 +167,8 @@ impl<'b> Path<'b> {
 
     /// The holder of a reservation says what was spent.
     pub fn settle(&mut self, reservation: &mut Reservation, actual: &Amounts, now: i64) -> Result<Settled> {
+        let others = actual.iter().filter(|(name, _)| !reservation.amounts.contains_key(*name));
+        self.check_dimensions("actual", &others.map(|(name, amount)| (name.clone(), *amount)).collect())?;
         self.each(|budget| budget.open_window(now));
         for budget in self.all() {
             budget.check_actual(&budget.counted_amounts(actual))?;

@@ -98,6 +98,9 @@ impl Budget {
         self.check_dimensions("amounts", amounts)?;
         match answer {
             BudgetAnswer::Grant => {
+                if amounts.values().all(|more| *more <= 0) {
+                    return Err(Error::invalid("amounts", "must grant something of a dimension"));
+                }
                 for (dimension, more) in amounts {
                     let granted = self.granted.get(dimension).copied().unwrap_or(0) + more;
                     text::within(&format!("amounts.{dimension}"), granted, 0..=limits::USAGE_MAX)?;
@@ -108,6 +111,10 @@ impl Budget {
                 }
             }
             BudgetAnswer::Raise => {
+                for (dimension, hard) in amounts {
+                    let now = self.limit(dimension);
+                    text::within(&format!("amounts.{dimension}"), *hard, now + 1..=limits::USAGE_MAX)?;
+                }
                 let raised = amounts.iter().map(|(dimension, hard)| {
                     (dimension.clone(), Limits { hard: *hard, soft: self.soft(dimension), ..Default::default() })
                 });
@@ -157,7 +164,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::budget::BudgetDefinition;
+    use crate::budget::{BudgetChange, BudgetDefinition};
     use crate::gate::Defined;
     use crate::index;
     use crate::index::Indexed;
@@ -200,6 +207,41 @@ mod tests {
             assert_eq!(budget.asks_people(), answer != BudgetAnswer::No);
             let expected = if answer == BudgetAnswer::No { HardAction::Fail } else { HardAction::Ask };
             assert_eq!(budget.hard_action(), expected);
+        }
+    }
+
+    #[test]
+    fn an_answer_that_grants_nothing_or_raises_nothing_is_refused() {
+        let mut budget = asking();
+        budget.ask("tokens", 10, ExecutionId::default(), 2_000);
+        let asked = budget.clone();
+        for (answer, amounts) in [
+            (BudgetAnswer::Grant, tokens(0)),
+            (BudgetAnswer::Grant, Amounts::new()),
+            (BudgetAnswer::Raise, tokens(100)),
+            (BudgetAnswer::Raise, tokens(20)),
+            (BudgetAnswer::Raise, tokens(0)),
+        ] {
+            assert_eq!(
+                budget.decide(answer, &amounts, 2_001).unwrap_err().code,
+                Code::Invalid,
+                "{answer:?} {amounts:?}"
+            );
+            assert_eq!(budget, asked);
+        }
+    }
+
+    #[test]
+    fn a_budget_that_asks_no_longer_lets_go_what_waits_for_the_answer() {
+        let observing = BudgetChange { enforcement: Some(Enforcement::Observe), ..Default::default() };
+        let blocking = BudgetChange { on_hard: Some(HardAction::Block), ..Default::default() };
+        for change in [observing, blocking] {
+            let mut budget = asking();
+            budget.report(&tokens(100), 1_500).unwrap();
+            budget.ask("tokens", 0, ExecutionId::default(), 2_000);
+            let before = budget.clone();
+            budget.update(&change, 2_001).unwrap();
+            assert!(budget.question_view().is_none() && budget.opened_since(&before));
         }
     }
 

@@ -96,7 +96,7 @@ pub struct Instants {
 }
 
 /// Spans in which the last instants before another one are looked for, each longer than the one before.
-const LOOK_BACK_MS: [i64; 8] = [
+const LOOK_BACK_MS: [i64; 9] = [
     60_000,
     10 * 60_000,
     3_600_000,
@@ -105,6 +105,7 @@ const LOOK_BACK_MS: [i64; 8] = [
     32 * 24 * 3_600_000,
     366 * 24 * 3_600_000,
     9 * 366 * 24 * 3_600_000,
+    i64::MAX,
 ];
 
 impl Instants {
@@ -114,7 +115,8 @@ impl Instants {
 
     /// The first instant behind this one.
     pub fn after(&self, instant: i64) -> Option<i64> {
-        let from = self.starts_at.map_or(instant, |starts_at| instant.max(starts_at - 1));
+        // Instants begin behind the epoch: where one is kept, 0 means none.
+        let from = self.starts_at.map_or(instant, |starts_at| instant.max(starts_at - 1)).max(0);
         let found = self.pattern.after(from).filter(|found| *found <= limits::SCORE_MAX)?;
         self.ends_at.is_none_or(|ends_at| found <= ends_at).then_some(found)
     }

@@ -39,7 +39,8 @@ impl Handle<ListApprovals> for Engine {
         }
         let mut after = cursor::decode::<Position>(args.cursor.as_deref())?;
         let plain = args.cursor.is_none() && args.assignee.is_none() && args.kind.is_empty() && args.tag.is_none();
-        let budgets = if plain { self.asking_budgets(&namespace, limit).await? } else { Vec::new() };
+        let budgets =
+            if plain && caller.lanes.is_empty() { self.asking_budgets(&namespace, limit).await? } else { Vec::new() };
         let mut items = Vec::new();
         for _ in 0..ROUNDS_MAX {
             let page = self.asking(&namespace, after, limit).await?;

@@ -209,6 +209,13 @@ impl Handle<DeleteBudget> for Engine {
         let partition = self.partitions().budget_partition(&namespace, &args.name);
         if !args.force {
             let what = format!("the budget {}", args.name);
+            let under = format!("{}/", args.name);
+            let index = index::budgets_under(&namespace, budget::root_of(&args.name));
+            let others = self.named_in::<Budget>(partition, index, None).await?;
+            if let Some(child) = others.iter().find(|budget| budget.name.starts_with(&under)) {
+                let detail = format!("{what} has others under it, such as {}", child.name);
+                return Err(Error::new(Code::InUse, detail).with("budget", &child.name));
+            }
             let charged = |execution: &Execution| execution.budgets.contains(&args.name);
             self.refuse_in_use(&namespace, &what, charged).await?;
         }

@@ -7,8 +7,8 @@ use ff_core::op::view::{ScheduleSummary, ScheduleView};
 use ff_core::op::{
     BackfillSchedule, BackfillScheduleArgs, BackfillScheduleOutcome, CreateSchedule, CreateScheduleArgs,
     CreateScheduleOutcome, DeleteSchedule, DeleteScheduleArgs, DeleteScheduleOutcome, GetSchedule, GetScheduleArgs,
-    ListSchedules, ListSchedulesOutcome, PauseSchedule, ResumeSchedule, ScheduleNote, TriggerSchedule,
-    TriggerScheduleArgs, TriggerScheduleOutcome, UpdateSchedule, UpdateScheduleArgs,
+    ListSchedules, ListSchedulesOutcome, PauseSchedule, ResumeSchedule, ScheduleNote, ScheduleTemplate,
+    TriggerSchedule, TriggerScheduleArgs, TriggerScheduleOutcome, UpdateSchedule, UpdateScheduleArgs,
 };
 use ff_core::schedule::{DueRun, NewSchedule, Origin, OriginKind, Schedule};
 use ff_core::{Code, CommandId, Family, Indexed, Partition, Result, ScheduleId, text};
@@ -25,12 +25,20 @@ struct Place {
     namespace: String,
     name: String,
     partition: Partition,
+    /// Who acts on it.
+    caller: Caller,
 }
 
 impl Place {
     async fn load(&self, tx: &mut Tx<'_>) -> Result<Schedule> {
         let loaded = tx.load::<Schedule>(Schedule::key_of(&self.namespace, &self.name)).await?;
-        Ok(loaded.ok_or_else(|| no_such(Code::ScheduleNotFound, &self.name))?.document)
+        let schedule = loaded.ok_or_else(|| no_such(Code::ScheduleNotFound, &self.name))?.document;
+        // Whoever acts on a schedule acts on the lanes that it fills.
+        if !self.caller.lanes.is_empty() {
+            let template = ScheduleTemplate::decode(&schedule.template)?;
+            template.lanes().try_for_each(|lane| self.caller.check_lane(lane))?;
+        }
+        Ok(schedule)
     }
 }
 
@@ -38,7 +46,7 @@ impl Engine {
     fn place(&self, caller: &Caller, namespace: Option<&str>, name: &str) -> Result<Place> {
         let namespace = caller.namespace(namespace)?;
         let partition = self.partitions().schedule_partition(&namespace, name);
-        Ok(Place { namespace, name: name.to_owned(), partition })
+        Ok(Place { namespace, name: name.to_owned(), partition, caller: caller.clone() })
     }
 
     /// A schedule as people see it, with the states of its runs.

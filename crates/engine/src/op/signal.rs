@@ -20,7 +20,7 @@ use crate::execution_data::close_waitpoints;
 use crate::journal::signal_entry;
 use crate::limits::bytes;
 use crate::transaction::{Command, Tx};
-use crate::visibility::{check_reachable, not_found};
+use crate::visibility::{check_reachable, load_visible, not_found};
 use crate::{env, journal, mailbox};
 
 impl Handle<DeliverSignal> for Engine {
@@ -122,6 +122,9 @@ impl Command for SendSignal<'_> {
     type Outcome = SignalOutcome;
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<SignalOutcome> {
+        if let Some(repeated) = self.repeated_by_name(tx).await? {
+            return Ok(repeated);
+        }
         let (id, fresh) = match self.args.waitpoint_id {
             Some(id) => (id, None),
             // A repeat goes where the signal went first, wherever its name leads by now.
@@ -169,6 +172,18 @@ impl SendSignal<'_> {
         Some(SignalRecord::key_of(waitpoint, key))
     }
 
+    /// The answer to a signal that named no waitpoint and comes again: its name may lead elsewhere by now.
+    async fn repeated_by_name(&self, tx: &mut Tx<'_>) -> Result<Option<SignalOutcome>> {
+        let (None, Some(key)) = (self.args.waitpoint_id, self.args.idempotency_key.as_deref()) else { return Ok(None) };
+        let key = SignalRecord::key_by_name(&self.args.execution_id, &self.args.name, key);
+        let Some(loaded) = tx.load::<SignalRecord>(key).await?.filter(|_| !planted(Bug::SignalCountedTwice)) else {
+            return Ok(None);
+        };
+        let execution = load_visible(tx, self.caller, &self.args.execution_id).await?;
+        check_reachable(self.caller, &execution)?;
+        Ok(Some(loaded.document.repeated()))
+    }
+
     async fn read(&self, tx: &mut Tx<'_>, id: WaitpointId) -> Result<Found> {
         let execution = Execution::key_of(&self.args.execution_id);
         let mut keys = vec![Waitpoint::key_of(&id), execution, Signal::key_of(&self.signal.id)];
@@ -188,7 +203,7 @@ impl SendSignal<'_> {
     /// The waitpoint that a caller means who names none: the only one of the suspension, the one that waits for a signal
     /// of this name, the only pending one, or else a new one that keeps the signal until a function waits for its name.
     async fn meant_waitpoint(&self, tx: &mut Tx<'_>) -> Result<(WaitpointId, Option<Waitpoint>)> {
-        let execution = crate::visibility::load_visible(tx, self.caller, &self.args.execution_id).await?;
+        let execution = load_visible(tx, self.caller, &self.args.execution_id).await?;
         let named = execution.waits.iter().find(|wait| wait.waitpoint.is_some() && wait.name == self.args.name);
         if let Some(id) = named.and_then(|wait| wait.waitpoint) {
             return Ok((id, None));
@@ -312,7 +327,10 @@ impl SendSignal<'_> {
         }
         tx.create(&signal);
         if let Some(key) = self.args.idempotency_key.as_deref().filter(|key| !key.is_empty()) {
-            let record = SignalRecord::new(&waitpoint.id, key, &signal)?;
+            let record = match self.args.waitpoint_id {
+                Some(waitpoint) => SignalRecord::new(&waitpoint, key, &signal)?,
+                None => SignalRecord::by_name(key, &signal)?,
+            };
             tx.create_until(&record, record.expires_at());
         }
         let mut effects = Effects::default();

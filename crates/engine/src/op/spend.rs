@@ -26,6 +26,7 @@ use crate::usage::{Charge, Charged};
 impl Handle<ReserveSpend> for Engine {
     async fn handle(&self, caller: &Caller, args: ReserveSpendArgs) -> Result<ReserveSpendOutcome> {
         let (execution, lease_until) = self.visible_execution(caller, &args.execution_id).await?;
+        caller.check_lane(&execution.lane)?;
         let partition = execution.id.partition();
         if let Some(budget) = asked_before(&execution, &args) {
             return self.confirm(partition, Ok(ReserveSpendOutcome::Asked { budget })).await;
@@ -40,16 +41,19 @@ impl Handle<ReserveSpend> for Engine {
         if let Some(budget) = args.budget.as_ref().filter(|budget| !execution.budgets.contains(budget)) {
             return Err(no_such(Code::BudgetNotFound, budget));
         }
-        let mut held = BTreeMap::new();
+        let (mut held, mut new) = (BTreeMap::new(), Vec::new());
         for name in names(&execution, args.budget.as_deref()) {
             let id = id_of(&execution, name, args.fence.lease_id, &args.key);
             let ttl_ms = args.ttl_ms.unwrap_or(limits::RESERVATION_TTL_DEFAULT_MS);
             let request = ReserveRequest { id, amounts: args.amounts.clone(), ttl_ms };
             let only_known = args.budget.is_none();
             match self.charge(&execution.namespace, name, Charge::Reserve { request, only_known }).await {
-                Ok(Charged::Reserved { expires_at }) => drop(held.insert(name.clone(), HeldSpend { expires_at })),
+                Ok(Charged::Reserved { expires_at, again }) => {
+                    new.extend((!again).then_some(name));
+                    held.insert(name.clone(), HeldSpend { expires_at });
+                }
                 Ok(Charged::Refused { refusal, ask }) => {
-                    self.give_back_held(&execution, held.keys(), &args).await;
+                    self.give_back_held(&execution, new, &args).await;
                     if ask {
                         return self.ask_for_more(caller, &execution, &args, refusal).await;
                     }
@@ -115,12 +119,7 @@ impl Engine {
     }
 
     /// Another budget refused. What cannot be given back now counts as spent when its time is up.
-    async fn give_back_held<'n>(
-        &self,
-        execution: &Execution,
-        names: impl Iterator<Item = &'n String>,
-        args: &ReserveSpendArgs,
-    ) {
+    async fn give_back_held(&self, execution: &Execution, names: Vec<&String>, args: &ReserveSpendArgs) {
         for name in names {
             let charge = Charge::GiveBack(id_of(execution, name, args.fence.lease_id, &args.key));
             if let Err(error) = self.charge(&execution.namespace, name, charge).await
@@ -207,6 +206,10 @@ impl Handle<ListReservations> for Engine {
 impl Handle<DecideBudget> for Engine {
     async fn handle(&self, caller: &Caller, args: DecideBudgetArgs) -> Result<BudgetStatus> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
+        if !caller.lanes.is_empty() {
+            // What a budget lets in may be in any lane.
+            return Err(Error::new(Code::Forbidden, "a token that is limited to lanes does not decide budgets"));
+        }
         let partition = self.partitions().budget_partition(&namespace, &args.name);
         let turn = self.locks().take(partition, Budget::key_of(&namespace, &args.name)).await;
         let identity = self.identity::<DecideBudget>(caller, &args, args.command_id);

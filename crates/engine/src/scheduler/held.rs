@@ -48,7 +48,9 @@ impl Engine {
             for stored in page.entries.into_iter().filter_map(|entry| entry.document) {
                 let Some(execution) = self.readable::<Execution>(&stored) else { continue };
                 let Some(claimed) = execution.held_lease() else { continue };
-                if ask.lease_ids.contains(&claimed.fence.lease_id) && stored.lease_until > self.now_in(partition) {
+                let meant =
+                    ask.lease_ids.contains(&claimed.fence.lease_id) && ask.criteria.lanes.contains(&execution.lane);
+                if meant && stored.lease_until > self.now_in(partition) {
                     let (execution, lease_until) = (Arc::new(execution), stored.lease_until);
                     held.push(Taken::Lease { execution, claimed, lease_until, found: true });
                 }

@@ -45,8 +45,8 @@ pub(crate) enum Charged {
     Nothing,
     /// To a report.
     Reported(ReportUsageResult),
-    /// The amounts are held until then.
-    Reserved { expires_at: i64 },
+    /// The amounts are held until then; `again` says that they were before.
+    Reserved { expires_at: i64, again: bool },
     /// The amounts do not fit. With `ask` a person is asked, and the partition of the execution is known to wait.
     Refused { refusal: SpendRefusal, ask: bool },
     /// To a settlement or a release.
@@ -215,8 +215,8 @@ impl Desk {
         let key = request.id.document_key();
         let mut path = path_to(&mut self.budgets, name)?;
         if !only_known {
-            path.named().check_dimensions("amounts", &request.amounts)?;
-        } else if path.named().counted_amounts(&request.amounts).is_empty() {
+            path.check_dimensions("amounts", &request.amounts)?;
+        } else if path.counted_amounts(&request.amounts).is_empty() {
             return Ok(Charged::Nothing);
         }
         Ok(match path.reserve(self.reservations.get(&key), request, now)? {
@@ -225,9 +225,9 @@ impl Desk {
                 self.reservations.insert(key.clone(), *reservation);
                 self.forgotten.retain(|other| *other != key);
                 self.touched.push(key);
-                Charged::Reserved { expires_at }
+                Charged::Reserved { expires_at, again: false }
             }
-            Reserve::Again { expires_at } => Charged::Reserved { expires_at },
+            Reserve::Again { expires_at } => Charged::Reserved { expires_at, again: true },
             Reserve::Refused(refusal) => {
                 let ask = self.ask(&refusal, &request.id.execution, now);
                 Charged::Refused { refusal, ask }

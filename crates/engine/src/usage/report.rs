@@ -36,7 +36,7 @@ impl Desk {
             return Ok(Charged::Reported(answer));
         }
         let mut path = path_to(&mut self.budgets, &call.budget)?;
-        let known = report.only_known.then(|| path.named().counted_amounts(&report.usage));
+        let known = report.only_known.then(|| path.counted_amounts(&report.usage));
         if known.as_ref().is_some_and(Amounts::is_empty) {
             return Ok(Charged::Nothing);
         }

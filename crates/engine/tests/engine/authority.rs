@@ -5,10 +5,11 @@ use ff_core::journal::StepIdentity;
 use ff_core::op::view::Task;
 use ff_core::op::{
     CancelExecution, CancelFlow, Claim, CloseWaitpoint, Complete, CreateExecution, CreateExecutions, CreateFlow,
-    CreatePendingWaitpoint, CreateResult, CreateStreamTicket, CreateToken, DecideStep, DeliverSignal, DeregisterWorker,
-    ForkExecution, GetExecution, GetWaitpointToken, ListApprovals, ListAttempts, ListEvents, ListExecutionEvents,
-    ListSteps, ListTokens, Park, ParkOutcome, PauseLane, RecordSteps, RegisterWorker, RenewLeases, RepinBuild,
-    ReplayExecution, RevokeToken, RotateWaitpointSecret, SignalWaitpoint, Suspend,
+    CreatePendingWaitpoint, CreateResult, CreateSchedule, CreateStreamTicket, CreateToken, DecideStep, DeleteSchedule,
+    DeliverSignal, DeregisterWorker, ForkExecution, GetExecution, GetWaitpointToken, ListApprovals, ListAttempts,
+    ListEvents, ListExecutionEvents, ListSteps, ListTokens, Park, ParkOutcome, PauseLane, PauseSchedule, RecordSteps,
+    RegisterWorker, RenewLeases, RepinBuild, ReplayExecution, ReserveSpend, RevokeToken, RotateWaitpointSecret,
+    SignalWaitpoint, Suspend, TriggerSchedule, UpdateSchedule,
 };
 use ff_core::session::Session;
 use ff_core::{Code, ExecutionId, FlowId, PublicState, Role, limits};
@@ -200,15 +201,24 @@ async fn a_caller_of_one_lane_changes_nothing_in_another() {
     let flow = serde_json::to_value(h.must::<CreateFlow>(flow).await).unwrap()["flow_id"].clone();
     let worker = json!({ "worker_id": "w", "instance_id": "w-b", "lanes": ["b"], "nonce": "n" });
     h.must::<RegisterWorker>(worker).await;
+    let template = |lane: &str| json!({ "execution": { "kind": "k", "lane": lane } });
+    let schedule = |lane: &str| json!({ "name": "s", "spec": { "every_ms": 1_000 }, "template": template(lane) });
+    h.must::<CreateSchedule>(schedule("b")).await;
     h.caller = limited("a", Role::Operator);
     let at = |id: &ExecutionId| json!({ "execution_id": id });
     let fenced = json!({ "execution_id": open, "fence": held.fence });
+    let reserve = json!({ "execution_id": open, "fence": held.fence, "key": "k", "amounts": { "tokens": 1 } });
     let of_waitpoint = json!({ "execution_id": open, "waitpoint_id": waitpoint.waitpoint_id });
     for (what, refused) in [
         ("fork", h.refused::<ForkExecution>(at(&ended)).await),
         ("replay", h.refused::<ReplayExecution>(at(&ended)).await),
         ("cancel", h.refused::<CancelExecution>(at(&open)).await),
         ("pause", h.refused::<PauseLane>(json!({ "lane": "b" })).await),
+        ("reserve", h.refused::<ReserveSpend>(reserve).await),
+        ("trigger", h.refused::<TriggerSchedule>(json!({ "name": "s" })).await),
+        ("update", h.refused::<UpdateSchedule>(schedule("a")).await),
+        ("pause of a schedule", h.refused::<PauseSchedule>(json!({ "name": "s" })).await),
+        ("delete of a schedule", h.refused::<DeleteSchedule>(json!({ "name": "s" })).await),
         ("complete", h.refused::<Complete>(fenced.clone()).await),
         ("signal", h.refused::<DeliverSignal>(json!({ "execution_id": open, "name": "go" })).await),
         ("token", h.refused::<GetWaitpointToken>(of_waitpoint.clone()).await),

@@ -587,24 +587,27 @@ async fn signals_sent_by_name_in_advance_are_each_for_a_wait_of_their_own() {
 
 #[tokio::test(start_paused = true)]
 async fn a_repeated_signal_by_name_is_the_same_signal_wherever_the_execution_is_by_then() {
-    let h = Harness::start().await;
-    let id = h.submit(json!({})).await;
-    let task = h.claim().await.unwrap();
-    let wait = |occurrence: u64| json!({ "waitpoints": [{ "step": { "name": "go", "occurrence": occurrence } }] });
-    h.must::<Park>(park(&task, 1, wait(0))).await;
-    let signal_id = "01a3185c-5000-7661-80ab-28b89062c3c0";
-    let signal = json!({ "execution_id": id, "name": "go", "signal_id": signal_id });
-    h.must::<DeliverSignal>(signal.clone()).await;
-    let repeated = async || {
-        let outcome = h.must::<DeliverSignal>(signal.clone()).await;
-        assert!(matches!(outcome, SignalOutcome::Duplicate { .. }), "{outcome:?}");
-    };
-    repeated().await;
-    let woken = h.claim().await.unwrap();
-    h.must::<Park>(park(&woken, 2, wait(1))).await;
-    repeated().await;
-    assert_eq!(h.state(&id).await, PublicState::Suspended, "the next wait is for another signal");
-    h.must::<CancelExecution>(json!({ "execution_id": id })).await;
-    repeated().await;
-    h.finish().await;
+    for identity in [json!({ "signal_id": "01a3185c-5000-7661-80ab-28b89062c3c0" }), json!({ "idempotency_key": "k" })]
+    {
+        let h = Harness::start().await;
+        let id = h.submit(json!({})).await;
+        let task = h.claim().await.unwrap();
+        let wait = |occurrence: u64| json!({ "waitpoints": [{ "step": { "name": "go", "occurrence": occurrence } }] });
+        h.must::<Park>(park(&task, 1, wait(0))).await;
+        let mut signal = json!({ "execution_id": id, "name": "go" });
+        signal.as_object_mut().unwrap().extend(identity.as_object().unwrap().clone());
+        h.must::<DeliverSignal>(signal.clone()).await;
+        let repeated = async || {
+            let outcome = h.must::<DeliverSignal>(signal.clone()).await;
+            assert!(matches!(outcome, SignalOutcome::Duplicate { .. }), "{outcome:?}");
+        };
+        repeated().await;
+        let woken = h.claim().await.unwrap();
+        h.must::<Park>(park(&woken, 2, wait(1))).await;
+        repeated().await;
+        assert_eq!(h.state(&id).await, PublicState::Suspended, "the next wait is for another signal");
+        h.must::<CancelExecution>(json!({ "execution_id": id })).await;
+        repeated().await;
+        h.finish().await;
+    }
 }

@@ -96,6 +96,21 @@ async fn a_budget_is_deleted_when_nothing_open_is_charged_to_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_budget_with_others_under_it_is_deleted_after_them_or_by_force() {
+    let h = Harness::start().await;
+    for name in ["corp", "corp/x", "corp/x/y", "corporate"] {
+        h.must::<CreateBudget>(json!({ "name": name, "dimensions": { "tokens": { "hard": 100 } } })).await;
+    }
+    for name in ["corp", "corp/x"] {
+        assert_eq!(h.refused::<DeleteBudget>(json!({ "name": name })).await, Code::InUse, "{name}");
+    }
+    for name in ["corp/x/y", "corp/x", "corp", "corporate"] {
+        h.must::<DeleteBudget>(json!({ "name": name })).await;
+    }
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_budget_is_changed_in_what_is_named_and_lets_in_what_waited() {
     let h = Harness::start().await;
     let create = json!({ "name": "team", "dimensions": { "tokens": { "hard": 10, "soft": 5 }, "cents": {} } });

@@ -9,7 +9,7 @@ use ff_core::op::{
     Fail, GetExecution, GetFlow, GetSchedule, ListExecutions, ListSchedules, PauseSchedule, ResumeLane, ResumeSchedule,
     TriggerSchedule, UpdateSchedule,
 };
-use ff_core::schedule::{OriginKind, RunOutcome, ScheduleState};
+use ff_core::schedule::{Origin, OriginKind, RunOutcome, ScheduleState};
 use ff_core::{Code, ExecutionId, PartitionConfig, PublicState};
 use ff_engine::env::TokioEnv;
 use ff_engine::{Caller, Engine, Options, TestClock};
@@ -107,6 +107,36 @@ async fn each_instant_of_an_interval_creates_one_execution() {
     on.it.submit(json!({})).await;
     let runs = on.it.must::<ListExecutions>(json!({ "schedule": "poll" })).await.items;
     assert_eq!((runs.len(), runs[0].execution_id), (3, run));
+    on.it.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_whose_id_somebody_else_has_taken_is_created_under_another() {
+    let on = Deployment::start(START).await;
+    on.create("poll", json!({ "every_ms": MINUTE }), json!({})).await;
+    let view = on.get("poll").await;
+    let partition = on.it.engine.partitions().schedule_partition("default", "poll").number;
+    let uuid = Origin::regular().run_id(&view.schedule_id, view.next[0]);
+    let taken = ExecutionId { partition, uuid };
+    on.it.submit(json!({ "namespace": "other", "execution_id": taken })).await;
+    on.advance(2 * MINUTE).await;
+    assert_eq!(on.outcomes("poll").await, started(&[MINUTE, 2 * MINUTE]));
+    let run = on.get("poll").await.runs[1].execution_id.expect("it was created");
+    assert_ne!(run, taken);
+    let execution = on.it.must::<GetExecution>(json!({ "execution_id": run })).await;
+    assert_eq!(execution.scheduled_for, Some(START + MINUTE));
+    on.it.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_interval_may_be_counted_from_the_epoch() {
+    let on = Deployment::start(START).await;
+    on.create("hourly", json!({ "every_ms": HOUR }), json!({ "starts_at": 0 })).await;
+    let first = (START / HOUR + 1) * HOUR;
+    let view = on.get("hourly").await;
+    assert_eq!((view.state, view.next[0]), (ScheduleState::Active, first));
+    on.create("listed", json!({ "at": [0, START + MINUTE] }), json!({})).await;
+    assert_eq!(on.get("listed").await.next, [START + MINUTE]);
     on.it.finish().await;
 }
 

@@ -2,8 +2,8 @@
 
 use ff_core::op::view::Task;
 use ff_core::op::{
-    Complete, CreateBudget, GetBudget, ListReservations, ReleaseSpend, ReportBudgetUsage, ReserveSpend, ResetBudget,
-    SettleSpend, reserve_spend,
+    Complete, CreateBudget, GetBudget, ListReservations, ReleaseSpend, ReportBudgetUsage, ReportUsage, ReserveSpend,
+    ResetBudget, SettleSpend, reserve_spend,
 };
 use ff_core::usage::ReportUsageResult;
 use ff_core::{Code, PublicState};
@@ -157,6 +157,57 @@ async fn a_refusal_of_one_budget_gives_back_what_the_others_held() {
     assert_eq!(h.refused::<ReserveSpend>(unknown).await, Code::Invalid);
     let foreign = request(&task, "x", json!({ "amounts": { "tokens": 1 }, "budget": "other" }));
     assert_eq!(h.refused::<ReserveSpend>(foreign).await, Code::BudgetNotFound);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reservation_that_is_found_again_is_not_given_back() {
+    let h = Harness::start().await;
+    budget(&h, "a", 100).await;
+    budget(&h, "b", 5).await;
+    let task = task_under(&h, json!(["a", "b"])).await;
+    h.must::<ReserveSpend>(request(&task, "k", json!({ "amounts": { "tokens": 50 }, "budget": "a" }))).await;
+    let everywhere = reserve(&h, &task, "k", 50).await;
+    assert!(matches!(everywhere, reserve_spend::Outcome::Refused(_)), "{everywhere:?}");
+    assert_eq!(standing(&h, "a").await, (0, 50, 0, Some(50)));
+    h.must::<SettleSpend>(request(&task, "k", json!({ "actual": { "tokens": 40 } }))).await;
+    assert_eq!(standing(&h, "a").await, (40, 0, 0, Some(60)));
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dimension_that_only_a_budget_above_has_is_charged_through_the_one_below() {
+    let h = Harness::start().await;
+    h.must::<CreateBudget>(json!({ "name": "acme", "dimensions": { "cents": { "hard": 10 } } })).await;
+    budget(&h, "acme/ada", 100).await;
+    let task = task_under(&h, json!(["acme/ada"])).await;
+    let cents = |cents: i64| json!({ "amounts": { "cents": cents } });
+    let refused = h.must::<ReserveSpend>(request(&task, "dear", cents(50))).await;
+    let reserve_spend::Outcome::Refused(refusal) = refused else { panic!("50 cents do not fit: {refused:?}") };
+    assert_eq!((refusal.budget.as_str(), refusal.left), ("acme", 10));
+    assert!(is_held(&h.must::<ReserveSpend>(request(&task, "cheap", cents(4))).await));
+    h.must::<SettleSpend>(request(&task, "cheap", json!({ "actual": { "cents": 4 } }))).await;
+    let usage =
+        |cents: i64| json!({ "execution_id": task.execution_id, "fence": task.fence, "usage": { "cents": cents } });
+    let counted = h.must::<ReportUsage>(usage(5)).await;
+    assert_eq!(counted.budgets["acme/ada"], ReportUsageResult::Ok);
+    let breach = h.must::<ReportUsage>(usage(2)).await;
+    assert!(matches!(breach.budgets["acme/ada"], ReportUsageResult::HardBreach { current: 9, .. }), "{breach:?}");
+    assert_eq!(h.must::<GetBudget>(json!({ "name": "acme" })).await.standing["cents"].used, 9);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_settlement_of_what_no_budget_counts_is_refused_and_changes_nothing() {
+    let h = Harness::start().await;
+    budget(&h, "team", 100).await;
+    let task = task_under(&h, json!(["team"])).await;
+    reserve(&h, &task, "k", 50).await;
+    let mistaken = request(&task, "k", json!({ "actual": { "tokns": 50 } }));
+    assert_eq!(h.refused::<SettleSpend>(mistaken).await, Code::Invalid);
+    assert_eq!(standing(&h, "team").await, (0, 50, 0, Some(50)));
+    h.must::<SettleSpend>(request(&task, "k", json!({ "actual": { "tokens": 50 } }))).await;
+    assert_eq!(standing(&h, "team").await, (50, 0, 0, Some(50)));
     h.finish().await;
 }
 
