@@ -59,7 +59,7 @@ pub use worker::{FlowFabricWorker, Tasks, WorkerConfig};
 
 pub use ff_macros::task;
 
-pub use ff_core::budget::{BudgetAnswer, HardAction, Limits};
+pub use ff_core::budget::{BudgetAnswer, BudgetQuestionView, HardAction, Limits};
 pub use ff_core::event::{Event, EventKind, EventType};
 pub use ff_core::execution::FailOutcome;
 pub use ff_core::lease::{ClaimGrant, ClaimKind, LeaseFence};

@@ -6,7 +6,7 @@
 use std::io::{BufRead, IsTerminal, Write};
 
 use flowfabric::op::{ApprovalView, list_approvals};
-use flowfabric::{ExecutionId, ExecutionView, SignalOutcome};
+use flowfabric::{BudgetQuestionView, ExecutionId, ExecutionView, SignalOutcome};
 use serde::Serialize;
 
 use crate::command::signal;
@@ -101,6 +101,9 @@ struct Pending {
 #[derive(Debug, Serialize)]
 struct List {
     items: Vec<Pending>,
+    /// What budgets ask.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    budgets: Vec<BudgetQuestionView>,
 }
 
 #[derive(Debug, Serialize)]
@@ -156,14 +159,15 @@ async fn decide(session: Session, decision: Decision, signal: String) -> Result<
 
 /// Everything that waits for people, what has waited longest first.
 async fn pending(session: &Session) -> Result<List> {
-    let mut items = Vec::new();
+    let (mut items, mut budgets) = (Vec::new(), Vec::new());
     let mut page = list_approvals::Args::default();
     loop {
         let found = session.client.approvals(page.clone()).await?;
         items.extend(found.items.into_iter().map(Pending::from));
+        budgets.extend(found.budgets);
         match found.next_cursor {
             Some(cursor) => page.cursor = Some(cursor),
-            None => return Ok(List { items }),
+            None => return Ok(List { items, budgets }),
         }
     }
 }
@@ -244,7 +248,29 @@ fn text(list: &List, style: Style) -> String {
             Cell::maybe_at(item.timeout_at),
         ]);
     }
-    table.text(style, "Nothing waits for a decision.")
+    match (list.items.is_empty(), list.budgets.is_empty()) {
+        (_, true) => table.text(style, "Nothing waits for a decision."),
+        (true, false) => questions(&list.budgets, style),
+        (false, false) => format!("{}\n\n{}", table.text(style, ""), questions(&list.budgets, style)),
+    }
+}
+
+/// What budgets ask, and how they are answered.
+fn questions(budgets: &[BudgetQuestionView], style: Style) -> String {
+    let mut table = Table::new(["BUDGET", "DIMENSION", "ASKED FOR", "LEFT", "LIMIT", "SINCE", "EXECUTION"]);
+    for question in budgets {
+        table.row([
+            Cell::of(&question.budget),
+            Cell::of(&question.dimension),
+            Cell::maybe((question.requested > 0).then_some(question.requested)),
+            Cell::of(question.left),
+            Cell::of(question.limit),
+            Cell::at(question.since),
+            Cell::maybe(question.execution_id),
+        ]);
+    }
+    let answers = "`ff budget grant BUDGET DIMENSION=AMOUNT` or `ff budget decline BUDGET` answers.";
+    format!("{}\n{answers}", table.text(style, ""))
 }
 
 /// Shows the list and asks for one of it.

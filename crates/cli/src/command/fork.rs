@@ -58,5 +58,5 @@ pub(crate) async fn run(session: Session, arguments: Arguments) -> Result<()> {
     if wait {
         return result::wait_and_print(session.patient().await?, forked.execution_id, None).await;
     }
-    session.out.answer(&forked, |_| format!("{} begins where {} was", forked.execution_id, forked.origin_id))
+    session.out.answer(&forked, |_| forked.execution_id.to_string())
 }

@@ -87,6 +87,7 @@ Examples:
 }
 
 #[derive(Debug, clap::Args)]
+#[command(group(clap::ArgGroup::new("when").args(["cron", "every", "at"]).required(true)))]
 struct Create {
     /// Its name, unique in the namespace
     name: String,
@@ -100,16 +101,16 @@ struct Create {
     #[arg(long, value_name = "FILE", value_parser = Source::file, conflicts_with_all = ["kind", "input"])]
     flow: Option<Source>,
     /// A cron expression of five fields, or of six with the seconds first
-    #[arg(long, value_name = "EXPRESSION", required_unless_present_any = ["every", "at"])]
+    #[arg(long, value_name = "EXPRESSION")]
     cron: Option<String>,
     /// The time zone of the expression [default: UTC]
     #[arg(long, value_name = "ZONE", requires = "cron")]
     zone: Option<String>,
     /// An interval
-    #[arg(long, value_name = "SPAN", value_parser = span::parse, conflicts_with = "cron")]
+    #[arg(long, value_name = "SPAN", value_parser = span::parse)]
     every: Option<i64>,
     /// An instant: a span from now or RFC 3339; may be repeated
-    #[arg(long, value_name = "WHEN", value_parser = span::parse_instant, conflicts_with_all = ["cron", "every"])]
+    #[arg(long, value_name = "WHEN", value_parser = span::parse_instant)]
     at: Vec<i64>,
     /// Not before: a span from now or RFC 3339
     #[arg(long, value_name = "WHEN", value_parser = span::parse_instant)]
@@ -312,6 +313,9 @@ fn when(spec: &ScheduleSpec) -> String {
             format!("{cron} {}", spec.time_zone.as_deref().unwrap_or(flowfabric::schedule::DEFAULT_TIME_ZONE))
         }
         (None, Some(every_ms)) => format!("every {}", span::show(every_ms)),
-        (None, None) => format!("at {} instants", spec.at.len()),
+        (None, None) => match spec.at[..] {
+            [at] => format!("at {}", span::instant(at)),
+            _ => format!("at {} instants", spec.at.len()),
+        },
     }
 }

@@ -48,6 +48,8 @@ fn budgets_are_defined_charged_and_reset() {
     it.both(&["budget", "ls"]);
     it.both(&["budget", "update", "team-a", "--on-hard", "fail", "--hard", "tokens=300", "--reset", "12h"]);
     let id = it.ff(&["submit", "greet", "--budget", "team-a"]);
+    it.ff(&["budget", "rm", "team-a"]);
+    it.ff(&["budget", "rm", "team-a/ada"]);
     it.both(&["budget", "rm", "team-a"]);
     it.ff(&["cancel", &id]);
     it.ff(&["budget", "rm", "team-a"]);

@@ -227,7 +227,8 @@ fn ended(execution: &Execution) -> Reason {
         (None, Some(failure)) => format!(": {}", failure.reason),
         _ => String::new(),
     };
-    reason(ReasonCode::Terminal, format!("{state} at {}{why}", execution.ended_at)).with("public_state", state)
+    let terminal = reason(ReasonCode::Terminal, format!("{state}{why}"));
+    terminal.with("public_state", state).with("ended_at", execution.ended_at)
 }
 
 fn running(execution: &Execution, lease_until: i64) -> Reason {
