@@ -13,6 +13,7 @@ import { useKeys } from "./keys";
 import { Search } from "./search";
 import { openApprovals } from "./approvals";
 import { Approvals } from "./screens/approvals";
+import { Budget } from "./screens/budget";
 import { Budgets } from "./screens/budgets";
 import { Executions } from "./screens/executions";
 import { Execution } from "./screens/execution";
@@ -170,7 +171,7 @@ function Screen({ first, second }: { first: string; second: string | undefined }
     case "workers":
       return <Workers />;
     case "budgets":
-      return <Budgets />;
+      return second ? <Budget key={second} name={second} /> : <Budgets />;
     case "schedules":
       return second ? <Schedule key={second} name={second} /> : <Schedules />;
     case "system":

@@ -11,7 +11,7 @@ const UNITS: [number, string][] = [
 export function span(ms: number): string {
   const abs = Math.abs(ms);
   if (abs < 1_000) return `${Math.round(abs)} ms`;
-  if (abs < 10_000) return `${(abs / 1_000).toFixed(1)} s`;
+  if (abs < 10_000 && abs % 1_000 !== 0) return `${(abs / 1_000).toFixed(1)} s`;
   for (const [index, [size, name]] of UNITS.entries()) {
     if (abs < size) continue;
     const whole = Math.floor(abs / size);

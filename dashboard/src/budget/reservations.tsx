@@ -1,8 +1,7 @@
 // What a budget holds for executions that are about to spend it.
 
-import { useSignal } from "@preact/signals";
 import { answer, api } from "../api/client";
-import { count } from "../format";
+import { count, quote } from "../format";
 import { useAsk } from "../live";
 import { link } from "../router";
 import { Countdown, Empty, Refusal, When } from "../ui/basics";
@@ -15,18 +14,8 @@ interface Of {
   version: number;
 }
 
-/** The reservations of a budget, asked for once somebody wants to see them. */
-export function Reservations(budget: Of) {
-  const open = useSignal(false);
-  return (
-    <details onToggle={(event) => (open.value = event.currentTarget.open)}>
-      <summary class="small">Reservations</summary>
-      {open.value && <List {...budget} />}
-    </details>
-  );
-}
-
-function List({ namespace, name, version }: Of) {
+/** The reservations of a budget. */
+export function Reservations({ namespace, name, version }: Of) {
   const held = useAsk(`reservations ${namespace}/${name} ${version}`, (signal) =>
     answer(api.GET("/v1/budgets/{name}/reservations", { params: { path: { name }, query: { namespace, limit: 100 } }, signal })),
   );
@@ -36,7 +25,7 @@ function List({ namespace, name, version }: Of) {
       label={`Reservations of ${name}`}
       items={held.data.value?.items}
       empty={
-        <Empty title="Nothing is held" command={`ff budget reservations ${name}`}>
+        <Empty title="Nothing is held" command={`ff budget reservations ${quote(name)}`}>
           A task that reserves before it spends shows up here until it settles or releases.
         </Empty>
       }

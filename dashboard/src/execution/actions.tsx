@@ -32,7 +32,7 @@ function actsOf(execution: View): Act[] {
     acts.push({
       name: "Resume",
       effect: "The suspension ends without a signal: the same attempt goes on as soon as a worker takes it, and finds no signals.",
-      command: byName("resume_execution", { execution_id: id }),
+      command: `ff resume ${id}`,
       fields: [REASON],
       run: async (values) => {
         const done = await answer(api.POST("/v1/executions/{execution_id}/resume", { params, body: reason(values) }));
@@ -46,7 +46,7 @@ function actsOf(execution: View): Act[] {
         ? {
             name: "Release",
             effect: "The hold ends, and it can be claimed again if nothing else keeps it.",
-            command: byName("release_execution", { execution_id: id }),
+            command: `ff release ${id}`,
             run: async () => {
               await answer(api.POST("/v1/executions/{execution_id}/release", { params, body: {} }));
               return "Released.";
@@ -55,7 +55,7 @@ function actsOf(execution: View): Act[] {
         : {
             name: "Hold",
             effect: "No worker gets it until it is released. A worker that holds it now goes on.",
-            command: byName("hold_execution", { execution_id: id }),
+            command: `ff hold ${id}`,
             fields: [REASON],
             run: async (values) => {
               await answer(api.POST("/v1/executions/{execution_id}/hold", { params, body: reason(values) }));
@@ -65,7 +65,7 @@ function actsOf(execution: View): Act[] {
       {
         name: "Priority",
         effect: "Work of a higher priority is handed out first. Only its place in the queue changes.",
-        command: byName("change_priority", { execution_id: id, priority: execution.priority }),
+        command: `ff priority ${execution.priority} ${id}`,
         fields: [{ name: "priority", label: "Priority, 0 to 9000", type: "number", value: String(execution.priority) }],
         run: async (values) => {
           const done = await answer(api.PUT("/v1/executions/{execution_id}/priority", { params, body: { priority: Number(values["priority"]) } }));
@@ -98,12 +98,15 @@ function actsOf(execution: View): Act[] {
       },
     });
   }
-  acts.push(forkOf(id));
+  acts.push(forkOf(id), tagsOf(execution));
+  if (execution.pinned_build && !ended) acts.push(repinOf(execution, execution.pinned_build));
+  // A member of a flow goes with its flow.
+  if (ended && !execution.flow_id) acts.push(removalOf(id));
   if (!ended) {
     acts.push({
       name: "Cancel",
       effect: "It ends as cancelled. A worker that holds it loses its lease at once and learns of it at its next call.",
-      command: `ff cancel ${quote(id)}`,
+      command: `ff cancel ${id}`,
       danger: true,
       fields: [REASON],
       run: async (values) => {
@@ -113,6 +116,62 @@ function actsOf(execution: View): Act[] {
     });
   }
   return acts;
+}
+
+/** Another set of tags, one in a line. */
+function tagsOf(execution: View): Act {
+  const id = execution.execution_id;
+  const lines = Object.entries(execution.tags ?? {}).map(([key, value]) => `${key}=${value}`);
+  return {
+    name: "Tags",
+    effect: "The tags are replaced by these. Lists find it by each of them.",
+    command: `ff tag ${id} ${lines.length > 0 ? lines.map(quote).join(" ") : "key=value"}`,
+    fields: [{ name: "tags", label: "Tags, as key=value, one in a line", type: "textarea", value: lines.join("\n"), optional: true }],
+    run: async (values) => {
+      await answer(api.PUT("/v1/executions/{execution_id}/tags", { params: { path: { execution_id: id } }, body: { tags: parseTags(values["tags"] ?? "") } }));
+      return "The tags are changed.";
+    },
+  };
+}
+
+/** The tags that lines of `key=value` say. */
+function parseTags(text: string): Record<string, string> {
+  const lines = text.split("\n").map((line) => line.trim()).filter(Boolean);
+  return Object.fromEntries(
+    lines.map((line) => {
+      const at = line.indexOf("=");
+      if (at <= 0) throw new Error(`Tags: “${line}” is not key=value.`);
+      return [line.slice(0, at), line.slice(at + 1)];
+    }),
+  );
+}
+
+function repinOf(execution: View, build: string): Act {
+  const id = execution.execution_id;
+  return {
+    name: "Repin",
+    effect: `Only workers of build ${build} take it now. From now on those of another build do; without one, the next worker that takes it decides.`,
+    command: byName("repin_build", { execution_id: id }),
+    fields: [{ name: "build", label: "Build (any if empty)", optional: true }],
+    run: async (values) => {
+      const done = await answer(api.POST("/v1/executions/{execution_id}/repin", { params: { path: { execution_id: id } }, body: { build_id: values["build"] || null } }));
+      return done.build_id ? `It runs only on build ${done.build_id} now.` : "Any build may take it now.";
+    },
+  };
+}
+
+function removalOf(id: string): Act {
+  return {
+    name: "Remove",
+    effect: "It is gone for good, with its input, result, steps, stream and events.",
+    command: `ff rm ${id}`,
+    danger: true,
+    run: async () => {
+      await answer(api.DELETE("/v1/executions/{execution_id}", { params: { path: { execution_id: id } } }));
+      go(link(["executions"]));
+      return "Removed.";
+    },
+  };
 }
 
 /** A fork with everything the execution has done so far, or with what it did before a step. */

@@ -1,13 +1,16 @@
 // The journal of an execution: what it did, step by step, and the places from which it can be forked.
 
+import { useSignal } from "@preact/signals";
 import { answer, api } from "../api/client";
-import { span } from "../format";
+import { many, span } from "../format";
 import { useAsk } from "../live";
+import { More } from "../pages";
+import type { Pages } from "../pages";
 import { link } from "../router";
 import { may } from "../session";
-import { Card, Command, Empty, State, When } from "../ui/basics";
+import { Card, Command, Empty, Refusal, State, When } from "../ui/basics";
 import { propose } from "../ui/dialog";
-import { Payload } from "../ui/payload";
+import { Folded } from "../ui/payload";
 import { Table } from "../ui/table";
 import { forkOf } from "./actions";
 import type { Step, View } from "../screens/execution";
@@ -23,17 +26,31 @@ function identity(step: Step) {
   return { name: step.name, ...(step.key ? { key: step.key } : { occurrence: step.occurrence ?? 0 }) };
 }
 
-export function Steps({ execution, items, generation }: { execution: View; items: Step[] | undefined; generation: number }) {
+/** From this many steps on, they can be looked for. */
+const SEARCHED_FROM = 15;
+
+export function Steps({ execution, pages, generation }: { execution: View; pages: Pages<Step>; generation: number }) {
   const id = execution.execution_id;
+  const wanted = useSignal("");
+  const all = pages.items && entries(pages.items);
+  const found = all?.filter((step) => `${step.name} ${step.key ?? ""} ${step.state}`.toLowerCase().includes(wanted.value.toLowerCase()));
   return (
     <div class="stack">
       {generation > 0 && <p class="small muted">Run {generation + 1} of this execution: each replay begins a journal of its own.</p>}
+      {pages.error !== undefined && <Refusal error={pages.error} />}
+      {(all?.length ?? 0) >= SEARCHED_FROM && (
+        <label class="row tight small muted">
+          Find
+          <input class="field" type="search" size={26} placeholder="a name, a key or a state" value={wanted.value} onInput={(event) => (wanted.value = event.currentTarget.value)} />
+          {wanted.value !== "" && <span role="status">{many(found?.length ?? 0, "step")}</span>}
+        </label>
+      )}
       <Table
         label="Steps"
-        items={items && entries(items)}
+        items={found}
         keyOf={(step) => String(step.number)}
         empty={
-          <Empty title="It has no steps" command="ff task step fetch -- curl -s https://example.com">
+          <Empty title={wanted.value === "" ? "It has no steps" : "No step is like that"} command="ff task step fetch -- curl -s https://example.com">
             A step runs once and its result is kept: a task that is called again finds what it did.
           </Empty>
         }
@@ -61,6 +78,7 @@ export function Steps({ execution, items, generation }: { execution: View; items
           },
         ]}
       />
+      <More pages={pages} />
       <Forks id={id} />
     </div>
   );
@@ -69,8 +87,10 @@ export function Steps({ execution, items, generation }: { execution: View; items
 function Name({ step }: { step: Step }) {
   return (
     <>
-      {step.child_id ? <a href={link(["executions", step.child_id])}>{step.name}</a> : step.name}
-      {step.key && <span class="muted"> {step.key}</span>} {step.inherited && <span class="tag">inherited</span>}
+      <span class="step-name">
+        {step.child_id ? <a href={link(["executions", step.child_id])}>{step.name}</a> : step.name}
+        {step.key && <span class="muted"> {step.key}</span>} {step.inherited && <span class="tag">inherited</span>}
+      </span>
       <div class="small muted">
         {step.kind}
         {step.tries > 1 ? `, ${step.tries} tries` : ""}
@@ -88,7 +108,7 @@ function Result({ step }: { step: Step }) {
           {step.message}
         </div>
       )}
-      {step.result?.payload_base64 !== undefined ? <Payload base64={step.result.payload_base64} contentType={step.result.content_type} /> : null}
+      {step.result?.payload_base64 !== undefined ? <Folded base64={step.result.payload_base64} contentType={step.result.content_type} /> : null}
     </>
   );
 }

@@ -102,7 +102,7 @@ export function Timeline({ execution, attempts, steps }: { execution: View; atte
   return (
     <div class="timeline" tabIndex={0} role="region" aria-label="Timeline">
       <div class="tl">
-        <div class="tl-row">
+        <div class="tl-row tl-head">
           <span class="name small">
             {span(until - from)} in all
           </span>

@@ -13,7 +13,9 @@ import type { Summary } from "../screens/executions";
 export interface Shown {
   name: string;
   label: string;
-  width: string;
+  /** The least width, in pixels, and its part of what is left; 0 takes nothing of that. */
+  width: number;
+  grow: number;
   cell: (item: Summary) => ComponentChildren;
 }
 
@@ -21,7 +23,8 @@ const COLUMNS: Shown[] = [
   {
     name: "id",
     label: "Id",
-    width: "minmax(130px, .8fr)",
+    width: 130,
+    grow: 0.8,
     cell: (item) => (
       <>
         <code title={item.execution_id}>…{item.execution_id.slice(-12)}</code>
@@ -29,13 +32,13 @@ const COLUMNS: Shown[] = [
       </>
     ),
   },
-  { name: "lane", label: "Lane", width: "minmax(80px, .6fr)", cell: (item) => <span title={item.lane}>{item.lane}</span> },
-  { name: "why", label: "Why, or how far", width: "minmax(160px, 2fr)", cell: (item) => <span class="small"><Why item={item} /></span> },
-  { name: "tags", label: "Tags", width: "minmax(100px, 1fr)", cell: (item) => <Tags tags={item.tags} /> },
-  { name: "priority", label: "Priority", width: "70px", cell: (item) => count(item.priority) },
-  { name: "attempt", label: "Attempt", width: "70px", cell: (item) => item.attempt ?? "–" },
-  { name: "started", label: "Started", width: "92px", cell: (item) => <When at={item.started_at} /> },
-  { name: "ended", label: "Ended", width: "92px", cell: (item) => <When at={item.completed_at} /> },
+  { name: "lane", label: "Lane", width: 80, grow: 0.6, cell: (item) => <span title={item.lane}>{item.lane}</span> },
+  { name: "why", label: "Why, or how far", width: 160, grow: 2, cell: (item) => <span class="small"><Why item={item} /></span> },
+  { name: "tags", label: "Tags", width: 130, grow: 1, cell: (item) => <Tags tags={item.tags} /> },
+  { name: "priority", label: "Priority", width: 70, grow: 0, cell: (item) => count(item.priority) },
+  { name: "attempt", label: "Attempt", width: 70, grow: 0, cell: (item) => item.attempt ?? "–" },
+  { name: "started", label: "Started", width: 92, grow: 0, cell: (item) => <When at={item.started_at} /> },
+  { name: "ended", label: "Ended", width: 92, grow: 0, cell: (item) => <When at={item.completed_at} /> },
 ];
 const USUAL = ["id", "lane", "why"];
 
@@ -45,9 +48,21 @@ export function shownColumns(): Shown[] {
   return COLUMNS.filter((column) => named.includes(column.name));
 }
 
-/** The widths of a row, for the stylesheet. */
-export function gridOf(columns: Shown[]): string {
-  return ["176px", "minmax(120px, 1.1fr)", ...columns.map((column) => column.width), "92px"].join(" ");
+/** The columns around those that can be chosen: the state and the kind before them, the instant of creation behind. */
+const FIRST: Pick<Shown, "width" | "grow">[] = [
+  { width: 176, grow: 0 },
+  { width: 120, grow: 1.1 },
+];
+const LAST = { width: 92, grow: 0 };
+/** Between two columns, and on both sides together. */
+const GAP_PX = 12;
+const SIDES_PX = 32;
+
+/** The widths of a row, for the stylesheet, and the least that all of them take. */
+export function gridOf(columns: Shown[]): { columns: string; width: string } {
+  const all = [...FIRST, ...columns, LAST];
+  const least = all.reduce((sum, column) => sum + column.width, SIDES_PX + GAP_PX * (all.length - 1));
+  return { columns: all.map(({ width, grow }) => (grow > 0 ? `minmax(${width}px, ${grow}fr)` : `${width}px`)).join(" "), width: `${least}px` };
 }
 
 export function ColumnChoice({ columns }: { columns: Shown[] }) {

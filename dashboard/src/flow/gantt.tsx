@@ -7,6 +7,10 @@ import { link } from "../router";
 import { Empty } from "../ui/basics";
 import type { GraphView } from "./layout";
 
+/** States in which a member has begun, and no worker holds it. */
+const WAITS: ReadonlySet<string> = new Set(["suspended", "delayed", "waiting", "waiting_children", "rate_limited"]);
+/** A bar of this part of the width has room for its span. */
+const LABELLED_FROM = 0.09;
 /** Members that are drawn. */
 const MEMBERS_MAX = 300;
 
@@ -23,7 +27,7 @@ export function Gantt({ graph, critical }: { graph: GraphView; critical: Readonl
   return (
     <div class="timeline" tabIndex={0} role="region" aria-label="Members over time">
       <div class="tl">
-        <div class="tl-row">
+        <div class="tl-row tl-head">
           <span class="name small">{span(until - from)} in all</span>
           <div class="tl-axis">
             <span style={{ left: 0 }}>{clock(from)}</span>
@@ -33,18 +37,29 @@ export function Gantt({ graph, critical }: { graph: GraphView; critical: Readonl
         {started.slice(0, MEMBERS_MAX).map((node) => {
           const bar = { from: node.started_at ?? from, to: node.completed_at ?? until };
           const left = place(axis, bar.from);
+          const width = Math.max(0, place(axis, bar.to) - left);
+          const labelled = width > LABELLED_FROM;
+          const look = WAITS.has(node.public_state) ? "wait" : "";
           const title = `${node.node ?? node.kind}, ${words(node.public_state)}: ${exact(bar.from)}, ${span(bar.to - bar.from)}`;
           return (
             <div class="tl-row">
               <span class="name">
                 <a href={link(["executions", node.execution_id])}>{node.node ?? node.kind}</a>
-                {critical.has(node.execution_id) && <span class="muted" title="on the critical path"> ●</span>}
+                {critical.has(node.execution_id) && <span class="on-path" title="on the chain that decides how long it takes"> ●</span>}
               </span>
               <div class="tl-track">
                 {axis.filter((piece) => piece.compressed).map((piece) => (
                   <span class="tl-gap" style={{ left: `${piece.left * 100}%`, width: `${piece.width * 100}%` }} />
                 ))}
-                <span class={`tl-bar s-${node.public_state}`} role="img" aria-label={title} title={title} style={{ left: `${left * 100}%`, width: `${Math.max(0, place(axis, bar.to) - left) * 100}%` }} />
+                <span
+                  class={`tl-bar ${look} s-${node.public_state} ${labelled ? "labelled" : ""}`}
+                  role="img"
+                  aria-label={title}
+                  title={title}
+                  style={{ left: `min(${left * 100}%, calc(100% - 3px))`, width: `${width * 100}%` }}
+                >
+                  {labelled ? span(bar.to - bar.from) : ""}
+                </span>
               </div>
             </div>
           );

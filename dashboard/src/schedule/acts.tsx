@@ -16,6 +16,14 @@ interface Named {
 const OVERLAPS = ["allow", "skip", "buffer_one", "cancel_previous"] as const;
 type Overlap = (typeof OVERLAPS)[number];
 
+/** What happens at an instant while the latest run has not ended. */
+export const OVERLAP_WORDS: Record<Overlap, string> = {
+  allow: "another one starts beside it",
+  skip: "the instant is skipped",
+  buffer_one: "one waits for its end",
+  cancel_previous: "it is cancelled for the new one",
+};
+
 const OVERLAP: Field = { name: "overlap", label: "While the latest run has not ended", type: "select", options: [...OVERLAPS], value: "allow" };
 const NOTE: Field = { name: "note", label: "Why, for those who look at it", optional: true };
 /** A backfill is offered for the day before. */
@@ -94,7 +102,7 @@ function removalOf(schedule: Named): Act {
   return {
     name: "Delete",
     effect: "The schedule goes. Its runs stay, and those that have begun go on.",
-    command: `ff schedule delete ${quote(schedule.name)}`,
+    command: `ff schedule rm ${quote(schedule.name)}`,
     danger: true,
     run: async () => {
       await answer(api.DELETE("/v1/schedules/{name}", { params: { path: { name: schedule.name }, query: { namespace: schedule.namespace } } }));

@@ -1,5 +1,6 @@
 // The inbox: what waits for a person. Several in a row by keyboard: j and k move, y and n decide.
 
+import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { answersOf, budgetQuestions, isAboutJournal, listAsks } from "../approvals";
 import { BudgetQuestion } from "../budget/question";
@@ -10,6 +11,7 @@ import { link, namespace } from "../router";
 import { approverOnly, may } from "../session";
 import { Card, Command, Countdown, Empty, Loading, Refusal, Tags, When } from "../ui/basics";
 import { Decision } from "../execution/answer";
+import { Input } from "../execution/content";
 import { words } from "../format";
 
 export function Approvals() {
@@ -64,6 +66,26 @@ export function Approvals() {
   );
 }
 
+/** What happens at the deadline, in words. */
+const AFTER: Record<string, string> = {
+  fail: "it fails",
+  cancel: "it is cancelled",
+  expire: "it expires",
+  auto_resume_with_timeout_signal: "it goes on without an answer",
+  escalate: "it is escalated",
+};
+
+/** The input of the execution that asks, for those who may read it. It is asked for once somebody wants to see it. */
+function Context({ id }: { id: string }) {
+  const open = useSignal(false);
+  return (
+    <details class="folded" onToggle={(event) => (open.value = event.currentTarget.open)}>
+      <summary class="small">What it was given</summary>
+      {open.value && <Input id={id} />}
+    </details>
+  );
+}
+
 function Question({ ask, done }: { ask: Ask; done: () => void }) {
   return (
     <article class="card ask" tabIndex={0} aria-label={ask.question || ask.detail || ask.kind} data-execution={ask.execution_id}>
@@ -76,21 +98,23 @@ function Question({ ask, done }: { ask: Ask; done: () => void }) {
               <>
                 {" · answer due "}
                 <Countdown to={ask.deadline} />
+                {`, then ${AFTER[ask.timeout_behavior] ?? words(ask.timeout_behavior)}`}
               </>
             )}
           </span>
         </div>
         <div class="row small muted">
           <span>
-            by <strong>{ask.kind}</strong>
-            {ask.requested_by ? ` for ${ask.requested_by}` : ""}
+            <strong>{ask.kind}</strong> asks{ask.requested_by ? ` for ${ask.requested_by}` : ""}
           </span>
-          <span>{words(ask.reason)}</span>
-          {ask.assignees.length > 0 && <span>for {ask.assignees.join(", ")}</span>}
-          {ask.signed.length > 0 && <span>{ask.signed.map((one) => `${words(one.name)} by ${one.by ?? "somebody"}`).join(", ")}</span>}
+          {ask.reason !== "approval" && <span>· {words(ask.reason)}</span>}
+          {ask.assignees.length > 0 && <span>· assigned to {ask.assignees.join(", ")}</span>}
+          {ask.signed.length > 0 && <span>· signed: {ask.signed.map((one) => `${words(one.name)} by ${one.by ?? "somebody"}`).join(", ")}</span>}
           {Object.keys(ask.tags).length > 0 && <Tags tags={ask.tags} />}
           {!approverOnly.value && <a href={link(["executions", ask.execution_id])}>the execution</a>}
         </div>
+        {ask.question && ask.detail && ask.detail !== ask.question && <p>{ask.detail}</p>}
+        {!approverOnly.value && <Context id={ask.execution_id} />}
         {isAboutJournal(ask.reason) ? (
           <p class="small muted">The question is about a step. {approverOnly.value ? "An operator answers it." : <a href={link(["executions", ask.execution_id])}>Answer it where the steps are.</a>}</p>
         ) : may("approver") ? (

@@ -1,10 +1,12 @@
 // One execution: why it is where it is, what happened when, what it says while it runs, and what can be done about it.
 
+import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { answer, api, isMissing } from "../api/client";
 import type { Schemas } from "../api/client";
 import { count, shortId, span, words } from "../format";
 import { now, useAsk, useEvents, useSoon } from "../live";
+import { usePages } from "../pages";
 import { link, query, setQuery } from "../router";
 import { Card, Command, Copy, Countdown, Empty, Loading, Meter, Refusal, State, Tags, When, Words } from "../ui/basics";
 import { Payload } from "../ui/payload";
@@ -14,6 +16,7 @@ import { Actions } from "../execution/actions";
 import { Stream, useStream } from "../execution/stream";
 import { Timeline } from "../execution/timeline";
 import { Answer } from "../execution/answer";
+import { InputAndResult } from "../execution/content";
 import { JournalQuestions } from "../execution/questions";
 import { Steps, entries } from "../execution/steps";
 import { ENDED } from "../states";
@@ -21,7 +24,6 @@ import { ENDED } from "../states";
 export type View = Schemas["ExecutionView"];
 export type Attempt = Schemas["AttemptView"];
 export type Step = Schemas["StepView"];
-type Content = Schemas["Content"];
 
 const TABS = ["timeline", "stream", "input and result", "steps", "signals", "usage", "events"] as const;
 
@@ -33,7 +35,17 @@ export function Execution({ id }: { id: string }) {
   const view = useAsk(id, (signal) => answer(api.GET("/v1/executions/{execution_id}", { params, signal })));
   const explained = useAsk(id, (signal) => answer(api.GET("/v1/executions/{execution_id}/explain", { params, signal })));
   const attempts = useAsk(id, (signal) => answer(api.GET("/v1/executions/{execution_id}/attempts", { params, signal })));
-  const steps = useAsk(id, (signal) => answer(api.GET("/v1/executions/{execution_id}/steps", { params: { ...params, query: { limit: STEPS_MAX } }, signal })));
+  const generation = useSignal(0);
+  const steps = usePages(
+    id,
+    async (cursor, signal) => {
+      const query = { limit: STEPS_MAX, ...(cursor ? { after: Number(cursor) } : {}) };
+      const page = await answer(api.GET("/v1/executions/{execution_id}/steps", { params: { ...params, query }, ...(signal ? { signal } : {}) }));
+      generation.value = page.generation;
+      return { items: page.items, next_cursor: page.next_after === null || page.next_after === undefined ? null : String(page.next_after) };
+    },
+    (step) => `${step.number} ${step.state} ${step.recorded_at}`,
+  );
   const again = useSoon(() => {
     view.refresh();
     explained.refresh();
@@ -54,7 +66,7 @@ export function Execution({ id }: { id: string }) {
   }
   if (!execution) return view.error.value === undefined ? <Loading lines={8} /> : <Refusal error={view.error.value} />;
   const tab = TABS.find((one) => one === query.value.get("tab")) ?? "timeline";
-  const numbers = { stream: stream.frames.value.length, steps: steps.data.value ? entries(steps.data.value.items).length : 0 };
+  const numbers = { stream: stream.frames.value.length, steps: entries(steps.items ?? []).length };
   return (
     <>
       <div class="title">
@@ -71,10 +83,10 @@ export function Execution({ id }: { id: string }) {
           <section class="card">
             <Tabs label="About this execution" names={TABS} here={tab} numbers={numbers} choose={(name) => setQuery({ tab: name === "timeline" ? undefined : name })} />
             <div id="tabpanel" role="tabpanel" aria-labelledby={tabId(tab)} tabIndex={0} class={tab === "stream" ? "" : "body"}>
-              {tab === "timeline" && <Timeline execution={execution} attempts={attempts.data.value?.items ?? []} steps={steps.data.value?.items ?? []} />}
+              {tab === "timeline" && <Timeline execution={execution} attempts={attempts.data.value?.items ?? []} steps={steps.items ?? []} />}
               {tab === "stream" && <Stream stream={stream} ended={ENDED.has(execution.public_state)} />}
               {tab === "input and result" && <InputAndResult execution={execution} />}
-              {tab === "steps" && <Steps execution={execution} items={steps.data.value?.items} generation={steps.data.value?.generation ?? 0} />}
+              {tab === "steps" && <Steps execution={execution} pages={steps} generation={generation.value} />}
               {tab === "signals" && <Signals id={id} />}
               {tab === "usage" && <Usage execution={execution} />}
               {tab === "events" && <Events id={id} version={execution.updated_at} />}
@@ -102,12 +114,14 @@ function useChange(at: number | undefined, again: () => void): void {
 
 function Explained({ explanation, execution }: { explanation: Schemas["Explanation"]; execution: View }) {
   const failure = execution.last_failure ?? undefined;
+  // The countdown of a reason says the same as the next change.
+  const told = explanation.reasons.some((reason) => reason.until === explanation.next_change_at);
   return (
     <section class={`notice s-${execution.public_state} stack`} aria-label="Why it is where it is">
       <ol>
         {explanation.reasons.map((reason, index) => (
           <li class={index === 0 ? "" : "muted small"}>
-            <Words text={reason.message} />
+            <Words text={firstLine(reason.message)} />
             {reason.until && !reason.message.includes(String(reason.until)) && (
               <span class="muted">
                 {" · "}
@@ -117,17 +131,12 @@ function Explained({ explanation, execution }: { explanation: Schemas["Explanati
           </li>
         ))}
       </ol>
-      {explanation.next_change_at && (
+      {explanation.next_change_at && !told && (
         <span class="small muted">
           The next change by itself <Countdown to={explanation.next_change_at} />
         </span>
       )}
-      {failure && (
-        <div class="small">
-          <strong>Last failure</strong>
-          {failure.category ? ` (${failure.category})` : ""}: {failure.reason} <When at={failure.failed_at} />
-        </div>
-      )}
+      {failure && <Failure failure={failure} said={explanation.reasons.some((reason) => reason.message.includes(failure.reason))} />}
       {execution.cancellation && (
         <div class="small">
           <strong>Cancelled</strong> by {execution.cancellation.source}
@@ -146,10 +155,48 @@ function Explained({ explanation, execution }: { explanation: Schemas["Explanati
   );
 }
 
+/** A line of a reason is at most this long; a failure is shown whole below it. */
+const LINE_MAX = 240;
+
+function firstLine(text: string): string {
+  const line = text.split("\n", 1)[0] ?? "";
+  return line.length > LINE_MAX ? `${line.slice(0, LINE_MAX)}…` : line.length < text.length ? `${line} …` : line;
+}
+
+/** The last failure. One that was said already in a line says only its category; a long one keeps its lines. */
+function Failure({ failure, said }: { failure: NonNullable<View["last_failure"]>; said: boolean }) {
+  const long = failure.reason.length > LINE_MAX || failure.reason.includes("\n");
+  return (
+    <div class="small stack tight">
+      <span>
+        <strong>Last failure</strong>
+        {failure.category ? ` (${words(failure.category)})` : ""}
+        {long || said ? "" : `: ${failure.reason}`} <When at={failure.failed_at} /> {long && <Copy text={failure.reason} what="the failure" />}
+      </span>
+      {long && (
+        <pre class="failure" tabIndex={0} role="region" aria-label="The failure in full">
+          {failure.reason}
+        </pre>
+      )}
+    </div>
+  );
+}
+
+/** How often it was tried, and why. */
+function attemptWords({ attempt, retry_count: retries, reclaim_count: reclaims, replay_count: replays }: View): string {
+  const counted: [number, string][] = [
+    [retries, retries === 1 ? "retry" : "retries"],
+    [reclaims, reclaims === 1 ? "reclaim" : "reclaims"],
+    [replays, replays === 1 ? "replay" : "replays"],
+  ];
+  const said = counted.filter(([n]) => n > 0).map(([n, noun]) => `${count(n)} ${noun}`);
+  return `${attempt}${said.length > 0 ? ` (${said.join(", ")})` : ""}`;
+}
+
 function Facts({ execution }: { execution: View }) {
   const ran = execution.started_at ? (execution.completed_at ?? now.value) - execution.started_at : undefined;
   const rows: [string, preact.ComponentChildren][] = [
-    ["id", <span class="row tight"><code>{execution.execution_id}</code><Copy text={execution.execution_id} what="the id" /></span>],
+    ["id", <><code>{execution.execution_id}</code><Copy text={execution.execution_id} what="the id" /></>],
     ["lane", <a href={link(["executions"], { lane: execution.lane })}>{execution.lane}</a>],
     ["namespace", execution.namespace],
     ["priority", count(execution.priority)],
@@ -163,10 +210,10 @@ function Facts({ execution }: { execution: View }) {
   if (execution.schedule) rows.push(["schedule", <a href={link(["schedules", execution.schedule])}>{execution.schedule}</a>]);
   if (execution.forked_from) rows.push(["forked from", <a href={link(["executions", execution.forked_from])}>{shortId(execution.forked_from)}</a>]);
   if (execution.pinned_build) rows.push(["runs only on build", <code>{execution.pinned_build}</code>]);
-  if (execution.attempt !== null && execution.attempt !== undefined) rows.push(["attempt", `${execution.attempt} (retries ${execution.retry_count}, reclaims ${execution.reclaim_count}, replays ${execution.replay_count})`]);
+  if (execution.attempt !== null && execution.attempt !== undefined) rows.push(["attempt", attemptWords(execution)]);
   if (execution.lease) rows.push(["lease", <>{execution.lease.worker_id} · {execution.lease.instance_id}{execution.lease.expires_at ? <> · <Countdown to={execution.lease.expires_at} /></> : null}</>]);
   if ((execution.required_capabilities ?? []).length > 0) rows.push(["needs", (execution.required_capabilities ?? []).join(", ")]);
-  if ((execution.budget_ids ?? []).length > 0) rows.push(["budgets", <span class="row tight">{(execution.budget_ids ?? []).map((name) => <a class="tag" href={link(["budgets"], { name })}>{name}</a>)}</span>]);
+  if ((execution.budget_ids ?? []).length > 0) rows.push(["budgets", <span class="row tight">{(execution.budget_ids ?? []).map((name) => <a class="tag" href={link(["budgets", name])}>{name}</a>)}</span>]);
   if (execution.quota_policy_id) rows.push(["quota", <a class="tag" href={link(["budgets"])}>{execution.quota_policy_id}</a>]);
   if (execution.creator) rows.push(["creator", execution.creator]);
   if (execution.idempotency_key) rows.push(["idempotency key", <code>{execution.idempotency_key}</code>]);
@@ -191,40 +238,6 @@ function Facts({ execution }: { execution: View }) {
         </div>
       </Card>
     </>
-  );
-}
-
-function InputAndResult({ execution }: { execution: View }) {
-  const params = { path: { execution_id: execution.execution_id } };
-  const key = `${execution.execution_id} ${execution.updated_at}`;
-  const headers = { accept: "application/json" };
-  const input = useAsk(execution.execution_id, async (signal) => (await answer(api.GET("/v1/executions/{execution_id}/input", { params, headers, signal }))) as Content);
-  const result = useAsk(key, async (signal) =>
-    execution.result ? ((await answer(api.GET("/v1/executions/{execution_id}/result", { params, headers, signal }))) as Content) : undefined,
-  );
-  return (
-    <div class="stack">
-      <h2>Input</h2>
-      {input.data.value ? (
-        <Payload base64={input.data.value.payload_base64} contentType={input.data.value.content_type} />
-      ) : input.error.value !== undefined ? (
-        isMissing(input.error.value) ? <p class="muted">It has no input.</p> : <Refusal error={input.error.value} />
-      ) : (
-        <Loading lines={2} />
-      )}
-      <h2>Result</h2>
-      {execution.result ? (
-        result.data.value ? (
-          <Payload base64={result.data.value.payload_base64} contentType={result.data.value.content_type} />
-        ) : result.error.value !== undefined ? (
-          <Refusal error={result.error.value} />
-        ) : (
-          <Loading lines={2} />
-        )
-      ) : (
-        <p class="muted">{ENDED.has(execution.public_state) ? "It ended without a result." : "There is none yet."}</p>
-      )}
-    </div>
   );
 }
 
@@ -287,10 +300,11 @@ function Usage({ execution }: { execution: View }) {
           Object.entries(budget.definition.dimensions ?? {}).map(([dimension, limits]) => (
             <div class="stack">
               <span>
-                <a href={link(["budgets"], { name: budget.name })}>{budget.name}</a> {dimension}: {count(budget.usage?.[dimension] ?? 0)}
+                <a href={link(["budgets", budget.name])}>{budget.name}</a> {dimension}: {count(budget.usage?.[dimension] ?? 0)}
+                {budget.standing?.[dimension]?.reserved ? ` and ${count(budget.standing[dimension].reserved)} held` : ""}
                 {limits.hard ? ` of ${count(limits.hard)}` : ""}
               </span>
-              <Meter value={budget.usage?.[dimension] ?? 0} max={limits.hard || limits.soft || 1} mark={limits.soft} label={`${budget.name} ${dimension}`} />
+              <Meter value={budget.usage?.[dimension] ?? 0} held={budget.standing?.[dimension]?.reserved ?? 0} max={limits.hard || limits.soft || 1} mark={limits.soft} label={`${budget.name} ${dimension}`} />
             </div>
           ))
         ) : (

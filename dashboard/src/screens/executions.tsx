@@ -1,14 +1,17 @@
 // The list of executions: filters in the address, rows drawn only where they can be seen, and for everything that does
 // not run the first line of `explain`.
 
+import type { ComponentChildren } from "preact";
 import { useSignal } from "@preact/signals";
 import { elementScroll, observeElementOffset, observeElementRect, Virtualizer } from "@tanstack/virtual-core";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { answer, api } from "../api/client";
 import type { Schemas } from "../api/client";
-import { count, quote, shortId, words } from "../format";
+import { quote, shortId, words } from "../format";
 import { POLL_MS, useAsk, useEvents, useSoon } from "../live";
 import { isForPage, useRows } from "../keys";
+import { More, usePages } from "../pages";
+import type { Page } from "../pages";
 import { link, namespace, query, setQuery } from "../router";
 import { may } from "../session";
 import { Command, Empty, Loading, Refusal, State, When } from "../ui/basics";
@@ -56,7 +59,7 @@ function filters(): Filters {
   return { states: all("state"), chips, since: get("since"), flow: get("flow"), worker: get("worker"), schedule: get("schedule"), order: get("order") };
 }
 
-async function fetchPage(filter: Filters, cursor: string | undefined, signal?: AbortSignal): Promise<{ items: Summary[]; next_cursor?: string | null }> {
+async function fetchPage(filter: Filters, cursor: string | undefined, signal?: AbortSignal): Promise<Page<Summary>> {
   const back = SPANS.find(([key]) => key === filter.since)?.[2] ?? 0;
   const wanted: Record<string, unknown> = { namespace: namespace(), limit: PAGE, cursor };
   if (filter.states.length > 0) wanted["state"] = filter.states;
@@ -73,32 +76,17 @@ async function fetchPage(filter: Filters, cursor: string | undefined, signal?: A
 export function Executions() {
   const filter = filters();
   const key = JSON.stringify([filter, namespace()]);
-  const first = useAsk(key, (signal) => fetchPage(filter, undefined, signal), POLL_MS);
+  const pages = usePages(key, (cursor, signal) => fetchPage(filter, cursor, signal), (item) => item.execution_id, POLL_MS);
   const counts = useAsk(`counts ${namespace() ?? ""}`, fetchCounts, POLL_MS);
-  const more = useSignal<{ key: string; items: Summary[]; cursor: string | null | undefined }>({ key, items: [], cursor: undefined });
-  const busy = useSignal(false);
   const chosen = useSignal<ReadonlySet<string>>(new Set());
   const columns = shownColumns();
-  const again = useSoon(() => (first.refresh(), counts.refresh()), 400, 2_000, true);
+  const grid = gridOf(columns);
+  const again = useSoon(() => (pages.refresh(), counts.refresh()), 400, 2_000, true);
   useEvents(again);
   useRows(".vrow.item a.open");
   useChoice();
 
-  const page = first.data.value;
-  const older = more.value.key === key ? more.value : { key, items: [], cursor: undefined };
-  const seen = new Set<string>();
-  const items = [...(page?.items ?? []), ...older.items].filter((item) => !seen.has(item.execution_id) && seen.add(item.execution_id));
-  const cursor = older.items.length > 0 || older.cursor === null ? older.cursor : page?.next_cursor;
-  const loadMore = async () => {
-    if (!cursor || busy.value) return;
-    busy.value = true;
-    try {
-      const next = await fetchPage(filter, cursor);
-      more.value = { key, items: [...older.items, ...next.items], cursor: next.next_cursor ?? null };
-    } finally {
-      busy.value = false;
-    }
-  };
+  const items = pages.items ?? [];
   const toggle = (id: string) => {
     const next = new Set(chosen.value);
     if (!next.delete(id)) next.add(id);
@@ -108,6 +96,9 @@ export function Executions() {
     <>
       <div class="title">
         <h1>Executions</h1>
+        <div class="row">
+          <Command line={lsCommand(filter)} />
+        </div>
       </div>
       <section class="card">
         <div class="body stack">
@@ -130,8 +121,9 @@ export function Executions() {
           </div>
           <div class="row">
             {CHIPS.map((chip) => (
-              <Filter key={chip.name} {...chip} values={filter.chips[chip.name]} />
+              <Filter key={chip.name} {...chip} values={filter.chips[chip.name]} known={chip.name === "kind" || chip.name === "lane" ? known(counts.data.value?.waiting ?? [], chip.name) : []} />
             ))}
+            <Filter name="schedule" label="Schedule" placeholder="nightly" values={filter.schedule ? [filter.schedule] : []} single />
             <label class="row tight small muted">
               Created
               <select class="field" value={filter.since} onChange={(event) => setQuery({ since: event.currentTarget.value })}>
@@ -146,7 +138,6 @@ export function Executions() {
               </select>
             </label>
             {filter.flow && <Chip text={`flow ${shortId(filter.flow)}`} remove={() => setQuery({ flow: undefined })} />}
-            {filter.schedule && <Chip text={`schedule ${filter.schedule}`} remove={() => setQuery({ schedule: undefined })} />}
             {filter.worker && <Chip text={`held by ${shortId(filter.worker)}`} remove={() => setQuery({ worker: undefined })} />}
             {query.value.size > (namespace() ? 1 : 0) && (
               <a class="button quiet small" href={link(["executions"])}>
@@ -155,13 +146,13 @@ export function Executions() {
             )}
             <span class="grow" />
             <ColumnChoice columns={columns} />
-            <Command line={lsCommand(filter)} />
           </div>
         </div>
       </section>
-      {first.error.value !== undefined && <Refusal error={first.error.value} />}
-      {chosen.value.size > 0 && <Bulk ids={[...chosen.value]} items={items} done={() => ((chosen.value = new Set()), first.refresh())} />}
-      <section class="card" aria-label="List of executions" style={{ "--columns": gridOf(columns) }}>
+      {pages.error !== undefined && <Refusal error={pages.error} />}
+      {chosen.value.size > 0 && <Bulk ids={[...chosen.value]} items={items} done={() => ((chosen.value = new Set()), pages.refresh())} />}
+      <section class="card" aria-label="List of executions" style={{ "--columns": grid.columns, "--list-width": grid.width }}>
+        <Rows items={items} columns={columns} chosen={chosen.value} toggle={may("operator") ? toggle : undefined} end={pages.loadMore}>
         <div class="vrow head">
           <span>
             {may("operator") && items.length > 0 && (
@@ -175,7 +166,8 @@ export function Executions() {
           ))}
           <span>Created</span>
         </div>
-        {page === undefined && first.error.value === undefined ? (
+        </Rows>
+        {pages.items === undefined && pages.error === undefined ? (
           <div class="body">
             <Loading lines={6} />
           </div>
@@ -183,17 +175,8 @@ export function Executions() {
           <Empty title={query.value.size > 0 ? "Nothing matches these filters" : "Nothing was submitted yet"} command={`ff submit shout '"hello"' --wait`}>
             {query.value.size > 0 ? "Take a filter away, or submit something that fits." : "An execution is one piece of work: a kind, an input, and in the end a result."}
           </Empty>
-        ) : (
-          <Rows items={items} columns={columns} chosen={chosen.value} toggle={may("operator") ? toggle : undefined} end={() => void loadMore()} />
-        )}
-        {cursor && (
-          <div class="row body between">
-            <span class="small muted">{count(items.length)} shown</span>
-            <button type="button" class="button small" disabled={busy.value} onClick={() => void loadMore()}>
-              Load more
-            </button>
-          </div>
-        )}
+        ) : null}
+        <More pages={pages} />
       </section>
     </>
   );
@@ -205,7 +188,11 @@ function lsCommand(filter: Filters): string {
   if (ns) parts.push(`--namespace ${quote(ns)}`);
   for (const state of filter.states) parts.push(`--state ${state}`);
   for (const name of ["kind", "lane", "tag"] as const) for (const value of filter.chips[name]) parts.push(`--${name} ${quote(value)}`);
+  for (const value of filter.chips.failure) parts.push(`--failure ${quote(value)}`);
   if (filter.schedule) parts.push(`--schedule ${quote(filter.schedule)}`);
+  if (filter.flow) parts.push(`--flow ${filter.flow}`);
+  if (filter.order === "oldest") parts.push("--oldest");
+  if (filter.since) parts.push(`--since ${filter.since}`);
   return parts.join(" ");
 }
 
@@ -218,13 +205,29 @@ function Chip({ text, remove }: { text: string; remove: () => void }) {
   );
 }
 
+interface FilterProps {
+  name: string;
+  label: string;
+  placeholder: string;
+  values: string[];
+  /** Values to offer. */
+  known?: string[];
+  /** It takes one value at most. */
+  single?: boolean;
+}
+
+/** The kinds or lanes in which something waits: they cost no question. */
+function known(waiting: Schemas["WaitingCount"][], name: "kind" | "lane"): string[] {
+  return [...new Set(waiting.flatMap((one) => one[name] ?? []))].sort();
+}
+
 /** The values of a filter as chips, and a field for one more. */
-function Filter({ name, label, placeholder, values }: { name: string; label: string; placeholder: string; values: string[] }) {
+function Filter({ name, label, placeholder, values, known = [], single = false }: FilterProps) {
   const add = (event: Event) => {
     const field = event.currentTarget as HTMLInputElement;
     const value = field.value.trim();
     field.value = "";
-    if (value !== "" && !values.includes(value)) setQuery({ [name]: [...values, value] });
+    if (value !== "" && !values.includes(value)) setQuery({ [name]: single ? [value] : [...values, value] });
   };
   return (
     <>
@@ -233,14 +236,31 @@ function Filter({ name, label, placeholder, values }: { name: string; label: str
       ))}
       <label class="row tight small muted">
         {label}
-        <input class="field" size={10} placeholder={placeholder} onChange={add} />
+        <input class="field" size={8} placeholder={placeholder} list={known.length > 0 ? `known-${name}` : undefined} onChange={add} />
+        {known.length > 0 && (
+          <datalist id={`known-${name}`}>
+            {known.map((one) => (
+              <option value={one} />
+            ))}
+          </datalist>
+        )}
       </label>
     </>
   );
 }
 
+interface RowsProps {
+  items: Summary[];
+  columns: Shown[];
+  chosen: ReadonlySet<string>;
+  toggle: ((id: string) => void) | undefined;
+  end: () => void;
+  /** The heads of the columns, which move sideways with them. */
+  children: ComponentChildren;
+}
+
 /** Rows of equal height, of which only those in sight exist. */
-function Rows({ items, columns, chosen, toggle, end }: { items: Summary[]; columns: Shown[]; chosen: ReadonlySet<string>; toggle: ((id: string) => void) | undefined; end: () => void }) {
+function Rows({ items, columns, chosen, toggle, end, children }: RowsProps) {
   const host = useRef<HTMLDivElement>(null);
   const drawn = useSignal(0);
   const virtual = useRef<Virtualizer<HTMLDivElement, Element> | undefined>(undefined);
@@ -266,7 +286,8 @@ function Rows({ items, columns, chosen, toggle, end }: { items: Summary[]; colum
     if ((host.current?.scrollTop ?? 0) > 0 && lastDrawn >= items.length - 5) end();
   }, [lastDrawn, items.length]);
   return (
-    <div class="vlist" ref={host} tabIndex={0} role="region" aria-label="Executions">
+    <div class={`vlist ${items.length === 0 ? "none" : ""}`} ref={host} tabIndex={0} role="region" aria-label="Executions">
+      {children}
       <div class="vinner" style={{ height: `${virtual.current.getTotalSize()}px` }}>
         {rows.map((row) => {
           const item = items[row.index];

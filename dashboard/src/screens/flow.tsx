@@ -3,15 +3,12 @@
 import { answer, api, isMissing } from "../api/client";
 import { words } from "../format";
 import { POLL_MS, now, useAsk, useEvents, useSoon } from "../live";
-import { may } from "../session";
 import { Card, Command, Copy, Empty, Loading, Refusal, State, Tags, When } from "../ui/basics";
-import { propose } from "../ui/dialog";
+import { FlowActs } from "../flow/acts";
 import { FlowGraph } from "../flow/graph";
 import { Gantt } from "../flow/gantt";
 import { criticalPath } from "../flow/layout";
 import { MemberCounts } from "./flows";
-
-const ENDED = new Set(["completed", "failed", "cancelled"]);
 
 export function Flow({ id }: { id: string }) {
   const graph = useAsk(id, (signal) => answer(api.GET("/v1/flows/{flow_id}/graph", { params: { path: { flow_id: id } }, signal })), POLL_MS);
@@ -34,36 +31,9 @@ export function Flow({ id }: { id: string }) {
         <State state={flow.state} big />
         <h1>{flow.kind || "flow"}</h1>
         <Copy text={id} what="the id" />
-        {may("operator") && !ENDED.has(flow.state) && (
-          <div class="row">
-            <button
-              type="button"
-              class="button small danger"
-              onClick={() =>
-                propose({
-                  name: "Cancel the flow",
-                  effect: "No member starts after this. cancel_all ends those that run, too; cancel_pending lets them finish; flow_only leaves all members alone.",
-                  command: `ff flow cancel ${id}`,
-                  danger: true,
-                  fields: [
-                    { name: "policy", label: "What becomes of its members", type: "select", options: ["cancel_all", "cancel_pending", "flow_only"], value: "cancel_all" },
-                    { name: "reason", label: "Reason, for the audit log", optional: true },
-                  ],
-                  run: async (values) => {
-                    const body = { wait: false, policy: values["policy"] as "cancel_all", ...(values["reason"] ? { reason: values["reason"] } : {}) };
-                    const done = await answer(api.POST("/v1/flows/{flow_id}/cancel", { params: { path: { flow_id: id } }, body }));
-                    graph.refresh();
-                    return words(done.outcome);
-                  },
-                })
-              }
-            >
-              Cancel
-            </button>
-          </div>
-        )}
+        <FlowActs flow={flow} done={graph.refresh} />
       </div>
-      <section class="notice row" aria-label="About this flow">
+      <section class={`notice row s-${flow.state}`} aria-label="About this flow">
         <MemberCounts counts={flow.counts as Record<string, number>} flow={id} />
         <span class="muted small">
           created <When at={flow.created_at} />

@@ -1,22 +1,30 @@
 // The list of flows.
 
 import { answer, api } from "../api/client";
-import { count, many, words } from "../format";
+import { count, many, span, words } from "../format";
 import { useRows } from "../keys";
-import { POLL_MS, useAsk, useEvents, useSoon } from "../live";
+import { POLL_MS, useEvents, useSoon } from "../live";
+import { More, usePages } from "../pages";
 import { link, namespace, query, setQuery } from "../router";
 import { Card, Command, Copy, Empty, Refusal, State, Tags, When } from "../ui/basics";
 import { Table } from "../ui/table";
 
+/** Flows that a page brings. */
+const PAGE = 100;
 const STATES = ["open", "running", "blocked", "completed", "failed", "cancelled"] as const;
 
 export function Flows() {
   const state = STATES.find((one) => one === query.value.get("state"));
-  const flows = useAsk(`flows ${state} ${namespace() ?? ""}`, (signal) => answer(api.GET("/v1/flows", { params: { query: { namespace: namespace(), state, limit: 100 } }, signal })), POLL_MS);
+  const flows = usePages(
+    `flows ${state} ${namespace() ?? ""}`,
+    (cursor, signal) => answer(api.GET("/v1/flows", { params: { query: { namespace: namespace(), state, limit: PAGE, cursor } }, ...(signal ? { signal } : {}) })),
+    (flow) => flow.flow_id,
+    POLL_MS,
+  );
   const again = useSoon(flows.refresh, 400, 2_000, true);
   useEvents((event) => event.event.flow_id && again());
   useRows("main td a.open");
-  const items = flows.data.value?.items;
+  const { items } = flows;
   return (
     <>
       <h1>Flows</h1>
@@ -29,8 +37,8 @@ export function Flows() {
         <span class="grow" />
         <Command line={`ff flow ls${state ? ` --state ${state}` : ""}`} />
       </div>
-      {flows.error.value !== undefined && <Refusal error={flows.error.value} />}
-      <Card title={items ? `${many(items.length, "flow")}, newest first` : "Flows"} flush>
+      {flows.error !== undefined && <Refusal error={flows.error} />}
+      <Card title={items && !flows.more ? `${many(items.length, "flow")}, newest first` : "Newest first"} flush>
         <Table
           label="Flows"
           items={items}
@@ -56,8 +64,10 @@ export function Flows() {
             { name: "Where they are", cell: (flow) => <MemberCounts counts={flow.counts} /> },
             { name: "Tags", cell: (flow) => <Tags tags={flow.tags} /> },
             { name: "Created", cell: (flow) => <When at={flow.created_at} /> },
+            { name: "Took", cell: (flow) => (flow.ended_at ? span(flow.ended_at - flow.created_at) : <span class="muted">–</span>) },
           ]}
         />
+        <More pages={flows} />
       </Card>
     </>
   );

@@ -115,7 +115,7 @@ export function Lanes() {
 
 /** The acts that make sense in the state that a lane is in. */
 function actsOf(lane: Lane): Act[] {
-  return ACTS.filter((act) => (act.from as readonly string[]).includes(lane.state)).map((act) => ({
+  const changes = ACTS.filter((act) => (act.from as readonly string[]).includes(lane.state)).map((act): Act => ({
     name: act.name,
     effect: act.effect,
     danger: act.name === "Disable",
@@ -127,4 +127,21 @@ function actsOf(lane: Lane): Act[] {
       return `${lane.name} is ${changed.state} now.`;
     },
   }));
+  // A lane that nobody has closed yet has no record that could be forgotten.
+  return lane.created_at > 0 ? [...changes, removalOf(lane)] : changes;
+}
+
+function removalOf(lane: Lane): Act {
+  return {
+    name: "Forget",
+    effect: "The lane goes, with its state and who set it. A lane that is used again is active.",
+    command: `ff lane rm ${quote(lane.name)}`,
+    danger: true,
+    forced: "If you forget it all the same, executions stay in it, and it is active for them.",
+    run: async (_, force) => {
+      const query = { namespace: lane.namespace, ...(force ? { force } : {}) };
+      await answer(api.DELETE("/v1/lanes/{lane}", { params: { path: { lane: lane.name }, query } }));
+      return `${lane.name} is forgotten.`;
+    },
+  };
 }

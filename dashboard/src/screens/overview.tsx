@@ -10,7 +10,7 @@ import { POLL_MS, now, useAsk, useEvents, useSoon } from "../live";
 import { link, namespace } from "../router";
 import { approverOnly } from "../session";
 import { ENDED } from "../states";
-import { Card, Empty, Loading, Meter, Refusal, State, When } from "../ui/basics";
+import { Card, Empty, Loading, Meter, NEAR, Refusal, State, When } from "../ui/basics";
 import { Chart, Spark } from "../ui/spark";
 
 type Count = Schemas["Count"];
@@ -100,7 +100,7 @@ export function Overview() {
   const near = (budgets.data.value?.items ?? []).flatMap((budget) =>
     Object.entries(budget.definition.dimensions ?? {})
       .map(([dimension, limits]) => ({ budget, dimension, used: budget.usage?.[dimension] ?? 0, hard: limits.hard ?? 0, soft: limits.soft ?? 0 }))
-      .filter((one) => (one.hard > 0 && one.used >= one.hard * 0.8) || (one.soft > 0 && one.used >= one.soft)),
+      .filter((one) => (one.hard > 0 && one.used >= one.hard * NEAR) || (one.soft > 0 && one.used >= one.soft)),
   );
   const nothing = states !== undefined && Object.values(states).every((one) => one.value === 0);
   const tile = (label: string, state: keyof Counts["states"], note: string, spark?: number[]) => (
@@ -150,7 +150,7 @@ export function Overview() {
         </Card>
       )}
       <div class="grid2">
-        <Card title="In and out, as this page saw it">
+        <Card title="In and out a second, as this page saw it">
           <Chart
             times={rates.value.times}
             series={[
@@ -215,7 +215,7 @@ export function Overview() {
                 {near.slice(0, 8).map((one) => (
                   <tr>
                     <td>
-                      <a href={link(["budgets"], { name: one.budget.name })}>{one.budget.name}</a>
+                      <a href={link(["budgets", one.budget.name])}>{one.budget.name}</a>
                       <div class="small muted">
                         {one.dimension}: {count(one.used)} of {one.hard > 0 ? count(one.hard) : "no hard limit"}
                       </div>

@@ -1,11 +1,11 @@
 // One schedule: its next instants, what became of the last ones, and what it creates.
 
 import { answer, api, isMissing } from "../api/client";
-import { count, exact, span, words } from "../format";
+import { count, exact, many, quote, span, words } from "../format";
 import { POLL_MS, useAsk, useEvents, useSoon } from "../live";
 import { link, namespace } from "../router";
 import { may } from "../session";
-import { ScheduleActs } from "../schedule/acts";
+import { OVERLAP_WORDS, ScheduleActs } from "../schedule/acts";
 import { Card, Command, Countdown, Empty, Loading, Refusal, State, When } from "../ui/basics";
 import { Json } from "../ui/payload";
 import { Table } from "../ui/table";
@@ -15,6 +15,9 @@ function catchUpWords(catchUp: unknown): string {
   if (typeof catchUp === "object" && catchUp !== null && "all" in catchUp) return `the last ${(catchUp as { all: { max?: number } }).all.max ?? 100} that were missed run`;
   return catchUp === "last" ? "the last one that was missed runs" : "what was missed is passed over";
 }
+
+/** Why an instant ran. */
+const ORIGINS: Record<string, string> = { regular: "the schedule", trigger: "somebody, by hand", backfill: "a backfill" };
 
 export function Schedule({ name }: { name: string }) {
   const asked = useAsk(`${name} ${namespace() ?? ""}`, (signal) => answer(api.GET("/v1/schedules/{name}", { params: { path: { name }, query: { namespace: namespace() } }, signal })), POLL_MS);
@@ -31,10 +34,10 @@ export function Schedule({ name }: { name: string }) {
   if (!schedule) return asked.error.value === undefined ? <Loading lines={8} /> : <Refusal error={asked.error.value} />;
   const facts: [string, preact.ComponentChildren][] = [
     ["runs", specWords(schedule.spec)],
-    ["while a run has not ended", words(schedule.overlap)],
+    ["while a run has not ended", OVERLAP_WORDS[schedule.overlap]],
     ["after an outage", catchUpWords(schedule.catch_up)],
     ["jitter", schedule.jitter_ms ? `up to ${span(schedule.jitter_ms)}` : "none"],
-    ["started", `${count(schedule.run_count)} runs`],
+    ["started", many(schedule.run_count, "run")],
     ["failed in a row", `${count(schedule.failures)}${schedule.pause_after_failures ? `, pauses at ${schedule.pause_after_failures}` : ""}`],
     ["created", <When at={schedule.created_at} />],
   ];
@@ -63,7 +66,7 @@ export function Schedule({ name }: { name: string }) {
               columns={[
                 { name: "Instant", cell: (run) => <span title={exact(run.scheduled_for)}><When at={run.scheduled_for} /></span> },
                 { name: "What became of it", cell: (run) => <RunState run={run} /> },
-                { name: "Why", cell: (run) => words(run.origin) },
+                { name: "Started by", cell: (run) => ORIGINS[run.origin] ?? words(run.origin) },
                 { name: "Decided", cell: (run) => <When at={run.at} /> },
               ]}
             />
@@ -82,7 +85,7 @@ export function Schedule({ name }: { name: string }) {
               <ol class="stack tight">
                 {schedule.next.map((at) => (
                   <li class="row between">
-                    <span>{exact(at).slice(0, 16)}</span>
+                    <span>{exact(at).slice(0, 19)}</span>
                     <span class="small muted">
                       <Countdown to={at} />
                     </span>
@@ -111,7 +114,7 @@ export function Schedule({ name }: { name: string }) {
             </dl>
           </Card>
           <Card title="From a terminal">
-            <Command line={`ff schedule get ${schedule.name}`} />
+            <Command line={`ff schedule get ${quote(schedule.name)}`} />
           </Card>
         </div>
       </div>

@@ -2,7 +2,7 @@
 
 import { answer, api } from "../api/client";
 import type { Schemas } from "../api/client";
-import { count, roughly, shortId } from "../format";
+import { count, quote, roughly, shortId } from "../format";
 import { POLL_MS, now, useAsk } from "../live";
 import { link, namespace } from "../router";
 import { may } from "../session";
@@ -149,6 +149,7 @@ function removalOf(worker: Worker): Act {
   return {
     name: "Remove",
     effect: "Its registration goes, so that another process may use the name. Its leases run out by themselves. A worker that is alive registers again.",
+    command: `ff worker rm ${quote(worker.instance_id)}`,
     danger: true,
     run: async () => {
       await answer(api.DELETE("/v1/workers/{instance_id}", { params: { path: { instance_id: worker.instance_id }, query: { namespace: worker.namespace } } }));

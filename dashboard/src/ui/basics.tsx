@@ -207,10 +207,13 @@ export function Icon({ name }: { name: keyof typeof PATHS | string }) {
   );
 }
 
+/** From this part of a limit on, a bar warns. */
+export const NEAR = 0.8;
+
 /** A bar that shows how much of something is used and how much is held on top of that; the mark is a soft limit. */
 export function Meter({ value, max, mark, held = 0, label, tone }: { value: number; max: number; mark?: number; held?: number; label: string; tone?: string }) {
   const part = max > 0 ? Math.min(1, value / max) : 0;
-  const look = tone ?? (part >= 1 ? "s-bad" : mark && value >= mark ? "s-warn" : "s-ok");
+  const look = tone ?? (part >= 1 ? "s-bad" : part >= NEAR || (mark && value >= mark) ? "s-warn" : "s-ok");
   return (
     <div class={`meter ${look}`} role="meter" aria-label={label} aria-valuenow={Math.min(value, max)} aria-valuemin={0} aria-valuemax={max}>
       <i style={{ width: `${part * 100}%` }} />

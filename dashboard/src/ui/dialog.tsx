@@ -3,6 +3,7 @@
 import type { ComponentChildren } from "preact";
 import { signal, useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
+import { Problem } from "../api/client";
 import { Command, Refusal } from "./basics";
 
 /** A modal window. Escape and the button close it; the focus goes back to where it was. */
@@ -33,7 +34,14 @@ export interface Act {
   danger?: boolean;
   /** Fields that the act takes. */
   fields?: Field[];
-  run: (values: Record<string, string>) => Promise<string>;
+  /** What happens if it is done although something still uses its target; where absent, that is refused for good. */
+  forced?: string;
+  run: (values: Record<string, string>, force: boolean) => Promise<string>;
+}
+
+/** Whether a refusal says that something still uses the target of an act. */
+function isInUse(error: unknown): boolean {
+  return error instanceof Problem && error.code === "in_use";
 }
 
 export interface Field {
@@ -64,8 +72,8 @@ interface ActButtonsProps {
 
 /** A button for each act. Each asks before it acts. */
 export function ActButtons({ acts, label, done, prominent = false }: ActButtonsProps) {
-  const carryOut = (act: Act) => async (values: Record<string, string>) => {
-    const said = await act.run(values);
+  const carryOut = (act: Act) => async (values: Record<string, string>, force: boolean) => {
+    const said = await act.run(values, force);
     done();
     return said;
   };
@@ -94,14 +102,15 @@ export function Proposals() {
 function Confirm({ act, onClose }: { act: Act; onClose: () => void }) {
   const busy = useSignal(false);
   const error = useSignal<unknown>(undefined);
+  // The server said that something still uses the target: the next click does it all the same.
+  const force = act.forced !== undefined && isInUse(error.value);
   const submit = async (event: SubmitEvent) => {
     event.preventDefault();
     const values: Record<string, string> = {};
     for (const [name, value] of new FormData(event.target as HTMLFormElement)) values[name] = String(value);
     busy.value = true;
-    error.value = undefined;
     try {
-      say(await act.run(values));
+      say(await act.run(values, force));
       onClose();
     } catch (caught) {
       error.value = caught;
@@ -117,16 +126,17 @@ function Confirm({ act, onClose }: { act: Act; onClose: () => void }) {
         {act.command && (
           <div class="stack">
             <span class="small muted">The same from a terminal:</span>
-            <Command line={act.command} />
+            <Command line={force ? `${act.command} --force` : act.command} />
           </div>
         )}
         {error.value !== undefined && <Refusal error={error.value} />}
+        {force && <p role="status">{act.forced}</p>}
         <div class="row end">
           <button type="button" class="button" onClick={onClose}>
             Back
           </button>
           <button type="submit" class={`button primary ${act.danger ? "danger" : ""}`} disabled={busy.value}>
-            {act.name}
+            {force ? `${act.name} all the same` : act.name}
           </button>
         </div>
       </form>

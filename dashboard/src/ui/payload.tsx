@@ -46,6 +46,26 @@ export function parsed(text: string): { value: unknown } | undefined {
   }
 }
 
+/** A payload is shown in one line while it is folded, and this much of it. */
+const PREVIEW_MAX = 90;
+
+/** A payload in one line, which opens to all of it; a short one is shown as it is. */
+export function Folded({ base64, contentType }: { base64: string; contentType: string }) {
+  const open = useSignal(false);
+  const data = fromBase64(base64);
+  const text = textOf(data);
+  const line = text?.replaceAll(/\s+/g, " ").trim() ?? `${sized(data.length)} that are not text`;
+  if (text !== undefined && text.length <= PREVIEW_MAX && !text.includes("\n") && typeof parsed(text)?.value !== "object") return <code>{line}</code>;
+  return (
+    <details class="folded" onToggle={(event) => (open.value = event.currentTarget.open)}>
+      <summary>
+        <code>{line.length > PREVIEW_MAX ? `${line.slice(0, PREVIEW_MAX)}…` : line}</code>
+      </summary>
+      {open.value && <Payload base64={base64} contentType={contentType} />}
+    </details>
+  );
+}
+
 /** A payload with its content type, as tree or raw. */
 export function Payload({ base64, contentType }: { base64: string; contentType: string }) {
   const raw = useSignal(false);

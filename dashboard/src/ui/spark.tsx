@@ -3,7 +3,7 @@
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
-import { clock } from "../format";
+import { clock, exact, short } from "../format";
 import { theme } from "../theme";
 
 /** A small line that shows how a number went. */
@@ -27,8 +27,29 @@ export interface Series {
   values: (number | null)[];
 }
 
-/** A chart over time; `times` are milliseconds. */
-export function Chart({ times, series, height = 160, label }: { times: number[]; series: Series[]; height?: number; label: string }) {
+/** A chart shows at least this stretch of time, in seconds. */
+const STRETCH_MIN_S = 60;
+/** Times in a stretch longer than this are shown with their day. */
+const DAY_S = 86_400;
+
+/** The words along the axis of time, short enough for their places. */
+function moments(splits: number[]): string[] {
+  const long = (splits[splits.length - 1] ?? 0) - (splits[0] ?? 0) > DAY_S;
+  return splits.map((at) => (long ? exact(at * 1_000).slice(5, 16) : clock(at * 1_000)));
+}
+
+interface ChartProps {
+  /** In milliseconds. */
+  times: number[];
+  series: Series[];
+  height?: number;
+  label: string;
+  /** Stands behind each number along the axis. */
+  unit?: string;
+}
+
+/** A chart over time. */
+export function Chart({ times, series, height = 160, label, unit = "" }: ChartProps) {
   const host = useRef<HTMLDivElement>(null);
   const chart = useRef<uPlot | undefined>(undefined);
   const colours = theme.value;
@@ -44,8 +65,14 @@ export function Chart({ times, series, height = 160, label }: { times: number[];
         legend: { show: false },
         cursor: { show: false },
         padding: [8, 8, 0, 0],
-        axes: [{ ...axis, space: 90, size: 26, values: (_, splits) => splits.map((at) => clock(at * 1_000)) }, { ...axis, size: 40 }],
-        scales: { y: { range: (_, __, max) => [0, Math.max(1, max * 1.1)] } },
+        axes: [
+          { ...axis, space: 90, size: 26, values: (_, splits) => moments(splits) },
+          { ...axis, size: 52, values: (_, splits) => splits.map((value) => `${short(value)}${unit}`) },
+        ],
+        scales: {
+          x: { range: (_, min, max) => [Math.min(min, max - STRETCH_MIN_S), max] },
+          y: { range: (_, __, max) => [0, Math.max(1, max * 1.1)] },
+        },
         series: [{}, ...series.map((one) => ({ label: one.label, stroke: token(one.colour), fill: `${token(one.colour)}22`, width: 1.6, points: { show: false } }))],
       },
       [times.map((at) => at / 1_000), ...series.map((one) => one.values)],
