@@ -51,6 +51,7 @@ test("no text of a user is run or becomes markup, on any screen", async (t) => {
     "/lanes",
     "/workers",
     "/budgets",
+    `/budgets/${encodeURIComponent(XSS_NAME)}`,
     "/schedules",
     `/schedules/${encodeURIComponent(XSS_NAME)}`,
     "/system",

@@ -18,6 +18,7 @@ before(async () => {
     ["overview", "/", "Overview", "publish the report?"],
     ["executions", "/executions", "Executions", "review"],
     ["executions in a state", "/executions?state=suspended", "Executions", "review"],
+    ["executions with every column", "/executions?columns=id,lane,why,tags,priority,attempt,started,ended", "Executions", "review"],
     ["an execution that ended", `/executions/${id("draft")}`, "draft", "attempt 0"],
     ["its stream", `/executions/${id("draft")}?tab=stream`, "draft", "loses the right to write"],
     ["its result", `/executions/${id("draft")}?tab=input+and+result`, "draft", "Result"],
@@ -32,6 +33,8 @@ before(async () => {
     ["lanes", "/lanes", "Lanes", "demo"],
     ["workers", "/workers", "Workers", "1 alive"],
     ["budgets and quotas", "/budgets", "Budgets and quotas", "tokens"],
+    ["a budget", "/budgets/demo", "demo", "Nothing stands under it"],
+    ["a budget that is not there", "/budgets/never", undefined, "There is no such budget"],
     ["schedules", "/schedules", "Schedules", ""],
     ["a schedule that is not there", "/schedules/never", undefined, "There is no such schedule"],
     ["system: events", "/system", "System", ""],
@@ -50,7 +53,8 @@ after(async () => {
 for (const [theme, width] of [
   ["light", 1360],
   ["dark", 1360],
-  ["light", 420],
+  ["dark", 900],
+  ["light", 390],
 ]) {
   describe(`${theme}, ${width} pixels wide`, () => {
     test("every screen shows what it is for, can be used by everybody, and breaks no rule", async (t) => {

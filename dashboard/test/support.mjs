@@ -1,10 +1,11 @@
 // Real servers on free ports and a real browser. Everything that is started here is ended here.
 
-import { spawn } from "node:child_process";
+import { execFile, spawn } from "node:child_process";
 import { once } from "node:events";
 import { existsSync } from "node:fs";
 import { createServer } from "node:net";
 import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
 import assert from "node:assert/strict";
 import { chromium } from "playwright-core";
 
@@ -28,6 +29,14 @@ export async function freePort() {
   server.close();
   await once(server, "close");
   return port;
+}
+
+/** Runs a command that the page shows, in a shell as people do. What it prints is the answer; a failure is thrown. */
+export async function runShown(command, deployment) {
+  const [, rest] = /^ff (.*)$/s.exec(command) ?? assert.fail(`${command} is no command of ff`);
+  const env = { ...process.env, FF_PROGRAM: FF, FF_SERVER: deployment?.url ?? "", NO_COLOR: "1" };
+  const { stdout } = await promisify(execFile)("sh", ["-c", `"$FF_PROGRAM" ${rest}`], { env, timeout: PATIENCE_MS });
+  return stdout;
 }
 
 /** A process whose lines can be waited for. */

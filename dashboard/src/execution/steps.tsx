@@ -62,7 +62,7 @@ export function Steps({ execution, pages, generation }: { execution: View; pages
             cell: (step) => (
               <>
                 <When at={step.recorded_at} />
-                {step.took_ms !== null && step.took_ms !== undefined && <div class="small muted">took {span(step.took_ms)}</div>}
+                {step.took_ms !== null && step.took_ms !== undefined && <div class="small muted nowrap">took {span(step.took_ms)}</div>}
               </>
             ),
           },

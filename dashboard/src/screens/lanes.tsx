@@ -83,7 +83,7 @@ export function Lanes() {
             { name: "Waiting", num: true, cell: ({ waiting }) => (counts.data.value ? shown(sum(waiting)) : "–") },
             {
               name: "By kind",
-              cell: ({ lane, waiting }) => (
+              cell: ({ lane, waiting }) => waiting.some((one) => one.kind) && (
                 <span class="row tight">
                   {waiting.filter((one) => one.kind).map((one) => (
                     <a class="tag" href={link(["executions"], { lane: lane.name, kind: one.kind ?? undefined, state: "waiting" })}>
@@ -98,6 +98,7 @@ export function Lanes() {
             { name: "Workers", num: true, cell: ({ lane }) => (workers.data.value ? count(workers.data.value.items.filter((worker) => worker.lanes.includes(lane.name)).length) : "–") },
             {
               name: "Changed",
+              minor: true,
               cell: ({ lane }) => (
                 <>
                   <When at={lane.changed_at} none="never" />

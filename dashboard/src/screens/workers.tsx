@@ -101,7 +101,7 @@ export function Workers() {
               ),
             },
             { name: "Heartbeat", cell: (worker) => <Heartbeat worker={worker} /> },
-            { name: "Since", cell: (worker) => <When at={worker.registered_at} /> },
+            { name: "Since", minor: true, cell: (worker) => <When at={worker.registered_at} /> },
             {
               name: "Actions",
               when: may("operator"),

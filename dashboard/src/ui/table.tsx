@@ -10,6 +10,8 @@ export interface Column<T> {
   num?: boolean;
   /** Only where this is true; absent means always. */
   when?: boolean;
+  /** The first to go where there is little room. */
+  minor?: boolean;
 }
 
 interface Rows<T> {
@@ -21,6 +23,10 @@ interface Rows<T> {
   /** Stands there instead of no rows. */
   empty: ComponentChildren;
   keyOf?: (item: T) => string;
+}
+
+function look<T>({ num, minor }: Column<T>): string {
+  return [num ? "num" : "", minor ? "minor" : ""].filter(Boolean).join(" ");
 }
 
 export function Table<T>({ label, items, columns, empty, keyOf }: Rows<T>) {
@@ -39,7 +45,7 @@ export function Table<T>({ label, items, columns, empty, keyOf }: Rows<T>) {
         <thead>
           <tr>
             {shown.map((column) => (
-              <th class={column.num ? "num" : ""}>{column.name}</th>
+              <th class={look(column)}>{column.name}</th>
             ))}
           </tr>
         </thead>
@@ -47,7 +53,7 @@ export function Table<T>({ label, items, columns, empty, keyOf }: Rows<T>) {
           {items.map((item, index) => (
             <tr key={keyOf?.(item) ?? index}>
               {shown.map((column) => (
-                <td class={column.num ? "num" : ""} data-label={column.name}>
+                <td class={look(column)} data-label={column.name}>
                   {column.cell(item)}
                 </td>
               ))}
