@@ -13,7 +13,7 @@ const ROOT = fileURLToPath(new URL("../..", import.meta.url));
 const FF = process.env.DASHBOARD_FF ?? `${ROOT}target/debug/ff`;
 const BROWSERS = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
 /** Longer than anything here takes on a busy machine. */
-export const PATIENCE_MS = 30_000;
+export const PATIENCE_MS = Number(process.env.DASHBOARD_PATIENCE_MS ?? 30_000);
 
 /** Text that a page would run if it did not escape it. */
 export const XSS = `<img src=x onerror="window.pwned=1"><script>window.pwned=1</script>"'>`;

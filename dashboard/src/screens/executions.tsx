@@ -82,7 +82,9 @@ export function Executions() {
   const columns = shownColumns();
   const grid = gridOf(columns);
   const again = useSoon(() => (pages.refresh(), counts.refresh()), 400, 2_000, true);
-  useEvents(again);
+  // An event of another kind changes nothing of what is shown.
+  const kinds = filter.chips.kind;
+  useEvents((event) => (kinds.length === 0 || kinds.includes(event.event.execution_kind ?? "")) && again());
   useRows(".vrow.item a.open");
   useChoice();
 
@@ -172,13 +174,25 @@ export function Executions() {
             <Loading lines={6} />
           </div>
         ) : items.length === 0 ? (
-          <Empty title={query.value.size > 0 ? "Nothing matches these filters" : "Nothing was submitted yet"} command={`ff submit shout '"hello"' --wait`}>
-            {query.value.size > 0 ? "Take a filter away, or submit something that fits." : "An execution is one piece of work: a kind, an input, and in the end a result."}
-          </Empty>
+          <Nothing filtered={query.value.size > 0} more={pages.more} />
         ) : null}
         <More pages={pages} />
       </section>
     </>
+  );
+}
+
+/** Stands there instead of no rows. A page looks at a bounded number of executions, so there may be some further back. */
+function Nothing({ filtered, more }: { filtered: boolean; more: boolean }) {
+  const [title, words] = more
+    ? ["None of those that were looked at matches", "Load more looks further back. A tag, a state or a schedule narrows what is looked at."]
+    : filtered
+      ? ["Nothing matches these filters", "Take a filter away, or submit something that fits."]
+      : ["Nothing was submitted yet", "An execution is one piece of work: a kind, an input, and in the end a result."];
+  return (
+    <Empty title={title} command={`ff submit shout '"hello"' --wait`}>
+      {words}
+    </Empty>
   );
 }
 
