@@ -23,6 +23,7 @@ try {
     ["lanes", "/lanes", "demo"],
     ["workers", "/workers", "alive"],
     ["budgets", "/budgets", "tokens"],
+    ["schedules", "/schedules/morning-digest", "Last runs"],
     ["system", "/system/deployment", "partitions"],
   ];
   for (const theme of ["light", "dark"]) {

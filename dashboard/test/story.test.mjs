@@ -333,7 +333,8 @@ test("a schedule shows its next runs, is paused with a note, resumed, triggered 
   await page.getByRole("button", { name: "Delete" }).click();
   await dialog.getByRole("button", { name: "Delete" }).click();
   await page.getByRole("heading", { level: 1, name: "Schedules" }).waitFor();
-  await page.getByText("There is no schedule yet").waitFor();
+  await page.getByRole("row", { name: /morning-digest/ }).waitFor();
+  await page.getByRole("row", { name: /nightly/ }).waitFor({ state: "detached" });
   await tab.close();
 });
 

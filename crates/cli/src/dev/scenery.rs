@@ -1,14 +1,15 @@
 //! What the demo leaves beside its flow, so that every screen of the dashboard has something to show: steps, a retry, a
-//! failure, work that waits for a capability nobody has, work for later, and a quota.
+//! failure, work that waits for a capability nobody has, work for later, a quota, and a schedule.
 
 use std::time::Duration;
 
 use flowfabric::op::{GetDeployment, create_quota, get_deployment};
-use flowfabric::{CapabilitySet, Client, Frame, Result, TaskContext, TaskError, policy};
+use flowfabric::{CapabilitySet, Client, Frame, Overlap, Result, ScheduleSpec, TaskContext, TaskError, policy};
 
 use super::work::LANE;
 
 const QUOTA: &str = "demo-api";
+const SCHEDULE: &str = "morning-digest";
 /// When the work for later is due.
 const LATER_MS: i64 = 3_600_000;
 
@@ -30,6 +31,9 @@ pub(super) async fn arrange(client: &Client) -> Result<()> {
     for scene in scenes {
         scene.send().await?;
     }
+    let digest = client.submit("agent").lane(LANE).tag("demo", "scenery").input("the news").into_template()?;
+    let every_morning = ScheduleSpec::cron("0 7 * * *", "Europe/Berlin");
+    client.schedule(SCHEDULE, every_morning, digest).overlap(Overlap::Skip).create().await?;
     // Each demo is reminded anew: its instant is another one, which the same key would not allow.
     client.submit("remind").lane(LANE).tag("demo", "scenery").delay_until(now + LATER_MS).input("again").send().await?;
     Ok(())
