@@ -11,6 +11,7 @@ mod recovery;
 mod schemathesis;
 mod sdks;
 mod setup;
+mod torture;
 
 use std::process::{Command, ExitCode};
 
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
         ["bench", rest @ ..] => bench("ff-bench", rest),
         ["sim", rest @ ..] => sim(rest),
         ["recovery", rest @ ..] => recovery::recovery(rest),
+        ["torture", rest @ ..] => torture::torture(rest),
         ["kill", rest @ ..] => kill(rest),
         ["schemathesis", rest @ ..] => schemathesis::run(rest),
         ["sdks", names @ ..] => sdks::check(names),
@@ -40,6 +42,9 @@ fn main() -> ExitCode {
             );
             eprintln!("       cargo xtask dashboard [test [FILE]] | screenshots");
             eprintln!("       cargo xtask recovery [--store valkey,postgres] [--minutes N]");
+            eprintln!(
+                "       cargo xtask torture [--store sqlite,valkey,postgres] [--faults NAME,NAME] [--minutes N] [--control]"
+            );
             eprintln!("       cargo xtask kill [TIMES]");
             eprintln!("       cargo xtask schemathesis [-n CASES] [--seed S]");
             eprintln!("       cargo xtask sdks [NAME]");

@@ -10,7 +10,7 @@ use serde_json::Value;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Sends a request; `None` when there is no whole answer, so that nothing was acknowledged.
-pub(super) fn request(address: &str, head: &str, body: &Value) -> Option<(u16, String)> {
+pub(crate) fn request(address: &str, head: &str, body: &Value) -> Option<(u16, String)> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(PATIENCE)).ok()?;
     let body = if body.is_null() { String::new() } else { body.to_string() };
@@ -29,7 +29,7 @@ pub(super) fn request(address: &str, head: &str, body: &Value) -> Option<(u16, S
 }
 
 /// A call that was acknowledged.
-pub(super) fn call(address: &str, path: &str, body: &Value) -> Option<Value> {
+pub(crate) fn call(address: &str, path: &str, body: &Value) -> Option<Value> {
     let (status, body) = request(address, &format!("POST {path}"), body)?;
     (200..300).contains(&status).then(|| serde_json::from_str(&body).unwrap_or_default())
 }

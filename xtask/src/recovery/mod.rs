@@ -4,10 +4,10 @@
 //! server; what it acknowledged must go on at the others: submits are claimed, downstreams of ended members start,
 //! delays end, and leases that it gave are reclaimed. Before the load begins the idle servers' requests are counted.
 
-mod fleet;
-mod http;
+pub(crate) mod fleet;
+pub(crate) mod http;
 mod load;
-mod record;
+pub(crate) mod record;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -20,6 +20,8 @@ use ff_testkit::{postgres, valkey};
 use self::fleet::Fleet;
 use self::record::Record;
 
+/// So many servers.
+const SERVERS: usize = 3;
 /// Between two kills.
 const KILL_EVERY: Duration = Duration::from_secs(20);
 /// A killed server is started again after this.
@@ -102,7 +104,7 @@ impl Running {
 
 fn campaign(name: &str, program: &str, minutes: f64) -> Result<bool, String> {
     let store = Running::start(name)?;
-    let fleet = Arc::new(Fleet::start(program, &store.url())?);
+    let fleet = Arc::new(Fleet::start(program, &store.url(), SERVERS)?);
     // Those that were alone notice each other.
     thread::sleep(Duration::from_secs(5));
     let before = fleet.requests()?;

@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 const IN_FLIGHT_MS: i64 = 100;
 
 /// Milliseconds since the epoch; the servers and stores of a campaign are on this machine.
-pub(super) fn now_ms() -> i64 {
+pub(crate) fn now_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
