@@ -3,6 +3,7 @@
 //! The sequences speak JSON through a client, so that the same ones run in process and over HTTP, on every store.
 //! Each works in a namespace of its own; all of them may run at once on one deployment.
 
+mod bulk;
 mod flows;
 mod governance;
 mod journal;
@@ -97,6 +98,8 @@ sequences! {
     schedules::s40_late_instants_are_caught_up_on,
     schedules::s40_each_instant_runs_once_beside_triggers_and_backfills,
     schedules::s40_a_schedule_made_anew_and_a_refused_run,
+    bulk::s41_a_bulk_replay_goes_on_at_another_server_and_replays_each_once,
+    bulk::s41_a_bulk_job_counts_refuses_and_stops,
     leases::s47_an_exchange_whose_reply_is_lost_is_the_same_exchange,
     governance::s42_reservers_race_one_ceiling,
     governance::s42_a_killed_holder_settles_at_the_reserve_and_a_new_lease_reserves_anew,

@@ -86,6 +86,8 @@ invariants! {
     JournalKept "journal_kept",
     /// A schedule moves on over an instant in the commit that starts its run, and no run is made twice.
     EachInstantOnce "each_instant_once",
+    /// A bulk job moves on over an execution in the commit that changes it, and never goes back.
+    EachMatchOnce "each_match_once",
     /// Every stored document is in a legal state, and no code panics.
     LegalStates "legal_states",
 }

@@ -3,7 +3,7 @@
 use clap::{Parser, Subcommand};
 
 use crate::command::{
-    approve, audit, bench, budget, call, cancel, change, completions, decide, diff, doctor, events, exit_codes,
+    approve, audit, bench, budget, bulk, call, cancel, change, completions, decide, diff, doctor, events, exit_codes,
     explain, flow, fork, get, lane, ls, quota, replay, result, rotate_secret, schedule, server, signal, steps, submit,
     tail, token, wait, worker,
 };
@@ -96,6 +96,8 @@ pub(crate) enum Command {
     Quota(Box<Targeted<quota::Arguments>>),
     /// Run work again and again, by cron, at an interval or at given instants
     Schedule(Box<Targeted<schedule::Arguments>>),
+    /// Do one thing to everything that filters match
+    Bulk(Box<Targeted<bulk::Arguments>>),
     /// Open and close lanes
     Lane(Box<Targeted<lane::Arguments>>),
     /// Run a program as a worker; see and remove workers

@@ -173,6 +173,7 @@ fn next_step(code: Code) -> Option<&'static str> {
         Code::BudgetNotFound => "`ff budget ls` lists what there is; `ff budget create` makes one.",
         Code::QuotaNotFound => "`ff quota ls` lists what there is; `ff quota create` makes one.",
         Code::ScheduleNotFound => "`ff schedule ls` lists what there is; `ff schedule create` makes one.",
+        Code::BulkNotFound => "`ff bulk ls` lists what there is; one that has ended is forgotten after the retention.",
         Code::LaneNotFound => "`ff lane ls` lists the lanes of this deployment.",
         Code::WorkerNotFound => "`ff worker ls` lists the live workers.",
         Code::TokenNotFound => "`ff token ls` lists the tokens.",

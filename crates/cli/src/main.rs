@@ -13,6 +13,7 @@ mod input;
 mod output;
 mod profile;
 mod progress;
+mod selection;
 mod session;
 mod span;
 mod stop;

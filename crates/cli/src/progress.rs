@@ -44,6 +44,12 @@ impl Bar {
     pub(crate) fn advance(&self, steps: usize) {
         self.0.inc(u64::try_from(steps).unwrap_or(u64::MAX));
     }
+
+    /// It is so far, and this is to be said.
+    pub(crate) fn show(&self, position: u32, message: String) {
+        self.0.set_position(position.into());
+        self.0.set_message(message);
+    }
 }
 
 impl Drop for Bar {

@@ -24,6 +24,8 @@ pub fn index_entries(key: &Key, body: &[u8], lease_until: i64) -> Result<Option<
         kind::BUDGET => of::<crate::budget::Budget>,
         kind::QUOTA => of::<crate::quota::QuotaPolicy>,
         kind::SCHEDULE => of::<crate::schedule::Schedule>,
+        kind::BULK => of::<crate::bulk::BulkJob>,
+        kind::BULK_PART => of::<crate::bulk::BulkPart>,
         kind::SLOT => of::<crate::slot::Slot>,
         kind::RESERVATION => of::<crate::reservation::Reservation>,
         kind::WORKER => of::<crate::worker::Worker>,

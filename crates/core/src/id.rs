@@ -306,6 +306,10 @@ plain_id!(
     ScheduleId
 );
 plain_id!(
+    /// A bulk job: derived from the identity of the call that began it.
+    BulkId
+);
+plain_id!(
     /// One command of one caller; the documents it writes carry it as their version.
     CommandId
 );

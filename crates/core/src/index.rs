@@ -30,6 +30,10 @@ pub mod kind {
     pub const QUOTA: u8 = b'q';
     /// A schedule.
     pub const SCHEDULE: u8 = b'h';
+    /// A bulk job.
+    pub const BULK: u8 = b'B';
+    /// How far a bulk job has come in one partition.
+    pub const BULK_PART: u8 = b'P';
     /// A concurrency slot of a quota.
     pub const SLOT: u8 = b'o';
     /// A reservation of a budget.
@@ -234,6 +238,11 @@ pub fn reservations(namespace: &str, budget: &str) -> IndexName {
     IndexName::from_parts(b'r', &[namespace.as_bytes(), budget.as_bytes()])
 }
 
+/// Bulk jobs of a namespace that have not ended, by creation.
+pub fn open_bulk(namespace: &str) -> IndexName {
+    IndexName::from_parts(b'j', &[namespace.as_bytes()])
+}
+
 /// Waitpoints and signals of an execution.
 pub fn belongings(execution: Uuid) -> IndexName {
     IndexName::from_parts(b'h', &[execution.as_bytes()])
@@ -244,7 +253,7 @@ pub fn pending_waitpoints(execution: Uuid) -> IndexName {
     IndexName::from_parts(b'p', &[execution.as_bytes()])
 }
 
-/// Documents of one kind in a namespace: flows by creation; budgets, quotas, schedules, lanes, workers and tokens by name. Tokens
+/// Documents of one kind in a namespace: flows and bulk jobs by creation; budgets, quotas, schedules, lanes, workers and tokens by name. Tokens
 /// are listed for the whole deployment, where their names are unique.
 pub fn listing(document_kind: u8, namespace: &str) -> IndexName {
     IndexName::from_parts(LISTING_PREFIX, &[&[document_kind], namespace.as_bytes()])

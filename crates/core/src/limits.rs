@@ -226,6 +226,27 @@ pub const SCHEDULE_BACKFILL_INSTANTS_MAX: usize = 10_000;
 /// Executions that one commit of a schedule creates, unless one run has more.
 pub const SCHEDULE_EXECUTIONS_PER_COMMIT: usize = 20;
 
+/// Executions that one bulk job changes at the most.
+pub const BULK_MAX: u64 = 1_000_000;
+/// The highest rate that a bulk job can be held to; above it, the store is the limit.
+pub const BULK_RATE_MAX: u32 = 100_000;
+/// Bulk jobs of one namespace that are under way at the same time.
+pub const BULK_OPEN_MAX: u64 = 64;
+/// Refusals of a bulk job that are listed; all of them are counted.
+pub const BULK_REFUSALS_KEPT: usize = 100;
+/// Executions that one turn of a bulk job changes.
+pub const BULK_CHUNK: usize = 100;
+/// Executions that one turn of a bulk job looks at.
+pub const BULK_EXAMINED_CHUNK: usize = 1_000;
+/// Engines know the clock of a store to within some milliseconds: what changed so shortly after a bulk job began counts as
+/// changed before, so that nothing is left out that its caller saw change.
+pub const BULK_CLOCK_SLACK_MS: i64 = 5;
+/// A bulk job that has ended is kept for this long at the least. An engine that was asleep in the middle of a turn for
+/// less than this finds that the turn was made.
+pub const BULK_KEPT_MIN_MS: i64 = 10 * 60 * 1000;
+/// A turn that begins a partition's part of a bulk job commits within this time or not at all.
+pub const BULK_TURN_MAX_MS: i64 = 60 * 1000;
+
 /// Frames one stream keeps when its policy says nothing.
 pub const STREAM_RETENTION_DEFAULT: u64 = 10_000;
 /// Frames one read may ask for.

@@ -12,6 +12,7 @@ use ff_core::{Code, CommandId, Error, Key, LogLimit, Mint, Partition, PartitionC
 use ff_store::{Answers, Batch, Outcome, Query, Signal, Store, StoreError};
 
 use crate::board::{Board, Listener};
+use crate::bulk::BulkTurns;
 use crate::cache::{Cache, DownstreamCache};
 use crate::clock::StoreClocks;
 use crate::env::{self, BoxFuture, Env, Tasks};
@@ -255,6 +256,7 @@ struct Inner {
     log_limit: LogLimit,
     counts: Shared<GetCountsOutcome>,
     namespaces_seen: Shared<Vec<String>>,
+    bulk_turns: BulkTurns,
     origin: CommandId,
     closing: AtomicBool,
 }
@@ -313,6 +315,7 @@ impl Engine {
             log_limit: LogLimit::new(),
             counts: Shared::for_ms(READING_FRESH_MS),
             namespaces_seen: Shared::for_ms(READING_FRESH_MS),
+            bulk_turns: BulkTurns::default(),
             origin,
             closing: AtomicBool::new(false),
         };
@@ -568,6 +571,10 @@ impl Engine {
 
     pub(crate) fn namespaces_seen(&self) -> &Shared<Vec<String>> {
         &self.0.namespaces_seen
+    }
+
+    pub(crate) fn bulk_turns(&self) -> &BulkTurns {
+        &self.0.bulk_turns
     }
 
     /// The store behind the engine.

@@ -6,6 +6,7 @@
 mod audit;
 mod authenticate;
 mod board;
+mod bulk;
 mod cache;
 mod clock;
 mod cursor;

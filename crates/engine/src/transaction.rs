@@ -251,6 +251,16 @@ impl<'e> Tx<'e> {
         })
     }
 
+    /// The same for a command that goes through many documents and may have saved this one a moment ago: then it is as
+    /// that left it.
+    pub(crate) fn adopt_current<D: Indexed>(&mut self, key: &Key, stored: StoredDocument) -> Result<Option<D>> {
+        match self.staged.get(key) {
+            Some(Staged::Delete) => Ok(None),
+            Some(Staged::Put { body, .. }) => D::decode(body).map(Some),
+            None => Ok(self.adopt::<D>(key.clone(), Some(stored))?.map(|loaded| loaded.document)),
+        }
+    }
+
     /// Makes a document without a lease known as somebody else read it; the commit's guards decide whether it still is so.
     pub(crate) fn know<D: Indexed>(&mut self, document: &D, version: Version, fence: Fence) {
         let entries = document.index_entries(0);

@@ -99,18 +99,29 @@ impl<T: Send, F: Fn(&mut Execution, &mut TransitionContext<'_>) -> Result<T> + S
             let new = NewEntries { first_number: self.entries.first_number, entries: &entries };
             journal::append(tx, &before, fence, &new).await?;
         }
-        if execution.suspension.is_none()
-            && let Some(suspension) = &before.suspension
-        {
-            close_waitpoints(tx, suspension, &execution).await?;
-        }
-        if execution.continuation != before.continuation {
-            payload::write(tx, payload::Which::Continuation, self.id, None, before.continuation.as_ref());
-        }
-        if execution.is_terminal() {
-            tx.relief();
-        }
-        tx.save_execution(&execution, effects);
+        save_changed(tx, &before, &execution, effects).await?;
         Ok(outcome)
     }
+}
+
+/// Saves an execution that a transition changed, with what follows for its waitpoints and its continuation.
+pub(crate) async fn save_changed(
+    tx: &mut Tx<'_>,
+    before: &Execution,
+    execution: &Execution,
+    effects: Effects,
+) -> Result<()> {
+    if execution.suspension.is_none()
+        && let Some(suspension) = &before.suspension
+    {
+        close_waitpoints(tx, suspension, execution).await?;
+    }
+    if execution.continuation != before.continuation {
+        payload::write(tx, payload::Which::Continuation, &execution.id, None, before.continuation.as_ref());
+    }
+    if execution.is_terminal() {
+        tx.relief();
+    }
+    tx.save_execution(execution, effects);
+    Ok(())
 }

@@ -14,6 +14,7 @@
 //! ```
 
 mod administration;
+mod bulk;
 mod client;
 mod connect;
 mod durable;
@@ -35,6 +36,7 @@ mod transport;
 mod typed;
 mod worker;
 
+pub use bulk::NewBulk;
 pub use client::Client;
 pub use connect::ClientBuilder;
 pub use durable::{ChildCall, OnChange, OnDoubt, Race, Retry, SignalWait, Step, Waitpoint};
@@ -60,12 +62,11 @@ pub use worker::{FlowFabricWorker, Tasks, WorkerConfig};
 pub use ff_macros::task;
 
 pub use ff_core::budget::{BudgetAnswer, BudgetQuestionView, HardAction, Limits};
+pub use ff_core::bulk::{BulkAction, BulkState};
 pub use ff_core::event::{Event, EventKind, EventType};
 pub use ff_core::execution::FailOutcome;
 pub use ff_core::lease::{ClaimGrant, ClaimKind, LeaseFence};
 pub use ff_core::op;
-pub use ff_core::op::FrameRequest;
-pub use ff_core::op::ScheduleTemplate;
 pub use ff_core::op::append_frames::Outcome as AppendFrameOutcome;
 pub use ff_core::op::get_deployment::Outcome as Deployment;
 pub use ff_core::op::parts::{Content, LeaseLoss, Secret};
@@ -73,6 +74,7 @@ pub use ff_core::op::view::{
     AttemptView, EventView, ExecutionSummary, ExecutionView, FlowView, GraphView, ScheduleRunView, ScheduleSummary,
     ScheduleView, UpstreamView,
 };
+pub use ff_core::op::{BulkFilter, BulkProgress, BulkRefusalView, BulkView, FrameRequest, ScheduleTemplate};
 pub use ff_core::policy;
 pub use ff_core::policy::FallbackTier;
 pub use ff_core::policy::Policy;
@@ -80,11 +82,11 @@ pub use ff_core::schedule;
 pub use ff_core::schedule::{CatchUp, Overlap, ScheduleSpec, ScheduleState};
 pub use ff_core::text::Tags;
 pub use ff_core::{
-    AnyOf, AttemptIndex, BlockingReason, BudgetStatus, CancelFlowPolicy, CancelFlowResult, CapabilitySet, Class, Code,
-    Condition, ConditionMatcher, CountCondition, Distinct, Error, ExecutionId, FlowId, FrameId, FrameMode, JoinPolicy,
-    JsonText, LaneState, LaneView, LeaseEpoch, LeaseId, OnSatisfied, PartitionConfig, PublicState, Quorum, QuotaStatus,
-    ReportUsageResult, ResumeSignal, Role, SignalEffect, SignalId, SignalOutcome, StreamFrame, StreamFrames,
-    SuspendReason, TimeoutBehavior, WaitpointId, WorkerView, limits,
+    AnyOf, AttemptIndex, BlockingReason, BudgetStatus, BulkId, CancelFlowPolicy, CancelFlowResult, CapabilitySet,
+    Class, Code, Condition, ConditionMatcher, CountCondition, Distinct, Error, ExecutionId, FlowId, FrameId, FrameMode,
+    JoinPolicy, JsonText, LaneState, LaneView, LeaseEpoch, LeaseId, OnSatisfied, PartitionConfig, PublicState, Quorum,
+    QuotaStatus, ReportUsageResult, ResumeSignal, Role, SignalEffect, SignalId, SignalOutcome, StreamFrame,
+    StreamFrames, SuspendReason, TimeoutBehavior, WaitpointId, WorkerView, limits,
 };
 pub use ff_engine::{Engine, Options as EngineOptions};
 pub use tokio_util::sync::CancellationToken;

@@ -197,18 +197,23 @@ fn example(operation: &str) -> Option<Value> {
         }),
         "deliver_signal" => json!({ "name": "approve", "payload": { "by": "ada" } }),
         "report_usage" => json!({ "fence": fence, "usage": { "tokens": 1200 }, "dedup_key": "draft" }),
+        "create_bulk" => json!({
+            "filter": { "state": ["failed"], "tag": ["team=data"] }, "action": "replay", "max": 10_000, "rate_per_second": 50,
+        }),
         "cancel_execution" => json!({ "reason": "no longer needed" }),
         _ => return None,
     })
 }
 
 /// What each group of operations is about.
-const TAGS: [(&str, &str); 18] = [
+const TAGS: [(&str, &str); 20] = [
     ("executions", "Submit work, look at it, change it, and speak for it as its worker."),
     ("workers", "Register, claim work and keep leases."),
     ("flows", "Graphs of executions."),
     ("budgets", "What may be spent."),
     ("quotas", "How much may start, and how much may run."),
+    ("schedules", "What is created again and again, and when."),
+    ("bulk", "One change, made to everything that a filter matches."),
     ("lanes", "Where work waits, and whether it is handed out."),
     ("signals", "Signals by the id of their waitpoint."),
     ("approvals", "What waits for people."),

@@ -2,6 +2,7 @@
 //! acknowledged to a caller. What they know is put beside a snapshot of the store, so that after a forgetful failover
 //! they forget exactly as much as the store did.
 
+mod bulk;
 mod calm;
 mod drain;
 mod execution;
@@ -115,6 +116,8 @@ pub(crate) struct Facts {
     pub quotas: BTreeMap<String, QuotaDefinition>,
     /// Runs that each schedule has made.
     pub runs: BTreeSet<(ScheduleId, Key)>,
+    /// Executions that each bulk job has changed.
+    pub bulk_matches: BTreeSet<bulk::Match>,
     /// What each quota admitted.
     pub admitted: BTreeMap<String, gates::Admitted>,
 }
@@ -216,6 +219,7 @@ impl Checker {
                 kind::LANE => self.lane_changed(commit, after),
                 kind::BUDGET => self.budget_changed(commit, &key, after),
                 kind::QUOTA => self.quota_changed(commit, after),
+                kind::BULK_PART => self.bulk_part_changed(commit, &key, after),
                 kind::SCHEDULE => self.schedule_changed(commit, &key, after),
                 _ => {}
             }

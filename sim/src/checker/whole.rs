@@ -48,7 +48,8 @@ impl Checker {
 
     /// Whether everything has ended, nothing is owed, and every watcher has seen it.
     pub(crate) fn is_at_rest(&self, contents: &Contents) -> bool {
-        self.unfinished(contents) == (0, 0) && !self.events_unread() && !self.slots_out(contents)
+        let unfinished = self.unfinished(contents) != (0, 0) || self.bulk_under_way(contents);
+        !unfinished && !self.events_unread() && !self.slots_out(contents)
     }
 
     /// Nothing hinders anything any more, so everything must have ended.
@@ -61,6 +62,8 @@ impl Checker {
         if let Some(detail) = stuck {
             self.violate(Invariant::NothingLost, detail);
         }
+        let under_way = self.bulk_under_way(contents);
+        self.expect(!under_way, Invariant::NothingLost, || "a bulk job does not end".to_owned());
         self.check_flows_at_rest();
         self.check_events_read();
         self.check_slots_at_rest(contents);

@@ -1,13 +1,12 @@
 //! `ff ls`: lists executions.
 
+use flowfabric::ExecutionSummary;
 use flowfabric::op::{ListOrder, list_executions};
-use flowfabric::{ExecutionSummary, FlowId, PublicState};
 
 use crate::failure::Result;
-use crate::input::one_of;
 use crate::output::{Cell, Style, Table, public_state};
+use crate::selection::Selection;
 use crate::session::Session;
-use crate::span;
 use crate::watch::{self, View, Watch};
 
 /// What the command takes.
@@ -17,39 +16,21 @@ Examples:
   ff ls                                 the newest
   ff ls --state failed --since 1h       what failed in the last hour
   ff ls --tag team=data --lane gpu
+  ff ls --open --oldest                 what has been under way for longest
   ff ls --watch --state active
   ff ls --all -o json | jq -r '.items[].execution_id'")]
 pub(crate) struct Arguments {
-    /// Only in this state; may be repeated
-    #[arg(long, value_parser = one_of!(PublicState))]
-    state: Vec<PublicState>,
-    /// Only in this lane; may be repeated
+    #[command(flatten)]
+    selection: Selection,
+    /// Only those that have not ended
+    #[arg(long, conflicts_with = "ended")]
+    open: bool,
+    /// Only those that have ended
     #[arg(long)]
-    lane: Vec<String>,
-    /// Only of this kind; may be repeated
-    #[arg(long)]
-    kind: Vec<String>,
-    /// Only in this flow
-    #[arg(long, value_name = "ID")]
-    flow: Option<FlowId>,
-    /// Only with this tag; of several values of one key any will do
-    #[arg(long, value_name = "KEY=VALUE")]
-    tag: Vec<String>,
-    /// Only those that failed with this category; may be repeated
-    #[arg(long, value_name = "CATEGORY")]
-    failure: Vec<String>,
-    /// Only runs of this schedule
-    #[arg(long, value_name = "NAME")]
-    schedule: Option<String>,
+    ended: bool,
     /// The oldest first
     #[arg(long)]
     oldest: bool,
-    /// Only created since: a span before now or RFC 3339
-    #[arg(long, value_name = "WHEN", value_parser = span::parse_past)]
-    since: Option<i64>,
-    /// Only created before: a span before now or RFC 3339
-    #[arg(long, value_name = "WHEN", value_parser = span::parse_past)]
-    until: Option<i64>,
     /// How many at the most
     #[arg(long, default_value_t = 100)]
     limit: usize,
@@ -74,19 +55,15 @@ impl View for Arguments {
 
     async fn fetch(&self, session: &Session) -> Result<Self::Answer> {
         let mut filter = list_executions::Args {
-            lane: self.lane.clone(),
-            kind: self.kind.clone(),
-            state: self.state.clone(),
-            flow_id: self.flow,
-            tag: self.tag.clone(),
-            failure_category: self.failure.clone(),
-            schedule: self.schedule.clone(),
+            terminal: match (self.open, self.ended) {
+                (true, _) => Some(false),
+                (_, true) => Some(true),
+                _ => None,
+            },
             order: self.oldest.then_some(ListOrder::Oldest),
-            created_from: self.since,
-            created_to: self.until,
             cursor: self.cursor.clone(),
             limit: Some(self.limit),
-            ..Default::default()
+            ..self.selection.as_list()
         };
         if self.all {
             filter.limit = Some(flowfabric::limits::PAGE_MAX);

@@ -4,6 +4,7 @@ pub(crate) mod approve;
 pub(crate) mod audit;
 pub(crate) mod bench;
 pub(crate) mod budget;
+pub(crate) mod bulk;
 pub(crate) mod call;
 pub(crate) mod cancel;
 pub(crate) mod change;
@@ -75,6 +76,7 @@ pub(crate) fn run(command: Command) -> ExitCode {
         Command::Budget(it) => connected(*it, budget::run),
         Command::Quota(it) => connected(*it, quota::run),
         Command::Schedule(it) => connected(*it, schedule::run),
+        Command::Bulk(it) => connected(*it, bulk::run),
         Command::Lane(it) => connected(*it, lane::run),
         Command::Worker(it) => connected(*it, worker::run),
         Command::Token(it) => connected(*it, token::run),

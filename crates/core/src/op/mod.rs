@@ -13,6 +13,7 @@ pub mod wire;
 
 mod approval;
 mod budget;
+mod bulk;
 mod continuation;
 mod decision;
 mod declaration;
@@ -37,6 +38,7 @@ mod worker;
 
 pub use approval::*;
 pub use budget::*;
+pub use bulk::*;
 pub use continuation::*;
 pub use decision::*;
 pub(crate) use declaration::operation;
@@ -165,6 +167,10 @@ macro_rules! operations {
             trigger_schedule TriggerSchedule;
             backfill_schedule BackfillSchedule;
             delete_schedule DeleteSchedule;
+            create_bulk CreateBulk;
+            list_bulk ListBulk;
+            get_bulk GetBulk;
+            cancel_bulk CancelBulk;
             list_lanes ListLanes;
             configure_lane ConfigureLane;
             pause_lane PauseLane;

@@ -2,6 +2,7 @@
 
 mod approval;
 mod budget;
+mod bulk;
 mod continuation;
 mod decision;
 mod deployment;

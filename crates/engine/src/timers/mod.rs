@@ -91,7 +91,7 @@ impl Timers {
     }
 
     /// How long this engine waits, at its rank, for others to fire what is due.
-    fn delay(&self, partition: Partition, rank: i64, now: i64) -> i64 {
+    pub(crate) fn delay(&self, partition: Partition, rank: i64, now: i64) -> i64 {
         let missed = self.missed.lock().expect("no holder of this lock panics");
         match missed.get(&partition) {
             Some(until) if now < *until => 0,

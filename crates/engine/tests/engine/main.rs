@@ -4,6 +4,7 @@
 mod approvals;
 mod authority;
 mod budgets;
+mod bulk;
 mod clocks;
 mod confirmation;
 mod contract;

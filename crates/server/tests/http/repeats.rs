@@ -60,6 +60,10 @@ impl Scene<'_> {
         self.lane.clone()
     }
 
+    fn bulk_request(&self) -> Value {
+        json!({ "filter": { "lane": self.lane }, "action": "hold", "reason": "a look" })
+    }
+
     fn schedule_request(&self) -> Value {
         let template = json!({ "execution": { "kind": "k", "lane": self.lane } });
         json!({ "name": self.lane, "spec": { "every_ms": 86_400_000 }, "template": template })
@@ -238,6 +242,11 @@ impl Scene<'_> {
                 };
                 (format!("/v1/schedules/{}/{verb}", self.lane), body)
             }
+            "create_bulk" => ("/v1/bulk".into(), self.bulk_request()),
+            "cancel_bulk" => {
+                let job = self.post("/v1/bulk", self.bulk_request()).await;
+                (format!("/v1/bulk/{}/cancel", job["bulk_id"].as_str().unwrap()), json!({}))
+            }
             "pause_lane" | "resume_lane" | "drain_lane" | "disable_lane" => {
                 let verb = operation.trim_end_matches("_lane");
                 (format!("/v1/lanes/{}/{verb}", self.lane), json!({ "reason": "a look" }))
@@ -333,6 +342,7 @@ async fn other_content_under_the_same_key_is_refused() {
         ("pause_lane", json!({ "reason": "another" })),
         ("pause_schedule", json!({ "note": "another" })),
         ("trigger_schedule", json!({ "overlap": "skip" })),
+        ("create_bulk", json!({ "action": "cancel" })),
         ("create_pending_waitpoint", json!({ "waitpoint_key": "another" })),
         ("claim", json!({ "lease_ttl_ms": 5_000 })),
     ];

@@ -13,7 +13,7 @@ const PLAIN: &str = "0190a0a0-0000-7000-8000-000000000000";
 /// A path of a route, with these executions and flows in it.
 fn path(info: &OperationInfo, execution: &str, flow: &str, waitpoint: &str) -> String {
     let filled = info.path.replace("{execution_id}", execution).replace("{flow_id}", flow);
-    let filled = filled.replace("{waitpoint_id}", waitpoint).replace("{grant_id}", PLAIN);
+    let filled = filled.replace("{waitpoint_id}", waitpoint).replace("{grant_id}", PLAIN).replace("{bulk_id}", PLAIN);
     let filled = filled.replace("{attempt}", "0").replace("{instance_id}", "w1");
     filled.replace("{name}", "n1").replace("{lane}", "default")
 }
@@ -48,6 +48,7 @@ fn body(name: &str, execution: &str) -> Value {
         "update_schedule" => {
             json!({ "spec": { "every_ms": 60_000 }, "template": { "execution": { "kind": "k" } } })
         }
+        "create_bulk" => json!({ "filter": {}, "action": "hold" }),
         "backfill_schedule" => json!({ "from": 1, "to": 2 }),
         "advance_test_clock" => json!({ "advance_ms": 1_000 }),
         "change_priority" => json!({ "priority": 1 }),

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
-use crate::id::FlowId;
+use crate::id::{ExecutionId, FlowId};
 use crate::op::operation;
 use crate::op::parts::{self, one_or_several};
 use crate::op::view::ExecutionSummary;
@@ -70,6 +70,9 @@ pub struct ListExecutionsArgs {
     /// Only those that this worker process holds now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<String>,
+    /// Only those that this execution spawned while it ran.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<ExecutionId>,
     /// Only created at this instant or later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created_from: Option<i64>,

@@ -127,31 +127,39 @@ impl Command for Request<'_, ReplayExecution> {
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<ReplayExecutionOutcome> {
         let mut execution = load_visible(tx, self.caller, &self.args.execution_id).await?;
-        let mut effects = Effects::default();
         let below = match &self.args.from_step {
             // Of an execution that may not be replayed at all this is not worth reading.
             Some(step) if execution.is_terminal() => Some(first_number_of(tx, &execution, step).await?),
             _ => None,
         };
-        match execution.flow {
-            None => execution.replay(0, below, tx.now)?,
-            Some(id) => {
-                let loaded = tx.load::<Flow>(Flow::key_of(&id)).await?;
-                let mut flow = loaded.ok_or_else(|| flow_not_found(&id))?.document;
-                if flow.removing && !planted(Bug::RemovalReopened) {
-                    // It is as good as gone: parts of its flow are.
-                    return Err(not_found(&execution.id));
-                }
-                reopen_edges(tx, &mut execution, below, &mut effects).await?;
-                flow.reopen()?;
-                // Saved even if it is unchanged: whoever is about to end the flow must notice.
-                save_flow(tx, &flow);
-            }
-        }
-        tx.save_execution(&execution, effects);
-        cancel_siblings(tx, &execution, &[]).await?;
+        replay(tx, &mut execution, below).await?;
         Ok(replay_answer(&execution))
     }
+}
+
+/// Replays an execution, with the entries that its journal has below a number. A refusal leaves nothing to be written.
+pub(crate) async fn replay(tx: &mut Tx<'_>, execution: &mut Execution, below: Option<u64>) -> Result<()> {
+    let mut effects = Effects::default();
+    match execution.flow {
+        None => execution.replay(0, below, tx.now)?,
+        Some(id) => {
+            let loaded = tx.load::<Flow>(Flow::key_of(&id)).await?;
+            let mut flow = loaded.ok_or_else(|| flow_not_found(&id))?.document;
+            if flow.removing && !planted(Bug::RemovalReopened) {
+                // It is as good as gone: parts of its flow are.
+                return Err(not_found(&execution.id));
+            }
+            let reopened = edges_to_reopen(tx, execution).await?;
+            let count = u32::try_from(reopened.len()).map_err(|_| Error::of(ff_core::Code::CommitTooLarge))?;
+            execution.replay(count, below, tx.now)?;
+            flow.reopen()?;
+            connect_reopened(tx, execution, reopened, &mut effects).await?;
+            // Saved even if it is unchanged: whoever is about to end the flow must notice.
+            save_flow(tx, &flow);
+        }
+    }
+    tx.save_execution(execution, effects);
+    cancel_siblings(tx, execution, &[]).await
 }
 
 fn replay_answer(execution: &Execution) -> ReplayExecutionOutcome {
@@ -169,14 +177,8 @@ async fn first_number_of(tx: &mut Tx<'_>, execution: &Execution, step: &StepIden
     found.first.ok_or_else(missing)
 }
 
-/// Replays a member. If it never ran, its impossible edges are open again; those whose upstream has succeeded since
-/// count at once.
-async fn reopen_edges(
-    tx: &mut Tx<'_>,
-    execution: &mut Execution,
-    below: Option<u64>,
-    effects: &mut Effects,
-) -> Result<()> {
+/// The edges that wait again when a member is replayed: those that had become impossible, if it never ran.
+async fn edges_to_reopen(tx: &mut Tx<'_>, execution: &Execution) -> Result<Vec<Edge>> {
     let mut reopened = Vec::new();
     if !execution.has_started() {
         for mut edge in edges_to(tx, execution).await? {
@@ -185,8 +187,16 @@ async fn reopen_edges(
             }
         }
     }
-    let count = u32::try_from(reopened.len()).map_err(|_| Error::of(ff_core::Code::CommitTooLarge))?;
-    execution.replay(count, below, tx.now)?;
+    Ok(reopened)
+}
+
+/// Connects the reopened edges of a replayed member; those whose upstream has succeeded since count at once.
+async fn connect_reopened(
+    tx: &mut Tx<'_>,
+    execution: &mut Execution,
+    reopened: Vec<Edge>,
+    effects: &mut Effects,
+) -> Result<()> {
     let upstreams = reopened.iter().map(|edge| Execution::key_of(&edge.upstream)).collect();
     for (edge, upstream) in reopened.into_iter().zip(tx.load_many::<Execution>(upstreams).await?) {
         let succeeded = |upstream: &Execution| upstream.state.terminal_outcome == ff_core::TerminalOutcome::Success;

@@ -1,10 +1,10 @@
 //! Operations on executions.
 
-mod change;
+pub(crate) mod change;
 mod counts;
 pub(crate) mod create;
 mod explain;
 mod namespaces;
 mod read;
 mod remove;
-mod search;
+pub(crate) mod search;

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use ff_core::execution::Execution;
 use ff_core::op::{ListExecutions, ListExecutionsArgs, ListExecutionsOutcome, ListOrder};
-use ff_core::{IndexName, Key, Partition, PublicState, Result, index, limits};
+use ff_core::{Edge, EdgeRole, ExecutionId, FlowId, IndexName, Key, Partition, PublicState, Result, index, limits};
 use ff_store::{Answer, IndexEntry, Query, Scan};
 use uuid::Uuid;
 
@@ -22,11 +22,11 @@ const SCANNED_MAX: usize = 10_000;
 const CHUNK_MIN: usize = 16;
 
 /// A place in the list: creation, partition, id.
-type Position = (i64, u16, [u8; 16]);
+pub(crate) type Position = (i64, u16, [u8; 16]);
 
 impl Handle<ListExecutions> for Engine {
     async fn handle(&self, caller: &Caller, args: ListExecutionsArgs) -> Result<ListExecutionsOutcome> {
-        let filter = Filter::new(caller.namespace(args.namespace.as_deref())?, &args)?;
+        let filter = self.filter(caller.namespace(args.namespace.as_deref())?, &args).await?;
         let limit = self.limits().page(args.limit)?;
         let after = cursor::decode::<Position>(args.cursor.as_deref())?;
         let mut sources = self.sources(&filter, after).await?;
@@ -59,16 +59,31 @@ impl Handle<ListExecutions> for Engine {
 }
 
 /// The filters of one call, read once.
-struct Filter<'a> {
+pub(crate) struct Filter<'a> {
     namespace: String,
     args: &'a ListExecutionsArgs,
     states: Vec<PublicState>,
     tags: BTreeMap<&'a str, Vec<&'a str>>,
+    /// The flow in which everything is that can match, and in which partition.
+    flow: Option<FlowId>,
+    /// What the parent that was asked for spawned; `None` where none was asked for.
+    children: Option<BTreeSet<ExecutionId>>,
 }
 
 impl<'a> Filter<'a> {
     fn new(namespace: String, args: &'a ListExecutionsArgs) -> Result<Self> {
-        Ok(Self { namespace, args, states: args.states(), tags: args.tags()? })
+        let (states, tags) = (args.states(), args.tags()?);
+        Ok(Self { namespace, args, states, tags, flow: args.flow_id, children: None })
+    }
+
+    /// Only states in which this holds are asked for.
+    pub(crate) fn keep_states(&mut self, keep: impl Fn(PublicState) -> bool) {
+        self.states.retain(|state| keep(*state));
+    }
+
+    /// Nothing can match.
+    fn match_nothing(&mut self) {
+        self.states.clear();
     }
 
     fn order(&self) -> ListOrder {
@@ -86,7 +101,8 @@ impl<'a> Filter<'a> {
         by_tag.chain([by_state]).collect()
     }
 
-    fn matches(&self, execution: &Execution) -> bool {
+    /// Whether an execution is what was asked for. One whose removal has begun reads as gone.
+    pub(crate) fn matches(&self, execution: &Execution) -> bool {
         let args = self.args;
         let among = |values: &[String], value: &str| values.is_empty() || values.iter().any(|one| one == value);
         let tagged = |(key, values): (&&str, &Vec<&str>)| {
@@ -96,6 +112,8 @@ impl<'a> Filter<'a> {
         let holder = execution.lease.as_ref().filter(|lease| lease.ended_at == 0).map(|lease| &lease.instance_id);
         let ended = args.ended_from.is_none() && args.ended_to.is_none() || execution.ended_at != 0;
         execution.namespace == self.namespace
+            && execution.removal.is_none()
+            && self.children.as_ref().is_none_or(|children| children.contains(&execution.id))
             && self.states.contains(&execution.public_state())
             && among(&args.lane, &execution.lane)
             && among(&args.kind, &execution.kind)
@@ -113,11 +131,13 @@ impl<'a> Filter<'a> {
     }
 
     /// The part of an index behind a position; `None` when nothing of it can be there.
-    fn scan(&self, partition: Partition, index: IndexName, after: Option<Position>) -> Option<Scan> {
+    pub(crate) fn scan(&self, partition: Partition, index: IndexName, after: Option<Position>) -> Option<Scan> {
         let newest = self.order() == ListOrder::Newest;
         let mut scan = Scan { descending: newest, ..Scan::first(index, CHUNK_MIN).with_documents() };
         scan.min = self.args.created_from.unwrap_or(i64::MIN);
-        scan.max = self.args.created_to.map_or(i64::MAX, |to| to.saturating_sub(1));
+        // What ended before an instant was created before it.
+        let created_to = self.args.created_to.into_iter().chain(self.args.ended_to).min();
+        scan.max = created_to.map_or(i64::MAX, |to| to.saturating_sub(1));
         if let Some((created_at, number, uuid)) = after {
             // At the same instant, partitions on one side of the position were shown and those on the other were not.
             let place = partition.number.cmp(&number);
@@ -151,35 +171,75 @@ impl Source {
 }
 
 impl Engine {
-    /// The narrowest indexes that hold everything the filters can match.
+    /// Reads the filters of a call, and what they refer to.
+    pub(crate) async fn filter<'a>(&self, namespace: String, args: &'a ListExecutionsArgs) -> Result<Filter<'a>> {
+        let mut filter = Filter::new(namespace, args)?;
+        let Some(parent) = &args.parent else { return Ok(filter) };
+        if parent.check(self.partitions()).is_err() {
+            filter.match_nothing();
+            return Ok(filter);
+        }
+        let found = self.find::<Execution>(parent.partition(), Execution::key_of(parent)).await?;
+        // A parent has children in its own flow only; one that spawned none may have no flow at all.
+        match found.filter(|found| found.namespace == filter.namespace).and_then(|found| found.flow) {
+            Some(flow) if filter.flow.is_none_or(|asked| asked == flow) => {
+                filter.flow = Some(flow);
+                filter.children = Some(self.children_of(parent).await?);
+            }
+            _ => filter.match_nothing(),
+        }
+        Ok(filter)
+    }
+
+    /// The executions that one spawned, of which a flow bounds the number.
+    async fn children_of(&self, parent: &ExecutionId) -> Result<BTreeSet<ExecutionId>> {
+        let edges = self.named_in::<Edge>(parent.partition(), index::edges_to(parent.uuid), None).await?;
+        let children = edges.into_iter().filter(|edge| edge.role == EdgeRole::Child);
+        Ok(children.map(|edge| edge.upstream).collect())
+    }
+
+    /// The flow partitions in which something can match.
+    pub(crate) fn searched<'f>(&self, filter: &'f Filter<'_>) -> impl Iterator<Item = Partition> + use<'f> {
+        // The runs of a schedule live where it lives, and the members of a flow where that lives.
+        let schedule = filter.args.schedule.as_ref();
+        let schedule = schedule.map(|name| self.partitions().schedule_partition(&filter.namespace, name));
+        let partitions: Vec<Partition> = self.flow_partitions().collect();
+        let flow = filter.flow.as_ref().map(FlowId::partition);
+        partitions.into_iter().filter(move |partition| {
+            flow.is_none_or(|flow| flow == *partition) && schedule.is_none_or(|home| home == *partition)
+        })
+    }
+
+    /// The narrowest indexes that hold everything the filters can match, in each of these partitions.
+    pub(crate) async fn searched_indexes(
+        &self,
+        filter: &Filter<'_>,
+        partitions: &[Partition],
+    ) -> Result<Vec<IndexName>> {
+        match &filter.flow {
+            Some(flow) => Ok(filter.states.iter().map(|state| index::member(flow.uuid, *state)).collect()),
+            None => self.narrowest(filter.candidates(), partitions).await,
+        }
+    }
+
     async fn sources(&self, filter: &Filter<'_>, after: Option<Position>) -> Result<Vec<Source>> {
-        let source = |partition: Partition, index: IndexName| {
+        let partitions: Vec<Partition> = self.searched(filter).collect();
+        let indexes = self.searched_indexes(filter, &partitions).await?;
+        let places = partitions.into_iter().flat_map(|at| indexes.iter().map(move |index| (at, index.clone())));
+        let source = |(partition, index)| {
             let scan = filter.scan(partition, index, after)?;
             Some(Source { partition, scan, buffer: VecDeque::new(), exhausted: false })
         };
-        if let Some(flow) = &filter.args.flow_id {
-            if flow.check(self.partitions()).is_err() {
-                return Ok(Vec::new());
-            }
-            let indexes = filter.states.iter().map(|state| index::member(flow.uuid, *state));
-            return Ok(indexes.filter_map(|index| source(flow.partition(), index)).collect());
-        }
-        let indexes = self.narrowest(filter.candidates()).await?;
-        // The runs of a schedule live where it lives.
-        let home = filter.args.schedule.as_ref();
-        let home = home.map(|name| self.partitions().schedule_partition(&filter.namespace, name));
-        let partitions = self.flow_partitions().filter(|partition| home.is_none_or(|home| home == *partition));
-        let places = partitions.flat_map(|at| indexes.iter().map(move |index| (at, index.clone())));
-        Ok(places.filter_map(|(partition, index)| source(partition, index)).collect())
+        Ok(places.filter_map(source).collect())
     }
 
     /// The set with the fewest entries. There is something to count only where tags are asked for.
-    async fn narrowest(&self, mut candidates: Vec<Vec<IndexName>>) -> Result<Vec<IndexName>> {
+    async fn narrowest(&self, mut candidates: Vec<Vec<IndexName>>, partitions: &[Partition]) -> Result<Vec<IndexName>> {
         if candidates.len() > 1 {
             let mut sizes = vec![0; candidates.len()];
             let counted = |index: &IndexName| Query::count_up_to(index.clone(), limits::COUNTED_MAX);
             let queries: Vec<Query> = candidates.iter().flatten().map(counted).collect();
-            let reads = self.flow_partitions().map(|partition| self.read(partition, queries.clone()));
+            let reads = partitions.iter().map(|partition| self.read(*partition, queries.clone()));
             for answers in futures_util::future::join_all(reads).await {
                 let mut counts = answers?.answers.into_iter().map(|answer| Answer::into_count(answer).unwrap_or(0));
                 for (size, candidate) in sizes.iter_mut().zip(&candidates) {
