@@ -3,9 +3,9 @@
 use clap::{Parser, Subcommand};
 
 use crate::command::{
-    approve, audit, bench, budget, bulk, call, cancel, change, completions, decide, diff, doctor, events, exit_codes,
-    explain, flow, fork, get, lane, ls, quota, replay, result, rotate_secret, schedule, server, signal, steps, submit,
-    tail, token, wait, worker,
+    approve, audit, bench, budget, bulk, call, cancel, change, completions, count, decide, diff, doctor, events,
+    exit_codes, explain, flow, fork, get, lane, ls, quota, replay, result, rotate_secret, schedule, server, signal,
+    steps, submit, tail, token, top, wait, worker,
 };
 use crate::target::Target;
 use crate::{dev, task};
@@ -46,6 +46,10 @@ pub(crate) enum Command {
     Submit(Box<Targeted<submit::Arguments>>),
     /// List executions, newest first
     Ls(Box<Targeted<ls::Arguments>>),
+    /// Count executions by state, and what waits by lane and kind
+    Count(Box<Targeted<count::Arguments>>),
+    /// Watch lanes, rates and workers
+    Top(Box<Targeted<top::Arguments>>),
     /// Show an execution
     Get(Box<Targeted<get::Arguments>>),
     /// Show what the function of an execution has done

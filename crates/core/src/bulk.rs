@@ -352,6 +352,8 @@ document! {
         "m" reached_max: bool,
         /// The next turn is not before this instant.
         "w" not_before: i64,
+        /// When somebody looks whether its job is still there. A store that forgot the job leaves the part alone.
+        "l" look_at: i64,
     }
 }
 
@@ -365,7 +367,7 @@ impl Indexed for BulkPart {
     }
 
     fn index_entries(&self, _: i64) -> Vec<Entry> {
-        Vec::new()
+        vec![Due::Timer.entry(&self.key(), self.look_at)]
     }
 }
 
@@ -376,9 +378,16 @@ impl BulkPart {
     }
 
     /// The part of a partition that the job comes to; `before` is when the job began, by the partition's clock.
-    pub fn begin(job: &BulkJob, before: i64) -> Self {
+    pub fn begin(job: &BulkJob, before: i64, now: i64) -> Self {
         let allowed = job.max.saturating_sub(job.settled.matched);
-        Self { job: job.id, before, allowed, cursor_at: i64::MIN, ..Default::default() }
+        let mut part = Self { job: job.id, before, allowed, cursor_at: i64::MIN, ..Default::default() };
+        part.job_is_there(now);
+        part
+    }
+
+    /// Its job is still there, so that it stays as well.
+    pub fn job_is_there(&mut self, now: i64) {
+        self.look_at = now + limits::BULK_PART_LOOK_MS;
     }
 
     /// How many more it may change.
@@ -450,7 +459,7 @@ mod tests {
     fn a_job_goes_through_its_partitions_and_sums_them_up() {
         let mut job = job(10, 2..4);
         for partition in 2..4 {
-            let mut part = BulkPart::begin(&job, 1_000);
+            let mut part = BulkPart::begin(&job, 1_000, 1_000);
             part.pass(5, id(1));
             part.settle(id(1), Ok(true));
             part.end_turn(1, 0, 1_010);
@@ -468,7 +477,7 @@ mod tests {
     #[test]
     fn an_older_report_of_the_same_part_changes_nothing() {
         let mut job = job(10, 0..1);
-        let mut part = BulkPart::begin(&job, 1_000);
+        let mut part = BulkPart::begin(&job, 1_000, 1_000);
         part.settle(id(1), Ok(true));
         part.end_turn(1, 0, 1_000);
         let early = part.clone();
@@ -482,12 +491,12 @@ mod tests {
     #[test]
     fn what_is_allowed_counts_over_all_partitions() {
         let mut job = job(3, 0..4);
-        let mut part = BulkPart::begin(&job, 1_000);
+        let mut part = BulkPart::begin(&job, 1_000, 1_000);
         part.settle(id(1), Ok(true));
         part.settle(id(2), Err(&Error::of(Code::InUse)));
         part.finished = true;
         job.take_turn(&report(0, &part), 0, 1_000);
-        let mut part = BulkPart::begin(&job, 1_000);
+        let mut part = BulkPart::begin(&job, 1_000, 1_000);
         assert_eq!(part.room(), 1);
         part.settle(id(3), Ok(false));
         assert_eq!(part.room(), 0);
@@ -525,7 +534,7 @@ mod tests {
         let mut job = job(10, 0..5);
         assert!(job.cancel(1_100));
         assert!(!job.cancel(1_200));
-        let mut part = BulkPart::begin(&job, 1_000);
+        let mut part = BulkPart::begin(&job, 1_000, 1_000);
         part.settle(id(1), Ok(true));
         part.finished = true;
         job.take_turn(&report(0, &part), 0, 1_300);

@@ -237,13 +237,15 @@ pub const BULK_REFUSALS_KEPT: usize = 100;
 /// Executions that one turn of a bulk job changes.
 pub const BULK_CHUNK: usize = 100;
 /// Executions that one turn of a bulk job looks at.
-pub const BULK_EXAMINED_CHUNK: usize = 1_000;
+pub const BULK_EXAMINED_CHUNK: u64 = 1_000;
 /// Engines know the clock of a store to within some milliseconds: what changed so shortly after a bulk job began counts as
 /// changed before, so that nothing is left out that its caller saw change.
 pub const BULK_CLOCK_SLACK_MS: i64 = 5;
 /// A bulk job that has ended is kept for this long at the least. An engine that was asleep in the middle of a turn for
 /// less than this finds that the turn was made.
 pub const BULK_KEPT_MIN_MS: i64 = 10 * 60 * 1000;
+/// The part of a bulk job in one partition is looked at this often: one whose job is gone goes, too.
+pub const BULK_PART_LOOK_MS: i64 = 24 * 3600 * 1000;
 /// A turn that begins a partition's part of a bulk job commits within this time or not at all.
 pub const BULK_TURN_MAX_MS: i64 = 60 * 1000;
 

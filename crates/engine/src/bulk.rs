@@ -13,7 +13,7 @@ use ff_core::execution::{CancelSource, Cancelled, Execution, Hold};
 use ff_core::index::Due;
 use ff_core::op::BulkFilter;
 use ff_core::{Class, Code, Error, ExecutionId, Indexed, Key, Partition, Result, limits};
-use ff_store::{Answer, IndexEntry, Query, Scan};
+use ff_store::{IndexEntry, Query, Scan};
 use futures_util::StreamExt;
 
 use crate::engine::Engine;
@@ -27,6 +27,8 @@ use crate::transition::save_changed;
 const RETRY_MS: i64 = 500;
 /// Partitions from which a job is removed at once.
 const REMOVED_AT_ONCE: usize = 16;
+/// Entries that are read at once, from all indexes together.
+const READ_CHUNK: usize = 240;
 /// With a rate, a turn changes what may be changed in this part of a second.
 const RATE_TURNS_PER_SECOND: u32 = 5;
 
@@ -110,7 +112,7 @@ impl Engine {
             // It has no partition to go through: what it is about does not exist here.
             _ => BulkReport {
                 partition: job.partition,
-                part: BulkPart { finished: true, ..BulkPart::begin(&job, 0) },
+                part: BulkPart { finished: true, ..BulkPart::begin(&job, 0, 0) },
                 wait_ms: 0,
             },
         };
@@ -145,6 +147,11 @@ impl Engine {
                 _ => return taken,
             }
         }
+    }
+
+    /// The timer of a part: once in a while somebody looks whether its job is still there.
+    pub(crate) async fn fire_bulk_part(&self, partition: Partition, key: Key, score: i64) -> Result<()> {
+        self.transact(partition, self.fresh_command(), &LookForJob { key: &key, score }).await
     }
 
     /// Removes a job whose time is up, and its parts before it.
@@ -190,6 +197,34 @@ impl Command for LookAt<'_> {
             return Ok(false);
         }
         Ok(true)
+    }
+}
+
+/// Removes a part whose job is gone.
+struct LookForJob<'a> {
+    key: &'a Key,
+    score: i64,
+}
+
+impl Command for LookForJob<'_> {
+    type Outcome = ();
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<()> {
+        let Some(loaded) = tx.load::<BulkPart>(self.key.clone()).await? else {
+            return tx.remove_stray(self.key, Due::Timer.entry(self.key, self.score)).await;
+        };
+        let mut part = loaded.document;
+        if part.look_at > tx.now {
+            return repair_due(tx, self.key, Some(part.look_at), self.score).await;
+        }
+        match tx.engine.find::<BulkJob>(Partition::SYSTEM, BulkJob::key_of(&part.job)).await? {
+            Some(_) => {
+                part.job_is_there(tx.now);
+                tx.save(&part);
+            }
+            None => tx.delete(self.key),
+        }
+        Ok(())
     }
 }
 
@@ -259,7 +294,7 @@ impl Command for PartTurn<'_> {
     async fn run(&self, tx: &mut Tx<'_>) -> Result<BulkReport> {
         let found = tx.load::<BulkPart>(BulkPart::key_of(&self.job.id)).await?;
         let is_new = found.is_none();
-        let mut part = found.map_or_else(|| BulkPart::begin(self.job, self.before), |loaded| loaded.document);
+        let mut part = found.map_or_else(|| BulkPart::begin(self.job, self.before, tx.now), |loaded| loaded.document);
         if self.job.state == BulkState::Cancelling && !part.finished {
             // From here on no engine changes anything in this partition, and the job comes to no other.
             part.finished = true;
@@ -297,14 +332,22 @@ impl PartTurn<'_> {
         BulkReport { partition: u32::from(tx.partition.number), part, wait_ms }
     }
 
-    /// Changes the next matches, as many as a turn takes.
+    /// Changes the next matches, as many as a turn takes. Where few match, a turn looks at many.
     async fn go_through(&self, tx: &mut Tx<'_>, part: &mut BulkPart) -> Result<()> {
-        let mut next = Next::read(tx, self.filter, part).await?;
         let most = match self.job.rate_per_second {
             0 => self.most,
             rate => self.most.min(usize::try_from(rate.div_ceil(RATE_TURNS_PER_SECOND)).unwrap_or(usize::MAX)),
         };
-        let mut changed = 0;
+        let mut left = most;
+        let examined = part.counts.examined;
+        while left > 0 && !part.finished && part.counts.examined - examined < limits::BULK_EXAMINED_CHUNK {
+            self.go_through_page(tx, part, &mut left).await?;
+        }
+        Ok(())
+    }
+
+    async fn go_through_page(&self, tx: &mut Tx<'_>, part: &mut BulkPart, left: &mut usize) -> Result<()> {
+        let mut next = Next::read(tx, self.filter, part).await?;
         while let Some(entry) = next.peek() {
             let execution = entry.document.as_ref().and_then(|stored| tx.engine.readable::<Execution>(stored));
             let matching = execution.filter(|execution| self.filter.matches(execution));
@@ -313,7 +356,7 @@ impl PartTurn<'_> {
                 (part.finished, part.reached_max) = (true, true);
                 return Ok(());
             }
-            if is_match && changed == most {
+            if is_match && *left == 0 {
                 return Ok(());
             }
             let Some((at, id, entry)) = next.take(tx.partition) else { break };
@@ -325,10 +368,10 @@ impl PartTurn<'_> {
                 part.counts.changed_since += 1;
                 continue;
             };
-            changed += 1;
+            *left -= 1;
             match self.change(tx, execution).await {
                 Err(error) if matches!(error.code.class(), Class::Unavailable | Class::Internal) => return Err(error),
-                outcome => part.settle(id, outcome.as_ref().map(|changed| *changed)),
+                outcome => part.settle(id, outcome.as_ref().copied()),
             }
         }
         part.finished = next.is_all;
@@ -384,7 +427,7 @@ impl Next {
         let partition = tx.partition;
         let after = part.cursor.map(|id| -> Position { (part.cursor_at, partition.number, id.uuid.into_bytes()) });
         let indexes = tx.engine.searched_indexes(filter, &[partition]).await?;
-        let limit = tx.engine.chunk((limits::BULK_EXAMINED_CHUNK / indexes.len().max(1)).max(1));
+        let limit = tx.engine.chunk(READ_CHUNK / indexes.len().max(1));
         let scans = indexes.into_iter().filter_map(|index| filter.scan(partition, index, after));
         let queries: Vec<Query> = scans.map(|scan| Query::Scan(Scan { limit, ..scan })).collect();
         if queries.is_empty() {

@@ -9,6 +9,7 @@ pub(crate) mod call;
 pub(crate) mod cancel;
 pub(crate) mod change;
 pub(crate) mod completions;
+pub(crate) mod count;
 pub(crate) mod decide;
 pub(crate) mod diff;
 pub(crate) mod doctor;
@@ -31,6 +32,7 @@ pub(crate) mod steps;
 pub(crate) mod submit;
 pub(crate) mod tail;
 pub(crate) mod token;
+pub(crate) mod top;
 pub(crate) mod wait;
 pub(crate) mod worker;
 
@@ -51,6 +53,8 @@ pub(crate) fn run(command: Command) -> ExitCode {
         Command::ExitCodes(_) => exit_codes::run(),
         Command::Submit(it) => connected(*it, submit::run),
         Command::Ls(it) => connected(*it, ls::run),
+        Command::Count(it) => connected(*it, count::run),
+        Command::Top(it) => connected(*it, top::run),
         Command::Get(it) => connected(*it, get::run),
         Command::Explain(it) => connected(*it, explain::run),
         Command::Result(it) => connected(*it, result::run),

@@ -75,6 +75,34 @@ fn quotas_are_defined_and_shown() {
 }
 
 #[test]
+fn bulk_jobs_ask_count_change_and_are_shown() {
+    let mut it = Transcript::new("bulk");
+    it.both(&["bulk", "ls"]);
+    for _ in 0..3 {
+        it.ff(&["submit", "report", "--tag", "team=data"]);
+    }
+    it.ff(&["submit", "other"]);
+    it.both(&["count"]);
+    it.both(&["top", "--once"]);
+    it.both(&["bulk", "hold", "--kind", "report", "--reason", "a look", "--dry-run"]);
+    // Nobody can be asked here.
+    it.ff(&["bulk", "hold", "--kind", "report"]);
+    it.both(&["bulk", "hold", "--kind", "report", "--reason", "a look", "--max", "2", "--yes"]);
+    it.both(&["bulk", "release", "--tag", "team=data", "--yes"]);
+    it.both(&["bulk", "priority", "7", "--kind", "report", "--yes"]);
+    it.both(&["bulk", "tag", "team=two", "--kind", "report", "--yes"]);
+    it.both(&["bulk", "cancel", "--tag", "team=two", "--reason", "enough", "--yes"]);
+    it.both(&["bulk", "replay", "--state", "cancelled", "--yes"]);
+    it.ff(&["bulk", "cancel", "--kind", "report", "--yes"]);
+    let job = it.ff(&["bulk", "rm", "--ended-since", "1h", "--rate", "100", "--yes", "--no-wait"]);
+    it.both(&["bulk", "wait", &job]);
+    it.both(&["bulk", "get", &job]);
+    it.both(&["bulk", "stop", &job]);
+    it.both(&["ls"]);
+    it.finish("bulk");
+}
+
+#[test]
 fn schedules_are_created_shown_changed_and_removed() {
     let mut it = Transcript::new("schedule");
     it.both(&["schedule", "ls"]);

@@ -63,6 +63,8 @@ const COMMANDS: &[(&[&str], i32)] = &[
     (&["schedule", "trigger", "nothing"], 3),
     (&["schedule", "backfill", "nothing", "--from", "2h", "--to", "1h"], 3),
     (&["schedule", "rm", "nothing"], 3),
+    (&["count"], 0),
+    (&["top", "--once"], 0),
     (&["bulk", "cancel", "--kind", "nothing", "--yes"], 0),
     (&["bulk", "replay", "--kind", "nothing", "--yes"], 0),
     (&["bulk", "hold", "--kind", "nothing", "--yes"], 0),

@@ -37,6 +37,7 @@ impl Engine {
             (kind::TOKEN, _) => self.transact(partition, command, &ForgetToken { key, score }).await,
             (kind::BUDGET, _) => self.fire_budget(partition, key, score).await,
             (kind::SCHEDULE, _) => self.fire_schedule(partition, key, score).await,
+            (kind::BULK_PART, _) => self.fire_bulk_part(partition, key, score).await,
             (kind::BULK, _) => self.fire_bulk(key, score).await,
             (kind::SLOT, _) => self.fire_slot(partition, key, score).await,
             (kind::RESERVATION, _) => self.fire_reservation(partition, key, score).await,

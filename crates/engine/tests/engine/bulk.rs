@@ -187,7 +187,7 @@ impl Store for Mortal {
             if left == -1 && self.last_is_applied {
                 self.store.commit(partition, batches).await?;
             }
-            std::future::pending::<()>().await;
+            return std::future::pending().await;
         }
         self.store.commit(partition, batches).await
     }

@@ -10,8 +10,8 @@ use flowfabric::op::{
     list_executions, list_tokens,
 };
 use flowfabric::{
-    Client, Code, Event, EventType, FrameRequest, Happening, JsonText, PublicState, RetryPolicy, Role, SdkError,
-    StreamEvent, op,
+    BulkFilter, BulkState, Client, Code, Event, EventType, FrameRequest, Happening, JsonText, PublicState, RetryPolicy,
+    Role, SdkError, StreamEvent, op,
 };
 
 use crate::support::{Running, both_ways, within};
@@ -61,6 +61,29 @@ async fn append(client: &Client, task: &op::view::Task, sequence: u64) {
         frames: vec![frame],
     };
     client.call::<AppendFrames>(args).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_bulk_job_is_begun_followed_and_listed() {
+    for (way, client, _server) in both_ways().await {
+        for _ in 0..3 {
+            client.submit("report").tag("team", "a").send().await.unwrap();
+        }
+        client.submit("other").send().await.unwrap();
+        let reports = BulkFilter { kind: vec!["report".into()], ..Default::default() };
+        let dry = client.bulk_cancel(reports.clone()).dry_run().begin().await.unwrap();
+        assert_eq!(within(client.wait_bulk(dry.bulk_id)).await.unwrap().progress.done, 3, "{way}");
+        let job = client.bulk_cancel(reports.clone()).reason("enough").max(2).begin().await.unwrap();
+        let job = within(client.wait_bulk(job.bulk_id)).await.unwrap();
+        assert_eq!((job.progress.done, job.reached_max, job.reason.as_deref()), (2, true, Some("enough")), "{way}");
+        assert_eq!(client.cancel_bulk(job.bulk_id).await.unwrap().state, BulkState::Completed, "{way}");
+        let tagged = client.bulk_set_tags(reports, [("team".to_owned(), "b".to_owned())].into());
+        let tagged = within(client.wait_bulk(tagged.begin().await.unwrap().bulk_id)).await.unwrap();
+        assert_eq!(tagged.progress.done, 3, "{way}");
+        let listed = client.list_bulk().await.unwrap();
+        let ids: Vec<_> = listed.iter().map(|job| job.bulk_id).collect();
+        assert_eq!(ids, [tagged.bulk_id, job.bulk_id, dry.bulk_id], "{way}");
+    }
 }
 
 #[tokio::test]

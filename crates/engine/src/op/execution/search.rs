@@ -73,7 +73,15 @@ pub(crate) struct Filter<'a> {
 impl<'a> Filter<'a> {
     fn new(namespace: String, args: &'a ListExecutionsArgs) -> Result<Self> {
         let (states, tags) = (args.states(), args.tags()?);
-        Ok(Self { namespace, args, states, tags, flow: args.flow_id, children: None })
+        let mut filter = Self { namespace, args, states, tags, flow: args.flow_id, children: None };
+        // Other filters say something about the state, too: then fewer indexes have to be gone through.
+        if args.worker.is_some() {
+            filter.keep_states(|state| state == PublicState::Active);
+        }
+        if args.ended_from.is_some() || args.ended_to.is_some() {
+            filter.keep_states(PublicState::is_terminal);
+        }
+        Ok(filter)
     }
 
     /// Only states in which this holds are asked for.
