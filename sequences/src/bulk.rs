@@ -39,10 +39,13 @@ pub(crate) async fn s41_a_bulk_replay_goes_on_at_another_server_and_replays_each
     let untouched = submit_many(&world, 3, json!({ "lane": "idle", "tags": { "batch": "one" } })).await;
     let args = json!({
         "filter": { "tag": "batch=one", "state": "failed" }, "action": "replay", "rate_per_second": 100,
-        "command_id": uuid::Uuid::new_v4(),
+        "command_id": uuid::Uuid::new_v4().to_string(),
     });
     let dry = world
-        .must("create_bulk", merged(args.clone(), json!({ "dry_run": true, "command_id": uuid::Uuid::new_v4() })))
+        .must(
+            "create_bulk",
+            merged(args.clone(), json!({ "dry_run": true, "command_id": uuid::Uuid::new_v4().to_string() })),
+        )
         .await;
     let dry = ended(&world, &dry).await;
     assert_eq!((&dry["progress"]["matched"], &dry["progress"]["done"]), (&json!(60), &json!(60)), "{dry}");
@@ -102,7 +105,7 @@ pub(crate) async fn s41_a_bulk_job_counts_refuses_and_stops(world: World) {
     assert_eq!(listed["items"][0]["bulk_id"], removed["bulk_id"], "the newest comes first");
     let rest = world.must("list_bulk", json!({ "cursor": listed["next_cursor"] })).await;
     assert_eq!(rest["items"].as_array().map(Vec::len), Some(3));
-    let nobody = json!({ "bulk_id": uuid::Uuid::new_v4() });
+    let nobody = json!({ "bulk_id": uuid::Uuid::new_v4().to_string() });
     world.refused("get_bulk", nobody, Code::BulkNotFound).await;
     let bad = json!({ "filter": {}, "action": "set_priority" });
     let details = world.refused("create_bulk", bad, Code::Invalid).await;
