@@ -280,6 +280,70 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/bulk": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Lists the bulk jobs of a namespace, newest first, without their refusals.
+         * @description Lists the bulk jobs of a namespace, newest first, without their refusals.
+         */
+        get: operations["list_bulk"];
+        put?: never;
+        /**
+         * Begins a bulk job: one change to everything that the filter matches and that last changed before the job began. It goes on in the background, survives the crash of any server, and changes each execution once.
+         * @description Begins a bulk job: one change to everything that the filter matches and that last changed before the job began. It goes on in the background, survives the crash of any server, and changes each execution once.
+         */
+        post: operations["create_bulk"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/bulk/{bulk_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Shows a bulk job: how far it is, and what it could not change.
+         * @description Shows a bulk job: how far it is, and what it could not change.
+         */
+        get: operations["get_bulk"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/bulk/{bulk_id}/cancel": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Stops a bulk job: after the answer it changes nothing more. What was done stays done.
+         * @description Stops a bulk job: after the answer it changes nothing more. What was done stays done.
+         */
+        post: operations["cancel_bulk"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/counts": {
         parameters: {
             query?: never;
@@ -2846,6 +2910,184 @@ export interface components {
          */
         LeaseEpoch: number;
         /** @description The answer. */
+        ListBulkOutcome: {
+            /** @description The jobs. */
+            items: components["schemas"]["BulkView"][];
+            /** @description Where the next page begins, if there is one. */
+            next_cursor?: string | null;
+        };
+        /** @description A bulk job as people see it. */
+        BulkView: {
+            /** @description The job. */
+            bulk_id: components["schemas"]["BulkId"];
+            /** @description Whose executions. */
+            namespace: string;
+            /** @description How far it is. */
+            state: components["schemas"]["BulkState"];
+            /** @description What is done. */
+            action: components["schemas"]["BulkAction"];
+            /** @description Why. */
+            reason?: string | null;
+            /**
+             * Format: int64
+             * @description The priority that they get.
+             */
+            priority?: number | null;
+            /** @description The tags that they get. */
+            tags?: {
+                [key: string]: string;
+            } | null;
+            /** @description Which executions. */
+            filter: components["schemas"]["BulkFilter"];
+            /** @description Nothing is changed, only counted. */
+            dry_run: boolean;
+            /**
+             * Format: uint64
+             * @description At most so many are changed.
+             */
+            max: number;
+            /**
+             * Format: uint32
+             * @description At most so many a second.
+             */
+            rate_per_second?: number | null;
+            /** @description Who asked for it. */
+            created_by: string;
+            /**
+             * Format: int64
+             * @description When it began.
+             */
+            created_at: number;
+            /**
+             * Format: int64
+             * @description When it last made progress.
+             */
+            updated_at: number;
+            /**
+             * Format: int64
+             * @description When it ended.
+             */
+            ended_at?: number | null;
+            /**
+             * Format: int64
+             * @description When it is forgotten.
+             */
+            removed_at?: number | null;
+            /** @description What became of what it has looked at. */
+            progress: components["schemas"]["BulkProgress"];
+            /** @description It has more matches than it may change. */
+            reached_max: boolean;
+            /** @description The first executions that could not be changed, 100 at the most. */
+            refusals?: components["schemas"]["BulkRefusalView"][];
+        };
+        /** Format: uuid */
+        BulkId: string;
+        /** @enum {string} */
+        BulkState: "running" | "cancelling" | "completed" | "cancelled";
+        /** @enum {string} */
+        BulkAction: "cancel" | "replay" | "hold" | "release" | "set_priority" | "set_tags" | "remove";
+        /**
+         * @description Which executions a bulk job is about: the filters of a list. One that is given several times takes any of its values;
+         *     tags with different keys must all be there.
+         */
+        BulkFilter: {
+            /** @description Only in these lanes. */
+            lane?: string[];
+            /** @description Only of these kinds. */
+            kind?: string[];
+            /** @description Only in these states. */
+            state?: components["schemas"]["PublicState"][];
+            /** @description Only in this flow. */
+            flow_id?: components["schemas"]["FlowId"] | null;
+            /** @description Only with these tags, each as `key=value`. Of several values of one key any will do. */
+            tag?: string[];
+            /** @description Only those whose last failure was of one of these categories. */
+            failure_category?: string[];
+            /** @description Only runs of the schedule with this name. */
+            schedule?: string | null;
+            /** @description Only those that this worker process holds now. */
+            worker?: string | null;
+            /** @description Only those that this execution spawned while it ran. */
+            parent?: components["schemas"]["ExecutionId"] | null;
+            /**
+             * Format: int64
+             * @description Only created at this instant or later.
+             */
+            created_from?: number | null;
+            /**
+             * Format: int64
+             * @description Only created before this instant.
+             */
+            created_to?: number | null;
+            /**
+             * Format: int64
+             * @description Only ended at this instant or later.
+             */
+            ended_from?: number | null;
+            /**
+             * Format: int64
+             * @description Only ended before this instant.
+             */
+            ended_to?: number | null;
+        };
+        /** @enum {string} */
+        PublicState: "waiting" | "delayed" | "rate_limited" | "waiting_children" | "active" | "suspended" | "completed" | "failed" | "cancelled" | "expired" | "skipped";
+        FlowId: string;
+        /** @description What became of the executions that a job has looked at. `matched` is the sum of `done`, `unchanged` and `refused`. */
+        BulkProgress: {
+            /**
+             * Format: uint64
+             * @description Executions that were looked at.
+             */
+            examined: number;
+            /**
+             * Format: uint64
+             * @description Of these, those that the filter matches and that had not changed since the job began.
+             */
+            matched: number;
+            /**
+             * Format: uint64
+             * @description Matches that were changed, or would be in a dry run.
+             */
+            done: number;
+            /**
+             * Format: uint64
+             * @description Matches that were so before.
+             */
+            unchanged: number;
+            /**
+             * Format: uint64
+             * @description Matches that could not be changed.
+             */
+            refused: number;
+            /** @description The same for each code. */
+            refused_by_code?: {
+                [key: string]: number;
+            };
+            /**
+             * Format: uint64
+             * @description Executions that the filter matches and that were left alone: they had changed since the job began.
+             */
+            changed_since: number;
+            /**
+             * Format: uint32
+             * @description Partitions that it is through with.
+             */
+            partitions_done: number;
+            /**
+             * Format: uint32
+             * @description Partitions that it goes through.
+             */
+            partitions: number;
+        };
+        /** @description An execution that could not be changed. */
+        BulkRefusalView: {
+            /** @description The execution. */
+            execution_id: components["schemas"]["ExecutionId"];
+            /** @description The code with which it was refused. */
+            code: string;
+        };
+        /** @description The answer. */
         GetCountsOutcome: {
             /** @description The namespace. */
             namespace: string;
@@ -3046,7 +3288,6 @@ export interface components {
         };
         /** @enum {string} */
         EventType: "completed" | "failed" | "cancelled" | "expired" | "skipped" | "lease_acquired" | "lease_released" | "lease_expired" | "lease_revoked" | "lease_reclaimed" | "signal_accepted";
-        FlowId: string;
         /** @enum {string} */
         EventKind: "completion" | "lease" | "signal";
         /** @description The answer. */
@@ -3122,8 +3363,6 @@ export interface components {
             /** @description What its worker last said. */
             progress?: components["schemas"]["ProgressView"] | null;
         };
-        /** @enum {string} */
-        PublicState: "waiting" | "delayed" | "rate_limited" | "waiting_children" | "active" | "suspended" | "completed" | "failed" | "cancelled" | "expired" | "skipped";
         /** @description What a worker said about its progress. */
         ProgressView: {
             /**
@@ -3535,7 +3774,7 @@ export interface components {
             retry_after_ms?: number | null;
         };
         /** @enum {string} */
-        Code: "execution_not_found" | "flow_not_found" | "budget_not_found" | "reservation_not_found" | "quota_not_found" | "lane_not_found" | "schedule_not_found" | "waitpoint_not_found" | "worker_not_found" | "attempt_not_found" | "edge_not_found" | "token_not_found" | "no_input" | "result_not_ready" | "no_result" | "result_trimmed" | "no_test_clock" | "route_not_found" | "invalid" | "invalid_filter" | "invalid_capabilities" | "no_lanes" | "self_referencing_edge" | "partition_mismatch" | "unsupported_media_type" | "method_not_allowed" | "idempotency_conflict" | "definition_conflict" | "reservation_ended" | "execution_not_eligible" | "execution_not_leaseable" | "grant_already_exists" | "invalid_claim_grant" | "claim_grant_expired" | "not_a_resumed_execution" | "capability_mismatch" | "execution_not_terminal" | "flow_not_terminal" | "in_use" | "execution_not_suspended" | "execution_terminal" | "already_suspended" | "operator_resume_not_allowed" | "waitpoint_closed" | "waitpoint_not_pending" | "target_not_signalable" | "flow_already_terminal" | "stale_graph_revision" | "stale_revision" | "cycle_detected" | "dependency_already_exists" | "execution_not_in_flow" | "execution_in_other_flow" | "join_policy_conflict" | "dependency_not_applicable" | "duplicate_worker_instance" | "rotation_conflict" | "lane_draining" | "lane_disabled" | "partition_counts_differ" | "store_newer" | "question_not_open" | "journal_conflict" | "stale_lease" | "lease_expired" | "lease_revoked" | "execution_not_active" | "stream_closed" | "payload_too_large" | "signal_limit_exceeded" | "budget_tree_full" | "flow_full" | "worker_at_capacity" | "concurrency_limit_exceeded" | "max_replays_exhausted" | "waitpoint_limit_exceeded" | "journal_full" | "commit_too_large" | "unauthenticated" | "invalid_token" | "token_expired" | "forbidden" | "host_not_allowed" | "unavailable" | "contention" | "store_full" | "store_read_only" | "store_locked" | "store_version_too_low" | "library_version_mismatch" | "shutting_down" | "corrupt_document" | "internal";
+        Code: "execution_not_found" | "flow_not_found" | "budget_not_found" | "reservation_not_found" | "quota_not_found" | "lane_not_found" | "schedule_not_found" | "bulk_not_found" | "waitpoint_not_found" | "worker_not_found" | "attempt_not_found" | "edge_not_found" | "token_not_found" | "no_input" | "result_not_ready" | "no_result" | "result_trimmed" | "no_test_clock" | "route_not_found" | "invalid" | "invalid_filter" | "invalid_capabilities" | "no_lanes" | "self_referencing_edge" | "partition_mismatch" | "unsupported_media_type" | "method_not_allowed" | "idempotency_conflict" | "definition_conflict" | "reservation_ended" | "execution_not_eligible" | "execution_not_leaseable" | "grant_already_exists" | "invalid_claim_grant" | "claim_grant_expired" | "not_a_resumed_execution" | "capability_mismatch" | "execution_not_terminal" | "flow_not_terminal" | "in_use" | "execution_not_suspended" | "execution_terminal" | "already_suspended" | "operator_resume_not_allowed" | "waitpoint_closed" | "waitpoint_not_pending" | "target_not_signalable" | "flow_already_terminal" | "stale_graph_revision" | "stale_revision" | "cycle_detected" | "dependency_already_exists" | "execution_not_in_flow" | "execution_in_other_flow" | "join_policy_conflict" | "dependency_not_applicable" | "duplicate_worker_instance" | "rotation_conflict" | "lane_draining" | "lane_disabled" | "partition_counts_differ" | "store_newer" | "question_not_open" | "journal_conflict" | "stale_lease" | "lease_expired" | "lease_revoked" | "execution_not_active" | "stream_closed" | "payload_too_large" | "signal_limit_exceeded" | "budget_tree_full" | "flow_full" | "worker_at_capacity" | "concurrency_limit_exceeded" | "max_replays_exhausted" | "waitpoint_limit_exceeded" | "journal_full" | "commit_too_large" | "unauthenticated" | "invalid_token" | "token_expired" | "forbidden" | "host_not_allowed" | "unavailable" | "contention" | "store_full" | "store_read_only" | "store_locked" | "store_version_too_low" | "library_version_mismatch" | "shutting_down" | "corrupt_document" | "internal";
         /** @description Everything about an execution but its bytes. */
         ExecutionView: {
             /** @description Its id. */
@@ -6746,6 +6985,175 @@ export interface operations {
             default: components["responses"]["Problem"];
         };
     };
+    list_bulk: {
+        parameters: {
+            query?: {
+                /** @description The namespace; the caller's default when absent. */
+                namespace?: string | null;
+                /** @description Where the last page ended. */
+                cursor?: string | null;
+                /** @description How many; 100 when absent, at most 1,000. */
+                limit?: number | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListBulkOutcome"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    create_bulk: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The identity of the call, in place of the field in its body. */
+                "Idempotency-Key"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "filter": {
+                 *         "state": [
+                 *           "failed"
+                 *         ],
+                 *         "tag": [
+                 *           "team=data"
+                 *         ]
+                 *       },
+                 *       "action": "replay",
+                 *       "max": 10000,
+                 *       "rate_per_second": 50
+                 *     }
+                 */
+                "application/json": {
+                    /** @description Whose executions; the caller's default when absent. */
+                    namespace?: string | null;
+                    /** @description Which executions; an empty filter matches all of the namespace. */
+                    filter: components["schemas"]["BulkFilter"];
+                    /** @description What is done to each of them, as the operation of that name does it to one. */
+                    action: components["schemas"]["BulkAction"];
+                    /** @description Why; for `cancel` and `hold`. */
+                    reason?: string | null;
+                    /**
+                     * Format: int64
+                     * @description The priority that they get, for `set_priority`; clamped to 0..=9000.
+                     */
+                    priority?: number | null;
+                    /** @description The tags that they get in the place of theirs, for `set_tags`. */
+                    tags?: {
+                        [key: string]: string;
+                    } | null;
+                    /** @description Nothing is changed: the counts say what would become of everything. False when absent. */
+                    dry_run?: boolean | null;
+                    /**
+                     * Format: uint64
+                     * @description At most so many are changed, those that refuse it included; 1,000,000 when absent and at the most.
+                     */
+                    max?: number | null;
+                    /**
+                     * Format: uint32
+                     * @description At most so many are changed in a second; as many as the store takes when absent.
+                     */
+                    rate_per_second?: number | null;
+                    /** @description The same id means the same job. */
+                    command_id?: components["schemas"]["CommandId"] | null;
+                };
+            };
+        };
+        responses: {
+            /** @description It was there before, the same. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BulkView"];
+                };
+            };
+            /** @description Created. */
+            201: {
+                headers: {
+                    /** @description Where it stands. */
+                    Location?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BulkView"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    get_bulk: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The job. */
+                bulk_id: components["schemas"]["BulkId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BulkView"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    cancel_bulk: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The identity of the call: a repeat is the same call, for 24 hours. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description The job. */
+                bulk_id: components["schemas"]["BulkId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": Record<string, never>;
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BulkView"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
     get_counts: {
         parameters: {
             query?: {
@@ -6853,6 +7261,8 @@ export interface operations {
                 schedule?: string | null;
                 /** @description Only those that this worker process holds now. */
                 worker?: string | null;
+                /** @description Only those that this execution spawned while it ran. */
+                parent?: components["schemas"]["ExecutionId"] | null;
                 /** @description Only created at this instant or later. */
                 created_from?: number | null;
                 /** @description Only created before this instant. */

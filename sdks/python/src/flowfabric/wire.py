@@ -46,6 +46,12 @@ BlockingReason: TypeAlias = Literal["waiting_for_worker", "none", "waiting_for_r
 
 BudgetAnswer: TypeAlias = Literal["grant", "raise", "no"] | str
 
+BulkAction: TypeAlias = Literal["cancel", "replay", "hold", "release", "set_priority", "set_tags", "remove"] | str
+
+BulkId: TypeAlias = str
+
+BulkState: TypeAlias = Literal["running", "cancelling", "completed", "cancelled"] | str
+
 CancelFlowPolicy: TypeAlias = Literal["cancel_all", "cancel_pending", "flow_only"] | str
 
 CapabilitySet: TypeAlias = list[str]
@@ -58,7 +64,7 @@ ClaimMode: TypeAlias = Literal["lease", "grant"] | str
 
 Class: TypeAlias = Literal["not_found", "invalid", "conflict", "stale", "limit", "unauthenticated", "forbidden", "unavailable", "internal"] | str
 
-Code: TypeAlias = Literal["execution_not_found", "flow_not_found", "budget_not_found", "reservation_not_found", "quota_not_found", "lane_not_found", "schedule_not_found", "waitpoint_not_found", "worker_not_found", "attempt_not_found", "edge_not_found", "token_not_found", "no_input", "result_not_ready", "no_result", "result_trimmed", "no_test_clock", "route_not_found", "invalid", "invalid_filter", "invalid_capabilities", "no_lanes", "self_referencing_edge", "partition_mismatch", "unsupported_media_type", "method_not_allowed", "idempotency_conflict", "definition_conflict", "reservation_ended", "execution_not_eligible", "execution_not_leaseable", "grant_already_exists", "invalid_claim_grant", "claim_grant_expired", "not_a_resumed_execution", "capability_mismatch", "execution_not_terminal", "flow_not_terminal", "in_use", "execution_not_suspended", "execution_terminal", "already_suspended", "operator_resume_not_allowed", "waitpoint_closed", "waitpoint_not_pending", "target_not_signalable", "flow_already_terminal", "stale_graph_revision", "stale_revision", "cycle_detected", "dependency_already_exists", "execution_not_in_flow", "execution_in_other_flow", "join_policy_conflict", "dependency_not_applicable", "duplicate_worker_instance", "rotation_conflict", "lane_draining", "lane_disabled", "partition_counts_differ", "store_newer", "question_not_open", "journal_conflict", "stale_lease", "lease_expired", "lease_revoked", "execution_not_active", "stream_closed", "payload_too_large", "signal_limit_exceeded", "budget_tree_full", "flow_full", "worker_at_capacity", "concurrency_limit_exceeded", "max_replays_exhausted", "waitpoint_limit_exceeded", "journal_full", "commit_too_large", "unauthenticated", "invalid_token", "token_expired", "forbidden", "host_not_allowed", "unavailable", "contention", "store_full", "store_read_only", "store_locked", "store_version_too_low", "library_version_mismatch", "shutting_down", "corrupt_document", "internal"] | str
+Code: TypeAlias = Literal["execution_not_found", "flow_not_found", "budget_not_found", "reservation_not_found", "quota_not_found", "lane_not_found", "schedule_not_found", "bulk_not_found", "waitpoint_not_found", "worker_not_found", "attempt_not_found", "edge_not_found", "token_not_found", "no_input", "result_not_ready", "no_result", "result_trimmed", "no_test_clock", "route_not_found", "invalid", "invalid_filter", "invalid_capabilities", "no_lanes", "self_referencing_edge", "partition_mismatch", "unsupported_media_type", "method_not_allowed", "idempotency_conflict", "definition_conflict", "reservation_ended", "execution_not_eligible", "execution_not_leaseable", "grant_already_exists", "invalid_claim_grant", "claim_grant_expired", "not_a_resumed_execution", "capability_mismatch", "execution_not_terminal", "flow_not_terminal", "in_use", "execution_not_suspended", "execution_terminal", "already_suspended", "operator_resume_not_allowed", "waitpoint_closed", "waitpoint_not_pending", "target_not_signalable", "flow_already_terminal", "stale_graph_revision", "stale_revision", "cycle_detected", "dependency_already_exists", "execution_not_in_flow", "execution_in_other_flow", "join_policy_conflict", "dependency_not_applicable", "duplicate_worker_instance", "rotation_conflict", "lane_draining", "lane_disabled", "partition_counts_differ", "store_newer", "question_not_open", "journal_conflict", "stale_lease", "lease_expired", "lease_revoked", "execution_not_active", "stream_closed", "payload_too_large", "signal_limit_exceeded", "budget_tree_full", "flow_full", "worker_at_capacity", "concurrency_limit_exceeded", "max_replays_exhausted", "waitpoint_limit_exceeded", "journal_full", "commit_too_large", "unauthenticated", "invalid_token", "token_expired", "forbidden", "host_not_allowed", "unavailable", "contention", "store_full", "store_read_only", "store_locked", "store_version_too_low", "library_version_mismatch", "shutting_down", "corrupt_document", "internal"] | str
 
 CommandId: TypeAlias = str
 
@@ -426,6 +432,116 @@ class BudgetStatus(Model):
     declined: bool = False
     #: The window before this one, with what was settled in it since.
     previous_window: ClosedWindow | None = None
+
+
+class BulkFilter(Model):
+    """Which executions a bulk job is about: the filters of a list. One that is given several times takes any of its
+    values; tags with different keys must all be there.
+    """
+
+    #: Only in these lanes.
+    lane: list[str] = []
+    #: Only of these kinds.
+    kind: list[str] = []
+    #: Only in these states.
+    state: list[PublicState] = []
+    #: Only in this flow.
+    flow_id: FlowId | None = None
+    #: Only with these tags, each as `key=value`. Of several values of one key any will do.
+    tag: list[str] = []
+    #: Only those whose last failure was of one of these categories.
+    failure_category: list[str] = []
+    #: Only runs of the schedule with this name.
+    schedule: str | None = None
+    #: Only those that this worker process holds now.
+    worker: str | None = None
+    #: Only those that this execution spawned while it ran.
+    parent: ExecutionId | None = None
+    #: Only created at this instant or later.
+    created_from: int | None = None
+    #: Only created before this instant.
+    created_to: int | None = None
+    #: Only ended at this instant or later.
+    ended_from: int | None = None
+    #: Only ended before this instant.
+    ended_to: int | None = None
+
+
+class BulkProgress(Model):
+    """What became of the executions that a job has looked at. `matched` is the sum of `done`, `unchanged` and
+    `refused`.
+    """
+
+    #: Executions that were looked at.
+    examined: int
+    #: Of these, those that the filter matches and that had not changed since the job began.
+    matched: int
+    #: Matches that were changed, or would be in a dry run.
+    done: int
+    #: Matches that were so before.
+    unchanged: int
+    #: Matches that could not be changed.
+    refused: int
+    #: The same for each code.
+    refused_by_code: dict[str, int] = {}
+    #: Executions that the filter matches and that were left alone: they had changed since the job began.
+    changed_since: int
+    #: Partitions that it is through with.
+    partitions_done: int
+    #: Partitions that it goes through.
+    partitions: int
+
+
+class BulkRefusalView(Model):
+    """An execution that could not be changed."""
+
+    #: The execution.
+    execution_id: ExecutionId
+    #: The code with which it was refused.
+    code: str
+
+
+class BulkView(Model):
+    """A bulk job as people see it."""
+
+    #: The job.
+    bulk_id: BulkId
+    #: Whose executions.
+    namespace: str
+    #: How far it is.
+    state: BulkState
+    #: What is done.
+    action: BulkAction
+    #: Why.
+    reason: str | None = None
+    #: The priority that they get.
+    priority: int | None = None
+    #: The tags that they get.
+    tags: dict[str, str] | None = {}
+    #: Which executions.
+    filter: BulkFilter
+    #: Nothing is changed, only counted.
+    dry_run: bool
+    #: At most so many are changed.
+    max: int
+    #: At most so many a second.
+    rate_per_second: int | None = None
+    #: Who asked for it.
+    created_by: str
+    #: When it began.
+    created_at: int
+    #: When it last made progress.
+    updated_at: int
+    #: When it ended.
+    ended_at: int | None = None
+    #: When it is forgotten.
+    removed_at: int | None = None
+    #: What became of what it has looked at.
+    progress: BulkProgress
+    #: It has more matches than it may change.
+    reached_max: bool
+    #: The first executions that could not be changed, 100 at the most.
+    refusals: list[BulkRefusalView] = []
 
 
 class CancelExecutionArgs(Model):
@@ -1591,6 +1707,15 @@ class ListBudgetsOutcome(Model):
 
     #: The budgets.
     items: list[BudgetStatus]
+    #: Where the next page begins, if there is one.
+    next_cursor: str | None = None
+
+
+class ListBulkOutcome(Model):
+    """The answer."""
+
+    #: The jobs.
+    items: list[BulkView]
     #: Where the next page begins, if there is one.
     next_cursor: str | None = None
 
@@ -3218,6 +3343,48 @@ REPORT_BUDGET_USAGE: Operation[ReportUsageResult] = Operation(
 )
 """Charges usage to a budget."""
 
+LIST_BULK: Operation[ListBulkOutcome] = Operation(
+    "list_bulk",
+    "GET",
+    "/v1/bulk",
+    frozenset({"cursor", "limit", "namespace"}),
+    frozenset(),
+    ListBulkOutcome,
+)
+"""Lists the bulk jobs of a namespace, newest first, without their refusals."""
+
+CREATE_BULK: Operation[BulkView] = Operation(
+    "create_bulk",
+    "POST",
+    "/v1/bulk",
+    frozenset(),
+    frozenset({"action", "command_id", "dry_run", "filter", "max", "namespace", "priority", "rate_per_second", "reason", "tags"}),
+    BulkView,
+)
+"""Begins a bulk job: one change to everything that the filter matches and that last changed before the job began. It
+goes on in the background, survives the crash of any server, and changes each execution once.
+"""
+
+GET_BULK: Operation[BulkView] = Operation(
+    "get_bulk",
+    "GET",
+    "/v1/bulk/{bulk_id}",
+    frozenset(),
+    frozenset(),
+    BulkView,
+)
+"""Shows a bulk job: how far it is, and what it could not change."""
+
+CANCEL_BULK: Operation[BulkView] = Operation(
+    "cancel_bulk",
+    "POST",
+    "/v1/bulk/{bulk_id}/cancel",
+    frozenset(),
+    frozenset(),
+    BulkView,
+)
+"""Stops a bulk job: after the answer it changes nothing more. What was done stays done."""
+
 GET_COUNTS: Operation[GetCountsOutcome] = Operation(
     "get_counts",
     "GET",
@@ -3255,7 +3422,7 @@ LIST_EXECUTIONS: Operation[ListExecutionsOutcome] = Operation(
     "list_executions",
     "GET",
     "/v1/executions",
-    frozenset({"created_from", "created_to", "cursor", "ended_from", "ended_to", "failure_category", "flow_id", "kind", "lane", "limit", "namespace", "open", "order", "schedule", "state", "tag", "terminal", "worker"}),
+    frozenset({"created_from", "created_to", "cursor", "ended_from", "ended_to", "failure_category", "flow_id", "kind", "lane", "limit", "namespace", "open", "order", "parent", "schedule", "state", "tag", "terminal", "worker"}),
     frozenset(),
     ListExecutionsOutcome,
 )
