@@ -5,7 +5,6 @@ use flowfabric::op::{Count, get_counts};
 use crate::failure::Result;
 use crate::output::{Cell, Style, Table, public_state};
 use crate::session::Session;
-use crate::span;
 use crate::watch::{self, View, Watch};
 
 /// What the command takes.
@@ -40,14 +39,13 @@ impl View for Arguments {
         for (state, count) in &answer.states {
             states.row([Cell::coloured(state, public_state(*state)), Cell::of(number(*count))]);
         }
-        let mut waiting = Table::new(["LANE", "KIND", "WAITING", "FOR"]);
+        let mut waiting = Table::new(["LANE", "KIND", "WAITING", "SINCE"]);
         for queue in &answer.waiting {
-            let age = queue.next_created_at.map(|at| span::show((answer.counted_at - at).max(0)));
             waiting.row([
                 Cell::of(&queue.lane),
                 Cell::maybe(queue.kind.as_ref()),
                 Cell::of(number(queue.count)),
-                Cell::maybe(age),
+                Cell::maybe_at(queue.next_created_at),
             ]);
         }
         format!("{}\n\n{}", states.text(style, ""), waiting.text(style, "Nothing waits to be claimed."))

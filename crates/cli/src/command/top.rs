@@ -183,13 +183,13 @@ fn text(reading: &Reading, style: Style) -> String {
     for (state, count) in reading.states.iter().filter(|(_, count)| count.value > 0) {
         states.row([Cell::coloured(state, public_state(*state)), Cell::of(number(*count))]);
     }
-    let mut lanes = Table::new(["LANE", "STATE", "WAITING", "FOR", "RUNNING", "CAPACITY", "WORKERS"]);
+    let mut lanes = Table::new(["LANE", "STATE", "WAITING", "SINCE", "RUNNING", "CAPACITY", "WORKERS"]);
     for lane in &reading.lanes {
         lanes.row([
             Cell::of(&lane.lane),
             Cell::coloured(lane.state, lane_state(lane.state)),
             Cell::of(number(lane.waiting)),
-            Cell::maybe(lane.oldest_created_at.map(|at| span::show((reading.at - at).max(0)))),
+            Cell::maybe_at(lane.oldest_created_at),
             Cell::of(lane.leases_held),
             Cell::of(lane.capacity),
             Cell::of(lane.workers),

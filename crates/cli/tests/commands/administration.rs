@@ -96,6 +96,7 @@ fn bulk_jobs_ask_count_change_and_are_shown() {
     it.ff(&["bulk", "cancel", "--kind", "report", "--yes"]);
     let job = it.ff(&["bulk", "rm", "--ended-since", "1h", "--rate", "100", "--yes", "--no-wait"]);
     it.both(&["bulk", "wait", &job]);
+    it.both(&["bulk", "rm", "--kind", "nothing", "--yes"]);
     it.both(&["bulk", "get", &job]);
     it.both(&["bulk", "stop", &job]);
     it.both(&["ls"]);
