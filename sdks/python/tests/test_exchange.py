@@ -99,25 +99,6 @@ def test_an_exchange_whose_answer_is_lost_is_the_same_exchange(server: Server) -
     assert seen["ending"] >= 2
 
 
-def test_a_server_that_does_not_know_exchange_is_spoken_to_as_before(
-    server: Server, caplog: pytest.LogCaptureFixture
-) -> None:
-    done: Counter[str] = Counter()
-    count = counting("older-server", done)
-
-    async def test() -> None:
-        with proxy(server.url) as its:
-            its.fate = lambda name, _: 404 if name == "exchange" else None
-            async with behind(its, count) as (_, lane), server.async_client() as client:
-                executions = await submit_many(client, count, 30, lane)
-                assert [await one.result(30) for one in executions] == [1] * 30
-            assert its.calls["exchange"] == 1
-            assert its.calls["complete"] == 30
-
-    run(test())
-    assert "the server does not know exchange" in caplog.text
-
-
 def test_an_ending_that_is_refused_is_said_and_the_others_beside_it_stand(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -67,6 +67,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from typing import Any, Generic, overload
 
 import httpx
@@ -78,10 +79,11 @@ from ._payload import Codec, codec
 from ._tail import SILENCE_MAX_S, Following, StreamEvent
 from .client import (
     WAIT_MAX_S, Answer, Difference, I, R, Step, SyncConnection, T,
-    budget_args, chunks, compared, not_completed, step_args,
+    chunks, compared, not_completed, step_args,
 )  # fmt: skip
 from .errors import FlowFabricError, Refused, Unreachable, refusal
 from .flow import Flow
+from .schedule import Overlap, When, instant, schedule_args
 from .task import Options, Span, Submission, Task, milliseconds, submission
 
 
@@ -94,6 +96,7 @@ IN_SYNC = {
     "AsyncConnection": "SyncConnection",
     "AsyncClient": "Client",
     "AsyncExecution": "Execution",
+    "AsyncSchedule": "Schedule",
     "AsyncIterator": "Iterator",
     "__aenter__": "__enter__",
     "__aexit__": "__exit__",

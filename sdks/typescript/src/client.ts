@@ -1,8 +1,10 @@
 /** The client: everything a program does with executions from outside of a worker. */
 import { ExecutionFailedError, FlowFabricError } from "./errors.js";
 import { FlowBuilder } from "./flow.js";
-import { Connection, type ConnectOptions, path } from "./http.js";
+import { Gatherer } from "./gather.js";
+import { type CallOptions, Connection, type ConnectOptions, path } from "./http.js";
 import { labelOf, spreadId } from "./ids.js";
+import { Schedule } from "./schedule.js";
 import { checked, type Content, encoded, present, type StandardSchema, valueOf } from "./schema.js";
 import { type StreamEvent, tail } from "./stream.js";
 import type { AnyTask, TaskDefinition } from "./task.js";
@@ -37,6 +39,7 @@ export interface SubmitOptions {
 }
 
 export type ApprovalView = Schemas["ApprovalView"];
+export type BudgetStatus = Schemas["BudgetStatus"];
 
 /** A step by its name, by name and key, or by name and how many calls of it came before. */
 export type Step = string | { name: string; key?: string; occurrence?: number };
@@ -97,7 +100,7 @@ export class Client {
 
   /** Lists executions, newest first; `state`, `kind`, `lane` and `tag` take one value or several. */
   list(filter: Record<string, string | number | string[] | undefined> = {}): Promise<Page<ExecutionSummary>> {
-    return this.connection.call("GET", "/v1/executions", { query: { namespace: this.connection.namespace, ...filter } });
+    return this.connection.call("GET", "/v1/executions", { query: { ...this.#scope(), ...filter } });
   }
 
   /** Begins a flow: nodes and edges, created together in one call. */
@@ -111,7 +114,7 @@ export class Client {
     let cursor = first;
     while (!signal?.aborted) {
       const page: Schemas["ListEventsOutcome"] = await this.connection.call("GET", "/v1/events", {
-        query: { namespace: this.connection.namespace, ...query, cursor, wait_ms: WAIT_MS },
+        query: { ...this.#scope(), ...query, cursor, wait_ms: WAIT_MS },
         waitMs: WAIT_MS,
         signal,
       });
@@ -121,23 +124,46 @@ export class Client {
   }
 
   /** What waits for people, what has waited longest first. */
-  async *approvals(filter: { execution_id?: string; assignee?: string; kind?: string[]; tag?: string } = {}): AsyncGenerator<ApprovalView> {
+  approvals(filter: { execution_id?: string; assignee?: string; kind?: string[]; tag?: string } = {}): AsyncGenerator<ApprovalView> {
+    return this.#items("/v1/approvals", filter);
+  }
+
+  /** Creates a budget. The name may be a path: `acme/ada` stands under `acme`. */
+  createBudget(name: string, definition: Partial<Schemas["BudgetDefinition"]>): Promise<Schemas["CreateBudgetOutcome"]> {
+    return this.connection.call("POST", "/v1/budgets", { body: { name, ...definition, ...this.#scope() } });
+  }
+
+  /** What a budget has used; its `standing` says what is held and left, how fast it goes, and where that ends. */
+  budget(name: string): Promise<BudgetStatus> {
+    return this.connection.call("GET", path`/v1/budgets/${name}`, { query: this.#scope() });
+  }
+
+  /** A budget and everything that stands under it, by name. */
+  budgetTree(name: string): AsyncGenerator<BudgetStatus> {
+    return this.#items(path`/v1/budgets/${name}/tree`);
+  }
+
+  /** The schedule of this name, whether it is there already or is to be created. */
+  schedule(name: string): Schedule {
+    return new Schedule(this.connection, name);
+  }
+
+  /** Schedules by name, with their next instant and what became of the last one. */
+  schedules(): AsyncGenerator<Schemas["ScheduleSummary"]> {
+    return this.#items("/v1/schedules");
+  }
+
+  async *#items<T>(route: string, filter: CallOptions["query"] = {}): AsyncGenerator<T> {
     let cursor: string | undefined;
     do {
-      const query = { namespace: this.connection.namespace, ...filter, cursor };
-      const page: Schemas["ListApprovalsOutcome"] = await this.connection.call("GET", "/v1/approvals", { query });
+      const page: Page<T> = await this.connection.call("GET", route, { query: { ...this.#scope(), ...filter, cursor } });
       yield* page.items;
       cursor = page.next_cursor ?? undefined;
     } while (cursor !== undefined);
   }
 
-  /** Creates a budget. */
-  createBudget(name: string, definition: Partial<Schemas["BudgetDefinition"]>): Promise<Schemas["CreateBudgetOutcome"]> {
-    return this.connection.call("POST", "/v1/budgets", { body: { name, ...definition } });
-  }
-
-  budget(name: string): Promise<Schemas["BudgetStatus"]> {
-    return this.connection.call("GET", path`/v1/budgets/${name}`);
+  #scope(): { namespace: string | undefined } {
+    return { namespace: this.connection.namespace };
   }
 
   /** Calls any operation of the HTTP API that has no method here. */
@@ -151,17 +177,15 @@ type Created = Schemas["CreateExecutionOutcome"];
 /** Submissions that are made at the same time share a call. Each has its id or key, so that a repeat finds its execution. */
 class Creates {
   #partitions: Promise<number> | undefined;
-  #waiting: { body: Record<string, unknown>; created: (result: object | undefined) => void }[] = [];
-  #sending = false;
+  /** One that the shared call did not take has no answer there. */
+  readonly #shared = new Gatherer<object, object | undefined>((executions) => this.#send(executions), CREATES_MAX);
 
   constructor(private readonly connection: Connection) {}
 
   async create(body: Record<string, unknown>): Promise<string> {
     // An id costs nothing; a key would leave a record.
     const identified = "idempotency_key" in body ? body : { execution_id: spreadId(await this.#partitionCount()), ...body };
-    const shared = new Promise<object | undefined>((created) => this.#waiting.push({ body: identified, created }));
-    if (!this.#sending) void this.#sendAll();
-    const result = await shared;
+    const result = await this.#shared.put(identified);
     if (result !== undefined && "execution_id" in result) return String(result.execution_id);
     // Its own answer says all there is to say about one that the shared call did not take.
     const options = { body: identified, idempotencyKey: null };
@@ -176,19 +200,9 @@ class Creates {
     return this.#partitions;
   }
 
-  async #sendAll(): Promise<void> {
-    this.#sending = true;
-    await new Promise((resolve) => setImmediate(resolve));
-    while (this.#waiting.length > 0) {
-      const batch = this.#waiting.splice(0, CREATES_MAX);
-      const results = batch.length === 1 ? [] : await this.#send(batch.map(({ body }) => body));
-      batch.forEach(({ created }, place) => { created(results[place]); });
-    }
-    this.#sending = false;
-  }
-
   /** Nothing is answered where they are too large together, or one of them cannot be written. */
   async #send(executions: object[]): Promise<object[]> {
+    if (executions.length === 1) return [];
     const options = { body: { executions }, idempotencyKey: null };
     return this.connection.call<{ results: object[] }>("POST", "/v1/executions/batch", options).then(({ results }) => results, () => []);
   }

@@ -1,6 +1,6 @@
 /** What a task's function is called with: steps, waits, children, and its stream. */
 import { type Schemas, submission, type SubmitOptions } from "./client.js";
-import { BudgetExceeded, inWords, NotDone, TaskError } from "./errors.js";
+import { BudgetExceeded, BudgetRefused, inWords, NotDone, TaskError } from "./errors.js";
 import type { FrameWriter } from "./frames.js";
 import { childId, derived, draw, inputHash, type StepIdentity } from "./ids.js";
 import { isChanged, isEnded, type Journal, type StepEntry, type StepView } from "./journal.js";
@@ -40,6 +40,17 @@ export interface SignalOptions<T> {
 /** The code of a step. The signal fires when it takes too long, or the lease is lost. */
 export type Body<T> = (signal: AbortSignal) => T | Promise<T>;
 
+/** What a piece of work gave, and what it really spent, by dimension. */
+export interface Spent<T> {
+  value: T;
+  spent: Record<string, number>;
+}
+
+type Reserved =
+  | { outcome: "reserved"; budgets: Record<string, Schemas["HeldSpend"]> }
+  | ({ outcome: "refused" } & Schemas["SpendRefusal"])
+  | { outcome: "asked"; budget: string };
+
 /** What a context needs of the worker that holds the task. */
 export interface TaskLink {
   readonly task: Schemas["Task"];
@@ -48,6 +59,8 @@ export interface TaskLink {
   submit(body: Record<string, unknown>): Promise<unknown>;
   result(executionId: string): Promise<Content>;
   continueAsNew(input: unknown): Promise<never>;
+  /** The task was let go: this call of the function ends here. */
+  released(why: string): Promise<never>;
 }
 
 /** A body that runs longer than this is shown to people as begun. */
@@ -59,6 +72,7 @@ export class Context {
   readonly #link: TaskLink;
   readonly #journal: Journal;
   readonly #frames: FrameWriter;
+  #spends = 0;
 
   constructor(link: TaskLink, journal: Journal, frames: FrameWriter) {
     this.#link = link;
@@ -95,25 +109,22 @@ export class Context {
 
   /** Runs the body and records its result, or brings back what it did before. Results are JSON. */
   async step<T>(name: string, body: Body<T>, options: StepOptions = {}): Promise<T> {
-    const call = this.#journal.begin(name, options.key);
-    try {
+    return this.#journal.call(name, options.key, async (identity) => {
       const hash = options.input === undefined ? undefined : inputHash(options.input);
-      const known = await this.#journal.findSame(call.identity, "step", hash);
-      if (known === undefined) return await this.#runBody(call.identity, body, options, hash, 0);
+      const known = await this.#journal.findSame(identity, "step", hash);
+      if (known === undefined) return this.#runBody(identity, body, options, hash, 0);
       if (isEnded(known) && isChanged(known, "step", hash)) {
-        if (options.onChange === "run_again") return await this.#runBody(call.identity, body, options, hash, 0);
+        if (options.onChange === "run_again") return this.#runBody(identity, body, options, hash, 0);
         if (options.onChange === "fail") {
           throw new TaskError(`step ${JSON.stringify(name)} has another input than the one it recorded`, { category: "journal_mismatch" });
         }
-        this.#journal.noteChanged(call.identity);
+        this.#journal.noteChanged(identity);
       }
       if (known.state === "completed") return valueOf(known.result) as T;
-      if (known.state === "failed") throw new StepFailure(call.identity, known);
-      if (known.state === "begun") await this.#doubt(call.identity, options, hash);
-      return await this.#runBody(call.identity, body, options, hash, known.tries);
-    } finally {
-      call.ended();
-    }
+      if (known.state === "failed") throw new StepFailure(identity, known);
+      if (known.state === "begun") await this.#doubt(identity, options, hash);
+      return this.#runBody(identity, body, options, hash, known.tries);
+    });
   }
 
   async #runBody<T>(identity: StepIdentity, body: Body<T>, options: StepOptions, hash: string | undefined, before: number): Promise<T> {
@@ -192,52 +203,45 @@ export class Context {
   /** Sleeps. A long sleep lets go of the worker; the instant at which it ends is fixed when it begins. */
   async sleep(name: string, span: Span): Promise<void> {
     const ms = milliseconds(span);
-    const call = this.#journal.begin(name, undefined);
-    try {
-      const known = await this.#journal.findSame(call.identity, "sleep");
+    return this.#journal.call(name, undefined, async (identity) => {
+      const known = await this.#journal.findSame(identity, "sleep");
       if (known !== undefined && isEnded(known)) return;
       if (ms <= SHORT_SLEEP_MS && known === undefined) {
         await this.#journal.while(pause(ms, this.signal));
-        await this.#journal.record({ ...call.identity, kind: "sleep", state: "completed" });
-        return;
+        await this.#journal.record({ ...identity, kind: "sleep", state: "completed" });
+      } else {
+        await this.#journal.untilEnded(identity, { sleepMs: ms });
       }
-      await this.#journal.untilEnded(call.identity, { sleepMs: ms });
-    } finally {
-      call.ended();
-    }
+    });
   }
 
   /** Waits for a signal by its name and answers with its payload; past the timeout it throws the category `timeout`. */
   async waitSignal<T = unknown>(name: string, second: StandardSchema<T> | SignalOptions<T> = {}): Promise<T> {
     const options: SignalOptions<T> = "~standard" in second ? { schema: second } : second;
-    const call = this.#journal.begin(name, options.key);
-    try {
-      await this.#journal.findSame(call.identity, "signal");
+    return this.#journal.call(name, options.key, async (identity) => {
+      await this.#journal.findSame(identity, "signal");
       const timeout = options.timeout === undefined ? undefined : milliseconds(options.timeout);
-      const ended = await this.#journal.untilEnded(call.identity, { timeoutMs: timeout });
+      const ended = await this.#journal.untilEnded(identity, { timeoutMs: timeout });
       if (ended.state === "failed") {
         const category = ended.category ?? "timeout";
         throw new TaskError(`no signal ${JSON.stringify(name)} came in time`, { category });
       }
-      return await checked(options.schema, valueOf(ended.result as Content | null), `the payload of signal ${JSON.stringify(name)}`);
-    } finally {
-      call.ended();
-    }
+      return checked(options.schema, valueOf(ended.result as Content | null), `the payload of signal ${JSON.stringify(name)}`);
+    });
   }
 
   /** Spawns a child once, waits for its end and answers with its result. A child that did not succeed throws. */
   async child<I, O>(name: string, task: TaskDefinition<I, O>, input: I, options?: SubmitOptions & { key?: string }): Promise<O>;
   async child(name: string, task: string, input?: unknown, options?: SubmitOptions & { key?: string }): Promise<unknown>;
   async child(name: string, task: string | AnyTask, input?: unknown, options: SubmitOptions & { key?: string } = {}): Promise<unknown> {
-    const call = this.#journal.begin(name, options.key);
-    try {
-      const id = childId(this.executionId, this.#generation, call.identity);
-      let ended = await this.#journal.findSame(call.identity, "child");
+    return this.#journal.call(name, options.key, async (identity) => {
+      const id = childId(this.executionId, this.#generation, identity);
+      let ended = await this.#journal.findSame(identity, "child");
       if (ended === undefined || !isEnded(ended)) {
         const body = submission(task, input, options, undefined);
         const parent = { execution_id: this.executionId, fence: this.#link.task.fence };
         await this.#journal.while(this.#link.submit({ ...body, execution_id: id, parent }));
-        ended = await this.#journal.untilEnded(call.identity, { childId: id });
+        ended = await this.#journal.untilEnded(identity, { childId: id });
       }
       if (ended.state === "failed") {
         const message = ended.message ?? `child ${JSON.stringify(name)} did not succeed`;
@@ -245,24 +249,19 @@ export class Context {
       }
       // An entry of an earlier generation keeps the child of that time; in a fork it holds the child's result itself.
       const content = ended.result ?? (await this.#journal.while(this.#link.result(ended.child_id ?? id)));
-      return await checked(typeof task === "string" ? undefined : task.output, valueOf(content), "the child's result");
-    } finally {
-      call.ended();
-    }
+      return checked<unknown>(typeof task === "string" ? undefined : task.output, valueOf(content), "the child's result");
+    });
   }
 
   /** The time in milliseconds, the same in every run. */
   async now(name = "now"): Promise<number> {
-    const call = this.#journal.begin(name, undefined);
-    try {
-      const known = await this.#journal.findSame(call.identity, "now");
+    return this.#journal.call(name, undefined, async (identity) => {
+      const known = await this.#journal.findSame(identity, "now");
       if (known !== undefined && isEnded(known)) return valueOf(known.result) as number;
       const now = Date.now();
-      await this.#journal.record({ ...call.identity, kind: "now", state: "completed", result: now });
+      await this.#journal.record({ ...identity, kind: "now", state: "completed", result: now });
       return now;
-    } finally {
-      call.ended();
-    }
+    });
   }
 
   /** A number from 0 up to 1, the same in every run. It needs no entry in the journal. */
@@ -297,6 +296,32 @@ export class Context {
       if (said.outcome === "hard_breach") throw new BudgetExceeded(budget, said.dimension);
     }
     return answer;
+  }
+
+  /**
+   * Holds an estimate in the execution's budgets, does the work, and settles what it really spent. `BudgetRefused` when
+   * a budget has no room: the work is not begun. A body that throws has spent the estimate, unless it throws `NotDone`;
+   * so has one that dies with its worker. Work that is to happen once in all runs of the function is a step:
+   * `ctx.step("ask", () => ctx.spend("ask", { tokens: 2_000 }, ask))`.
+   */
+  async spend<T>(name: string, estimate: Record<string, number>, body: Body<Spent<T>>, options: { budget?: string } = {}): Promise<T> {
+    const key = `${name} #${++this.#spends}`;
+    return this.#journal.while((async () => {
+      const held = await this.#link.call<Reserved>("/spend/reserve", { key, amounts: estimate, ...options });
+      if (held.outcome === "refused") throw new BudgetRefused(name, held);
+      // The task was let go; the function is called again when a person has answered.
+      if (held.outcome === "asked") return this.#link.released(`budget ${held.budget} asks a person`);
+      const settle = (part: string, what: object) => (Object.keys(held.budgets).length === 0 ? undefined : this.#link.call(part, { key, ...what }));
+      try {
+        const { value, spent } = await body(this.signal);
+        await settle("/spend/settle", { actual: spent });
+        return value;
+      } catch (error) {
+        if (error instanceof TaskError && error.category === "not_done") await settle("/spend/release", {});
+        else await settle("/spend/settle", { actual: estimate });
+        throw error;
+      }
+    })());
   }
 
   get #generation(): number {

@@ -4,7 +4,8 @@
  * that no ending waits behind it.
  */
 import type { Schemas } from "./client.js";
-import { FlowFabricError, inWords } from "./errors.js";
+import { inWords } from "./errors.js";
+import { Gatherer } from "./gather.js";
 import { type CallOptions, type Connection, path } from "./http.js";
 import { uuid7 } from "./ids.js";
 import { pause } from "./time.js";
@@ -26,8 +27,6 @@ export interface DeskOptions {
 interface Ending {
   name: EndingName;
   body: Record<string, unknown>;
-  /** Answers with what the shared call says; without an answer the ending is handed in by itself. */
-  answered: (answer?: unknown) => void;
 }
 
 const ENDINGS_MAX = 100;
@@ -35,12 +34,11 @@ const CLAIM_TASKS_MAX = 256;
 const CLAIM_PAUSE_MS = 1_000;
 
 export class Desk {
-  #endings: Ending[] = [];
-  #sending = false;
+  /** An ending that the shared call did not take has no answer there. */
+  readonly #endings = new Gatherer<Ending, unknown>((batch) => this.#send(batch), ENDINGS_MAX);
   /** Tasks that calls under way ask for, and those whose endings they carry. */
   #asked = 0;
   #leaving = 0;
-  #exchanges = true;
   #closed = false;
 
   constructor(
@@ -73,13 +71,11 @@ export class Desk {
 
   /** Ends a task, or parts from it. The call is repeated for as long as the signal lets it. */
   async end<T>(name: EndingName, body: Record<string, unknown> & { execution_id: string }, signal: AbortSignal): Promise<T> {
-    const shared = new Promise<unknown>((resolve, reject) => {
+    const aborted = new Promise<never>((_, reject) => {
       signal.throwIfAborted();
       signal.addEventListener("abort", () => { reject(signal.reason as Error); }, { once: true });
-      this.#endings.push({ name, body, answered: resolve });
     });
-    if (!this.#sending) void this.#sendAll();
-    const answer = await shared;
+    const answer = await Promise.race([this.#endings.put({ name, body }), aborted]);
     if (answer !== undefined) return answer as T;
     // Its own answer says all there is to say about an ending that the shared call did not take.
     const { execution_id, ...own } = body;
@@ -87,22 +83,11 @@ export class Desk {
     return this.connection.call<T>("POST", path`/v1/executions/${execution_id}/${name}`, options);
   }
 
-  async #sendAll(): Promise<void> {
-    this.#sending = true;
-    // Those who are about to hand something in in this turn do so first.
-    await new Promise((resolve) => setImmediate(resolve));
-    while (this.#endings.length > 0) {
-      const batch = this.#endings.splice(0, ENDINGS_MAX);
-      const ended = this.#exchanges ? await this.#send(batch) : [];
-      batch.forEach(({ name, answered }, place) => { answered((ended[place] as Record<string, unknown> | undefined)?.[name]); });
-    }
-    this.#sending = false;
-  }
-
-  async #send(batch: Ending[]): Promise<Schemas["ExchangeEnded"][]> {
+  async #send(batch: Ending[]): Promise<unknown[]> {
     this.#leaving += batch.length;
     try {
-      return (await this.#exchange(batch, { retryForMs: Infinity })).end;
+      const { end } = await this.#exchange(batch, { retryForMs: Infinity });
+      return batch.map(({ name }, place) => (end[place] as Record<string, unknown> | undefined)?.[name]);
     } catch (error) {
       // It is too large, or one of them cannot be written: each of them is told by itself.
       console.warn(`flowfabric: an exchange was refused; its endings are handed in one by one: ${inWords(error).message}`);
@@ -112,37 +97,23 @@ export class Desk {
     }
   }
 
+  /** The lease ids tell a repeat of a claim, and the fences one of an ending. */
   async #exchange(batch: Ending[], options: CallOptions): Promise<Schemas["ExchangeOutcome"]> {
+    const { instanceId, asks, scope, take } = this.options;
     const max_tasks = this.room;
     this.#asked += max_tasks;
     const lease_ids = Array.from({ length: max_tasks }, () => uuid7());
-    const claim = { ...this.options.asks, max_tasks, lease_ids, wait_ms: options.waitMs ?? 0 };
+    const claim = max_tasks === 0 ? {} : { claim: { ...asks, max_tasks, lease_ids, wait_ms: options.waitMs ?? 0 } };
+    const body = { end: batch.map(({ name, body }) => ({ [name]: body })), ...claim, ...scope };
+    const onRepeat = () => ({ ...body, ...("claim" in claim && { claim: { ...claim.claim, retry: true } }) });
+    const sent = { ...options, body, idempotencyKey: null, onRepeat };
+    let answer: Schemas["ExchangeOutcome"];
     try {
-      const answer = await this.#call(batch.map(({ name, body }) => ({ [name]: body })), max_tasks === 0 ? undefined : claim, options);
+      answer = await this.connection.call("POST", path`/v1/workers/${instanceId}/exchange`, sent);
+    } finally {
       this.#asked -= max_tasks;
-      this.options.take(answer.claim?.tasks ?? []);
-      return answer;
-    } catch (error) {
-      this.#asked -= max_tasks;
-      if (!(error instanceof FlowFabricError) || error.code !== "route_not_found" || !this.#exchanges) throw error;
-      console.warn("flowfabric: the server does not know exchange; claims and endings are calls of their own");
-      this.#exchanges = false;
-      return { end: [], renew: [] };
     }
-  }
-
-  /** The lease ids tell a repeat of a claim, and the fences one of an ending. */
-  async #call(end: object[], claim: object | undefined, options: CallOptions): Promise<Schemas["ExchangeOutcome"]> {
-    const { instanceId, scope } = this.options;
-    const at = path`/v1/workers/${instanceId}`;
-    if (!this.#exchanges) {
-      const onRepeat = (body: unknown) => ({ ...(body as object), retry: true });
-      const body = { ...claim, ...scope };
-      const tasks = (await this.connection.call<Schemas["ClaimOutcome"] | undefined>("POST", `${at}/claim`, { ...options, body, idempotencyKey: null, onRepeat }))?.tasks;
-      return { end: [], renew: [], claim: { tasks: tasks ?? [], grants: [] } };
-    }
-    const body = { end, ...(claim !== undefined && { claim }), ...scope };
-    const onRepeat = (body: unknown) => ({ ...(body as object), ...(claim !== undefined && { claim: { ...claim, retry: true } }) });
-    return this.connection.call("POST", `${at}/exchange`, { ...options, body, idempotencyKey: null, onRepeat });
+    take(answer.claim?.tasks ?? []);
+    return answer;
   }
 }

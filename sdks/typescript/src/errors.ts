@@ -1,4 +1,5 @@
 /** What goes wrong: refusals of the server, servers out of reach, and the ways in which a task ends without a result. */
+import type { components } from "./wire.js";
 
 /** A problem as the server describes it. Codes and fields that this version does not know are kept. */
 export interface Problem {
@@ -82,15 +83,27 @@ export class NotDone extends TaskError {
   }
 }
 
-/** What a task reported was refused: it passes the hard limit of a budget. */
+/** A hard limit of a budget forbids what a task has reported. */
 export class BudgetExceeded extends TaskError {
-  override readonly name = "BudgetExceeded";
+  override readonly name: string = "BudgetExceeded";
 
   constructor(
     readonly budget: string,
     readonly dimension: string | undefined,
+    message = `budget ${budget}: the limit of ${dimension ?? "it"} is reached`,
+    category = "budget_exceeded",
   ) {
-    super(`budget ${budget}: the limit of ${dimension ?? "it"} is reached`, { category: "budget_exceeded" });
+    super(message, { category });
+  }
+}
+
+/** A budget has no room for what a task was about to spend: nothing was begun. `refusal` says what is left, and when it resets. */
+export class BudgetRefused extends BudgetExceeded {
+  override readonly name = "BudgetRefused";
+
+  constructor(what: string, readonly refusal: components["schemas"]["SpendRefusal"]) {
+    const { budget, dimension, left, limit, requested } = refusal;
+    super(budget, dimension, `${what}: budget ${budget} has ${left} ${dimension} left of ${limit}, ${requested} were asked for`, "budget_refused");
   }
 }
 

@@ -32,12 +32,17 @@ export class FlowBuilder {
 
   /** Creates the flow with everything in it. */
   async create(): Promise<Flow> {
-    const { kind, tags, idempotencyKey } = this.options;
-    const namespace = this.connection.namespace;
-    const body = present({ nodes: this.#nodes, edges: this.#edges, kind, tags, namespace });
+    const { idempotencyKey } = this.options;
+    const body = present({ ...this.body(), namespace: this.connection.namespace });
     const options = { body, ...(idempotencyKey !== undefined && { idempotencyKey }) };
     const created = await this.connection.call<Schemas["CreateFlowOutcome"]>("POST", "/v1/flows", options);
     return new Flow(this.connection, created.flow_id, created.executions);
+  }
+
+  /** The graph as the wire has it. */
+  body(): Record<string, unknown> {
+    const { kind, tags } = this.options;
+    return present({ nodes: this.#nodes, edges: this.#edges, kind, tags });
   }
 }
 

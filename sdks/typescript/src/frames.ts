@@ -1,5 +1,6 @@
 /** A task's stream: frames are sent in order, and those that gather during a call go together in the next. */
 import { FlowFabricError } from "./errors.js";
+import { Gatherer } from "./gather.js";
 import type { components } from "./wire.js";
 
 type FrameRequest = components["schemas"]["FrameRequest"];
@@ -7,8 +8,7 @@ type FrameRequest = components["schemas"]["FrameRequest"];
 const FRAMES_PER_CALL_MAX = 100;
 
 export class FrameWriter {
-  #waiting: FrameRequest[] = [];
-  #sending: Promise<void> | undefined;
+  readonly #frames = new Gatherer<FrameRequest, undefined>((frames) => this.#send(frames), FRAMES_PER_CALL_MAX);
   #failure: unknown;
 
   constructor(
@@ -17,32 +17,17 @@ export class FrameWriter {
   ) {}
 
   write(frame: FrameRequest): void {
-    if (this.#failure !== undefined) return;
-    this.#waiting.push(frame);
-    this.#sending ??= this.#sendAll().finally(() => (this.#sending = undefined));
+    this.#frames.put(frame).catch((error: unknown) => { this.#failure ??= error; });
   }
 
   /** Waits until every frame is stored; throws what went wrong. */
   async flush(): Promise<void> {
-    await this.#sending;
+    await this.#frames.flush();
     if (this.#failure !== undefined) throw this.#failure as Error;
   }
 
-  async #sendAll(): Promise<void> {
-    // What one turn of the function writes goes together.
-    await Promise.resolve();
-    while (this.#waiting.length > 0) {
-      const batch = this.#waiting.splice(0, FRAMES_PER_CALL_MAX);
-      try {
-        await this.#send(batch);
-      } catch (error) {
-        this.#failure = error;
-        this.#waiting = [];
-      }
-    }
-  }
-
-  async #send(batch: FrameRequest[]): Promise<void> {
+  async #send(batch: FrameRequest[]): Promise<undefined[]> {
+    if (this.#failure !== undefined) throw this.#failure as Error;
     try {
       await this.append(this.next, batch);
     } catch (error) {
@@ -53,5 +38,6 @@ export class FrameWriter {
       await this.append(this.next, batch);
     }
     this.next += batch.length;
+    return [];
   }
 }

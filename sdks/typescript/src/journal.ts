@@ -4,6 +4,7 @@
  * may be parked.
  */
 import { FlowFabricError, TaskError } from "./errors.js";
+import { Gatherer } from "./gather.js";
 import { labelOf, type StepIdentity } from "./ids.js";
 import type { components } from "./wire.js";
 
@@ -52,12 +53,6 @@ const NAME_MAX_BYTES = 128;
 const ENTRIES_PER_CALL_MAX = 100;
 const STEPS_NAMED_MAX = 100;
 
-interface Queued {
-  entry: StepEntry;
-  resolve: (number: number) => void;
-  reject: (error: unknown) => void;
-}
-
 export class Journal {
   readonly #entries = new Map<string, StepView>();
   readonly #counts = new Map<string, number>();
@@ -69,8 +64,7 @@ export class Journal {
   /** Names without a key whose last call has not ended. */
   readonly #unfinished = new Set<string>();
   readonly #waits = new Map<string, { identity: StepIdentity; wait: Wait; resolve: (entry: StepView) => void }>();
-  #queue: Queued[] = [];
-  #sending: Promise<void> | undefined;
+  readonly #records = new Gatherer<StepEntry, number>((entries) => this.#send(entries), ENTRIES_PER_CALL_MAX);
   #reading: Promise<void> | undefined;
   #complete: boolean;
   #nextNumber: number;
@@ -98,31 +92,36 @@ export class Journal {
     this.#closed ??= why;
   }
 
-  /** Counts a call when it is made, in the order of the code. The caller says when the call has ended. */
-  begin(name: string, key: string | undefined): { identity: StepIdentity; ended: () => void } {
+  /** A call of an entry. It is counted when it is made, in the order of the code, and ends with its body. */
+  async call<T>(name: string, key: string | undefined, body: (identity: StepIdentity) => Promise<T>): Promise<T> {
+    const identity = this.#begin(name, key);
+    try {
+      return await body(identity);
+    } finally {
+      if (key === undefined) this.#unfinished.delete(name);
+    }
+  }
+
+  #begin(name: string, key: string | undefined): StepIdentity {
     if (this.#closed !== undefined) throw this.#closed;
     const bytes = Buffer.byteLength(name);
     if (bytes === 0 || bytes > NAME_MAX_BYTES) {
       throw new TaskError(`a step's name has 1 to ${NAME_MAX_BYTES} bytes, not ${bytes}`, { category: "invalid" });
     }
-    if (key !== undefined) return this.#visit({ name, key }, () => undefined);
-    if (this.#unfinished.has(name)) {
+    if (key === undefined && this.#unfinished.has(name)) {
       const reason = `another call of step ${JSON.stringify(name)} has not ended; give each a key`;
       throw new TaskError(reason, { category: "step_key_required" });
     }
     const occurrence = this.#counts.get(name) ?? 0;
-    this.#counts.set(name, occurrence + 1);
-    this.#unfinished.add(name);
-    return this.#visit({ name, occurrence }, () => this.#unfinished.delete(name));
-  }
-
-  #visit(identity: StepIdentity, ended: () => void): { identity: StepIdentity; ended: () => void } {
+    const identity = key === undefined ? { name, occurrence } : { name, key };
     const label = labelOf(identity);
-    if (this.#visited.has(label)) {
-      throw new TaskError(`step ${label} is called twice in one run`, { category: "duplicate_step" });
-    }
+    if (this.#visited.has(label)) throw new TaskError(`step ${label} is called twice in one run`, { category: "duplicate_step" });
     this.#visited.add(label);
-    return { identity, ended };
+    if (key === undefined) {
+      this.#counts.set(name, occurrence + 1);
+      this.#unfinished.add(name);
+    }
+    return identity;
   }
 
   /** What the journal says of an entry. The rest of a large journal is read when it is first asked for. */
@@ -198,27 +197,18 @@ export class Journal {
   /** Stores an entry and answers with its number. Entries of parallel steps that wait together share a call. */
   record(entry: StepEntry): Promise<number> {
     if (this.#closed !== undefined) return Promise.reject(this.#closed);
-    const recorded = new Promise<number>((resolve, reject) => this.#queue.push({ entry, resolve, reject }));
-    this.#sending ??= this.#sendAll().finally(() => (this.#sending = undefined));
-    return this.while(recorded);
+    return this.while(this.#records.put(entry));
   }
 
-  async #sendAll(): Promise<void> {
-    while (this.#queue.length > 0) {
-      const batch = this.#queue.splice(0, ENTRIES_PER_CALL_MAX);
-      const first = this.#nextNumber;
-      try {
-        const stored = await this.holder.record(first, batch.map(({ entry }) => entry));
-        this.#nextNumber = stored.next_number;
-        batch.forEach(({ entry, resolve }, place) => {
-          this.#noteState(identityOf(entry), first + place, entry);
-          resolve(first + place);
-        });
-      } catch (error) {
-        const failure = failureOfRecord(error);
-        batch.forEach(({ reject }) => { reject(failure); });
-      }
+  async #send(entries: StepEntry[]): Promise<number[]> {
+    const first = this.#nextNumber;
+    try {
+      this.#nextNumber = (await this.holder.record(first, entries)).next_number;
+    } catch (error) {
+      throw failureOfRecord(error);
     }
+    entries.forEach((entry, place) => { this.#noteState(identityOf(entry), first + place, entry); });
+    return entries.map((_, place) => first + place);
   }
 
   /** Resolves when the journal says that the entry has ended. While every branch waits, the function is parked. */
@@ -233,7 +223,7 @@ export class Journal {
 
   /** Whether nothing runs and something is waited for. */
   mayPark(): boolean {
-    return this.#busy === 0 && this.#queue.length === 0 && this.#waits.size > 0 && this.#closed === undefined;
+    return this.#busy === 0 && this.#waits.size > 0 && this.#closed === undefined;
   }
 
   #mayIdle(): void {

@@ -296,7 +296,11 @@ class HeldTask implements TaskLink {
   async continueAsNew(input: unknown): Promise<never> {
     await this.#frames.flush();
     await this.call("/continue-as-new", encoded("input", input));
-    this.#journal.close(new Interrupted("the execution has begun anew"));
+    return this.released("the execution has begun anew");
+  }
+
+  released(why: string): Promise<never> {
+    this.#journal.close(new Interrupted(why));
     this.#release({ how: "released" });
     return new Promise(() => undefined);
   }
@@ -365,12 +369,8 @@ class HeldTask implements TaskLink {
 
   async #park(): Promise<void> {
     const parked = await this.#part<Schemas["ParkOutcome"]>("park", { ...this.#journal.parkArgs() });
-    if (parked.outcome === "parked") {
-      this.#journal.close(new Interrupted("the task is parked"));
-      this.#release({ how: "released" });
-    } else {
-      this.#journal.satisfied(parked.entries, parked.next_number);
-    }
+    if (parked.outcome === "parked") void this.released("the task is parked");
+    else this.#journal.satisfied(parked.entries, parked.next_number);
   }
 
   async #end(end: End): Promise<void> {

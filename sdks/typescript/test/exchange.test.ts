@@ -82,20 +82,6 @@ test("an exchange whose answer is lost is the same exchange", async () => {
   assert.ok(seen.ending >= 2);
 });
 
-test("a server that does not know exchange is spoken to as before", async (t) => {
-  const warned = t.mock.method(console, "warn", () => undefined);
-  const { count } = counting("older-server");
-  await throughProxy(async (proxy, client) => {
-    proxy.fate = (name) => (name === "exchange" ? 404 : undefined);
-    await withWorker(client, [count], async () => {
-      assert.deepEqual(await resultsOf(await direct.submitBatch(count, nulls(30))), ones(30));
-    });
-    assert.equal(proxy.calls.filter(({ name }) => name === "exchange").length, 1);
-    assert.equal(proxy.calls.filter(({ name }) => name === "complete").length, 30);
-  });
-  assert.ok(warned.mock.calls.some(({ arguments: [said] }) => String(said).includes("does not know exchange")));
-});
-
 test("an ending that is refused or cannot be written is said, and those beside it stand", async (t) => {
   const warned = t.mock.method(console, "warn", () => undefined);
   let release: () => void = () => undefined;

@@ -14,12 +14,13 @@ not done again.
 from . import wire
 from ._calls import RetryPolicy
 from ._step import OnDoubt, Retry
-from ._sync import Client, Execution
+from ._sync import Client, Execution, Schedule
 from ._tail import StreamEvent
-from .client import AsyncClient, AsyncExecution, Difference
-from .context import Child, Context, SyncContext, current
+from .client import AsyncClient, AsyncExecution, AsyncSchedule, Difference
+from .context import Child, Context, Spent, SyncContext, current
 from .errors import (
     BudgetExceeded,
+    BudgetRefused,
     ChildFailed,
     Conflict,
     FlowFabricError,
@@ -42,13 +43,15 @@ from .errors import (
     Unreadable,
 )  # fmt: skip
 from .flow import Flow
+from .schedule import When
 from .task import Options, Submission, Task, submission, task
 from .worker import Worker
 
 __all__ = [
-    "AsyncClient", "AsyncExecution", "BudgetExceeded", "Child", "ChildFailed", "Client", "Conflict", "Context",
-    "Difference", "Execution", "Flow", "FlowFabricError", "Forbidden", "InternalError", "Invalid", "LimitReached",
-    "NotCompleted", "NotDone", "NotFound", "OnDoubt", "Options", "Parked", "Refused", "Retry", "RetryPolicy",
-    "SignalTimeout", "Stale", "StepFailed", "StreamEvent", "Submission", "SyncContext", "Task", "TaskError",
-    "Unauthenticated", "Unavailable", "Unreachable", "Unreadable", "Worker", "current", "submission", "task", "wire",
+    "AsyncClient", "AsyncExecution", "AsyncSchedule", "BudgetExceeded", "BudgetRefused", "Child", "ChildFailed",
+    "Client", "Conflict", "Context", "Difference", "Execution", "Flow", "FlowFabricError", "Forbidden",
+    "InternalError", "Invalid", "LimitReached", "NotCompleted", "NotDone", "NotFound", "OnDoubt", "Options",
+    "Parked", "Refused", "Retry", "RetryPolicy", "Schedule", "SignalTimeout", "Spent", "Stale", "StepFailed",
+    "StreamEvent", "Submission", "SyncContext", "Task", "TaskError", "Unauthenticated", "Unavailable",
+    "Unreachable", "Unreadable", "When", "Worker", "current", "submission", "task", "wire",
 ]  # fmt: skip

@@ -28,8 +28,6 @@ except ImportError:
 T = TypeVar("T")
 
 CONNECT_TIMEOUT_S = 10.0
-#: Calls that are the same call by nature: their arguments name what they do, and nothing undoes it.
-NATURAL = frozenset({"heartbeat_worker", "renew_leases", "exchange", "create_budget", "create_quota"})
 #: The field that holds a call's identity.
 IDENTITIES = {
     "deliver_signal": "signal_id",
@@ -37,6 +35,8 @@ IDENTITIES = {
     "report_usage": "dedup_key",
     "report_budget_usage": "dedup_key",
 }
+#: Calls that are the same call by nature: their arguments name what they do, and nothing undoes it.
+NATURAL = frozenset({"heartbeat_worker", "renew_leases", "exchange", "create_budget", "create_quota"})
 
 
 @dataclass(frozen=True)
@@ -87,34 +87,31 @@ class Call(Generic[T]):
     def __init__(self, operation: wire.Operation[T], args: dict[str, Any], settings: Settings, partitions: int) -> None:
         self.operation = operation
         args = {name: value for name, value in args.items() if value is not None}
-        takes_namespace = "namespace" in operation.body or "namespace" in operation.query
-        if settings.namespace and takes_namespace:
-            args.setdefault("namespace", settings.namespace)
-        for one in args.get("executions", []) if settings.namespace else []:
-            # A child is where its parent is.
-            if "parent" not in one:
-                one.setdefault("namespace", settings.namespace)
+        if settings.namespace:
+            takes_namespace = "namespace" in operation.body or "namespace" in operation.query
+            for one in (*([args] if takes_namespace else []), *args.get("executions", ())):
+                # A child is where its parent is.
+                if "parent" not in one:
+                    one.setdefault("namespace", settings.namespace)
         self.headers = trace_headers()
         _identify(operation, args, partitions, self.headers)
-        path = operation.path
+        self.path = operation.path
         self._query: dict[str, str | list[str]] = {}
         self._body: dict[str, Any] = {}
         for name, value in args.items():
-            if "{" + name + "}" in path:
-                path = path.replace("{" + name + "}", quote(str(value), safe=""))
+            if "{" + name + "}" in self.path:
+                self.path = self.path.replace("{" + name + "}", quote(str(value), safe=""))
             elif name in operation.body:
                 self._body[name] = value
             elif name in operation.query:
                 self._query[name] = _query_text(value)
             else:
                 raise TypeError(f"{operation.name} takes no argument {name!r}")
-        if "{" in path:
-            raise TypeError(f"{operation.name} needs {path[path.index('{') + 1 : path.index('}')]!r}")
-        self.path = path
-        waits_ms = int(args.get("wait_ms") or args.get("block_ms") or _claim_wait_ms(args))
+        if "{" in self.path:
+            raise TypeError(f"{operation.name} needs {self.path[self.path.index('{') + 1 : self.path.index('}')]!r}")
+        waits_ms = args.get("wait_ms") or args.get("claim", {}).get("wait_ms") or 0
         patience = settings.retry.answer_timeout
-        connecting = min(patience, CONNECT_TIMEOUT_S)
-        self.timeout = httpx.Timeout(patience + waits_ms / 1000, connect=connecting, pool=None)
+        self.timeout = httpx.Timeout(patience + waits_ms / 1000, connect=min(patience, CONNECT_TIMEOUT_S), pool=None)
         self._content: bytes | None = None
 
     def request(self) -> dict[str, Any]:
@@ -183,27 +180,25 @@ def needs_partitions(operation: wire.Operation[Any]) -> bool:
 
 def _identify(operation: wire.Operation[Any], args: dict[str, Any], partitions: int, headers: dict[str, str]) -> None:
     name = operation.name
-    if name == "create_execution":
-        identify_submission(args, partitions)
-    elif name == "create_executions":
-        for one in args.get("executions", []):
-            identify_submission(one, partitions)
-    elif name == "create_flow":
-        if "idempotency_key" not in args:
-            args.setdefault("flow_id", mint_spread(partitions))
+    if name in {"create_execution", "create_executions"}:
+        for one in args.get("executions", [args]):
+            _identify_submission(one, partitions)
     elif name in {"claim", "exchange"}:
         if claim := args if name == "claim" else args.get("claim"):
             claim.setdefault("lease_ids", [mint() for _ in range(claim.get("max_tasks", 1))])
+    elif "idempotency_key" in args:
+        return
+    elif name == "create_flow":
+        args.setdefault("flow_id", mint_spread(partitions))
     elif name in IDENTITIES:
-        if "idempotency_key" not in args:
-            args.setdefault(IDENTITIES[name], mint())
+        args.setdefault(IDENTITIES[name], mint())
     elif "command_id" in operation.body:
         args.setdefault("command_id", mint())
     elif operation.method == "POST" and "fence" not in args and name not in NATURAL:
         headers["idempotency-key"] = mint()
 
 
-def identify_submission(args: dict[str, Any], partitions: int) -> None:
+def _identify_submission(args: dict[str, Any], partitions: int) -> None:
     """An id costs nothing; a key would leave a record."""
     parent = args.get("parent") or {}
     if "execution_id" in args or "idempotency_key" in args or parent.get("key"):
@@ -212,17 +207,10 @@ def identify_submission(args: dict[str, Any], partitions: int) -> None:
     args["execution_id"] = mint_beside(beside) if beside else mint_spread(partitions)
 
 
-def _claim_wait_ms(args: dict[str, Any]) -> int:
-    claim = args.get("claim")
-    return int(claim.get("wait_ms") or 0) if isinstance(claim, dict) else 0
-
-
 def _query_text(value: Any) -> str | list[str]:
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, list | tuple | set | frozenset):
-        return [str(one) for one in value]
-    return str(value)
+    return [str(one) for one in value] if isinstance(value, list | tuple | set | frozenset) else str(value)
 
 
 def failure_of(status: int, content: bytes) -> FlowFabricError:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from . import wire
 from ._gather import Gatherer
 from .client import AsyncClient
-from .errors import NotFound, Refused
+from .errors import Refused
 
 T = TypeVar("T")
 
@@ -48,7 +48,6 @@ class Desk:
         self._take = take
         #: Tasks that calls under way ask for, and those whose endings they carry.
         self._asked = self._leaving = 0
-        self._exchanges = True
         self._endings: Gatherer[tuple[wire.Operation[Any], dict[str, Any]], Any] = Gatherer(self._send, ENDINGS_MAX)
         self.closed = False
 
@@ -80,8 +79,6 @@ class Desk:
         self.closed = True
 
     async def _send(self, endings: list[tuple[wire.Operation[Any], dict[str, Any]]]) -> list[Any]:
-        if not self._exchanges:
-            return [None] * len(endings)
         self._leaving += len(endings)
         try:
             ended = (await self._exchange([{operation.name: args} for operation, args in endings], 0)).end
@@ -97,19 +94,9 @@ class Desk:
         asked = self.room
         self._asked += asked
         claim = {**self._asks, "max_tasks": asked, "wait_ms": wait_ms} if asked else None
-        answer = wire.ExchangeOutcome(end=[wire.ExchangeEnded()] * len(endings), renew=[])
+        client = self.patient if endings else self._client
         try:
-            if self._exchanges:
-                client = self.patient if endings else self._client
-                answer = await client.call(wire.EXCHANGE, **self._instance_id, end=endings, claim=claim)
-            elif claim:
-                claimed = await self._client.call(wire.CLAIM, **self._instance_id, **claim)
-                answer.claim = wire.ExchangeClaimed(tasks=claimed.tasks, grants=[])
-        except NotFound as error:
-            if error.code != "route_not_found":
-                raise
-            log.warning("the server does not know exchange; claims and endings are calls of their own")
-            self._exchanges = False
+            answer = await client.call(wire.EXCHANGE, **self._instance_id, end=endings, claim=claim)
         finally:
             self._asked -= asked
         self._take(answer.claim.tasks if answer.claim else [])

@@ -11,7 +11,7 @@ from ._payload import plain
 from .errors import Refused
 
 if TYPE_CHECKING:
-    from ._journal import Lessee
+    from ._run import Run
 
 #: Frames in one call, and those that may wait for it.
 APPEND_MAX = 1_000
@@ -23,9 +23,9 @@ APPEND_MAX_BYTES = 4 * 1024 * 1024
 class Frames:
     """Writes the stream of the task in hand, in order."""
 
-    def __init__(self, lessee: Lessee) -> None:
-        self._lessee = lessee
-        self._next = lessee.task.next_frame_sequence
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._next = run.task.next_frame_sequence
         self._frames: Gatherer[dict[str, Any], None] = Gatherer(self._send, APPEND_MAX)
         self._error: Exception | None = None
 
@@ -58,14 +58,14 @@ class Frames:
 
     async def _append(self, frames: list[dict[str, Any]]) -> None:
         try:
-            await self._lessee.call(wire.APPEND_FRAMES, first_sequence=self._next, frames=frames)
+            await self._run.call(wire.APPEND_FRAMES, first_sequence=self._next, frames=frames)
         except Refused as error:
             # An earlier append that was given up may have been stored all the same; these frames then follow it.
             stored = error.details.get("next_sequence")
             if error.code != "invalid" or not isinstance(stored, int) or stored <= self._next:
                 raise
             self._next = stored
-            await self._lessee.call(wire.APPEND_FRAMES, first_sequence=stored, frames=frames)
+            await self._run.call(wire.APPEND_FRAMES, first_sequence=stored, frames=frames)
         self._next += len(frames)
 
 

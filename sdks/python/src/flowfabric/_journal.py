@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import Any, NamedTuple, NoReturn, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 from . import wire
 from ._gather import Gatherer, settle
 from .errors import Parked, Refused, TaskError
+
+if TYPE_CHECKING:
+    from ._run import Run
+
+T = TypeVar("T")
 
 #: Entries in one call, and records in one page.
 RECORD_MAX = 100
@@ -42,6 +47,11 @@ class Identity(NamedTuple):
         """The same in the words of the API."""
         return {name: value for name, value in self._asdict().items() if value is not None}
 
+    @classmethod
+    def of(cls, entry: wire.StepView) -> Identity:
+        """Which entry a record speaks of."""
+        return cls(entry.name, entry.key, (entry.occurrence or 0) if entry.key is None else None)
+
     @property
     def label(self) -> str:
         """The same for people."""
@@ -56,32 +66,19 @@ class Wait:
 
     list_name: str
     args: list[dict[str, Any]]
-    ended: asyncio.Future[wire.StepView | None]
     #: It waits for all of them, which are all children there are: nothing less is worth waking for.
     for_all: bool = False
-
-
-class Lessee(Protocol):
-    """What a journal needs of the task in hand."""
-
-    task: wire.Task
-
-    async def call(self, operation: wire.Operation[Any], **args: Any) -> Any:
-        """Calls an operation of the lease holder."""
-
-    async def park(self, args: dict[str, Any]) -> wire.ParkOutcome:
-        """Lets go of the task until something happens, unless it has happened already."""
-
-    def unwind(self, restart: bool = False) -> None:
-        """Ends the function with `Parked`: its task was let go, or is to be started over."""
+    ended: asyncio.Future[wire.StepView | None] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
 
 
 class Journal:
     """The journal of the task in hand."""
 
-    def __init__(self, lessee: Lessee) -> None:
-        self._lessee = lessee
-        known = lessee.task.journal
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        known = run.task.journal
         self._entries: dict[Identity, wire.StepView] = {}
         self.next_number = max(known.next_number, 1) if known else 1
         self._complete = known.complete if known else True
@@ -104,7 +101,19 @@ class Journal:
 
     # Calls
 
-    def call(self, name: str, key: str | None) -> Identity:
+    def call(self, name: str, key: str | None, body: Callable[[Identity], Awaitable[T]]) -> Coroutine[Any, Any, T]:
+        """A call of an entry, which is counted when it is made and ends with what is awaited."""
+        identity = self.begin(name, key)
+
+        async def run() -> T:
+            try:
+                return await body(identity)
+            finally:
+                self.end(identity)
+
+        return run()
+
+    def begin(self, name: str, key: str | None) -> Identity:
         """Counts a call when it is made, not when it is first awaited: that is the order of the code."""
         if self.closed:
             raise Parked
@@ -123,7 +132,7 @@ class Journal:
         self._visited.add(identity)
         return identity
 
-    def call_ended(self, identity: Identity) -> None:
+    def end(self, identity: Identity) -> None:
         """A call without a key ends with this."""
         self._activity += 1
         if identity.key is None:
@@ -161,27 +170,26 @@ class Journal:
         """Asks a person about an entry. The function is unwound, and called again with the answer in its journal."""
         await self._gate()
         question = {"step": identity.args(), "reason": reason, "detail": detail, "kind": kind}
-        await self._wait(identity, Wait("questions", [{**question, "input_hash": input_hash}], _future()))
+        await self._wait(identity, Wait("questions", [{**question, "input_hash": input_hash}]))
         raise AssertionError("a question ends with the run that asks it")
 
     async def take(self, name: str) -> list[wire.StepView]:
         """All entries of a name that somebody else than the steps keeps, oldest first."""
         await self.find(Identity(name, "", None))
         taken = [entry for identity, entry in self._entries.items() if identity.name == name]
-        self._visited.update(map(_identity_of, taken))
+        self._visited.update(map(Identity.of, taken))
         return sorted(taken, key=lambda entry: entry.number)
 
     async def _read_rest(self) -> None:
-        task = self._lessee.task
         while not self._complete:
             after = max((entry.number for entry in self._entries.values()), default=0)
-            page: wire.ListStepsOutcome = await self._lessee.call(wire.LIST_STEPS, after=after, limit=PAGE_MAX)
+            page: wire.ListStepsOutcome = await self._run.call(wire.LIST_STEPS, after=after, limit=PAGE_MAX)
             self._note(page.items)
-            self._complete = page.next_after is None or page.generation != task.generation
+            self._complete = page.next_after is None or page.generation != self._run.task.generation
 
     def _note(self, entries: list[wire.StepView]) -> None:
         for entry in entries:
-            self._entries[_identity_of(entry)] = entry
+            self._entries[Identity.of(entry)] = entry
 
     async def record(self, entry: dict[str, Any]) -> int:
         """Stores an entry and answers with its number. Entries of branches that wait together share a call, and an
@@ -193,7 +201,7 @@ class Journal:
     async def _send(self, entries: list[dict[str, Any]]) -> list[int | BaseException]:
         first = self.next_number
         try:
-            answer = await self._lessee.call(wire.RECORD_STEPS, first_number=first, entries=entries)
+            answer = await self._run.call(wire.RECORD_STEPS, first_number=first, entries=entries)
         except Exception as failure:
             return [self._of_record(failure)] * len(entries)
         self.next_number = answer.next_number
@@ -204,15 +212,16 @@ class Journal:
         if isinstance(error, Refused):
             if error.code == "journal_conflict":
                 # The journal moved under this run: the function starts over with what is there.
-                self._lessee.unwind(restart=True)
+                self._run.unwind(restart=True)
                 return Parked()
             if error.code == "journal_full":
                 return TaskError(str(error), category="journal_full")
         return error
 
     async def flush(self) -> None:
-        """Waits until everything that branches left behind is stored."""
+        """Waits until everything that branches left behind is stored, and every frame."""
         await self._records.flush()
+        await self._run.frames.flush()
 
     def notes(self) -> dict[str, Any]:
         """What a run that has come to its end found out about its journal."""
@@ -231,7 +240,7 @@ class Journal:
             return known
         if IN_STEP.get():
             raise TaskError("a step cannot wait for something durable; wait between steps", category="wait_in_step")
-        ended = await self._wait(identity, Wait(list_name, [{"step": identity.args(), **args}], _future()))
+        ended = await self._wait(identity, Wait(list_name, [{"step": identity.args(), **args}]))
         assert ended is not None
         return ended
 
@@ -239,7 +248,7 @@ class Journal:
         """Waits until one of these children has ended, or all of them when there are no others."""
         await self._gate()
         waits = [{"step": child.args(), "execution_id": execution_id} for child, execution_id in children.items()]
-        await self._wait(Identity(name, None, -1), Wait("children", waits[:WAITS_MAX], _future(), for_all))
+        await self._wait(Identity(name, None, -1), Wait("children", waits[:WAITS_MAX], for_all))
 
     async def _wait(self, identity: Identity, wait: Wait) -> wire.StepView | None:
         self._waits[identity] = wait
@@ -277,10 +286,10 @@ class Journal:
         try:
             await self.flush()
             if all(wait.for_all for wait in self._waits.values()):
-                await self._lessee.call(wire.WAIT_CHILDREN)
+                await self._run.call(wire.WAIT_CHILDREN)
                 outcome = wire.ParkOutcome(outcome="parked")
             else:
-                outcome = await self._lessee.park(self._park_args())
+                outcome = await self._run.call(wire.PARK, **self._park_args())
         except Exception as failure:
             self._parking = None
             error = self._of_record(failure)
@@ -289,7 +298,7 @@ class Journal:
             return
         self._parking = None
         if outcome.outcome != "already_satisfied":
-            self._lessee.unwind()
+            self._run.unwind()
             return
         self.next_number = outcome.next_number or self.next_number
         self._note(outcome.entries)
@@ -320,10 +329,6 @@ class Journal:
             settle(wait.ended, Parked())
 
 
-def _future() -> asyncio.Future[Any]:
-    return asyncio.get_running_loop().create_future()
-
-
 def changed(known: wire.StepView, kind: str, input_hash: str | None) -> str | None:
     """What of an entry is not as the program has it now."""
     if known.kind != kind:
@@ -334,9 +339,3 @@ def changed(known: wire.StepView, kind: str, input_hash: str | None) -> str | No
 def is_ended(entry: wire.StepView) -> bool:
     """Whether an entry is completed or failed for good."""
     return entry.state in {"completed", "failed"}
-
-
-def _identity_of(entry: wire.StepView) -> Identity:
-    if entry.key is not None:
-        return Identity(entry.name, entry.key, None)
-    return Identity(entry.name, None, entry.occurrence or 0)

@@ -61,19 +61,17 @@ class LeaseKeeper(threading.Thread):
         self._registration = registration
         self._period = ttl_s / 3
         self._on_replaced = on_replaced
+        #: Other threads add and remove: it is read as a whole.
         self._held: dict[str, Lease] = {}
-        self._lock = threading.Lock()
         self._stopping = threading.Event()
 
     def add(self, lease: Lease) -> None:
         """Renews it from now on."""
-        with self._lock:
-            self._held[lease.fence["lease_id"]] = lease
+        self._held[lease.fence["lease_id"]] = lease
 
     def remove(self, lease: Lease) -> None:
         """Renews it no more."""
-        with self._lock:
-            self._held.pop(lease.fence["lease_id"], None)
+        self._held.pop(lease.fence["lease_id"], None)
 
     def stop(self) -> None:
         """Ends the thread."""
@@ -86,8 +84,7 @@ class LeaseKeeper(threading.Thread):
         with Client.of(replace(self._settings, retry=retry)) as client:
             last = time.monotonic()
             while not self._stopping.wait(self._pause(last)):
-                with self._lock:
-                    leases = [lease for lease in self._held.values() if lease.lost is None]
+                leases = self._living()
                 for lease in leases:
                     lease.check()
                 since = time.monotonic() - last
@@ -101,9 +98,11 @@ class LeaseKeeper(threading.Thread):
     def _pause(self, last: float) -> float:
         """Until the next beat, or until the first lease runs out that could not be renewed."""
         now = time.monotonic()
-        with self._lock:
-            ends = [lease.until for lease in self._held.values() if lease.lost is None]
-        return max(0.001, min([self._period - (now - last) % self._period, *(end - now for end in ends)]))
+        ends = [lease.until - now for lease in self._living()]
+        return max(0.001, min([self._period - (now - last) % self._period, *ends]))
+
+    def _living(self) -> list[Lease]:
+        return [lease for lease in list(self._held.values()) if lease.lost is None]
 
     def _beat(self, client: Client, leases: list[Lease]) -> None:
         asked_at = time.monotonic()

@@ -40,11 +40,7 @@ class Codec(Generic[T]):
         """The value as a later run reads it, so that the run that made it sees nothing else."""
         if isinstance(value, bytes | bytearray):
             return bytes(value)  # type: ignore[return-value]
-        return self.of_json(self._adapter.dump_python(value, mode="json", warnings=False))
-
-    def of_json(self, value: Any) -> T:
-        """A value from what JSON holds. Strings are read as in JSON: a date is a string there."""
-        return self._adapter.validate_json(wire_json(value))
+        return self._adapter.validate_json(self._adapter.dump_json(value, warnings=False))
 
 
 @lru_cache(maxsize=1024)
@@ -66,13 +62,6 @@ def returned_type(function: Callable[..., Any]) -> Any:
         return get_type_hints(inspect.unwrap(function)).get("return", Any)
     except Exception:  # A name that only the type checker knows, or a callable without hints.
         return Any
-
-
-def wire_json(value: Any) -> bytes:
-    """The JSON text of anything that pydantic can write."""
-    from pydantic_core import to_json
-
-    return to_json(value)
 
 
 def plain(value: Any) -> Any:

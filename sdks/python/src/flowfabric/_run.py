@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from . import wire
 from ._calls import enter_trace
@@ -35,12 +34,8 @@ PARTINGS = (wire.PARK, wire.WAIT_CHILDREN)
 UNWIND_S = 1.0
 
 
-@dataclass
-class Ending:
-    """How a task is to end."""
-
-    operation: wire.Operation[Any]
-    args: dict[str, Any]
+#: How a task is to end: the call, and what it says.
+Ending: TypeAlias = tuple[wire.Operation[Any], dict[str, Any]]
 
 
 class Run:
@@ -51,12 +46,13 @@ class Run:
         self.client = client
         self.task = task
         self.lease = lease
-        self.fence = task.fence.model_dump()
+        self.fence = lease.fence
         self.journal = Journal(self)
         self.frames = Frames(self)
         self._function: asyncio.Task[Any] | None = None
         #: The thread of a plain function, which goes on when its task is lost.
         self._thread: asyncio.Task[Any] | None = None
+        self._spends = 0
         self._spawns: Gatherer[dict[str, Any], None] = Gatherer(self._send_spawns, SPAWN_MAX)
         #: Those that are known to be there.
         self.children: set[str] = set()
@@ -95,17 +91,14 @@ class Run:
         finally:
             self._calls.discard(call)
 
-    async def park(self, args: dict[str, Any]) -> wire.ParkOutcome:
-        """Lets go of the task until something happens, unless it has happened already."""
-        await self.frames.flush()
-        outcome = await self.call(wire.PARK, **args)
-        assert isinstance(outcome, wire.ParkOutcome)
-        return outcome
+    def count_spend(self) -> int:
+        """How often something was spent under this lease."""
+        self._spends += 1
+        return self._spends
 
     async def continue_as_new(self, args: dict[str, Any]) -> None:
         """Ends this generation of the execution and begins the next."""
         await self.journal.flush()
-        await self.frames.flush()
         await self.call(wire.CONTINUE_AS_NEW, **args)
         self.unwind()
 
@@ -164,13 +157,12 @@ class Run:
         else:
             error = self._function.exception()
         if self._restart:
-            return Ending(wire.DELAY, {"delay_ms": 0})
+            return wire.DELAY, {"delay_ms": 0}
         if self.closed:
             return None
-        await self.journal.flush()
         try:
             # What a failed attempt has written is worth reading, too.
-            await self.frames.flush()
+            await self.journal.flush()
         except FlowFabricError as failure:
             error = error or TaskError(str(failure), category="stream")
         if self.closed:
@@ -179,7 +171,7 @@ class Run:
             return self._failure(error)
         try:
             result = task.result.encode("result", self._function.result())
-            return Ending(wire.COMPLETE, {**result, **self.journal.notes()})
+            return wire.COMPLETE, {**result, **self.journal.notes()}
         except Exception as failure:
             return self._failure(TaskError(str(failure), category="invalid_result"))
 
@@ -213,11 +205,11 @@ class Run:
             cause = cause.__cause__
         if isinstance(cause, StepFailed):
             args["cause"], args["first_number"] = cause.step, self.journal.next_number
-        return Ending(wire.FAIL, args)
+        return wire.FAIL, args
 
     async def _report(self, ending: Ending) -> None:
-        args = {"execution_id": self.task.execution_id, "fence": self.fence, **ending.args}
-        self._reporting = asyncio.create_task(self.worker.desk.end(ending.operation, args))
+        operation, args = ending[0], {"execution_id": self.task.execution_id, "fence": self.fence, **ending[1]}
+        self._reporting = asyncio.create_task(self.worker.desk.end(operation, args))
         await asyncio.wait({self._reporting})
         if self._reporting.cancelled():
             log.warning("execution %s: the lease ran out before its end could be reported", self.task.execution_id)
@@ -229,7 +221,7 @@ class Run:
             self._reporting.result()
         elif error.is_lease_lost:
             log.warning("execution %s: the lease was lost before its end: %s", self.task.execution_id, error)
-        elif not error.is_about_content or ending.operation is wire.FAIL:
+        elif not error.is_about_content or operation is wire.FAIL:
             raise error
         else:
             # Without this its work would be done again and again, whenever its lease has run out.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import inspect
 import time
@@ -12,11 +13,13 @@ from dataclasses import dataclass
 from threading import Thread
 from typing import Any, Literal, TypeAlias, TypeVar
 
+from pydantic_core import to_json
 from typing_extensions import TypedDict
 
 from . import wire
+from ._gather import settle
 from ._journal import IN_STEP, Identity, Journal, changed, is_ended
-from ._payload import codec, returned_type, wire_json
+from ._payload import codec, returned_type
 from .errors import NotDone, StepFailed, TaskError
 from .task import Span, milliseconds
 
@@ -71,11 +74,8 @@ class StepOptions(TypedDict, total=False):
 class Step:
     """A step about to run."""
 
-    def __init__(
-        self, journal: Journal, identity: Identity, body: Callable[[], Any], options: StepOptions, kind: str = "step"
-    ) -> None:
+    def __init__(self, journal: Journal, body: Callable[[], Any], options: StepOptions, kind: str = "step") -> None:
         self.journal = journal
-        self.identity = identity
         self.body = body
         self.kind = kind
         returns = options.get("returns")
@@ -87,16 +87,12 @@ class Step:
         self.timeout = options.get("timeout")
         self.on_change = options.get("on_change", "keep")
         given = options.get("input")
-        self.input_hash = None if given is None else hashlib.sha256(wire_json(given)).hexdigest()[:32]
+        self.input_hash = None if given is None else hashlib.sha256(to_json(given)).hexdigest()[:32]
+        self.identity: Identity
 
-    async def run(self) -> Any:
+    async def run(self, identity: Identity) -> Any:
         """Runs it, or brings back what it did before."""
-        try:
-            return await self._run()
-        finally:
-            self.journal.call_ended(self.identity)
-
-    async def _run(self) -> Any:
+        self.identity = identity
         known = await self.journal.find(self.identity, self.kind, self.input_hash)
         if known is None:
             return await self._run_body(0)
@@ -117,7 +113,8 @@ class Step:
         return await self._run_body(known.tries)
 
     async def _run_body(self, before: int) -> Any:
-        await self._begin(before)
+        if self.once:
+            await self.journal.record(self._entry("begun", before))
         tried = 0
         while True:
             tried += 1
@@ -141,11 +138,6 @@ class Step:
             reason, category, retry_after = in_words(failure)
             await self.journal.record(self._entry("failed", before + tried, category=category, message=reason))
             raise _failed(self.identity, reason, category, retry_after) from failure
-
-    async def _begin(self, tries: int) -> None:
-        """Records that a `once` body begins."""
-        if self.once:
-            await self.journal.record(self._entry("begun", tries))
 
     async def _one_try(self, tries: int) -> Any:
         limit = None if self.timeout is None else milliseconds(self.timeout) / 1000
@@ -198,33 +190,19 @@ async def call_body(body: Callable[[], Any]) -> Any:
 
 async def in_thread(function: Callable[[], T]) -> T:
     """Calls a function in a thread of its own. A thread cannot be stopped, and does not keep the process alive."""
-    loop = asyncio.get_running_loop()
+    loop, context = asyncio.get_running_loop(), copy_context()
     done: asyncio.Future[T] = loop.create_future()
 
-    def settle(value: Any, error: BaseException | None) -> None:
-        if done.done():
-            return
-        if error is None:
-            done.set_result(value)
-        else:
-            done.set_exception(error)
-
     def call() -> None:
-        value: Any = None
-        error: BaseException | None = None
+        outcome: Any
         try:
-            value = context.run(function)
-        except StopIteration as stop:
-            error = RuntimeError(repr(stop))
+            outcome = context.run(function)
         except BaseException as raised:
-            error = raised
-        try:
-            loop.call_soon_threadsafe(settle, value, error)
-        except RuntimeError:
-            # The loop is closed: nobody waits.
-            return
+            outcome = RuntimeError(repr(raised)) if isinstance(raised, StopIteration) else raised
+        # Nobody waits for it when the loop is closed.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(settle, done, outcome)
 
-    context = copy_context()
     Thread(target=call, daemon=True, name="flowfabric-body").start()
     return await done
 

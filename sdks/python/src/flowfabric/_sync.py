@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from typing import Any, Generic, overload
 
 import httpx
@@ -18,10 +19,11 @@ from ._payload import Codec, codec
 from ._tail import SILENCE_MAX_S, Following, StreamEvent
 from .client import (
     WAIT_MAX_S, Answer, Difference, I, R, Step, SyncConnection, T,
-    budget_args, chunks, compared, not_completed, step_args,
+    chunks, compared, not_completed, step_args,
 )  # fmt: skip
 from .errors import FlowFabricError, Refused, Unreachable, refusal
 from .flow import Flow
+from .schedule import Overlap, When, instant, schedule_args
 from .task import Options, Span, Submission, Task, milliseconds, submission
 
 
@@ -93,22 +95,22 @@ class Client(SyncConnection):
 
     def list(self, **filters: Any) -> Iterator[wire.ExecutionSummary]:
         """Executions, the newest first; the filters are those of `list_executions`."""
-        for page in self._pages(wire.LIST_EXECUTIONS, filters):
-            for one in page.items:
-                yield one
+        return self._items(wire.LIST_EXECUTIONS, filters)
 
     def approvals(self, **filters: Any) -> Iterator[wire.ApprovalView]:
         """What waits for people, what has waited longest first; the filters are those of `list_approvals`."""
-        for page in self._pages(wire.LIST_APPROVALS, filters):
+        return self._items(wire.LIST_APPROVALS, filters)
+
+    def _items(
+        self, operation: wire.Operation[Any], args: dict[str, Any], cursor: str = "cursor"
+    ) -> Iterator[Any]:
+        """What a list has, page by page."""
+        while True:
+            page = self.call(operation, **args)
             for one in page.items:
                 yield one
-
-    def _pages(self, operation: wire.Operation[T], args: dict[str, Any]) -> Iterator[T]:
-        cursor = args.pop("cursor", None)
-        while True:
-            page: Any = self.call(operation, cursor=cursor, **args)
-            yield page
-            if not (cursor := page.next_cursor):
+            args[cursor] = getattr(page, f"next_{cursor}")
+            if not args[cursor]:
                 return
 
     def events(self, *, cursor: str | None = None, **filters: Any) -> Iterator[wire.EventView]:
@@ -127,12 +129,72 @@ class Client(SyncConnection):
     def create_budget(
         self, name: str, *, hard: Mapping[str, int] = {}, soft: Mapping[str, int] = {}, **more: Any
     ) -> wire.CreateBudgetOutcome:
-        """Creates a budget with its limits by dimension, unless it is there."""
-        return self.call(wire.CREATE_BUDGET, **budget_args(name, hard, soft, more))
+        """Creates a budget with its limits by dimension, unless it is there. The name may be a path: `acme/ada` stands
+        under `acme`."""
+        limits = {one: {"hard": hard.get(one, 0), "soft": soft.get(one, 0)} for one in {**hard, **soft}}
+        return self.call(wire.CREATE_BUDGET, name=name, dimensions=limits, **more)
 
     def budget(self, name: str) -> wire.BudgetStatus:
-        """What a budget has used, and what is left."""
+        """What a budget has used; its `standing` says what is held and left, how fast it goes, and where that ends."""
         return self.call(wire.GET_BUDGET, name=name)
+
+    def budget_tree(self, name: str) -> Iterator[wire.BudgetStatus]:
+        """A budget and everything that stands under it, by name."""
+        return self._items(wire.GET_BUDGET_TREE, {"name": name})
+
+    def schedule(self, name: str) -> Schedule:
+        """The schedule of this name, whether it is there already or is to be created."""
+        return Schedule(self, name)
+
+    def schedules(self, **filters: Any) -> Iterator[wire.ScheduleSummary]:
+        """Schedules by name, with their next instant and what became of the last one."""
+        return self._items(wire.LIST_SCHEDULES, filters)
+
+
+class Schedule:
+    """What creates an execution or a flow again and again."""
+
+    def __init__(self, client: Client, name: str) -> None:
+        self.client = client
+        self.name = name
+
+    def create(self, what: Submission[Any] | Flow, **when: Unpack[When]) -> wire.CreateScheduleOutcome:
+        """Creates it, unless it is there: `create(ff.submission(report, "eu"), cron="0 2 * * *", overlap="skip")`."""
+        return self.client.call(wire.CREATE_SCHEDULE, name=self.name, **schedule_args(what, when))
+
+    def update(
+        self, what: Submission[Any] | Flow, *, expected_revision: int | None = None, **when: Unpack[When]
+    ) -> wire.ScheduleSummary:
+        """Replaces all of its definition, if it still has this revision. It goes on from now."""
+        args = {"name": self.name, "expected_revision": expected_revision, **schedule_args(what, when)}
+        return self.client.call(wire.UPDATE_SCHEDULE, **args)
+
+    def get(self) -> wire.ScheduleView:
+        """Its definition, its next instants and its last runs."""
+        return self.client.call(wire.GET_SCHEDULE, name=self.name)
+
+    def pause(self, note: str | None = None) -> wire.ScheduleSummary:
+        """Passes over the instants from now on."""
+        return self.client.call(wire.PAUSE_SCHEDULE, name=self.name, note=note)
+
+    def resume(self, note: str | None = None) -> wire.ScheduleSummary:
+        """Goes on from now."""
+        return self.client.call(wire.RESUME_SCHEDULE, name=self.name, note=note)
+
+    def trigger(self, overlap: Overlap | None = None) -> wire.TriggerScheduleOutcome:
+        """Runs it once, now, whether it is paused or not."""
+        return self.client.call(wire.TRIGGER_SCHEDULE, name=self.name, overlap=overlap)
+
+    def backfill(
+        self, first: datetime, last: datetime, overlap: Overlap | None = None
+    ) -> wire.BackfillScheduleOutcome:
+        """Runs the instants of a stretch once more."""
+        stretch = {"from": instant(first), "to": instant(last)}
+        return self.client.call(wire.BACKFILL_SCHEDULE, name=self.name, overlap=overlap, **stretch)
+
+    def delete(self) -> wire.DeleteScheduleOutcome:
+        """Removes it. Its runs stay and go on."""
+        return self.client.call(wire.DELETE_SCHEDULE, name=self.name)
 
 
 class Execution(Generic[R]):
@@ -215,12 +277,7 @@ class Execution(Generic[R]):
 
     def steps(self, generation: int | None = None) -> Iterator[wire.StepView]:
         """Its journal, oldest first."""
-        after: int | None = 0
-        while after is not None:
-            page = self.client.call(wire.LIST_STEPS, execution_id=self.id, generation=generation, after=after)
-            for one in page.items:
-                yield one
-            after = page.next_after
+        return self.client._items(wire.LIST_STEPS, {"execution_id": self.id, "generation": generation}, "after")
 
     def tail(self, after: str = "0-0") -> Iterator[StreamEvent]:
         """Its stream over all attempts, until it ends. It reconnects by itself after the last frame."""

@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import replace
+from datetime import datetime
 from typing import Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar, overload
 
 import httpx
@@ -24,6 +25,7 @@ from ._payload import Codec, codec
 from ._tail import SILENCE_MAX_S, Following, StreamEvent
 from .errors import FlowFabricError, NotCompleted, Refused, Unreachable, refusal
 from .flow import Flow
+from .schedule import Overlap, When, instant, schedule_args
 from .task import Options, Span, Submission, Task, milliseconds, submission
 
 I = TypeVar("I")  # noqa: E741
@@ -115,12 +117,6 @@ class AsyncConnection(Connection):
         except Refused:
             # They are too large together.
             return [None] * len(args)
-
-
-def budget_args(name: str, hard: Mapping[str, int], soft: Mapping[str, int], more: dict[str, Any]) -> dict[str, Any]:
-    """A budget with its limits by dimension, as the API writes it."""
-    dimensions = {one: {"hard": hard.get(one, 0), "soft": soft.get(one, 0)} for one in {**hard, **soft}}
-    return {"name": name, "dimensions": dimensions, **more}
 
 
 def step_args(step: Step) -> dict[str, Any]:
@@ -219,24 +215,24 @@ class AsyncClient(AsyncConnection):
         """An execution that is there already."""
         return AsyncExecution(self, execution_id, codec(returns))
 
-    async def list(self, **filters: Any) -> AsyncIterator[wire.ExecutionSummary]:
+    def list(self, **filters: Any) -> AsyncIterator[wire.ExecutionSummary]:
         """Executions, the newest first; the filters are those of `list_executions`."""
-        async for page in self._pages(wire.LIST_EXECUTIONS, filters):
-            for one in page.items:
-                yield one
+        return self._items(wire.LIST_EXECUTIONS, filters)
 
-    async def approvals(self, **filters: Any) -> AsyncIterator[wire.ApprovalView]:
+    def approvals(self, **filters: Any) -> AsyncIterator[wire.ApprovalView]:
         """What waits for people, what has waited longest first; the filters are those of `list_approvals`."""
-        async for page in self._pages(wire.LIST_APPROVALS, filters):
+        return self._items(wire.LIST_APPROVALS, filters)
+
+    async def _items(
+        self, operation: wire.Operation[Any], args: dict[str, Any], cursor: str = "cursor"
+    ) -> AsyncIterator[Any]:
+        """What a list has, page by page."""
+        while True:
+            page = await self.call(operation, **args)
             for one in page.items:
                 yield one
-
-    async def _pages(self, operation: wire.Operation[T], args: dict[str, Any]) -> AsyncIterator[T]:
-        cursor = args.pop("cursor", None)
-        while True:
-            page: Any = await self.call(operation, cursor=cursor, **args)
-            yield page
-            if not (cursor := page.next_cursor):
+            args[cursor] = getattr(page, f"next_{cursor}")
+            if not args[cursor]:
                 return
 
     async def events(self, *, cursor: str | None = None, **filters: Any) -> AsyncIterator[wire.EventView]:
@@ -255,12 +251,72 @@ class AsyncClient(AsyncConnection):
     async def create_budget(
         self, name: str, *, hard: Mapping[str, int] = {}, soft: Mapping[str, int] = {}, **more: Any
     ) -> wire.CreateBudgetOutcome:
-        """Creates a budget with its limits by dimension, unless it is there."""
-        return await self.call(wire.CREATE_BUDGET, **budget_args(name, hard, soft, more))
+        """Creates a budget with its limits by dimension, unless it is there. The name may be a path: `acme/ada` stands
+        under `acme`."""
+        limits = {one: {"hard": hard.get(one, 0), "soft": soft.get(one, 0)} for one in {**hard, **soft}}
+        return await self.call(wire.CREATE_BUDGET, name=name, dimensions=limits, **more)
 
     async def budget(self, name: str) -> wire.BudgetStatus:
-        """What a budget has used, and what is left."""
+        """What a budget has used; its `standing` says what is held and left, how fast it goes, and where that ends."""
         return await self.call(wire.GET_BUDGET, name=name)
+
+    def budget_tree(self, name: str) -> AsyncIterator[wire.BudgetStatus]:
+        """A budget and everything that stands under it, by name."""
+        return self._items(wire.GET_BUDGET_TREE, {"name": name})
+
+    def schedule(self, name: str) -> AsyncSchedule:
+        """The schedule of this name, whether it is there already or is to be created."""
+        return AsyncSchedule(self, name)
+
+    def schedules(self, **filters: Any) -> AsyncIterator[wire.ScheduleSummary]:
+        """Schedules by name, with their next instant and what became of the last one."""
+        return self._items(wire.LIST_SCHEDULES, filters)
+
+
+class AsyncSchedule:
+    """What creates an execution or a flow again and again."""
+
+    def __init__(self, client: AsyncClient, name: str) -> None:
+        self.client = client
+        self.name = name
+
+    async def create(self, what: Submission[Any] | Flow, **when: Unpack[When]) -> wire.CreateScheduleOutcome:
+        """Creates it, unless it is there: `create(ff.submission(report, "eu"), cron="0 2 * * *", overlap="skip")`."""
+        return await self.client.call(wire.CREATE_SCHEDULE, name=self.name, **schedule_args(what, when))
+
+    async def update(
+        self, what: Submission[Any] | Flow, *, expected_revision: int | None = None, **when: Unpack[When]
+    ) -> wire.ScheduleSummary:
+        """Replaces all of its definition, if it still has this revision. It goes on from now."""
+        args = {"name": self.name, "expected_revision": expected_revision, **schedule_args(what, when)}
+        return await self.client.call(wire.UPDATE_SCHEDULE, **args)
+
+    async def get(self) -> wire.ScheduleView:
+        """Its definition, its next instants and its last runs."""
+        return await self.client.call(wire.GET_SCHEDULE, name=self.name)
+
+    async def pause(self, note: str | None = None) -> wire.ScheduleSummary:
+        """Passes over the instants from now on."""
+        return await self.client.call(wire.PAUSE_SCHEDULE, name=self.name, note=note)
+
+    async def resume(self, note: str | None = None) -> wire.ScheduleSummary:
+        """Goes on from now."""
+        return await self.client.call(wire.RESUME_SCHEDULE, name=self.name, note=note)
+
+    async def trigger(self, overlap: Overlap | None = None) -> wire.TriggerScheduleOutcome:
+        """Runs it once, now, whether it is paused or not."""
+        return await self.client.call(wire.TRIGGER_SCHEDULE, name=self.name, overlap=overlap)
+
+    async def backfill(
+        self, first: datetime, last: datetime, overlap: Overlap | None = None
+    ) -> wire.BackfillScheduleOutcome:
+        """Runs the instants of a stretch once more."""
+        stretch = {"from": instant(first), "to": instant(last)}
+        return await self.client.call(wire.BACKFILL_SCHEDULE, name=self.name, overlap=overlap, **stretch)
+
+    async def delete(self) -> wire.DeleteScheduleOutcome:
+        """Removes it. Its runs stay and go on."""
+        return await self.client.call(wire.DELETE_SCHEDULE, name=self.name)
 
 
 class AsyncExecution(Generic[R]):
@@ -341,14 +397,9 @@ class AsyncExecution(Generic[R]):
         """Why it is not running."""
         return await self.client.call(wire.EXPLAIN_EXECUTION, execution_id=self.id)
 
-    async def steps(self, generation: int | None = None) -> AsyncIterator[wire.StepView]:
+    def steps(self, generation: int | None = None) -> AsyncIterator[wire.StepView]:
         """Its journal, oldest first."""
-        after: int | None = 0
-        while after is not None:
-            page = await self.client.call(wire.LIST_STEPS, execution_id=self.id, generation=generation, after=after)
-            for one in page.items:
-                yield one
-            after = page.next_after
+        return self.client._items(wire.LIST_STEPS, {"execution_id": self.id, "generation": generation}, "after")
 
     async def tail(self, after: str = "0-0") -> AsyncIterator[StreamEvent]:
         """Its stream over all attempts, until it ends. It reconnects by itself after the last frame."""

@@ -7,9 +7,10 @@ import logging
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextvars import ContextVar
+from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec, TypeVar, overload
 
 from typing_extensions import Unpack
 
@@ -18,8 +19,8 @@ from ._frames import frame
 from ._ids import child_id, derive, draw
 from ._journal import Identity, is_ended
 from ._payload import Codec, codec
-from ._step import Step, StepOptions
-from .errors import BudgetExceeded, ChildFailed, Parked, SignalTimeout, TaskError
+from ._step import Step, StepOptions, call_body
+from .errors import BudgetExceeded, BudgetRefused, ChildFailed, NotDone, Parked, SignalTimeout, TaskError
 from .task import Options, Span, Submission, Task, milliseconds, submission
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 I = TypeVar("I")  # noqa: E741
 R = TypeVar("R")
+P = ParamSpec("P")
 
 #: Sleeps up to this long are slept under the lease.
 SHORT_SLEEP_S = 5.0
@@ -42,35 +44,32 @@ def current() -> Context | None:
     return CURRENT.get(None)
 
 
+@dataclass(frozen=True)
+class Spent(Generic[R]):
+    """What a piece of work gave, and what it really spent, by dimension."""
+
+    value: R
+    actual: Mapping[str, int]
+
+
 class _About:
     """What is known of the task in hand."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self.task = run.task
-        self.log = logging.LoggerAdapter(
-            logging.getLogger("flowfabric.task"), {"execution_id": run.task.execution_id, "kind": run.task.kind}
-        )
+        self.task = task = run.task
+        self.execution_id = task.execution_id
+        #: The attempt, from 0.
+        self.attempt = task.fence.attempt
+        #: Retries so far.
+        self.retry_count = task.retry_count
+        self.tags = task.tags
 
     @property
-    def execution_id(self) -> str:
-        """The execution."""
-        return self.task.execution_id
-
-    @property
-    def attempt(self) -> int:
-        """The attempt, from 0."""
-        return self.task.fence.attempt
-
-    @property
-    def retry_count(self) -> int:
-        """Retries so far."""
-        return self.task.retry_count
-
-    @property
-    def tags(self) -> dict[str, str]:
-        """Its tags."""
-        return self.task.tags
+    def log(self) -> logging.LoggerAdapter[logging.Logger]:
+        """A logger that names the execution."""
+        named = {"execution_id": self.execution_id, "kind": self.task.kind}
+        return logging.LoggerAdapter(logging.getLogger("flowfabric.task"), named)
 
     @property
     def cancelled(self) -> bool:
@@ -79,14 +78,11 @@ class _About:
 
     def random(self, name: str, key: str | None = None) -> float:
         """A number from 0 up to 1 that is the same in every run of the function; `random.Random` takes it as a seed."""
-        return draw(self.task.execution_id, self.task.generation or 0, name, key)
+        return draw(self.execution_id, self.task.generation or 0, name, key)
 
     def uuid(self, name: str, key: str | None = None) -> uuid.UUID:
         """An id that is the same in every run of the function, for example the key of a payment."""
-        return uuid.UUID(bytes=self._derive("uuid", name, key))
-
-    def _derive(self, what: str, name: str, key: str | None) -> bytes:
-        return derive(what, self.task.execution_id, self.task.generation or 0, name, key, 0)
+        return uuid.UUID(bytes=derive("uuid", self.execution_id, self.task.generation or 0, name, key, 0))
 
 
 class Context(_About):
@@ -116,35 +112,32 @@ class Context(_About):
         did (`True` asks a person). `retry` tries in this attempt, `timeout` bounds each try, and a digest of `input`
         notices that the code has changed under a counted step.
         """
-        identity = self._run.journal.call(name, options.get("key"))
-        return Step(self._run.journal, identity, partial(body, *args), options).run()
+        journal = self._run.journal
+        return journal.call(name, options.get("key"), Step(journal, partial(body, *args), options).run)
 
     def now(self, name: str = "now", key: str | None = None) -> Coroutine[Any, Any, datetime]:
         """The time, which is the same in every run of the function."""
-        identity = self._run.journal.call(name, key)
-        return Step(self._run.journal, identity, _utc_now, {"returns": datetime}, kind="now").run()
+        journal = self._run.journal
+        return journal.call(name, key, Step(journal, _utc_now, {"returns": datetime}, kind="now").run)
 
     def sleep(
         self, name: str, seconds: float = 0, *, minutes: float = 0, hours: float = 0, days: float = 0
     ) -> Coroutine[Any, Any, None]:
         """Sleeps. A sleep of more than five seconds lets go of the task: it costs nothing and survives every crash."""
-        identity = self._run.journal.call(name, None)
-        return self._sleep(identity, timedelta(days, seconds, 0, 0, minutes, hours).total_seconds())
+        seconds = timedelta(days, seconds, 0, 0, minutes, hours).total_seconds()
+        return self._run.journal.call(name, None, partial(self._sleep, seconds))
 
-    async def _sleep(self, identity: Identity, seconds: float) -> None:
+    async def _sleep(self, seconds: float, identity: Identity) -> None:
         journal = self._run.journal
-        try:
-            known = await journal.find(identity, "sleep")
-            if known and is_ended(known):
-                return
-            if seconds <= SHORT_SLEEP_S and known is None:
-                with journal.busy():
-                    await asyncio.sleep(seconds)
-                await journal.record({**identity.args(), "kind": "sleep", "state": "completed"})
-            else:
-                await journal.until_ended(identity, "sleeps", {"sleep_ms": milliseconds(seconds)})
-        finally:
-            journal.call_ended(identity)
+        known = await journal.find(identity, "sleep")
+        if known and is_ended(known):
+            return
+        if seconds <= SHORT_SLEEP_S and known is None:
+            with journal.busy():
+                await asyncio.sleep(seconds)
+            await journal.record({**identity.args(), "kind": "sleep", "state": "completed"})
+        else:
+            await journal.until_ended(identity, "sleeps", {"sleep_ms": milliseconds(seconds)})
 
     @overload
     def wait_signal(
@@ -159,23 +152,20 @@ class Context(_About):
     ) -> Coroutine[Any, Any, Any]:
         """Waits for a signal of this name and answers with its payload. The task is not held meanwhile. `SignalTimeout`
         when none came in time; the instant is fixed when the wait begins."""
-        return self._wait_signal(self._run.journal.call(name, key), codec(returns), timeout)
+        return self._run.journal.call(name, key, partial(self._wait_signal, codec(returns), timeout))
 
-    async def _wait_signal(self, identity: Identity, payload: Codec[Any], timeout: Span | None) -> Any:
+    async def _wait_signal(self, payload: Codec[Any], timeout: Span | None, identity: Identity) -> Any:
         journal = self._run.journal
+        await journal.find(identity, "signal")
+        args = {} if timeout is None else {"timeout_ms": milliseconds(timeout)}
+        ended = await journal.until_ended(identity, "waitpoints", args)
+        if ended.state == "failed":
+            raise SignalTimeout(f"no signal {identity.name!r} came in time", category=ended.category)
         try:
-            await journal.find(identity, "signal")
-            args = {} if timeout is None else {"timeout_ms": milliseconds(timeout)}
-            ended = await journal.until_ended(identity, "waitpoints", args)
-            if ended.state == "failed":
-                raise SignalTimeout(f"no signal {identity.name!r} came in time", category=ended.category)
-            try:
-                return payload.decode(ended.result)
-            except ValueError as error:
-                reason = f"the payload of signal {identity.name!r} cannot be read: {error}"
-                raise TaskError(reason, category="invalid_signal") from error
-        finally:
-            journal.call_ended(identity)
+            return payload.decode(ended.result)
+        except ValueError as error:
+            reason = f"the payload of signal {identity.name!r} cannot be read: {error}"
+            raise TaskError(reason, category="invalid_signal") from error
 
     @overload
     def child(
@@ -196,7 +186,7 @@ class Context(_About):
     ) -> Child[Any]:
         """Spawns a child once. Awaiting it waits for its end without holding the task, and answers with its result;
         `await child.spawn()` only spawns it, to be awaited later."""
-        return Child(self._run, self._run.journal.call(name, key), submission(what, input, **options))
+        return Child(self._run, self._run.journal.begin(name, key), submission(what, input, **options))
 
     async def map(self, name: str, what: Task[I, R], inputs: Iterable[I], **options: Unpack[Options]) -> list[R]:
         """One child for each input, spawned in batches, and their results in the order of the inputs. The task is not
@@ -211,7 +201,7 @@ class Context(_About):
             await run.journal.until_children(name, open_children, alone)
             ended = await self._ended_children()
         for child in children:
-            run.journal.call_ended(child.identity)
+            run.journal.end(child.identity)
         return [child.result_in(ended[child.id]) for child in children]
 
     async def _ended_children(self) -> dict[str, wire.UpstreamView]:
@@ -249,6 +239,40 @@ class Context(_About):
             if said.outcome == "hard_breach":
                 raise BudgetExceeded(name, said.dimension)
         return answer
+
+    async def spend(
+        self, name: str, estimate: Mapping[str, int], body: Callable[..., Any], *args: Any, budget: str | None = None
+    ) -> Any:
+        """Holds an estimate in the execution's budgets, does the work, and settles what it really spent: the body
+        returns `Spent(value, actual)`, and this the value.
+
+        `BudgetRefused` when a budget has no room: the work is not begun. A body that raises has spent the estimate,
+        unless it raises `NotDone`; so has one that dies with its worker. Work that is to happen once in all runs of the
+        function is a step: `ctx.step("ask", lambda: ctx.spend("ask", {"tokens": 2_000}, ask, prompt))`.
+        """
+        run, key = self._run, f"{name} #{self._run.count_spend()}"
+        with run.journal.busy():
+            held = await run.call(wire.RESERVE_SPEND, key=key, amounts=dict(estimate), budget=budget)
+            if held.outcome == "refused":
+                raise BudgetRefused(name, held)
+            if held.outcome == "asked":
+                # The task was let go; the function is called again when a person has answered.
+                run.unwind()
+                raise Parked
+            # A body that raises has spent the estimate, unless it says that it has done nothing.
+            operation: wire.Operation[Any] = wire.SETTLE_SPEND
+            actual = {"actual": dict(estimate)}
+            try:
+                spent: Spent[Any] = await asyncio.ensure_future(call_body(partial(body, *args)))
+                actual = {"actual": dict(spent.actual)}
+            except TaskError as error:
+                if error.category == NotDone.default_category:
+                    operation, actual = wire.RELEASE_SPEND, {}
+                raise
+            finally:
+                if held.budgets and not run.closed:
+                    await run.call(operation, key=key, **actual)
+            return spent.value
 
     async def upstreams(self) -> list[wire.UpstreamView]:
         """What it depends on, with outcomes and results; also its children."""
@@ -308,7 +332,20 @@ class Child(Generic[R], Awaitable[R]):
                 content = await self._run.client.call(wire.GET_RESULT, execution_id=ended.child_id or self.id)
             return self._made.result.decode(content)
         finally:
-            journal.call_ended(self.identity)
+            journal.end(self.identity)
+
+
+def _blocking(
+    method: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[SyncContext, P], R]:
+    def call(self: SyncContext, /, *args: P.args, **options: P.kwargs) -> R:
+        async def calling() -> R:
+            return await method(self._context, *args, **options)
+
+        return asyncio.run_coroutine_threadsafe(calling(), self._loop).result()
+
+    call.__doc__ = method.__doc__
+    return call
 
 
 class SyncContext(_About):
@@ -319,33 +356,16 @@ class SyncContext(_About):
         self._loop = loop
         self._context = Context(run)
 
-    def _do(self, call: Callable[[], Coroutine[Any, Any, R]]) -> R:
-        async def calling() -> R:
-            return await call()
-
-        return asyncio.run_coroutine_threadsafe(calling(), self._loop).result()
-
     def step(self, name: str, body: Callable[..., R], *args: Any, **options: Unpack[StepOptions]) -> R:
         """Runs code once; see `Context.step`."""
-        return self._do(lambda: self._context.step(name, body, *args, **options))
+        return self._step(name, body, *args, **options)
 
-    def now(self, name: str = "now", key: str | None = None) -> datetime:
-        """The time, which is the same in every run of the function."""
-        return self._do(lambda: self._context.now(name, key))
-
-    def emit(self, frame_type: str, value: Any, *, mode: str | None = None, correlation_id: str | None = None) -> None:
-        """Writes a frame to the task's stream; see `Context.emit`."""
-        self._do(lambda: self._context.emit(frame_type, value, mode=mode, correlation_id=correlation_id))
-
-    def progress(self, percent: float | None = None, message: str | None = None) -> None:
-        """Says how far the task is."""
-        self._do(lambda: self._context.progress(percent, message))
-
-    def usage(
-        self, usage: Mapping[str, int], *, key: str | None = None, budget: str | None = None
-    ) -> wire.ReportUsageOutcome:
-        """Charges the execution's budgets; see `Context.usage`."""
-        return self._do(lambda: self._context.usage(usage, key=key, budget=budget))
+    _step = _blocking(Context.step)
+    now = _blocking(Context.now)
+    emit = _blocking(Context.emit)
+    progress = _blocking(Context.progress)
+    usage = _blocking(Context.usage)
+    spend = _blocking(Context.spend)
 
 
 async def _utc_now() -> datetime:

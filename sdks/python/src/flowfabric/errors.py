@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
+
+from . import wire
 
 
 class FlowFabricError(Exception):
@@ -20,6 +22,12 @@ class Unreadable(FlowFabricError):
 
 class Refused(FlowFabricError):
     """The server refused. `code` comes from the one table of codes; codes that this version does not know are kept."""
+
+    #: The subclasses, by what the server calls them.
+    by_class: ClassVar[dict[str, type[Refused]]] = {}
+
+    def __init_subclass__(cls, named: str) -> None:
+        cls.by_class[named] = cls
 
     def __init__(self, status: int, problem: Mapping[str, Any]) -> None:
         self.status = status
@@ -55,58 +63,45 @@ class Refused(FlowFabricError):
 LEASE_LOST = frozenset({"stale_lease", "lease_expired", "lease_revoked", "execution_not_active", "execution_not_found"})
 
 
-class NotFound(Refused):
+class NotFound(Refused, named="not_found"):
     """The thing named does not exist, or not for this caller."""
 
 
-class Invalid(Refused):
+class Invalid(Refused, named="invalid"):
     """The request itself is wrong; `details["field"]` says where."""
 
 
-class Conflict(Refused):
+class Conflict(Refused, named="conflict"):
     """The request is fine, and the present state forbids it."""
 
 
-class Stale(Refused):
+class Stale(Refused, named="stale"):
     """The caller's lease or stream is no longer its own."""
 
 
-class LimitReached(Refused):
+class LimitReached(Refused, named="limit"):
     """A limit was reached."""
 
 
-class Unauthenticated(Refused):
+class Unauthenticated(Refused, named="unauthenticated"):
     """No or no valid credentials."""
 
 
-class Forbidden(Refused):
+class Forbidden(Refused, named="forbidden"):
     """Valid credentials that do not allow this."""
 
 
-class Unavailable(Refused):
+class Unavailable(Refused, named="unavailable"):
     """The deployment cannot answer now."""
 
 
-class InternalError(Refused):
+class InternalError(Refused, named="internal"):
     """A defect of the server."""
-
-
-_BY_CLASS: dict[str, type[Refused]] = {
-    "not_found": NotFound,
-    "invalid": Invalid,
-    "conflict": Conflict,
-    "stale": Stale,
-    "limit": LimitReached,
-    "unauthenticated": Unauthenticated,
-    "forbidden": Forbidden,
-    "unavailable": Unavailable,
-    "internal": InternalError,
-}
 
 
 def refusal(status: int, problem: Mapping[str, Any]) -> Refused:
     """The exception for a problem; one of a class that this version does not know is a plain `Refused`."""
-    return _BY_CLASS.get(str(problem.get("title", "")), Refused)(status, problem)
+    return Refused.by_class.get(str(problem.get("title", "")), Refused)(status, problem)
 
 
 class NotCompleted(FlowFabricError):
@@ -154,13 +149,25 @@ class SignalTimeout(TaskError):
 
 
 class BudgetExceeded(TaskError):
-    """What a task reported was refused: it passes the hard limit of a budget. `budget` and `dimension` say which."""
+    """A hard limit of a budget forbids what a task has reported. `budget` and `dimension` say which."""
 
     default_category = "budget_exceeded"
 
-    def __init__(self, budget: str, dimension: str | None) -> None:
-        super().__init__(f"budget {budget}: the limit of {dimension or 'it'} is reached")
+    def __init__(self, budget: str, dimension: str | None, reason: str | None = None) -> None:
+        super().__init__(reason or f"budget {budget}: the limit of {dimension or 'it'} is reached")
         self.budget, self.dimension = budget, dimension
+
+
+class BudgetRefused(BudgetExceeded):
+    """A budget has no room for what a task was about to spend: nothing was begun. `refusal` says how much is left of
+    which limit, and when it resets."""
+
+    default_category = "budget_refused"
+
+    def __init__(self, name: str, refusal: wire.ReserveSpendOutcome) -> None:
+        left = f"budget {refusal.budget} has {refusal.left} {refusal.dimension} left of {refusal.limit}"
+        super().__init__(refusal.budget or "", refusal.dimension, f"{name}: {left}, {refusal.requested} were asked for")
+        self.refusal = refusal
 
 
 class ChildFailed(TaskError):

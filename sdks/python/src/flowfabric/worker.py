@@ -101,10 +101,10 @@ class Worker:
         """Works in the background while the block runs."""
         started = asyncio.Event()
         serving = asyncio.create_task(self.serve(started))
-        starting = asyncio.create_task(started.wait())
-        await asyncio.wait({serving, starting}, return_when=asyncio.FIRST_COMPLETED)
+        # One that cannot start says why.
+        serving.add_done_callback(lambda _: started.set())
+        await started.wait()
         if serving.done():
-            starting.cancel()
             await serving
         try:
             yield self
@@ -129,7 +129,12 @@ class Worker:
             try:
                 if started is not None:
                     started.set()
-                await self._claim_until_stopped(stopping)
+                claiming = asyncio.create_task(self._claim())
+                claiming.add_done_callback(lambda _: stopping.set())
+                await stopping.wait()
+                self.desk.close()
+                claiming.cancel()
+                await asyncio.wait({claiming})
                 await self._drain()
             finally:
                 restored()
@@ -146,15 +151,10 @@ class Worker:
                     heard.append(one)
         return lambda: [loop.remove_signal_handler(one) for one in heard]
 
-    async def _claim_until_stopped(self, stopping: asyncio.Event) -> None:
-        stopped = asyncio.create_task(stopping.wait())
-        try:
-            while not stopping.is_set():
-                self._freed.clear()
-                await _first(stopped, self.desk.claim(self._claim_wait_ms) if self.desk.room else self._freed.wait())
-        finally:
-            self.desk.close()
-            stopped.cancel()
+    async def _claim(self) -> None:
+        while True:
+            self._freed.clear()
+            await (self.desk.claim(self._claim_wait_ms) if self.desk.room else self._freed.wait())
 
     def _take(self, client: AsyncClient, tasks: list[wire.Task]) -> None:
         loop = asyncio.get_running_loop()
@@ -215,13 +215,3 @@ def _tell(loop: asyncio.AbstractEventLoop, run: Run, reason: str) -> None:
     """Tells a run, from the thread of the leases, that its lease is lost. Nobody is left to tell in a closed loop."""
     with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(run.lose, reason)
-
-
-async def _first(stopped: asyncio.Task[Any], other: Any) -> Any:
-    """What the other answers, unless the worker is stopped first."""
-    doing = asyncio.ensure_future(other)
-    await asyncio.wait({stopped, doing}, return_when=asyncio.FIRST_COMPLETED)
-    if not doing.done():
-        doing.cancel()
-        await asyncio.wait({doing})
-    return None if doing.cancelled() else doing.result()

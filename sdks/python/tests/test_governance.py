@@ -1,0 +1,242 @@
+"""Schedules, trees of budgets, and spending in two steps."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime, timedelta, timezone
+from uuid import uuid4
+
+import pytest
+
+import flowfabric as ff
+from flowfabric.testing import Server
+
+from .support import bench, run, until, until_state
+
+START = datetime(2030, 1, 1, tzinfo=timezone.utc)
+
+
+def unique(name: str) -> str:
+    return f"{name}-{uuid4().hex[:12]}"
+
+
+@ff.task("report", retries=0)
+async def report(ctx: ff.Context, of: str) -> str:
+    return f"a report of {of}"
+
+
+def test_a_schedule_from_its_creation_to_its_end(server: Server) -> None:
+    name = unique("nightly")
+
+    async def test() -> None:
+        async with bench(server, report) as its:
+            schedule = its.client.schedule(name)
+            what = ff.submission(report, "the day", lane=its.lane)
+            created = await schedule.create(
+                what, cron="0 2 * * *", zone="Europe/Berlin", starts_at=START, jitter=10, overlap="skip", catch_up=5
+            )
+            assert created.outcome == "created"
+            seen = await schedule.get()
+            assert (seen.overlap, seen.jitter_ms, seen.catch_up) == ("skip", 10_000, {"all": {"max": 5}})
+            # Two in the morning in Berlin is one o'clock in the winter of UTC.
+            assert seen.next[0] == round((START + timedelta(hours=1)).timestamp() * 1000)
+            assert name in [one.name async for one in its.client.schedules()]
+            assert (await schedule.pause("the warehouse is moved")).state == "paused"
+            assert (await schedule.resume()).state == "active"
+            triggered = await schedule.trigger()
+            assert triggered.execution_id
+            assert await its.client.execution(triggered.execution_id, str).result(20) == "a report of the day"
+            backfill = await schedule.backfill(START, START + timedelta(days=2))
+            assert backfill.instants == 2
+
+            async def both_ran() -> bool | None:
+                runs = [one async for one in its.client.list(schedule=name, state="completed")]
+                return True if len(runs) == 3 else None
+
+            await until(both_ran)
+            with pytest.raises(ff.Conflict) as stale:
+                await schedule.update(what, every=timedelta(hours=1), expected_revision=0)
+            assert stale.value.code == "stale_revision"
+            updated = await schedule.update(what, every=timedelta(hours=1), expected_revision=seen.revision + 2)
+            assert updated.spec.every_ms == 3_600_000
+            assert (await schedule.delete()).schedule_id == created.schedule_id
+            with pytest.raises(ff.NotFound):
+                await schedule.get()
+
+    run(test())
+
+
+def test_a_schedule_of_a_flow_and_a_spec_that_cannot_be_read(server: Server) -> None:
+    with server.client() as client:
+        schedule = client.schedule(unique("weekly"))
+        flow = ff.Flow("weekly").node("first", report, "a").node("second", report, "b").edge("first", "second")
+        schedule.create(flow, at=[START, START + timedelta(days=7)])
+        assert schedule.get().template.model_dump()["flow"]["kind"] == "weekly"
+        with pytest.raises(ff.Invalid) as refused:
+            client.schedule(unique("bad")).create(flow, cron="every day")
+        assert refused.value.details["field"] == "spec.cron"
+        schedule.delete()
+
+
+def test_a_tree_of_budgets_shows_what_is_used_and_left(server: Server) -> None:
+    root = unique("acme")
+
+    @ff.task("charges", retries=0, budgets=[f"{root}/ada"])
+    async def charges(ctx: ff.Context, tokens: int) -> None:
+        await ctx.usage({"tokens": tokens}, key="all")
+
+    async def test() -> None:
+        async with bench(server, charges) as its:
+            await its.client.create_budget(root, hard={"tokens": 100})
+            await its.client.create_budget(f"{root}/ada", hard={"tokens": 80})
+            await (await its.submit(charges, 30)).result(20)
+            tree = {one.name: one.standing["tokens"] async for one in its.client.budget_tree(root)}
+            assert {name: (one.used, one.left) for name, one in tree.items()} == {
+                root: (30, 70),
+                f"{root}/ada": (30, 50),
+            }
+            standing = (await its.client.budget(f"{root}/ada")).standing["tokens"]
+            assert (standing.used, standing.reserved, standing.left) == (30, 0, 50)
+
+    run(test())
+
+
+def test_what_is_spent_is_held_first_and_settled_at_what_it_cost(server: Server) -> None:
+    name = unique("team")
+    held: list[tuple[int, int]] = []
+
+    @ff.task("spender", retries=0, budgets=[name])
+    async def spender(ctx: ff.Context, how: str) -> str:
+        async def work(prompt: str) -> ff.Spent[str]:
+            standing = (await ctx.client.budget(name)).standing["tokens"]
+            held.append((standing.used, standing.reserved))
+            if how == "fails":
+                raise ValueError("the model answered nonsense")
+            if how == "nothing":
+                raise ff.NotDone("the model was not reached")
+            return ff.Spent(f"an answer to {prompt}", {"tokens": 30})
+
+        answer: str = await ctx.spend("ask", {"tokens": 60}, work, "a question")
+        return answer
+
+    @ff.task("plain-spender", retries=0, budgets=[name])
+    def plain(ctx: ff.SyncContext) -> int:
+        return int(ctx.spend("ask", {"tokens": 10}, lambda: ff.Spent(7, {"tokens": 5})))
+
+    async def test() -> None:
+        async with bench(server, spender, plain) as its:
+            await its.client.create_budget(name, hard={"tokens": 100})
+
+            async def used() -> tuple[int, int]:
+                standing = (await its.client.budget(name)).standing["tokens"]
+                return standing.used, standing.reserved
+
+            assert await (await its.submit(spender, "works")).result(20) == "an answer to a question"
+            assert await used() == (30, 0)
+            assert await (await its.submit(plain)).result(20) == 7
+            assert await used() == (35, 0)
+            # Nothing was spent for certain: all of it goes back.
+            with pytest.raises(ff.NotCompleted) as nothing:
+                await (await its.submit(spender, "nothing")).result(20)
+            assert nothing.value.category == "not_done"
+            assert await used() == (35, 0)
+            # Nobody knows what a call cost that failed: the estimate counts.
+            with pytest.raises(ff.NotCompleted):
+                await (await its.submit(spender, "fails")).result(20)
+            assert await used() == (95, 0)
+            # There is no room for another one: it is not begun, and the execution says why.
+            with pytest.raises(ff.NotCompleted) as refused:
+                await (await its.submit(spender, "works")).result(20)
+            assert refused.value.category == "budget_refused"
+            assert refused.value.reason == f"ask: budget {name} has 5 tokens left of 100, 60 were asked for"
+            assert await used() == (95, 0)
+
+    run(test())
+    assert held == [(0, 60), (35, 60), (35, 60)]
+
+
+def test_a_refusal_can_be_caught_and_says_what_is_left(server: Server) -> None:
+    name = unique("team")
+    caught: list[tuple[str, str | None, int | None, int | None]] = []
+
+    @ff.task("careful", retries=0, budgets=[name])
+    async def careful(ctx: ff.Context) -> int:
+        for tokens in (500, 50):
+            try:
+                return int(await ctx.spend("ask", {"tokens": tokens}, lambda: ff.Spent(1, {"tokens": 20})))
+            except ff.BudgetRefused as refused:
+                caught.append((refused.budget, refused.dimension, refused.refusal.left, refused.refusal.limit))
+        return 0
+
+    async def test() -> None:
+        async with bench(server, careful) as its:
+            await its.client.create_budget(name, hard={"tokens": 100})
+            assert await (await its.submit(careful)).result(20) == 1
+
+    run(test())
+    assert caught == [(name, "tokens", 100, 100)]
+
+
+def test_a_budget_that_asks_a_person_lets_the_task_wait_and_go_on(server: Server) -> None:
+    name = unique("team")
+    began: list[str] = []
+
+    @ff.task("asking", retries=0, budgets=[name])
+    async def asking(ctx: ff.Context) -> str:
+        await ctx.step("plan", lambda: began.append("plan"))
+
+        async def work() -> ff.Spent[str]:
+            began.append("work")
+            return ff.Spent("done", {"tokens": 120})
+
+        return str(await ctx.step("ask", lambda: ctx.spend("ask", {"tokens": 150}, work)))
+
+    async def test() -> None:
+        async with bench(server, asking) as its:
+            await its.client.create_budget(name, hard={"tokens": 100}, on_hard="ask")
+            execution = await its.submit(asking)
+            view = await until_state(execution, "suspended")
+            assert view.retry_count == 0
+            await its.client.call(ff.wire.DECIDE_BUDGET, name=name, answer="grant", amounts={"tokens": 100})
+            assert await execution.result(20) == "done"
+            assert (await its.client.budget(name)).usage == {"tokens": 120}
+
+    run(test())
+    assert began == ["plan", "work"]
+
+
+def test_many_that_spend_at_once_never_pass_the_limit_together(server: Server) -> None:
+    name = unique("team")
+    gate = asyncio.Event()
+    won: list[str] = []
+
+    @ff.task("racer", retries=0, budgets=[name])
+    async def racer(ctx: ff.Context) -> bool:
+        async def work() -> ff.Spent[None]:
+            await gate.wait()
+            won.append(ctx.execution_id)
+            return ff.Spent(None, {"tokens": 10})
+
+        try:
+            await ctx.spend("race", {"tokens": 10}, work)
+        except ff.BudgetRefused:
+            return False
+        return True
+
+    async def test() -> None:
+        async with bench(server, racer, concurrency=64) as its:
+            await its.client.create_budget(name, hard={"tokens": 100})
+            for one in await asyncio.gather(*(its.submit(racer) for _ in range(64))):
+                assert one.id
+
+            async def stands(used: int, reserved: int) -> bool | None:
+                standing = (await its.client.budget(name)).standing["tokens"]
+                assert standing.used + standing.reserved <= 100
+                return True if (standing.used, standing.reserved) == (used, reserved) else None
+
+            await until(lambda: stands(0, 100))
+            gate.set()
+            await until(lambda: stands(100, 0))
+
+    run(test())
+    assert len(set(won)) == len(won) == 10
