@@ -17,35 +17,29 @@ from pydantic import BaseModel
 import flowfabric as ff
 
 
-class Answer(BaseModel):
-    text: str
-    tokens: int
-
-
 class Decision(BaseModel):
     approved: bool
     by: str
 
 
-async def ask(prompt: str) -> Answer:
-    """One call of the model."""
+async def ask(prompt: str) -> ff.Spent[str]:
+    """One call of the model, with what it cost."""
     request = {"model": "small", "messages": [{"role": "user", "content": prompt}]}
     async with httpx.AsyncClient(base_url=os.environ["MODEL_URL"], timeout=60) as model:
         response = (await model.post("/v1/chat/completions", json=request)).raise_for_status().json()
-    return Answer(text=response["choices"][0]["message"]["content"], tokens=response["usage"]["total_tokens"])
+    return ff.Spent(response["choices"][0]["message"]["content"], {"tokens": response["usage"]["total_tokens"]})
 
 
-async def ask_and_charge(ctx: ff.Context, name: str, prompt: str) -> str:
-    """A model call that is paid for once, whatever crashes."""
-    answer = await ctx.step("ask", ask, prompt, key=name, retry=3)
-    await ctx.usage({"tokens": answer.tokens}, key=name)
-    return answer.text
+async def think(ctx: ff.Context, name: str, prompt: str) -> str:
+    """A model call that holds what it may cost before it is made, and is made once, whatever crashes."""
+    answer = await ctx.step("think", lambda: ctx.spend(name, {"tokens": 2_000}, ask, prompt), key=name, returns=str)
+    return str(answer)
 
 
-@ff.task("expense-agent", retries=3, budgets=["agents"])
+@ff.task("expense-agent", retries=3, never_retry=["budget_refused"], budgets=["agents"])
 async def agent(ctx: ff.Context, claim: str) -> str:
-    rules = await ask_and_charge(ctx, "rules", f"Which rules apply to: {claim}?")
-    advice = await ask_and_charge(ctx, "advice", f"Should we pay {claim}, given {rules}?")
+    rules = await think(ctx, "rules", f"Which rules apply to: {claim}?")
+    advice = await think(ctx, "advice", f"Should we pay {claim}, given {rules}?")
     await ctx.emit("advice", advice)
     decision = await ctx.wait_signal("decision", Decision, timeout=timedelta(days=7))
     if not decision.approved:
@@ -65,7 +59,8 @@ async def main() -> None:
                 # A person does this, with `ff signal` or in the dashboard.
                 await execution.signal("decision", {"approved": "--reject" not in sys.argv, "by": "ann"})
         print(await execution.result())
-        print(f"spent: {(await client.budget('agents')).usage['tokens']} tokens")
+        standing = (await client.budget("agents")).standing["tokens"]
+        print(f"spent: {standing.used} tokens, {standing.left} are left")
 
 
 if __name__ == "__main__":

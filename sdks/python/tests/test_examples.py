@@ -52,13 +52,20 @@ def test_an_agent_with_approval_and_budget(own: Server) -> None:
     with mock_model() as model:
         said = example(own, "agent.py", MODEL_URL=model.url)
         assert "advice: An answer to: Should we pay a taxi to the airport" in said
-        assert re.search(r"paid as [0-9a-f-]{36}, approved by ann\nspent: 24 tokens\n$", said)
+        assert re.search(r"paid as [0-9a-f-]{36}, approved by ann\nspent: 24 tokens, 99976 are left\n$", said)
         assert set(model.asked.values()) == {1}
         assert "rejected by ann" in example(own, "agent.py", "--reject", MODEL_URL=model.url)
 
 
 def test_map_reduce_over_a_thousand_pages(own: Server) -> None:
     assert example(own, "map_reduce.py") == "1000 pages: moon 2997, sea 1000, tide 2997\n"
+
+
+def test_a_schedule(own: Server) -> None:
+    said = example(own, "schedule.py").splitlines()
+    assert said[0] == "The report of yesterday is written."
+    assert len(said) == 4
+    assert all(re.fullmatch(r"next: (Mon|Tues|Wednes|Thurs|Fri)day, 0[45]:00 UTC", line) for line in said[1:])
 
 
 def test_a_crash_drill(own: Server) -> None:

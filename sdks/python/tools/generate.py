@@ -83,8 +83,8 @@ from .client import (
 )  # fmt: skip
 from .errors import FlowFabricError, Refused, Unreachable, refusal
 from .flow import Flow
-from .schedule import Overlap, When, instant, schedule_args
-from .task import Options, Span, Submission, Task, milliseconds, submission
+from .schedule import Overlap, When, schedule_args
+from .task import Options, Span, Submission, Task, instant, milliseconds, submission
 
 
 '''

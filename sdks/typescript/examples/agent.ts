@@ -12,12 +12,12 @@ function model(history: string[]): Promise<Turn> {
 export const agent = task("trip-agent", async (ctx: Context, goal: string) => {
   const history: string[] = [];
   for (let round = 0; round < 10; round++) {
-    const turn = await ctx.step("think", async () => {
-      const turn = await model(history);
-      ctx.emit("turn", turn);
-      return turn;
-    }, { key: String(round) });
-    await ctx.usage({ tokens: turn.tokens }, { key: `think ${round}` });
+    // What a call may cost is held before it is made; what it did cost is settled, and the answer is kept.
+    const turn = await ctx.step("think", () => ctx.spend("think", { tokens: 100 }, async () => {
+      const value = await model(history);
+      ctx.emit("turn", value);
+      return { value, spent: { tokens: value.tokens } };
+    }), { key: String(round) });
     if (turn.answer !== undefined) return `${goal}: ${turn.answer}`;
     if (turn.tool === "book") {
       const approved = await ctx.waitSignal<boolean>("approve booking", { timeout: "7d" });

@@ -100,7 +100,7 @@ export class Client {
 
   /** Lists executions, newest first; `state`, `kind`, `lane` and `tag` take one value or several. */
   list(filter: Record<string, string | number | string[] | undefined> = {}): Promise<Page<ExecutionSummary>> {
-    return this.connection.call("GET", "/v1/executions", { query: { ...this.#scope(), ...filter } });
+    return this.connection.call("GET", "/v1/executions", { query: { ...this.connection.scope, ...filter } });
   }
 
   /** Begins a flow: nodes and edges, created together in one call. */
@@ -114,7 +114,7 @@ export class Client {
     let cursor = first;
     while (!signal?.aborted) {
       const page: Schemas["ListEventsOutcome"] = await this.connection.call("GET", "/v1/events", {
-        query: { ...this.#scope(), ...query, cursor, wait_ms: WAIT_MS },
+        query: { ...this.connection.scope, ...query, cursor, wait_ms: WAIT_MS },
         waitMs: WAIT_MS,
         signal,
       });
@@ -130,12 +130,12 @@ export class Client {
 
   /** Creates a budget. The name may be a path: `acme/ada` stands under `acme`. */
   createBudget(name: string, definition: Partial<Schemas["BudgetDefinition"]>): Promise<Schemas["CreateBudgetOutcome"]> {
-    return this.connection.call("POST", "/v1/budgets", { body: { name, ...definition, ...this.#scope() } });
+    return this.connection.call("POST", "/v1/budgets", { body: { name, ...definition, ...this.connection.scope } });
   }
 
   /** What a budget has used; its `standing` says what is held and left, how fast it goes, and where that ends. */
   budget(name: string): Promise<BudgetStatus> {
-    return this.connection.call("GET", path`/v1/budgets/${name}`, { query: this.#scope() });
+    return this.connection.call("GET", path`/v1/budgets/${name}`, { query: this.connection.scope });
   }
 
   /** A budget and everything that stands under it, by name. */
@@ -156,14 +156,10 @@ export class Client {
   async *#items<T>(route: string, filter: CallOptions["query"] = {}): AsyncGenerator<T> {
     let cursor: string | undefined;
     do {
-      const page: Page<T> = await this.connection.call("GET", route, { query: { ...this.#scope(), ...filter, cursor } });
+      const page: Page<T> = await this.connection.call("GET", route, { query: { ...this.connection.scope, ...filter, cursor } });
       yield* page.items;
       cursor = page.next_cursor ?? undefined;
     } while (cursor !== undefined);
-  }
-
-  #scope(): { namespace: string | undefined } {
-    return { namespace: this.connection.namespace };
   }
 
   /** Calls any operation of the HTTP API that has no method here. */
@@ -171,8 +167,6 @@ export class Client {
     return this.connection.call<T>(method, route, body === undefined ? {} : { body });
   }
 }
-
-type Created = Schemas["CreateExecutionOutcome"];
 
 /** Submissions that are made at the same time share a call. Each has its id or key, so that a repeat finds its execution. */
 class Creates {
@@ -189,7 +183,7 @@ class Creates {
     if (result !== undefined && "execution_id" in result) return String(result.execution_id);
     // Its own answer says all there is to say about one that the shared call did not take.
     const options = { body: identified, idempotencyKey: null };
-    return (await this.connection.call<Created>("POST", "/v1/executions", options)).execution_id;
+    return (await this.connection.call<Schemas["CreateExecutionOutcome"]>("POST", "/v1/executions", options)).execution_id;
   }
 
   #partitionCount(): Promise<number> {

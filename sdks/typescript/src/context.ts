@@ -69,42 +69,31 @@ const SHOWN_AFTER_MS = 1_000;
 const SHORT_SLEEP_MS = 5_000;
 
 export class Context {
+  readonly executionId: string;
+  readonly kind: string;
+  readonly tags: Record<string, string>;
+  /** The number of this attempt, from 0. */
+  readonly attempt: number;
+  /** The submitter's W3C trace context. */
+  readonly traceContext: string | undefined;
+  /** Fires when the execution is cancelled or its lease is lost: give it to `fetch` and the like. */
+  readonly signal: AbortSignal;
   readonly #link: TaskLink;
   readonly #journal: Journal;
   readonly #frames: FrameWriter;
+  readonly #generation: number;
   #spends = 0;
 
   constructor(link: TaskLink, journal: Journal, frames: FrameWriter) {
+    const { task, signal } = link;
+    ({ execution_id: this.executionId, kind: this.kind, tags: this.tags } = task);
+    this.attempt = task.fence.attempt;
+    this.traceContext = task.trace_context ?? undefined;
+    this.signal = signal;
     this.#link = link;
     this.#journal = journal;
     this.#frames = frames;
-  }
-
-  get executionId(): string {
-    return this.#link.task.execution_id;
-  }
-
-  get kind(): string {
-    return this.#link.task.kind;
-  }
-
-  get tags(): Record<string, string> {
-    return this.#link.task.tags;
-  }
-
-  /** The number of this attempt, from 0. */
-  get attempt(): number {
-    return this.#link.task.fence.attempt;
-  }
-
-  /** The submitter's W3C trace context. */
-  get traceContext(): string | undefined {
-    return this.#link.task.trace_context ?? undefined;
-  }
-
-  /** Fires when the execution is cancelled or its lease is lost: give it to `fetch` and the like. */
-  get signal(): AbortSignal {
-    return this.#link.signal;
+    this.#generation = task.generation ?? 0;
   }
 
   /** Runs the body and records its result, or brings back what it did before. Results are JSON. */
@@ -210,7 +199,7 @@ export class Context {
         await this.#journal.while(pause(ms, this.signal));
         await this.#journal.record({ ...identity, kind: "sleep", state: "completed" });
       } else {
-        await this.#journal.untilEnded(identity, { sleepMs: ms });
+        await this.#journal.untilEnded(identity, { list: "sleeps", args: { sleep_ms: ms }, fixedAs: "until" });
       }
     });
   }
@@ -220,8 +209,8 @@ export class Context {
     const options: SignalOptions<T> = "~standard" in second ? { schema: second } : second;
     return this.#journal.call(name, options.key, async (identity) => {
       await this.#journal.findSame(identity, "signal");
-      const timeout = options.timeout === undefined ? undefined : milliseconds(options.timeout);
-      const ended = await this.#journal.untilEnded(identity, { timeoutMs: timeout });
+      const args = options.timeout === undefined ? {} : { timeout_ms: milliseconds(options.timeout) };
+      const ended = await this.#journal.untilEnded(identity, { list: "waitpoints", args, fixedAs: "timeout_at" });
       if (ended.state === "failed") {
         const category = ended.category ?? "timeout";
         throw new TaskError(`no signal ${JSON.stringify(name)} came in time`, { category });
@@ -241,7 +230,7 @@ export class Context {
         const body = submission(task, input, options, undefined);
         const parent = { execution_id: this.executionId, fence: this.#link.task.fence };
         await this.#journal.while(this.#link.submit({ ...body, execution_id: id, parent }));
-        ended = await this.#journal.untilEnded(identity, { childId: id });
+        ended = await this.#journal.untilEnded(identity, { list: "children", args: { execution_id: id } });
       }
       if (ended.state === "failed") {
         const message = ended.message ?? `child ${JSON.stringify(name)} did not succeed`;
@@ -322,10 +311,6 @@ export class Context {
         throw error;
       }
     })());
-  }
-
-  get #generation(): number {
-    return this.#link.task.generation ?? 0;
   }
 }
 

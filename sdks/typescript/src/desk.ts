@@ -17,7 +17,6 @@ export interface DeskOptions {
   instanceId: string;
   /** What every claim says. */
   asks: Record<string, unknown>;
-  scope: { namespace?: string };
   /** How many tasks the worker may hold. */
   capacity: number;
   inHand: () => number;
@@ -39,7 +38,8 @@ export class Desk {
   /** Tasks that calls under way ask for, and those whose endings they carry. */
   #asked = 0;
   #leaving = 0;
-  #closed = false;
+  /** Claims nothing more. */
+  closed = false;
 
   constructor(
     private readonly connection: Connection,
@@ -49,12 +49,7 @@ export class Desk {
   /** How many tasks the worker could take beside those that it has asked for. */
   get room(): number {
     const room = this.options.capacity - this.options.inHand() - this.#asked + this.#leaving;
-    return this.#closed ? 0 : Math.max(0, Math.min(room, CLAIM_TASKS_MAX));
-  }
-
-  /** Claims nothing more. */
-  close(): void {
-    this.#closed = true;
+    return this.closed ? 0 : Math.max(0, Math.min(room, CLAIM_TASKS_MAX));
   }
 
   /** Takes tasks for the room there is, waiting for the first of them. */
@@ -99,12 +94,12 @@ export class Desk {
 
   /** The lease ids tell a repeat of a claim, and the fences one of an ending. */
   async #exchange(batch: Ending[], options: CallOptions): Promise<Schemas["ExchangeOutcome"]> {
-    const { instanceId, asks, scope, take } = this.options;
+    const { instanceId, asks, take } = this.options;
     const max_tasks = this.room;
     this.#asked += max_tasks;
     const lease_ids = Array.from({ length: max_tasks }, () => uuid7());
     const claim = max_tasks === 0 ? {} : { claim: { ...asks, max_tasks, lease_ids, wait_ms: options.waitMs ?? 0 } };
-    const body = { end: batch.map(({ name, body }) => ({ [name]: body })), ...claim, ...scope };
+    const body = { end: batch.map(({ name, body }) => ({ [name]: body })), ...claim, ...this.connection.scope };
     const onRepeat = () => ({ ...body, ...("claim" in claim && { claim: { ...claim.claim, retry: true } }) });
     const sent = { ...options, body, idempotencyKey: null, onRepeat };
     let answer: Schemas["ExchangeOutcome"];

@@ -16,21 +16,13 @@ export interface Problem {
 /** The server refused a call. `code` is one of the table in the documentation, or one that a newer server invented. */
 export class FlowFabricError extends Error {
   override readonly name = "FlowFabricError";
+  readonly code: string;
+  readonly status: number;
+  readonly retryable: boolean;
 
   constructor(readonly problem: Problem) {
     super(`${problem.code}: ${problem.detail}`);
-  }
-
-  get code(): string {
-    return this.problem.code;
-  }
-
-  get status(): number {
-    return this.problem.status;
-  }
-
-  get retryable(): boolean {
-    return this.problem.retryable;
+    ({ code: this.code, status: this.status, retryable: this.retryable } = problem);
   }
 }
 

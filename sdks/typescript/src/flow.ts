@@ -33,7 +33,7 @@ export class FlowBuilder {
   /** Creates the flow with everything in it. */
   async create(): Promise<Flow> {
     const { idempotencyKey } = this.options;
-    const body = present({ ...this.body(), namespace: this.connection.namespace });
+    const body = { ...this.body(), ...this.connection.scope };
     const options = { body, ...(idempotencyKey !== undefined && { idempotencyKey }) };
     const created = await this.connection.call<Schemas["CreateFlowOutcome"]>("POST", "/v1/flows", options);
     return new Flow(this.connection, created.flow_id, created.executions);

@@ -54,13 +54,18 @@ export class Connection {
     }
   }
 
+  /** What a call says that belongs to the namespace of this connection. */
+  get scope(): { namespace?: string } {
+    return this.namespace === undefined ? {} : { namespace: this.namespace };
+  }
+
   /** Calls and answers with the parsed body; `undefined` for an answer without one. */
   async call<T>(method: string, path: string, options: CallOptions = {}): Promise<T> {
     const key = options.idempotencyKey === undefined && method === "POST" ? uuid7() : options.idempotencyKey;
     const started = Date.now();
     let { body } = options;
     // What cannot be written throws here: it would not become writable by a repeat.
-    let text = textOf(body);
+    let text = JSON.stringify(body) as string | undefined;
     for (let repeats = 0; ; repeats++) {
       const failure = await this.#once(method, path, key, { ...options, text });
       if ("answer" in failure) return failure.answer as T;
@@ -68,7 +73,7 @@ export class Connection {
       const wait = Math.max(backoff * (0.5 + Math.random() / 2), failure.waitMs);
       if (options.signal?.aborted || Date.now() - started + wait >= (options.retryForMs ?? this.#retryForMs)) throw failure.error;
       await pause(wait, options.signal);
-      if (options.onRepeat !== undefined) text = textOf((body = options.onRepeat(body)));
+      if (options.onRepeat !== undefined) text = JSON.stringify((body = options.onRepeat(body)));
     }
   }
 
@@ -111,10 +116,6 @@ export class Connection {
     }
     return fetch(url, init);
   }
-}
-
-function textOf(body: unknown): string | undefined {
-  return body === undefined ? undefined : JSON.stringify(body);
 }
 
 /** The problem in an answer. An answer that is no problem document (a proxy's page) becomes one. */

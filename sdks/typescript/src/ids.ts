@@ -25,8 +25,7 @@ export interface StepIdentity {
 
 /** One text for each identity, for maps. Keys and counts are separate spaces. */
 export function labelOf(identity: { name: string; key?: string | null; occurrence?: number | null }): string {
-  if (identity.key != null) return JSON.stringify([identity.name, identity.key]);
-  return JSON.stringify([identity.name, identity.occurrence ?? 0]);
+  return JSON.stringify([identity.name, identity.key ?? identity.occurrence ?? 0]);
 }
 
 /** The child of an entry. Every SDK derives the same id, so that spawning a child again finds it. */
@@ -54,13 +53,10 @@ function digest(what: string, executionId: string, generation: number, identity:
     identity.key === undefined
       ? ["count", bigEndian(identity.occurrence ?? 0)]
       : ["key", Buffer.from(identity.key)];
-  const parts = [what, Buffer.from(own, "hex"), bigEndian(generation), identity.name, space, place];
   const hash = createHash("sha256");
-  for (const part of parts) {
+  for (const part of [what, Buffer.from(own, "hex"), bigEndian(generation), identity.name, space, place]) {
     const bytes = Buffer.from(part);
-    const length = Buffer.alloc(8);
-    length.writeBigUInt64BE(BigInt(bytes.length));
-    hash.update(length).update(bytes);
+    hash.update(bigEndian(0)).update(bigEndian(bytes.length)).update(bytes);
   }
   return hash.digest().subarray(0, 16);
 }

@@ -11,15 +11,6 @@ import type { components } from "./wire.js";
 type Schemas = components["schemas"];
 export type StepView = Schemas["StepView"];
 export type StepEntry = Schemas["StepEntry"];
-export interface ParkArgs {
-  first_number: number;
-  entries: StepEntry[];
-  sleeps: Schemas["ParkSleep"][];
-  waitpoints: Schemas["ParkSignal"][];
-  children: Schemas["ParkChild"][];
-  questions: Question[];
-}
-
 /** What a person is asked about an entry. */
 export interface Question {
   step: StepIdentity;
@@ -31,13 +22,17 @@ export interface Question {
 
 /** What the journal asks of the holder of the lease. */
 export interface Holder {
-  readonly executionId: string;
-  readonly generation: number;
   record(firstNumber: number, entries: StepEntry[]): Promise<Schemas["RecordStepsOutcome"]>;
   list(after: number): Promise<Schemas["ListStepsOutcome"]>;
 }
 
-export type Wait = { sleepMs: number } | { timeoutMs: number | undefined } | { childId: string } | { question: Question };
+/** What a branch waits for: the list of a park that it belongs to, and what stands there beside the entry. */
+export interface Wait {
+  list: "sleeps" | "waitpoints" | "children" | "questions";
+  args?: object;
+  /** What the instant of the wait is called, once it is fixed. */
+  fixedAs?: "until" | "timeout_at";
+}
 
 /** The journal moved under this run: the function starts over with what is there. */
 export class StartOver extends Error {
@@ -143,7 +138,7 @@ export class Journal {
 
   /** Asks a person. The function is called again when there is an answer; this call of it ends here. */
   ask(question: Question): Promise<never> {
-    this.#waits.set(labelOf(question.step), { identity: question.step, wait: { question }, resolve: () => undefined });
+    this.#waits.set(labelOf(question.step), { identity: question.step, wait: { list: "questions", args: question }, resolve: () => undefined });
     this.#mayIdle();
     return new Promise(() => undefined);
   }
@@ -154,11 +149,11 @@ export class Journal {
   }
 
   /** What a run that has come to its end found out about its journal. */
-  runNotes(): { steps_not_visited: StepIdentity[]; steps_changed: StepIdentity[] } | undefined {
+  runNotes(): { run?: { steps_not_visited: StepIdentity[]; steps_changed: StepIdentity[] } } {
     const unasked = [...this.#entries].filter(([label]) => this.#complete && !this.#visited.has(label));
     const steps_not_visited = unasked.slice(0, STEPS_NAMED_MAX).map(([, entry]) => identityOf(entry));
     const steps_changed = this.#changed.slice(0, STEPS_NAMED_MAX);
-    return steps_not_visited.length + steps_changed.length === 0 ? undefined : { steps_not_visited, steps_changed };
+    return steps_not_visited.length + steps_changed.length === 0 ? {} : { run: { steps_not_visited, steps_changed } };
   }
 
   /** Completed steps that a completed compensation has undone, and these compensations: a retry runs them again. */
@@ -231,23 +226,13 @@ export class Journal {
   }
 
   /** What a park of the function as it stands says. The instant of a wait is fixed the first time. */
-  parkArgs(): ParkArgs {
-    const args: ParkArgs = { first_number: this.#nextNumber, entries: [], sleeps: [], waitpoints: [], children: [], questions: [] };
+  parkArgs(): Record<string, unknown> {
+    const lists: Record<Wait["list"], object[]> = { sleeps: [], waitpoints: [], children: [], questions: [] };
     for (const [label, { identity: step, wait }] of this.#waits) {
-      const fixed = this.#entries.get(label)?.next_at ?? undefined;
-      if ("sleepMs" in wait) {
-        args.sleeps.push(fixed === undefined ? { step, sleep_ms: wait.sleepMs } : { step, until: fixed });
-      } else if ("question" in wait) {
-        args.questions.push(wait.question);
-      } else if ("childId" in wait) {
-        args.children.push({ step, execution_id: wait.childId });
-      } else if (fixed !== undefined) {
-        args.waitpoints.push({ step, timeout_at: fixed });
-      } else {
-        args.waitpoints.push(wait.timeoutMs === undefined ? { step } : { step, timeout_ms: wait.timeoutMs });
-      }
+      const fixed = this.#entries.get(label)?.next_at;
+      lists[wait.list].push({ step, ...(wait.fixedAs !== undefined && fixed != null ? { [wait.fixedAs]: fixed } : wait.args) });
     }
-    return args;
+    return { first_number: this.#nextNumber, entries: [], ...lists };
   }
 
   /** Something that was waited for had happened before the park: the branches that wait for it go on. */
@@ -256,7 +241,7 @@ export class Journal {
     for (const entry of entries) this.#note(entry);
     for (const [label, { wait, resolve }] of [...this.#waits]) {
       const entry = this.#entries.get(label);
-      if ("question" in wait || entry === undefined || !isEnded(entry)) continue;
+      if (wait.list === "questions" || entry === undefined || !isEnded(entry)) continue;
       this.#waits.delete(label);
       resolve(entry);
     }

@@ -5,15 +5,15 @@
 import { parentPort, workerData } from "node:worker_threads";
 
 import { FlowFabricError } from "./errors.js";
-import { Connection, path } from "./http.js";
+import { Connection, type ConnectOptions } from "./http.js";
 import type { components } from "./wire.js";
 
 type Schemas = components["schemas"];
 
 export interface RenewerData {
-  server: string;
-  token: string | undefined;
-  instanceId: string;
+  connect: ConnectOptions;
+  /** Where the worker is registered. */
+  route: string;
   registration: Record<string, unknown> & { nonce: string; namespace?: string };
   leaseTtlMs: number;
 }
@@ -46,8 +46,7 @@ class Renewer {
     private readonly data: RenewerData,
     private readonly tell: (message: FromRenewer) => void,
   ) {
-    const { server, token } = data;
-    this.#connection = new Connection({ server, retryForMs: 0, ...(token !== undefined && { token }) });
+    this.#connection = new Connection(data.connect);
     this.#periodMs = Math.floor(data.leaseTtlMs / 3);
   }
 
@@ -101,12 +100,12 @@ class Renewer {
 
   async #renew(leases: HeldLease[]): Promise<Schemas["RenewalOutcome"][]> {
     const renewals = leases.map(({ executionId, fence }) => ({ execution_id: executionId, fence }));
-    const { instanceId, registration } = this.data;
+    const { route, registration } = this.data;
     const scope = registration.namespace === undefined ? {} : { namespace: registration.namespace };
     // An answer that comes later than the next beat is of no use.
     const signal = AbortSignal.timeout(this.#periodMs);
     try {
-      const beat = await this.#connection.call<Schemas["HeartbeatWorkerOutcome"]>("POST", path`/v1/workers/${instanceId}/heartbeat`, {
+      const beat = await this.#connection.call<Schemas["HeartbeatWorkerOutcome"]>("POST", `${route}/heartbeat`, {
         body: { nonce: registration.nonce, leases: renewals, ...scope },
         signal,
         idempotencyKey: null,
@@ -117,7 +116,7 @@ class Renewer {
       if (error.code === "duplicate_worker_instance") this.tell({ replaced: true });
       else if (error.code === "worker_not_found") {
         // The registration ran out, or an operator removed it; the leases are as good as before.
-        await this.#connection.call("PUT", path`/v1/workers/${instanceId}`, { body: registration, signal });
+        await this.#connection.call("PUT", route, { body: registration, signal });
       }
       if (renewals.length === 0) return [];
     }

@@ -50,7 +50,7 @@ export class Schedule {
 
   /** Its definition, its next instants and its last runs. */
   get(): Promise<Schemas["ScheduleView"]> {
-    return this.connection.call("GET", this.#at(), { query: this.#scope() });
+    return this.connection.call("GET", this.#at(), { query: this.connection.scope });
   }
 
   /** Passes over the instants from now on. The note is kept. */
@@ -75,11 +75,11 @@ export class Schedule {
 
   /** Removes it. Its runs stay and go on. */
   async delete(): Promise<void> {
-    await this.connection.call("DELETE", this.#at(), { query: this.#scope() });
+    await this.connection.call("DELETE", this.#at(), { query: this.connection.scope });
   }
 
   #post<T>(part: string, body: Record<string, unknown>): Promise<T> {
-    return this.connection.call("POST", this.#at(part), { body: present({ ...body, ...this.#scope() }) });
+    return this.connection.call("POST", this.#at(part), { body: present({ ...body, ...this.connection.scope }) });
   }
 
   #definition(when: When, template: Template): Record<string, unknown> {
@@ -94,12 +94,8 @@ export class Schedule {
       overlap: when.overlap,
       catch_up: typeof catchUp === "number" ? { all: { max: catchUp } } : catchUp,
       pause_after_failures: when.pauseAfterFailures,
-      ...this.#scope(),
+      ...this.connection.scope,
     });
-  }
-
-  #scope(): { namespace: string | undefined } {
-    return { namespace: this.connection.namespace };
   }
 
   #at(part = ""): string {

@@ -54,11 +54,6 @@ export function valueOf(content: Content | null | undefined): unknown {
   if (content == null) return null;
   if (content.payload !== undefined) return content.payload;
   const bytes = Buffer.from(content.payload_base64 ?? "", "base64");
-  if (!isJson(content.content_type)) return new Uint8Array(bytes);
-  return JSON.parse(bytes.toString("utf8"));
-}
-
-function isJson(contentType: string): boolean {
-  const type = (contentType.split(";")[0] ?? "").trim().toLowerCase();
-  return type === "application/json" || type.endsWith("+json");
+  const isJson = /^\s*(application\/|\S*\+)json\s*(;|$)/i.test(content.content_type);
+  return isJson ? JSON.parse(bytes.toString("utf8")) : new Uint8Array(bytes);
 }

@@ -1,4 +1,5 @@
 /** Spans of time: a number of milliseconds, or text such as `"90s"`, `"1h 30m"`. */
+import { setTimeout } from "node:timers/promises";
 
 export type Span = number | string;
 
@@ -26,18 +27,6 @@ export function milliseconds(span: Span): number {
 }
 
 /** Resolves after a pause, or at once when the signal fires. */
-export function pause(ms: number, signal?: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    if (signal?.aborted) {
-      resolve();
-      return;
-    }
-    const over = () => {
-      clearTimeout(timer);
-      signal?.removeEventListener("abort", over);
-      resolve();
-    };
-    const timer = setTimeout(over, ms);
-    signal?.addEventListener("abort", over);
-  });
+export async function pause(ms: number, signal?: AbortSignal): Promise<void> {
+  await setTimeout(ms, undefined, signal === undefined ? {} : { signal }).catch(() => undefined);
 }

@@ -35,11 +35,6 @@ export interface WorkerOptions {
   drain?: Span;
 }
 
-interface Running {
-  held: HeldTask;
-  ended: Promise<void>;
-}
-
 /** How a call of a function ended. */
 type End =
   | { how: "completed"; result: unknown }
@@ -53,9 +48,10 @@ const LOST = new Set(["stale_lease", "lease_expired", "lease_revoked", "executio
 export class Worker {
   readonly instanceId: string;
   readonly #client: Client;
+  readonly #route: string;
   readonly #options: WorkerOptions;
   readonly #tasks: Map<string, AnyTask>;
-  readonly #running = new Map<string, Running>();
+  readonly #running = new Map<string, HeldTask>();
   /** Tasks that were taken ahead and wait for a place, by their leases. */
   readonly #waiting = new Map<string, HeldTask>();
   /** Leases that are no longer held, and of which the renewer has not been told. */
@@ -75,11 +71,11 @@ export class Worker {
     this.#leaseTtlMs = milliseconds(options.leaseTtl ?? "30s");
     const name = options.workerId ?? "typescript";
     this.instanceId = options.instanceId ?? `${name.slice(0, 27)}-${uuid7()}`;
+    this.#route = path`/v1/workers/${this.instanceId}`;
     this.#concurrency = options.concurrency ?? 10;
     this.#desk = new Desk(client.connection, {
       instanceId: this.instanceId,
       asks: this.#asks(),
-      scope: this.#scope(),
       capacity: this.#concurrency + (options.prefetch ?? 0),
       inHand: () => this.#running.size + this.#waiting.size,
       take: (tasks) => { this.#take(tasks); },
@@ -93,10 +89,12 @@ export class Worker {
     process.once("SIGINT", stop);
     const registration = this.#registration();
     try {
-      await this.#client.connection.call("PUT", this.#at(""), { body: registration, signal: this.#stopping.signal });
+      await this.#client.connection.call("PUT", this.#route, { body: registration, signal: this.#stopping.signal });
       await this.#startRenewer(registration);
-      while (!this.#stopping.signal.aborted) await this.#claim();
-      this.#desk.close();
+      const { signal } = this.#stopping;
+      const free = () => new Promise<void>((resolve) => { this.#freed = resolve; });
+      while (!signal.aborted) await (this.#desk.room > 0 ? this.#desk.claim(CLAIM_WAIT_MS, signal) : free());
+      this.#desk.closed = true;
       await this.#drain();
     } catch (error) {
       if (!this.#stopping.signal.aborted) throw error;
@@ -114,14 +112,6 @@ export class Worker {
     this.#freed();
   }
 
-  async #claim(): Promise<void> {
-    if (this.#desk.room > 0) {
-      await this.#desk.claim(CLAIM_WAIT_MS, this.#stopping.signal);
-      return;
-    }
-    await new Promise<void>((resolve) => { this.#freed = resolve; });
-  }
-
   #take(tasks: Schemas["Task"][]): void {
     this.#tell(tasks.map((task) => ({ executionId: task.execution_id, fence: task.fence, ttlMs: task.lease_ttl_ms })));
     for (const task of tasks) {
@@ -134,18 +124,18 @@ export class Worker {
     for (const [leaseId, held] of this.#waiting) {
       if (this.#running.size >= this.#concurrency || this.#stopping.signal.aborted) break;
       this.#waiting.delete(leaseId);
-      const ended = held.work().finally(() => {
+      this.#running.set(leaseId, held);
+      held.ended = held.work().finally(() => {
         this.#released.push(leaseId);
         this.#running.delete(leaseId);
         this.#startWaiting();
       });
-      this.#running.set(leaseId, { held, ended });
     }
     this.#freed();
   }
 
   #lose(leaseId: string, reason: string): void {
-    this.#running.get(leaseId)?.held.lose(reason);
+    this.#running.get(leaseId)?.lose(reason);
     const ahead = this.#waiting.get(leaseId);
     if (ahead === undefined) return;
     this.#waiting.delete(leaseId);
@@ -160,7 +150,7 @@ export class Worker {
     const drained = new AbortController();
     const ended = Promise.all([...this.#running.values()].map(({ ended }) => ended)).then(() => { drained.abort(); });
     await Promise.race([ended, pause(limit, drained.signal)]);
-    await Promise.all([...this.#running.values()].map(({ held }) => held.handBack()));
+    await Promise.all([...this.#running.values()].map((held) => held.handBack()));
     // A call that was under way may have brought tasks meanwhile.
     await this.#handBackWaiting();
   }
@@ -173,7 +163,7 @@ export class Worker {
 
   #registration(): RenewerData["registration"] {
     const { workerId: worker_id = "typescript", version } = this.#options;
-    return { ...this.#asks(), ...present({ version }), worker_id, capacity: this.#concurrency, nonce: uuid7(), ...this.#scope() };
+    return { ...this.#asks(), ...present({ version }), worker_id, capacity: this.#concurrency, nonce: uuid7(), ...this.#client.connection.scope };
   }
 
   /** What the worker serves. */
@@ -185,7 +175,8 @@ export class Worker {
   /** Starts the thread that renews leases, and waits until it is at work. */
   #startRenewer(registration: RenewerData["registration"]): Promise<void> {
     const { server, token } = this.#client.connection;
-    const workerData: RenewerData = { server, token, instanceId: this.instanceId, registration, leaseTtlMs: this.#leaseTtlMs };
+    const connect = { server, ...(token !== undefined && { token }), retryForMs: 0 };
+    const workerData: RenewerData = { connect, route: this.#route, registration, leaseTtlMs: this.#leaseTtlMs };
     const thread = new Thread(new URL("./renewer.js", import.meta.url), { workerData });
     this.#renewer = thread;
     return new Promise((ready, failed) => {
@@ -207,9 +198,9 @@ export class Worker {
   }
 
   async #deregister(nonce: string): Promise<void> {
-    const query = { nonce, ...this.#scope() };
+    const query = { nonce, ...this.#client.connection.scope };
     // The registration runs out by itself if this fails.
-    await this.#client.connection.call("DELETE", this.#at(""), { query, signal: AbortSignal.timeout(2_000) }).catch(() => undefined);
+    await this.#client.connection.call("DELETE", this.#route, { query, signal: AbortSignal.timeout(2_000) }).catch(() => undefined);
   }
 
   /** Tells the renewer of leases before their functions run. What is no longer held is said with the next ones. */
@@ -217,15 +208,6 @@ export class Worker {
     if (hold.length + this.#released.length === 0) return;
     const message: ToRenewer = { hold, release: this.#released.splice(0) };
     this.#renewer?.postMessage(message);
-  }
-
-  #scope(): { namespace?: string } {
-    const { namespace } = this.#client.connection;
-    return namespace === undefined ? {} : { namespace };
-  }
-
-  #at(part: string): string {
-    return path`/v1/workers/${this.instanceId}` + part;
   }
 }
 
@@ -235,6 +217,8 @@ class HeldTask implements TaskLink {
   readonly #frames: FrameWriter;
   readonly #lost = new AbortController();
   readonly signal = this.#lost.signal;
+  /** Settled when its function has ended and its end was reported. */
+  ended = Promise.resolve();
   #release: (end: End) => void = () => undefined;
   #ending = false;
 
@@ -245,8 +229,6 @@ class HeldTask implements TaskLink {
     private readonly definition: AnyTask | undefined,
   ) {
     const holder = {
-      executionId: task.execution_id,
-      generation: task.generation ?? 0,
       record: (first_number: number, entries: Schemas["StepEntry"][]) =>
         this.call<Schemas["RecordStepsOutcome"]>("/steps", { first_number, entries }),
       list: (after: number) =>
@@ -374,24 +356,19 @@ class HeldTask implements TaskLink {
   }
 
   async #end(end: End): Promise<void> {
-    switch (end.how) {
-      case "released":
-        return;
-      case "start_over":
-        await this.#part("delay", { delay_ms: 0 });
-        return;
-      case "failed":
-        await this.#fail(end.error);
-        return;
-      case "completed":
-        try {
-          await this.#part("complete", { ...encoded("result", end.result), ...this.#notes() });
-        } catch (error) {
-          if (!refusesContent(error)) throw error;
-          // Without this its work would be done again and again, whenever its lease has run out.
-          console.warn(`flowfabric: ${this.task.execution_id}: its ending was refused; the attempt fails: ${inWords(error).message}`);
-          await this.#fail(new TaskError(inWords(error).message, { category: "refused" }));
-        }
+    if (end.how === "start_over") await this.#part("delay", { delay_ms: 0 });
+    else if (end.how === "failed") await this.#fail(end.error);
+    else if (end.how === "completed") await this.#complete(end.result);
+  }
+
+  async #complete(result: unknown): Promise<void> {
+    try {
+      await this.#part("complete", { ...encoded("result", result), ...this.#journal.runNotes() });
+    } catch (error) {
+      if (!refusesContent(error)) throw error;
+      // Without this its work would be done again and again, whenever its lease has run out.
+      console.warn(`flowfabric: ${this.task.execution_id}: its ending was refused; the attempt fails: ${inWords(error).message}`);
+      await this.#fail(new TaskError(inWords(error).message, { category: "refused" }));
     }
   }
 
@@ -403,13 +380,8 @@ class HeldTask implements TaskLink {
     await this.#part("fail", {
       ...present({ reason: message, category, retry_after_ms: retryAfter, cause, undone: undone.length > 0 ? undone : undefined }),
       ...(cause !== undefined && { first_number: this.#journal.nextNumber }),
-      ...this.#notes(),
+      ...this.#journal.runNotes(),
     });
-  }
-
-  #notes(): { run?: object } {
-    const run = this.#journal.runNotes();
-    return run === undefined ? {} : { run };
   }
 
   #at(part: string): string {

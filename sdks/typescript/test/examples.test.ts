@@ -32,11 +32,18 @@ test("agent: a person approves, the budget is charged, the answer comes", async 
   const said = await run("agent");
   assert.equal(said.match(/^turn /gm)?.length, 3);
   assert.match(said, /A weekend in Lisbon: The trip is booked\.\n$/);
-  const budget = await own.server.client().budget("trips");
-  assert.match(JSON.stringify(budget), /120/);
+  const { standing } = await own.server.client().budget("trips");
+  assert.deepEqual([standing?.["tokens"]?.used, standing?.["tokens"]?.left], [120, 880]);
 });
 
 test("map_reduce", async () => { assert.match(await run("map_reduce"), /^1000 pages have 3997 words\n$/); });
+
+test("schedule", async () => {
+  const [first, ...next] = (await run("schedule")).trimEnd().split("\n");
+  assert.equal(first, "The report of yesterday is written.");
+  assert.equal(next.length, 3);
+  for (const line of next) assert.match(line, /^next: (Mon|Tue|Wed|Thu|Fri), .* 0[45]:00:00 GMT$/);
+});
 
 test("webhook: a repeated request is one order", async () => {
   assert.equal(await run("webhook"), "one order\nlamp was shipped for 42\n");

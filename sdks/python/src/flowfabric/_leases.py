@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from . import wire
@@ -30,10 +31,10 @@ class Lease:
     fence: dict[str, Any]
     ttl_s: float
     #: Told, in the thread, when the lease is lost.
-    on_lost: Callable[[str], None] = lambda _: None
+    on_lost: Callable[[str], Any]
     lost: str | None = None
     #: When it runs out, as far as this process knows.
-    until: float = field(default=0.0)
+    until: float = 0.0
 
     def __post_init__(self) -> None:
         self.until = time.monotonic() + self.ttl_s
@@ -42,12 +43,9 @@ class Lease:
         """It is somebody else's by now."""
         if self.lost is None:
             self.lost = reason
-            self.on_lost(reason)
-
-    def check(self) -> None:
-        """A lease whose time is up is lost, whatever the server would say."""
-        if self.until <= time.monotonic():
-            self.lose(EXPIRED)
+            # Nobody is left to be told in a loop that is closed.
+            with contextlib.suppress(RuntimeError):
+                self.on_lost(reason)
 
 
 class LeaseKeeper(threading.Thread):
@@ -86,7 +84,9 @@ class LeaseKeeper(threading.Thread):
             while not self._stopping.wait(self._pause(last)):
                 leases = self._living()
                 for lease in leases:
-                    lease.check()
+                    # One whose time is up is lost, whatever the server would say.
+                    if lease.until <= time.monotonic():
+                        lease.lose(EXPIRED)
                 since = time.monotonic() - last
                 # A registration lives twice as long as a lease, so an idle worker beats half as often.
                 if since < (self._period if leases else self._period * 1.5):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -41,18 +42,20 @@ Ending: TypeAlias = tuple[wire.Operation[Any], dict[str, Any]]
 class Run:
     """One claimed task with its lease, from its claim to its end."""
 
-    def __init__(self, worker: Worker, client: AsyncClient, task: wire.Task, lease: Lease) -> None:
+    def __init__(self, worker: Worker, client: AsyncClient, task: wire.Task, loop: asyncio.AbstractEventLoop) -> None:
         self.worker = worker
         self.client = client
         self.task = task
-        self.lease = lease
-        self.fence = lease.fence
+        self.fence = task.fence.model_dump()
+        ttl_s = task.lease_ttl_ms / 1000
+        self.lease = Lease(task.execution_id, self.fence, ttl_s, lambda why: loop.call_soon_threadsafe(self.lose, why))
         self.journal = Journal(self)
         self.frames = Frames(self)
         self._function: asyncio.Task[Any] | None = None
         #: The thread of a plain function, which goes on when its task is lost.
         self._thread: asyncio.Task[Any] | None = None
-        self._spends = 0
+        #: What is spent under this lease is told apart by its number.
+        self.spends = itertools.count()
         self._spawns: Gatherer[dict[str, Any], None] = Gatherer(self._send_spawns, SPAWN_MAX)
         #: Those that are known to be there.
         self.children: set[str] = set()
@@ -90,11 +93,6 @@ class Run:
             raise
         finally:
             self._calls.discard(call)
-
-    def count_spend(self) -> int:
-        """How often something was spent under this lease."""
-        self._spends += 1
-        return self._spends
 
     async def continue_as_new(self, args: dict[str, Any]) -> None:
         """Ends this generation of the execution and begins the next."""

@@ -23,15 +23,14 @@ from .client import (
 )  # fmt: skip
 from .errors import FlowFabricError, Refused, Unreachable, refusal
 from .flow import Flow
-from .schedule import Overlap, When, instant, schedule_args
-from .task import Options, Span, Submission, Task, milliseconds, submission
+from .schedule import Overlap, When, schedule_args
+from .task import Options, Span, Submission, Task, instant, milliseconds, submission
 
 
 class Client(SyncConnection):
     """A connection to a server. It may be used by several threads."""
 
-    def _open(self, options: dict[str, Any]) -> None:
-        self._http = httpx.Client(**options)
+    _transport = httpx.Client
 
     def __enter__(self) -> Self:
         return self

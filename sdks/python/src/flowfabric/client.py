@@ -25,8 +25,8 @@ from ._payload import Codec, codec
 from ._tail import SILENCE_MAX_S, Following, StreamEvent
 from .errors import FlowFabricError, NotCompleted, Refused, Unreachable, refusal
 from .flow import Flow
-from .schedule import Overlap, When, instant, schedule_args
-from .task import Options, Span, Submission, Task, milliseconds, submission
+from .schedule import Overlap, When, schedule_args
+from .task import Options, Span, Submission, Task, instant, milliseconds, submission
 
 I = TypeVar("I")  # noqa: E741
 R = TypeVar("R")
@@ -52,6 +52,9 @@ class Difference(NamedTuple):
 class Connection:
     """Where the server is: what is given, then `FF_SERVER`, `FF_TOKEN` and `FF_NAMESPACE`, then this machine."""
 
+    #: What sends requests; the two clients have their own.
+    _transport: Any
+
     def __init__(
         self,
         url: str | None = None,
@@ -67,10 +70,7 @@ class Connection:
             retry or RetryPolicy(),
         )
         self._partitions: int | None = None
-        self._open(self.settings.http_options())
-
-    def _open(self, options: dict[str, Any]) -> None:
-        raise NotImplementedError
+        self._http = self._transport(**self.settings.http_options())
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
@@ -152,8 +152,7 @@ def _essence(step: wire.StepView | None) -> Any:
 class AsyncClient(AsyncConnection):
     """A connection to a server."""
 
-    def _open(self, options: dict[str, Any]) -> None:
-        self._http = httpx.AsyncClient(**options)
+    _transport = httpx.AsyncClient
 
     async def __aenter__(self) -> Self:
         return self

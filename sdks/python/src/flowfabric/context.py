@@ -250,7 +250,7 @@ class Context(_About):
         unless it raises `NotDone`; so has one that dies with its worker. Work that is to happen once in all runs of the
         function is a step: `ctx.step("ask", lambda: ctx.spend("ask", {"tokens": 2_000}, ask, prompt))`.
         """
-        run, key = self._run, f"{name} #{self._run.count_spend()}"
+        run, key = self._run, f"{name} #{next(self._run.spends)}"
         with run.journal.busy():
             held = await run.call(wire.RESERVE_SPEND, key=key, amounts=dict(estimate), budget=budget)
             if held.outcome == "refused":

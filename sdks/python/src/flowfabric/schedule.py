@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 from typing_extensions import TypedDict
 
 from .flow import Flow
-from .task import Span, Submission, milliseconds
+from .task import Span, Submission, instant, milliseconds
 
 #: What happens at an instant while the latest run has not ended.
 Overlap: TypeAlias = Literal["allow", "skip", "buffer_one", "cancel_previous"]
@@ -46,8 +46,3 @@ def schedule_args(what: Submission[Any] | Flow, when: When) -> dict[str, Any]:
     if isinstance(said.get("catch_up"), int):
         said["catch_up"] = {"all": {"max": said["catch_up"]}}
     return {"spec": spec, "template": {"flow" if isinstance(what, Flow) else "execution": what.args}, **said}
-
-
-def instant(at: datetime) -> int:
-    """An instant in the unit of the API."""
-    return round(at.timestamp() * 1000)

@@ -29,6 +29,11 @@ def milliseconds(span: Span) -> int:
     return max(0, round(seconds * 1000))
 
 
+def instant(at: datetime) -> int:
+    """An instant in the unit of the API."""
+    return round(at.timestamp() * 1000)
+
+
 class Options(TypedDict, total=False):
     """What can be said about a submission."""
 
@@ -132,25 +137,15 @@ def submission(what: Task[Any, Any] | str, input: Any = None, **options: Unpack[
         kind, writer, reader, said = what.kind, what.input, what.result, Options(**{**what.options, **options})
     args: dict[str, Any] = {"kind": kind, **writer.encode("input", input)}
     for name, value in said.items():
-        if name in _AS_GIVEN:
-            args[_AS_GIVEN[name]] = plain(value)
-        elif isinstance(value, datetime):
-            args[name] = round(value.timestamp() * 1000)
+        if name not in {"retries", "never_retry", "policy", "extra"}:
+            args[_RENAMED.get(name, name)] = instant(value) if isinstance(value, datetime) else plain(value)
     if policy := _policy(said):
         args["policy"] = policy
     return Submission({**args, **said.get("extra", {})}, reader)
 
 
-#: Options that the API takes as they are, and what it calls them.
-_AS_GIVEN = {
-    name: name for name in ("lane", "priority", "tags", "idempotency_key", "namespace", "creator", "execution_id")
-}
-_AS_GIVEN |= {
-    "execution_id": "execution_id",
-    "requires": "required_capabilities",
-    "budgets": "budget_ids",
-    "quota": "quota_policy_id",
-}
+#: Options that the API calls otherwise.
+_RENAMED = {"requires": "required_capabilities", "budgets": "budget_ids", "quota": "quota_policy_id"}
 
 
 def _policy(said: Options) -> dict[str, Any]:
@@ -158,8 +153,7 @@ def _policy(said: Options) -> dict[str, Any]:
     if isinstance(given, wire.Policy):
         given = given.model_dump(by_alias=True, exclude_unset=True)
     policy: dict[str, Any] = plain(dict(given))
-    if "retries" in said:
-        policy.setdefault("retry", {})["max_retries"] = said["retries"]
-    if "never_retry" in said:
-        policy.setdefault("retry", {})["non_retryable_categories"] = list(said["never_retry"])
+    for name, called in (("retries", "max_retries"), ("never_retry", "non_retryable_categories")):
+        if name in said:
+            policy.setdefault("retry", {})[called] = plain(said[name])  # type: ignore[literal-required]
     return policy

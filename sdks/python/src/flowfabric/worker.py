@@ -16,7 +16,7 @@ from . import wire
 from ._calls import Settings
 from ._desk import Desk
 from ._ids import mint
-from ._leases import Lease, LeaseKeeper
+from ._leases import LeaseKeeper
 from ._run import Run
 from ._sync import Client
 from .client import AsyncClient
@@ -78,7 +78,7 @@ class Worker:
         # The nonce is chosen anew by each process, so that a second one with the same instance id is noticed.
         own = {"worker_id": name, "capacity": concurrency, "version": version, "nonce": mint()}
         self._registration = {**self._asks, **own}
-        self._runs: dict[asyncio.Task[None], Run] = {}
+        self._runs: dict[Run, asyncio.Task[None]] = {}
         #: Tasks that were taken ahead and wait for a place.
         self._waiting: deque[Run] = deque()
         self.desk: Desk
@@ -159,10 +159,8 @@ class Worker:
     def _take(self, client: AsyncClient, tasks: list[wire.Task]) -> None:
         loop = asyncio.get_running_loop()
         for task in tasks:
-            lease = Lease(task.execution_id, task.fence.model_dump(), task.lease_ttl_ms / 1000)
-            run = Run(self, client, task, lease)
-            lease.on_lost = partial(_tell, loop, run)
-            self._keeper.add(lease)
+            run = Run(self, client, task, loop)
+            self._keeper.add(run.lease)
             self._waiting.append(run)
         self._start_waiting()
 
@@ -172,30 +170,26 @@ class Worker:
             if run.closed:
                 self._keeper.remove(run.lease)
                 continue
-            running = asyncio.create_task(self._go(run))
-            self._runs[running] = run
-            running.add_done_callback(self._ended)
+            self._runs[run] = asyncio.create_task(self._go(run))
         self._freed.set()
 
     async def _go(self, run: Run) -> None:
         try:
             await run.go(self.tasks[run.task.kind])
+        except Exception:
+            log.exception("a task could not be run")
         finally:
             self._keeper.remove(run.lease)
-
-    def _ended(self, running: asyncio.Task[None]) -> None:
-        self._runs.pop(running, None)
-        self._start_waiting()
-        if not running.cancelled() and (error := running.exception()):
-            log.error("a task could not be run", exc_info=error)
+            del self._runs[run]
+            self._start_waiting()
 
     async def _drain(self) -> None:
         """Hands back what has not begun, waits for the tasks in hand, and hands back those that take too long."""
         await self._hand_back_waiting()
         if self._runs:
             log.info("worker %s waits for %d tasks", self.instance_id, len(self._runs))
-            await asyncio.wait(set(self._runs), timeout=self._drain_s)
-        await asyncio.gather(*(run.hand_back() for run in self._runs.values()))
+            await asyncio.wait(set(self._runs.values()), timeout=self._drain_s)
+        await asyncio.gather(*(run.hand_back() for run in list(self._runs)))
         # A call that was under way may have brought tasks meanwhile.
         await self._hand_back_waiting()
 
@@ -209,9 +203,3 @@ class Worker:
             await client.call(wire.DEREGISTER_WORKER, **names)
         except FlowFabricError as error:
             log.warning("the worker could not deregister: %s", error)
-
-
-def _tell(loop: asyncio.AbstractEventLoop, run: Run, reason: str) -> None:
-    """Tells a run, from the thread of the leases, that its lease is lost. Nobody is left to tell in a closed loop."""
-    with contextlib.suppress(RuntimeError):
-        loop.call_soon_threadsafe(run.lose, reason)

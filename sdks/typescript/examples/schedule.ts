@@ -1,0 +1,20 @@
+/** A report every working day: makes a schedule, runs it once by hand, and shows when it runs next. */
+import { Client, task, Worker } from "@flowfabric/sdk";
+
+export const report = task("morning-report", { retries: 3 }, (ctx, of: string) => ctx.step("write", () => `The report of ${of} is written.`));
+
+const client = new Client();
+const worker = new Worker(client, { tasks: [report] });
+const working = worker.run();
+
+const schedule = client.schedule("morning-report");
+// While one report is not finished, the next is not begun; after an outage the last one is made up for.
+const when = { cron: "0 6 * * MON-FRI", zone: "Europe/Berlin", overlap: "skip", catchUp: "last" } as const;
+await schedule.create(when, { task: report, input: "yesterday" });
+const triggered = await schedule.trigger();
+console.log(await client.execution(triggered.execution_id ?? "").result());
+for (const at of (await schedule.get()).next.slice(0, 3)) console.log(`next: ${new Date(at).toUTCString()}`);
+await schedule.delete();
+
+worker.stop();
+await working;
