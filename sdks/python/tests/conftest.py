@@ -1,4 +1,4 @@
-"""One server on SQLite for all tests that do not stop theirs."""
+"""One server on SQLite for all tests that do not stop theirs, and one on Valkey for what must hold on both."""
 
 from __future__ import annotations
 
@@ -9,9 +9,20 @@ import pytest
 
 from flowfabric.testing import Server
 
+from .support import store
+
+#: Modules whose tests run on both stores: journals, waits, children, forks, and what is reserved.
+ON_BOTH_STORES = {"test_journal", "test_governance"}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "server" in metafunc.fixturenames:
+        on_both = metafunc.module.__name__.rpartition(".")[2] in ON_BOTH_STORES
+        metafunc.parametrize("server", ["sqlite", "valkey"] if on_both else ["sqlite"], indirect=True, scope="session")
+
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder: Path = tmp_path_factory.mktemp("server")
-    with Server(f"sqlite://{folder}/flowfabric.db", options=["--log-level", "error"]) as server:
+    with store(request.param, folder) as url, Server(url, options=["--log-level", "error"]) as server:
         yield server

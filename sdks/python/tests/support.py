@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import socket
+import subprocess
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -72,3 +76,32 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
 async def steps_of(execution: ff.AsyncExecution[Any]) -> list[tuple[str, str]]:
     """Name and state of each record of a journal."""
     return [(step.name, step.state) async for step in execution.steps()]
+
+
+@contextmanager
+def valkey(folder: Path) -> Iterator[str]:
+    """A Valkey of its own."""
+    program = shutil.which("valkey-server")
+    assert program, "valkey-server was not found; `cargo xtask test` installs it"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    process = subprocess.Popen(
+        [program, "--port", str(port), "--save", "", "--dir", folder, "--maxmemory-policy", "noeviction"],
+        stdout=subprocess.DEVNULL,
+    )
+    try:
+        yield f"valkey://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@contextmanager
+def store(kind: str, folder: Path) -> Iterator[str]:
+    """Where a server keeps things for as long as the block runs."""
+    if kind == "sqlite":
+        yield f"sqlite://{folder}/flowfabric.db"
+    else:
+        with valkey(folder) as url:
+            yield url

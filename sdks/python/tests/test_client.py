@@ -17,7 +17,7 @@ from flowfabric import wire
 from flowfabric.testing import Server
 
 from .proxy import proxy
-from .support import bench, run
+from .support import bench, run, until_state
 
 
 @ff.task("double", retries=0)
@@ -274,5 +274,37 @@ def test_whatever_a_client_submits_is_in_its_namespace(server: Server) -> None:
             batch = await client.submit_all([ff.submission("any"), ff.submission("any", namespace="another")])
             views = [await one.get() for one in (alone, *together, *batch) if isinstance(one, ff.AsyncExecution)]
             assert [view.namespace for view in views] == ["elsewhere"] * 5 + ["another"]
+
+    run(test())
+
+
+def test_a_waitpoint_token_decides_without_an_api_token_and_does_nothing_else(tmp_path: Path) -> None:
+    @ff.task("asks", retries=0)
+    async def asks(ctx: ff.Context) -> str:
+        return str(await ctx.wait_signal("decision", str))
+
+    async def test() -> None:
+        secret = {"FF_API_TOKEN": "the-admin-token"}
+        options = ["--log-level", "error"]
+        with Server(f"sqlite://{tmp_path}/flowfabric.db", options=options, environment=secret) as server:
+            async with (
+                server.async_client(token="the-admin-token") as admin,
+                server.async_client() as anybody,
+                ff.Worker([asks], admin, drain=1.0).running(),
+            ):
+                execution = await admin.submit(asks)
+                await until_state(execution, "suspended")
+                (asked,) = (await admin.call(wire.LIST_PENDING_WAITPOINTS, execution_id=execution.id)).items
+                where = {"execution_id": execution.id, "waitpoint_id": asked.waitpoint_id}
+                link = {
+                    "waitpoint_id": asked.waitpoint_id,
+                    "token": (await admin.call(wire.GET_WAITPOINT_TOKEN, **where)).token,
+                }
+                theirs = anybody.execution(execution.id)
+                for refused in (theirs.get(), theirs.cancel(), theirs.signal("decision", "no")):
+                    with pytest.raises(ff.Unauthenticated):
+                        await refused
+                await theirs.signal("decision", "yes", **link)
+                assert await execution.result(20) == "yes"
 
     run(test())

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
-import socket
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from uuid import uuid4
@@ -21,41 +17,13 @@ import flowfabric as ff
 from flowfabric import wire
 from flowfabric.testing import Server
 
-from .support import until
+from .support import store, until
 
 PROGRAM = Path(__file__).with_name("crashing.py")
 RUNS = 25
 #: Workers that start at the same time.
 AT_ONCE = 5
 EXPECTED = ["fetch-0 done", "fetch-1 done", "fetch-2 done", "plan done", "pay done", "yes", "mail done", "ship done"]
-
-
-@contextmanager
-def valkey(folder: Path) -> Iterator[str]:
-    """A Valkey of its own."""
-    program = shutil.which("valkey-server")
-    assert program, "valkey-server was not found; `cargo xtask test` installs it"
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    process = subprocess.Popen(
-        [program, "--port", str(port), "--save", "", "--dir", folder, "--maxmemory-policy", "noeviction"],
-        stdout=subprocess.DEVNULL,
-    )
-    try:
-        yield f"valkey://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait()
-
-
-@contextmanager
-def store(kind: str, folder: Path) -> Iterator[str]:
-    if kind == "sqlite":
-        yield f"sqlite://{folder}/flowfabric.db"
-    else:
-        with valkey(folder) as url:
-            yield url
 
 
 def worker(server: Server, folder: Path, lanes: list[str], kill_at: int) -> subprocess.Popen[bytes]:

@@ -50,6 +50,12 @@ export class Server {
     await this.client().call("POST", "/v1/test/clock", { advance_ms: milliseconds(span) });
   }
 
+  /** Waits until nothing happens any more by itself: nothing is leased or claimable, and no timer is due. */
+  async untilIdle(timeout: Span = "30s"): Promise<void> {
+    const { idle, ...busy } = await this.client().call<{ idle: boolean }>("POST", "/v1/test/idle", { timeout_ms: milliseconds(timeout) });
+    if (!idle) throw new Error(`the server is busy: ${JSON.stringify(busy)}`);
+  }
+
   /** Starts it, also again at the same address, and waits until it answers. */
   async restart(): Promise<void> {
     const { store, environment } = this.#options;
@@ -64,18 +70,11 @@ export class Server {
       started.once("exit", (code) => { reject(new Error(`the server ended with ${code ?? "a signal"} when it was started`)); });
     });
     failed.catch(() => undefined);
+    const answers = () => fetch(`${this.url}/livez`).then(({ ok }) => ok, () => false);
     const deadline = Date.now() + START_TIMEOUT_MS;
-    while (!(await Promise.race([this.#answers(), failed]))) {
+    while (!(await Promise.race([answers(), failed]))) {
       if (Date.now() > deadline) throw new Error(`the server does not answer after ${START_TIMEOUT_MS} ms`);
       await pause(20);
-    }
-  }
-
-  async #answers(): Promise<boolean> {
-    try {
-      return (await fetch(`${this.url}/livez`)).ok;
-    } catch {
-      return false;
     }
   }
 

@@ -8,7 +8,7 @@ import { Client, ExecutionFailedError, FlowFabricError, task } from "../src/inde
 import { childId, derived, draw } from "../src/ids.js";
 import { freePort } from "../src/testing.js";
 import { milliseconds } from "../src/time.js";
-import { startProxy, startServer, withWorker } from "./support.js";
+import { startProxy, startServer, untilState, withWorker } from "./support.js";
 
 let own: Awaited<ReturnType<typeof startServer>>;
 let client: Client;
@@ -221,4 +221,28 @@ test("a hard limit is an error of the task, and a soft one is said", async () =>
     });
     assert.deepEqual((await client.budget("spenders")).usage, { tokens: 55 });
   });
+});
+
+test("a waitpoint token decides without an API token, and does nothing else", async () => {
+  const { server, end } = await startServer({ FF_API_TOKEN: "an-administrator-of-tests" });
+  const asks = task("asks", (ctx) => ctx.waitSignal<string>("decision"));
+  try {
+    const admin = server.client({ token: "an-administrator-of-tests" });
+    await withWorker(admin, [asks], async () => {
+      const execution = await admin.submit(asks, null, { retries: 0 });
+      await untilState(admin, execution.id, "suspended");
+      const at = `/v1/executions/${execution.id}`;
+      const { items } = await admin.call<{ items: { waitpoint_id: string }[] }>("GET", `${at}/pending-waitpoints`);
+      const waitpoint = items[0]?.waitpoint_id ?? "";
+      const { token } = await admin.call<{ token: string }>("GET", `${at}/waitpoints/${waitpoint}/token`);
+      const theirs = server.client().execution(execution.id);
+      for (const refused of [() => theirs.get(), () => theirs.cancel(), () => theirs.signal("decision", "no")]) {
+        await assert.rejects(refused, (error) => error instanceof FlowFabricError && error.status === 401);
+      }
+      await theirs.signal("decision", "yes", { waitpoint, token });
+      assert.equal(await execution.result(), "yes");
+    });
+  } finally {
+    await end();
+  }
 });

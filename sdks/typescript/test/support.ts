@@ -8,8 +8,9 @@ import { join } from "node:path";
 import { type AnyTask, type Client, Worker, type WorkerOptions } from "../src/index.js";
 import { freePort, Server } from "../src/testing.js";
 
-/** A server on a new SQLite file, whose folder leaves with it. */
+/** A server on a new SQLite file, whose folder leaves with it; on Valkey where `STORE` says so. */
 export async function startServer(environment: Record<string, string> = {}): Promise<{ server: Server; folder: string; end: () => Promise<void> }> {
+  if (process.env["STORE"] === "valkey") return startServerOnValkey();
   const folder = await mkdtemp(join(tmpdir(), "flowfabric-"));
   const server = await Server.start({ store: `sqlite://${folder}/ff.db`, environment });
   const end = async () => {
