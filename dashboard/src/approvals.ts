@@ -27,7 +27,7 @@ export async function listAsks(abort: AbortSignal): Promise<Ask[]> {
 
 /** Whether a question is about an entry of the journal: those have answers of their own. */
 export function isAboutJournal(reason: string): boolean {
-  return reason === "in_doubt" || reason === "journal_mismatch";
+  return reason === "in_doubt" || reason === "journal_mismatch" || reason === "no_progress";
 }
 
 /** The names of the signals that answer a question. It can be answered with a no, whatever it counts. */

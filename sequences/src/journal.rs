@@ -397,3 +397,43 @@ pub(crate) async fn s51_a_waitpoint_survives_the_wake_of_another(w: World) {
     w.refused("deliver_signal", signal(0, "late"), Code::WaitpointClosed).await;
     w.complete(&id, &woken["fence"], json!(1)).await;
 }
+
+pub(crate) async fn s46_a_step_with_the_same_result_is_a_loop_and_a_changing_one_is_not(w: World) {
+    let policy = json!({ "policy": { "no_progress": { "same": 5, "window": 50, "action": "ask" } } });
+    let looked =
+        |number: u64, saw: Value| merged(done("look", saw), json!({ "occurrence": number, "input_hash": "the inbox" }));
+    let id = w.submit(policy.clone()).await;
+    let task = w.claim().await;
+    for number in 1..=10 {
+        let answer = record(&w, &task, number, &[looked(number, json!({ "mails": number }))]).await;
+        assert_eq!(answer.get("loop_detected"), None, "a result that changes is progress: {answer}");
+    }
+    for number in 11..=15 {
+        let call = with_entries(&task, number, &[looked(number, json!({ "mails": 0 }))]);
+        let answer = w.must("record_steps", call.clone()).await;
+        assert_eq!(answer["next_number"], number + 1);
+        assert_eq!(answer.get("loop_detected"), (number == 15).then_some(&json!(true)));
+        if number == 15 {
+            assert_eq!(w.must("record_steps", call).await, answer, "a repeat is the same");
+        }
+    }
+    w.is(&id, "suspended").await;
+    let shown = w.get(&id).await;
+    assert_eq!(shown["suspension"]["reason"], "no_progress", "{shown}");
+    assert_eq!(shown["questions"][0]["answers"], json!(["go_on", "fail"]));
+    w.refused("complete", json!({ "execution_id": id, "fence": task["fence"] }), Code::ExecutionNotActive).await;
+    w.must("decide_step", json!({ "execution_id": id, "answer": "go_on" })).await;
+    let task = w.claim().await;
+    assert_eq!(task["journal"]["next_number"], 16, "what was recorded stands");
+    let answer = record(&w, &task, 16, &[looked(16, json!({ "mails": 0 }))]).await;
+    assert_eq!(answer.get("loop_detected"), None, "equal results are counted anew");
+    w.complete(&id, &task["fence"], json!("done")).await;
+
+    let failing = json!({ "policy": { "no_progress": { "same": 2, "action": "fail" } } });
+    let id = w.submit(failing).await;
+    let task = w.claim().await;
+    let answer = record(&w, &task, 1, &[looked(0, json!(1)), looked(1, json!(1))]).await;
+    assert_eq!(answer["loop_detected"], true);
+    w.is(&id, "failed").await;
+    assert_eq!(w.get(&id).await["last_failure"]["category"], "loop_detected");
+}

@@ -103,6 +103,8 @@ document! {
         "ch" child: Option<ExecutionId>,
         /// The entry that its body undoes.
         "cp" compensates: Option<StepRef>,
+        /// A digest of a result that is kept beside the journal, where somebody asks whether results are equal.
+        "rd" result_digest: Blob,
     }
 }
 
@@ -451,6 +453,15 @@ impl RunNotes {
     }
 }
 
+impl NewRecord {
+    /// Keeps a digest of a result that goes beside the journal, so that it can be compared without being read.
+    pub fn digest_result(&mut self) {
+        if let Some(bytes) = &self.beside {
+            self.record.result_digest = digest16(&[bytes]).to_vec().into();
+        }
+    }
+}
+
 /// A record about to be appended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewRecord {
@@ -531,6 +542,13 @@ impl StepView {
 }
 
 impl StepRecord {
+    /// What it says, in a line.
+    pub fn in_words(&self) -> String {
+        let key = self.key.as_ref().map_or(String::new(), |key| format!("[{key}]"));
+        let why = if self.message.is_empty() { String::new() } else { format!(": {}", self.message) };
+        format!("{} {}{key} {}{why}", self.kind, self.name, self.state)
+    }
+
     /// What a reader gets; number and instant come from the log, the result's bytes from where they are kept.
     pub fn view(self, number: u64, recorded_at: i64, result: Option<Content>) -> StepView {
         let some = |text: String| Some(text).filter(|text| !text.is_empty());

@@ -109,6 +109,32 @@ vocabulary! {
         AttemptTimedOut "attempt_timed_out",
         /// The holder began its function anew with another input and an empty journal.
         Continued "continued",
+        /// A step that the holder recorded was taken for a loop.
+        LoopDetected "loop_detected",
+    }
+}
+
+impl LeaseEnd {
+    /// Whether its holder ended it, and so was alive.
+    pub const fn is_by_holder(self) -> bool {
+        match self {
+            LeaseEnd::Completed
+            | LeaseEnd::Failed
+            | LeaseEnd::Cancelled
+            | LeaseEnd::Delayed
+            | LeaseEnd::WaitingChildren
+            | LeaseEnd::Suspended
+            | LeaseEnd::Parked
+            | LeaseEnd::Continued
+            | LeaseEnd::LoopDetected => true,
+            LeaseEnd::None
+            | LeaseEnd::Returned
+            | LeaseEnd::Expired
+            | LeaseEnd::Revoked
+            | LeaseEnd::ExecutionCancelled
+            | LeaseEnd::DeadlinePassed
+            | LeaseEnd::AttemptTimedOut => false,
+        }
     }
 }
 

@@ -119,6 +119,16 @@ pub const RETRIES_DEFAULT: u32 = 3;
 pub const RETRIES_MAX: u32 = 10_000;
 /// Reclaims when the policy says nothing.
 pub const RECLAIMS_DEFAULT: u32 = 100;
+/// From so many leases lost in a row without a sign of work on, the next claim waits.
+pub const IDLE_RECLAIMS_BACKOFF_FROM: u32 = 3;
+/// How long the first of these waits is; each further one is twice as long.
+pub const RECLAIM_BACKOFF_MS: i64 = 1_000;
+/// The longest wait before a reclaim.
+pub const RECLAIM_BACKOFF_MAX_MS: i64 = 60_000;
+/// Lost leases of which an execution keeps what their workers last said.
+pub const LAST_WORDS_KEPT: usize = 4;
+/// Bytes of what a worker last said that are kept.
+pub const LAST_WORDS_MAX_BYTES: usize = 256;
 /// Replays when the policy says nothing.
 pub const REPLAYS_DEFAULT: u32 = 10;
 /// Categories in one retry policy.
@@ -292,8 +302,49 @@ pub const LATE_REPORTS_KEPT: usize = 8;
 pub const GENERATIONS_KEPT: usize = 100;
 /// Journals of earlier generations that an execution keeps which continues as new.
 pub const CONTINUED_GENERATIONS_KEPT: usize = 1;
+/// Equal results of a step that are taken for a loop when the policy does not say how many.
+pub const NO_PROGRESS_SAME_DEFAULT: u32 = 5;
+/// Records of the journal in which they are looked for when the policy does not say how many.
+pub const NO_PROGRESS_WINDOW_DEFAULT: u32 = 50;
+/// Most records of the journal in which a policy may have a loop looked for.
+pub const NO_PROGRESS_WINDOW_MAX: u32 = 1_000;
 /// Steps that an ending may name, such as those that its run never asked for.
 pub const STEPS_NAMED_MAX: usize = 100;
+
+/// Parts of a provider's window in which calls are counted; one of them is how early or late a call may come.
+pub const PROVIDER_PARTS: i64 = 64;
+/// Parts of the window after which a booking that nobody took is counted anew where its call is made.
+pub const PROVIDER_LATE_PARTS: i64 = 16;
+/// Windows ahead for which calls are booked; callers behind that come again.
+pub const PROVIDER_HORIZON_WINDOWS: i64 = 16;
+/// A provider's window when its definition says nothing.
+pub const PROVIDER_WINDOW_DEFAULT_MS: i64 = 60_000;
+/// The shortest window of a provider.
+pub const PROVIDER_WINDOW_MIN_MS: i64 = 1_000;
+/// The longest window of a provider.
+pub const PROVIDER_WINDOW_MAX_MS: i64 = 24 * 3600 * 1000;
+/// Most requests or tokens in a provider's definition or a call's cost.
+pub const PROVIDER_AMOUNT_MAX: u64 = 1_000_000_000_000;
+/// A booking that nobody takes lapses so long after its instant.
+pub const PROVIDER_BOOKING_GRACE_MS: i64 = 10_000;
+/// What became of a booking is known for so long.
+pub const PROVIDER_REMEMBERED_MS: i64 = 3600 * 1000;
+/// Thousandths of its limits that a throttled provider regains with each window.
+pub const PROVIDER_INCREASE_THOUSANDTHS: u32 = 100;
+/// Thousandths of its limits that a throttled provider keeps at the least.
+pub const PROVIDER_FACTOR_MIN_THOUSANDTHS: u32 = 10;
+/// How long a throttled provider is closed when it does not say.
+pub const PROVIDER_CLOSED_DEFAULT_MS: i64 = 5_000;
+/// The longest time for which a throttled provider is closed.
+pub const PROVIDER_CLOSED_MAX_MS: i64 = 24 * 3600 * 1000;
+/// Callers that wait in order for one of the calls at once; further ones come when they come.
+pub const PROVIDER_WAITING_MAX: usize = 1_000;
+/// How long a call is thought to take before one has ended.
+pub const PROVIDER_CALL_DEFAULT_MS: i64 = 1_000;
+/// The shortest time after which a caller that waits for a call to end asks again.
+pub const PROVIDER_CALL_WAIT_MIN_MS: i64 = 50;
+/// The longest such time.
+pub const PROVIDER_CALL_WAIT_MAX_MS: i64 = 30_000;
 
 /// Idempotency keys, dedup keys and signal keys are remembered this long.
 pub const DEDUP_WINDOW_MS: i64 = 24 * 3600 * 1000;

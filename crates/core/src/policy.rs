@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::limits;
 use crate::suspension::TimeoutBehavior;
 use crate::text;
+use crate::vocabulary;
 
 /// By convention the category of failures that no retry would change. It is a category like any other: who submits lists
 /// it as not retryable, see [`RetryPolicy::spare_permanent`].
@@ -43,6 +44,32 @@ document! {
         "f" fallback: Vec<FallbackTier>,
         /// After its first start, only workers of the same build run it.
         "pb" pin_build: bool,
+        /// When its steps are taken for a loop; never when absent.
+        "np" no_progress: Option<NoProgressPolicy>,
+    }
+}
+
+vocabulary! {
+    /// What becomes of an execution whose steps are taken for a loop.
+    #[derive(Default)]
+    pub enum NoProgressAction {
+        /// It is suspended until a person answers.
+        #[default]
+        Ask "ask",
+        /// It fails with the category `loop_detected`.
+        Fail "fail",
+    }
+}
+
+document! {
+    /// When steps are taken for a loop: the same name, input and result, so often within the last records of the journal.
+    pub api struct NoProgressPolicy {
+        /// How often the same is too often.
+        "s" same: u32 = limits::NO_PROGRESS_SAME_DEFAULT,
+        /// Within how many of the last records of the journal.
+        "w" window: u32 = limits::NO_PROGRESS_WINDOW_DEFAULT,
+        /// What becomes of the execution then.
+        "a" action: NoProgressAction,
     }
 }
 
@@ -179,6 +206,10 @@ impl Policy {
         }
         for budget in &self.budget_ids {
             text::budget_name("policy.budget_ids", budget)?;
+        }
+        if let Some(NoProgressPolicy { same, window, .. }) = &self.no_progress {
+            text::within("policy.no_progress.window", *window, 2..=limits::NO_PROGRESS_WINDOW_MAX)?;
+            text::within("policy.no_progress.same", *same, 2..=*window)?;
         }
         self.quota_policy_id.as_deref().map_or(Ok(()), |quota| text::name("policy.quota_policy_id", quota))
     }

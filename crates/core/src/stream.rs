@@ -48,6 +48,16 @@ impl Document for Frame {
 }
 
 impl Frame {
+    /// What it says, in a line: its type, and its payload where that is text.
+    pub fn in_words(&self) -> String {
+        match std::str::from_utf8(&self.payload) {
+            Ok(said) if !said.is_empty() && !said.contains(char::is_control) => {
+                format!("frame {}: {said}", self.frame_type)
+            }
+            _ => format!("frame {}", self.frame_type),
+        }
+    }
+
     /// Refuses what is out of bounds, by field.
     pub fn validate(&self) -> Result<()> {
         text::label("type", &self.frame_type)?;

@@ -53,6 +53,8 @@ crate::vocabulary! {
         JournalMismatch "journal_mismatch",
         /// A budget has no room, and asks a person.
         Budget "budget",
+        /// A step has had the same result too often.
+        NoProgress "no_progress",
     }
 }
 
@@ -66,9 +68,10 @@ impl SuspendReason {
             SuspendReason::ToolResult => BlockingReason::WaitingForToolResult,
             SuspendReason::Policy => BlockingReason::PausedByPolicy,
             SuspendReason::Manual | SuspendReason::Escalation => BlockingReason::PausedByOperator,
-            SuspendReason::InDoubt | SuspendReason::JournalMismatch | SuspendReason::Budget => {
-                BlockingReason::WaitingForDecision
-            }
+            SuspendReason::InDoubt
+            | SuspendReason::JournalMismatch
+            | SuspendReason::Budget
+            | SuspendReason::NoProgress => BlockingReason::WaitingForDecision,
         }
     }
 }

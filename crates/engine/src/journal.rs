@@ -8,11 +8,12 @@ use std::sync::Mutex;
 
 use bytes::Bytes;
 use ff_core::error::Class;
-use ff_core::execution::{Execution, Wait};
+use ff_core::execution::{self, Execution, FoundLoop, LostLease, Wait};
 use ff_core::journal::{Journal, NewEntries, NewRecord, StepEntry, StepIdentity, StepRecord, StepState, StepView};
 use ff_core::lease::{ClaimKind, LeaseFence};
 use ff_core::op::parts::Content;
 use ff_core::state::TerminalOutcome;
+use ff_core::stream::Frame;
 use ff_core::{Blob, Code, Document, Error, ExecutionId, Key, LeaseId, Result, SignalId, limits};
 use ff_store::{Answer, Append, LogPage, LogStart, Query};
 
@@ -67,7 +68,7 @@ pub(crate) async fn append(
     }
     let tail = execution.journal_tail();
     let total = size_before(tx, execution, new.first_number).await?;
-    let records = new.records(fence, total)?;
+    let records = records_of(execution, fence, new, total)?;
     let written = if tx.is_repeat() { written(tx, execution, &records).await? } else { 0 };
     let fresh = records.get(written..).unwrap_or_default();
     let Some(first) = fresh.first() else { return Ok(after) };
@@ -81,6 +82,56 @@ pub(crate) async fn append(
         tx.engine.journal_sizes().note(log, last.number, last.record.total_bytes);
     }
     Ok(after)
+}
+
+/// The records of a holder's entries. Only a policy that compares results has those digested that go beside the journal.
+fn records_of(
+    execution: &Execution,
+    fence: &LeaseFence,
+    new: &NewEntries<'_>,
+    total_bytes: u64,
+) -> Result<Vec<NewRecord>> {
+    let mut records = new.records(fence, total_bytes)?;
+    if execution.policy.no_progress.is_some() {
+        records.iter_mut().for_each(NewRecord::digest_result);
+    }
+    Ok(records)
+}
+
+/// The entry of these that is taken for a loop. Without a policy nothing is read.
+pub(crate) async fn find_loop(
+    tx: &mut Tx<'_>,
+    execution: &Execution,
+    fence: &LeaseFence,
+    new: &NewEntries<'_>,
+) -> Result<Option<FoundLoop>> {
+    let Some(policy) = &execution.policy.no_progress else { return Ok(None) };
+    let records: Vec<StepRecord> = records_of(execution, fence, new, 0)?.into_iter().map(|new| new.record).collect();
+    if records.iter().all(|record| record.outcome_digest().is_none()) {
+        return Ok(None);
+    }
+    let window = u64::from(policy.window);
+    let from = new.first_number.saturating_sub(window).max(execution.loop_from()).max(1);
+    let earlier = records_between(tx, execution, from, new.first_number).await?;
+    Ok(execution::find_loop(policy, &earlier, &records))
+}
+
+/// The records of the present generation from one number up to another, oldest first.
+async fn records_between(tx: &mut Tx<'_>, execution: &Execution, from: u64, below: u64) -> Result<Vec<StepRecord>> {
+    let mut records = Vec::new();
+    for run in execution.journal_segments(execution.generation) {
+        let (first, end) = (from.max(run.first), below.min(run.below));
+        if first >= end {
+            continue;
+        }
+        let log = logs::journal(&execution.id, run.generation);
+        let limit = usize::try_from(end - first).unwrap_or(PAGE);
+        let page = read_log(tx, &log, LogStart::After(run.sequence(first) - 1), limit).await?;
+        for stored in page.records.iter().filter(|stored| run.number(stored.sequence) < end) {
+            records.push(StepRecord::decode(&stored.record)?);
+        }
+    }
+    Ok(records)
 }
 
 /// Puts records behind the last one of the present generation.
@@ -187,7 +238,7 @@ pub(crate) async fn is_recorded(
     if new.is_empty() {
         return Ok(true);
     }
-    let records = new.records(fence, 0)?;
+    let records = records_of(execution, fence, new, 0)?;
     Ok(written(tx, execution, &records).await? == records.len())
 }
 
@@ -251,6 +302,26 @@ pub(crate) async fn find(tx: &mut Tx<'_>, execution: &Execution, step: &StepIden
 pub(crate) async fn read_log(tx: &mut Tx<'_>, log: &Key, start: LogStart, limit: usize) -> Result<LogPage> {
     let query = Query::Log { log: log.clone(), start, limit };
     Ok(tx.read(vec![query]).await?.pop().and_then(Answer::into_log).unwrap_or_default())
+}
+
+/// The newest thing that the logs have of the present lease: a journal entry or a frame.
+pub(crate) async fn last_of_lease(tx: &mut Tx<'_>, execution: &Execution) -> Result<LostLease> {
+    let Some(lease) = &execution.lease else { return Ok(LostLease::default()) };
+    let newest = |log| Query::Log { log, start: LogStart::Before(u64::MAX), limit: 1 };
+    let journal = logs::journal(&execution.id, execution.journal_tail().generation);
+    let queries = vec![newest(journal), newest(logs::frames(&execution.id, lease.attempt))];
+    let mut pages = tx.read(queries).await?.into_iter().map(|answer| answer.into_log().unwrap_or_default());
+    let (journal, frames) = (pages.next().unwrap_or_default(), pages.next().unwrap_or_default());
+    // A record that cannot be read is a sign of work all the same.
+    let step = journal.records.first().and_then(|stored| match StepRecord::decode(&stored.record) {
+        Ok(record) => (record.lease == lease.id).then(|| (stored.at, record.in_words())),
+        Err(_) => Some((stored.at, String::new())),
+    });
+    let frame = frames.records.first().map(|stored| {
+        let said = Frame::decode(&stored.record).map(|frame| frame.in_words());
+        (stored.at, said.unwrap_or_default())
+    });
+    Ok(LostLease { last: step.into_iter().chain(frame).max_by_key(|(at, _)| *at) })
 }
 
 fn conflict(next: u64) -> Error {

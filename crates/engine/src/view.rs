@@ -83,6 +83,7 @@ pub(crate) fn execution(execution: &Execution, lease_until: i64) -> ExecutionVie
             signed: signed(suspension),
         }),
         questions: QuestionView::of(execution),
+        last_words: execution.last_words().to_vec(),
         generation: execution.generation,
         pinned_build: some_text(&execution.pinned_build),
         forked_from: execution.fork().map(|fork| fork.origin),

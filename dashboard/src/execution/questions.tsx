@@ -18,7 +18,8 @@ const EFFECTS: Record<StepAnswer, string> = {
   did_not_happen: "The step counts as not begun, and runs.",
   keep: "The entry stays as it was recorded, and the program goes on with it.",
   run_again: "The entry and those after it are dropped, and the program runs them anew.",
-  fail: "The step fails, and the program decides what follows from that.",
+  go_on: "The execution goes on, and equal results are counted anew.",
+  fail: "The step fails, and the program decides what follows from that. An execution that was taken for a loop fails itself.",
 };
 
 function nameOf(step: Question["step"]): string {

@@ -43,7 +43,7 @@ export function Countdown({ to, word = "in" }: { to: number; word?: "in" | "for"
 }
 
 /** Parts of the server's words that are meant for programs: instants, ids, and words of the API. */
-const SPECIAL = /(?:(\bat |\buntil )?\b(1[5-9]\d{11})\b)|\b([0-9a-f]{4}-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})\b|\b((?:waiting_for|paused_by|blocked_by)_[a-z_]+|in_doubt|journal_mismatch|did_not_happen|run_again)/g;
+const SPECIAL = /(?:(\bat |\buntil )?\b(1[5-9]\d{11})\b)|\b([0-9a-f]{4}-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})\b|\b((?:waiting_for|paused_by|blocked_by)_[a-z_]+|in_doubt|journal_mismatch|no_progress|did_not_happen|run_again|go_on)/g;
 
 /** Words of the server, with instants and ids as people read them. */
 export function Words({ text }: { text: string }) {

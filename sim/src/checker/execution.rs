@@ -192,6 +192,7 @@ impl Checker {
             | LeaseEnd::Suspended
             | LeaseEnd::Parked
             | LeaseEnd::Continued
+            | LeaseEnd::LoopDetected
             | LeaseEnd::Returned => {
                 self.expect(until > at, Invariant::OneLiveLease, || {
                     format!("{id}: {fence:?} ran out at {until} and its holder ended it as {end:?} at {at}")
@@ -359,6 +360,7 @@ impl Checker {
                     | LeaseEnd::WaitingChildren
                     | LeaseEnd::Parked
                     | LeaseEnd::Continued
+                    | LeaseEnd::LoopDetected
             )
         );
         if parted || after.is_terminal() || change.replayed() {

@@ -19,12 +19,12 @@ Examples:
   ff decide ID run_again                drop what was recorded from the step on
 
 A step in doubt takes happened, did_not_happen or fail. A step that the program no longer fits takes keep, run_again
-or fail.")]
+or fail. Steps that were taken for a loop take go_on or fail.")]
 pub(crate) struct Arguments {
     /// The execution
     #[arg(value_name = "ID")]
     execution_id: ExecutionId,
-    /// happened, did_not_happen, keep, run_again or fail
+    /// happened, did_not_happen, keep, run_again, go_on or fail
     #[arg(value_parser = answer)]
     answer: StepAnswer,
     /// The result of a step that happened: JSON, @FILE, or - for standard input
@@ -67,5 +67,6 @@ pub(crate) async fn run(session: Session, arguments: Arguments) -> Result<()> {
         command_id: None,
     };
     let decided = session.client.call::<DecideStep>(args).await?;
-    session.out.answer(&decided, |_| format!("{}: {answer}, the execution goes on", decided.step.label()))
+    let then = if decided.public_state.is_terminal() { "has ended" } else { "goes on" };
+    session.out.answer(&decided, |_| format!("{}: {answer}, the execution {then}", decided.step.label()))
 }

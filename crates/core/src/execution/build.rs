@@ -56,6 +56,7 @@ mod tests {
 
     use super::*;
     use crate::event::Effects;
+    use crate::execution::LostLease;
     use crate::execution::{Claim, NewExecution};
     use crate::id::LeaseId;
     use crate::policy::Policy;
@@ -83,7 +84,7 @@ mod tests {
         execution.claim(&claim("v1"), 1, &mut Effects::default()).unwrap();
         assert_eq!((execution.pinned_build.as_str(), execution.capabilities.route().as_str()), ("v1", "build:v1,gpu"));
         assert_eq!(execution.lease.as_ref().unwrap().build_id, "v1");
-        execution.expire_lease(2, &mut Effects::default()).unwrap();
+        execution.expire_lease(&LostLease::default(), 2, &mut Effects::default()).unwrap();
         execution.repin(Some("v2"), 3).unwrap();
         assert_eq!(execution.capabilities.route(), "build:v2,gpu");
         execution.repin(None, 4).unwrap();

@@ -3,7 +3,6 @@
 use super::{Execution, ResumeCause, ResumedBy};
 use crate::error::{Code, Error, Result};
 use crate::event::{Effects, EventType};
-use crate::execution::Failure;
 use crate::id::{AttemptIndex, LeaseId, SlotId};
 use crate::lease::{
     Attempt, AttemptKind, AttemptOutcome, ClaimGrant, ClaimKind, Grant, GrantKind, HistoryRecord, Lease, LeaseEnd,
@@ -11,7 +10,7 @@ use crate::lease::{
 };
 use crate::limits;
 use crate::planted::{Bug, planted};
-use crate::state::{AttemptState, BlockingReason, EligibilityState, LifecyclePhase, OwnershipState, TerminalOutcome};
+use crate::state::{AttemptState, BlockingReason, EligibilityState, LifecyclePhase, OwnershipState};
 
 /// Who claims, under which lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -305,7 +304,7 @@ impl Execution {
         })
     }
 
-    fn not_active(&self) -> Error {
+    pub(super) fn not_active(&self) -> Error {
         Error::of(Code::ExecutionNotActive)
             .with("terminal_outcome", self.state.terminal_outcome)
             .with("lifecycle_phase", self.state.lifecycle_phase)
@@ -327,6 +326,9 @@ impl Execution {
             attempt.used_ms += held_ms;
         }
         self.owed_slots.extend(self.slot.take());
+        if end.is_by_holder() {
+            self.holder_spoke();
+        }
         self.remember(ending.clone());
         let event_type = match end {
             LeaseEnd::Expired => EventType::LeaseExpired,
@@ -354,48 +356,6 @@ impl Execution {
             event.detail = lease.end.as_str().to_owned();
         }
         effects.events.push(event);
-    }
-
-    /// The lease ran out: the attempt is lost and the execution may be claimed anew, unless that happened too often.
-    pub fn expire_lease(&mut self, now: i64, effects: &mut Effects) -> Result<()> {
-        self.lose_lease(LeaseEnd::Expired, OwnershipState::LeaseExpiredReclaimable, now, effects)
-    }
-
-    /// An operator takes the lease away.
-    pub fn revoke_lease(&mut self, expected: Option<LeaseId>, now: i64, effects: &mut Effects) -> Result<LeaseFence> {
-        let lease = self.lease.as_ref().filter(|lease| lease.ended_at == 0);
-        let Some(lease) = lease.filter(|lease| expected.is_none_or(|expected| expected == lease.id)) else {
-            return Err(self.not_active());
-        };
-        let fence = LeaseFence { attempt: lease.attempt, lease_id: lease.id, epoch: lease.epoch };
-        self.lose_lease(LeaseEnd::Revoked, OwnershipState::LeaseRevoked, now, effects)?;
-        Ok(fence)
-    }
-
-    fn lose_lease(&mut self, end: LeaseEnd, ownership: OwnershipState, now: i64, effects: &mut Effects) -> Result<()> {
-        if self.state.lifecycle_phase != LifecyclePhase::Active {
-            return Err(self.not_active());
-        }
-        let now = self.touch(now);
-        self.end_lease(end, now, effects);
-        self.end_attempt(AttemptOutcome::InterruptedReclaimed, "the lease was lost", "lease_lost", now);
-        if self.reclaims >= self.policy.max_reclaim_count && !planted(Bug::ReclaimsUnbounded) {
-            self.failure = Some(Failure {
-                reason: "max_reclaims_exceeded".into(),
-                category: "max_reclaims_exceeded".into(),
-                attempt: self.attempt.as_ref().map(|attempt| attempt.index).unwrap_or_default(),
-                at: now,
-                ..Default::default()
-            });
-            self.finish(TerminalOutcome::Failed, now, effects);
-            return Ok(());
-        }
-        self.reclaims += 1;
-        self.state.lifecycle_phase = LifecyclePhase::Runnable;
-        self.state.ownership_state = ownership;
-        self.state.attempt_state = AttemptState::PendingReclaimAttempt;
-        self.settle();
-        Ok(())
     }
 
     /// A claim could not be delivered: as if it had never been made, but for the epoch.

@@ -358,6 +358,7 @@ impl Execution {
         self.replays += 1;
         self.retries = 0;
         self.reclaims = 0;
+        self.lost = None;
         self.failure = None;
         self.cancellation = None;
         self.ended_at = 0;

@@ -27,6 +27,8 @@ document! {
         "c" changed: Vec<StepRef>,
         /// Where its first journal was copied from.
         "f" fork: Option<Fork>,
+        /// Records below this number are not looked at for a loop: a person let the execution go on.
+        "lf" loop_from: u64,
     }
 }
 
@@ -117,7 +119,7 @@ document! {
 document! {
     /// What is asked about an entry of the journal.
     pub struct Question {
-        /// What it is about: `in_doubt` or `journal_mismatch`.
+        /// What it is about: `in_doubt`, `journal_mismatch` or `no_progress`.
         "r" reason: SuspendReason,
         /// The same for people.
         "d" detail: String,
@@ -135,12 +137,14 @@ vocabulary! {
         Happened "happened",
         /// It did not happen: the body runs. Answers `in_doubt`.
         DidNotHappen "did_not_happen",
-        /// The step fails.
+        /// The step fails. Where the question is `no_progress`, the execution does.
         Fail "fail",
         /// What was recorded stands, although the program has changed. Answers `journal_mismatch`.
         Keep "keep",
         /// The recorded entries from this one on are dropped, and run again. Answers `journal_mismatch`.
         RunAgain "run_again",
+        /// The execution goes on, and equal results are counted anew. Answers `no_progress`.
+        GoOn "go_on",
     }
 }
 
@@ -149,6 +153,7 @@ impl Question {
     pub fn answers(&self) -> &'static [StepAnswer] {
         match self.reason {
             SuspendReason::JournalMismatch => &[StepAnswer::Keep, StepAnswer::RunAgain, StepAnswer::Fail],
+            SuspendReason::NoProgress => &[StepAnswer::GoOn, StepAnswer::Fail],
             _ => &[StepAnswer::Happened, StepAnswer::DidNotHappen, StepAnswer::Fail],
         }
     }
@@ -178,7 +183,7 @@ impl Wait {
         };
         let because = |what: &str| Some(if said.is_empty() { what.to_owned() } else { format!("{what}: {said}") });
         match answer {
-            StepAnswer::Happened | StepAnswer::Keep => entry,
+            StepAnswer::Happened | StepAnswer::Keep | StepAnswer::GoOn => entry,
             StepAnswer::DidNotHappen | StepAnswer::RunAgain => StepEntry {
                 state: StepState::Retrying,
                 message: because("a person let it run"),
@@ -220,7 +225,7 @@ impl Segment {
 
 impl Execution {
     /// What it knows of its journals, if there is anything to know.
-    fn notes(&mut self) -> &mut JournalNotes {
+    pub(super) fn notes(&mut self) -> &mut JournalNotes {
         self.journal.get_or_insert_default()
     }
 
@@ -360,6 +365,7 @@ impl Execution {
             notes.late_reports.clear();
             notes.not_visited.clear();
             notes.changed.clear();
+            notes.loop_from = notes.loop_from.min(below.unwrap_or(0));
         }
         self.tidy_notes();
     }
@@ -505,7 +511,7 @@ impl Execution {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::execution::Claim;
+    use crate::execution::{Claim, LostLease};
     use crate::id::{AttemptIndex, LeaseEpoch, SuspensionId};
     use uuid::Uuid;
 
@@ -683,7 +689,7 @@ mod tests {
         let (mut execution, fence) = running();
         let entry = StepEntry { name: "pay".into(), state: StepState::Completed, ..Default::default() };
         assert!(!execution.keep_late_report(&fence, &entry, 20).unwrap(), "its lease holds");
-        execution.expire_lease(20, &mut Effects::default()).unwrap();
+        execution.expire_lease(&LostLease::default(), 20, &mut Effects::default()).unwrap();
         let foreign = LeaseFence { lease_id: LeaseId(Uuid::from_u128(99)), ..fence };
         assert!(!execution.keep_late_report(&foreign, &entry, 21).unwrap());
         let begun = StepEntry { state: StepState::Begun, ..entry.clone() };

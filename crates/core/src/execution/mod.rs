@@ -6,6 +6,8 @@
 //! * `ending`: completing, failing, cancelling, parting from an attempt
 //! * `holds`: what keeps it from running, as a set
 //! * `journal`: generations of its journal, questions about it and their answers
+//! * `looping`: steps that are taken for a loop
+//! * `reclaim`: losing a lease, waiting before the next one, and what workers last said
 //! * `suspend`: suspension and resumption
 //! * `waits`: parking until the first of several things happens
 //! * `timer`: what happens because time passes
@@ -18,6 +20,8 @@ mod ending;
 mod entries;
 mod holds;
 mod journal;
+mod looping;
+mod reclaim;
 mod suspend;
 mod timer;
 mod waits;
@@ -45,11 +49,15 @@ use crate::state::{BlockingReason, LifecyclePhase, PublicState, StateVector};
 use crate::suspension::Suspension;
 use crate::{limits, text, vocabulary};
 
+use reclaim::LostLeases;
+
 pub use asking::AskBudget;
 pub use claim::{Claim, ClaimedAttempt};
 pub use ending::{CancelSource, Cancelled, FailOutcome, Failure, NewFailure};
 pub use holds::{Hold, Holds};
 pub use journal::{Base, Fork, JournalNotes, LateReport, Question, Segment, StepAnswer, StepRef};
+pub use looping::{FoundLoop, find_loop};
+pub use reclaim::{LastWords, LostLease};
 pub use suspend::{Resumed, SuspendRequest, Suspended};
 pub use timer::Fired;
 pub use waits::Wait;
@@ -160,6 +168,8 @@ document! {
         "bi" pinned_build: String,
         /// What else is known of its journals; most executions have nothing of it.
         "jn" journal: Option<Box<JournalNotes>>,
+        /// What is known of leases that were lost; most executions have lost none.
+        "lo" lost: Option<Box<LostLeases>>,
         /// Trace context of its submitter.
         "tc" trace_context: String,
         /// The concurrency slot of its quota that its lease uses.

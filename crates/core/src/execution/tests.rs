@@ -145,7 +145,7 @@ fn a_failed_attempt_is_retried_once_and_then_fails() {
 fn a_lost_lease_is_told_apart_from_a_stale_one() {
     let (mut execution, old) = claimed(2);
     let mut effects = Effects::default();
-    execution.expire_lease(NOW + 1_000, &mut effects).unwrap();
+    execution.expire_lease(&LostLease::default(), NOW + 1_000, &mut effects).unwrap();
     assert_eq!(execution.state.ownership_state, OwnershipState::LeaseExpiredReclaimable);
     assert_eq!(execution.public_state(), PublicState::Waiting);
     let complete = |execution: &mut Execution| {
@@ -169,7 +169,7 @@ fn too_many_lost_leases_fail_it() {
     let mut effects = Effects::default();
     for number in 0..2 {
         execution.claim(&claim(number), NOW, &mut effects).unwrap();
-        execution.expire_lease(NOW + 1, &mut effects).unwrap();
+        execution.expire_lease(&LostLease::default(), NOW + 1, &mut effects).unwrap();
         execution.check().unwrap();
     }
     assert_eq!(execution.public_state(), PublicState::Failed);
@@ -256,7 +256,7 @@ const NOTHING: (ResumedBy, usize, bool) = (ResumedBy::Nothing, 0, false);
 fn an_approval_survives_reclaims_and_retries() {
     let mut effects = Effects::default();
     let (mut execution, _) = resumed(20);
-    execution.expire_lease(NOW + 10, &mut effects).unwrap();
+    execution.expire_lease(&LostLease::default(), NOW + 10, &mut effects).unwrap();
     let reclaim = execution.claim(&claim(30), NOW + 11, &mut effects).unwrap();
     assert_eq!((reclaim.kind, handed_over(&execution)), (ClaimKind::Reclaim, APPROVED));
     execution.revoke_lease(None, NOW + 12, &mut effects).unwrap();
@@ -305,7 +305,7 @@ fn a_suspension_that_was_over_before_it_began_hands_over_what_it_brought() {
     };
     let suspended = execution.suspend(&fence, request, NOW + 1, &mut Effects::default()).unwrap();
     assert_eq!(suspended, Suspended::AlreadySatisfied(vec![SignalId::mint(&mint(5))]));
-    execution.expire_lease(NOW + 10, &mut Effects::default()).unwrap();
+    execution.expire_lease(&LostLease::default(), NOW + 10, &mut Effects::default()).unwrap();
     execution.claim(&claim(3), NOW + 11, &mut Effects::default()).unwrap();
     assert_eq!(handed_over(&execution), APPROVED);
 }
@@ -345,7 +345,7 @@ fn every_call_of_a_holder_is_refused_in_the_same_order() {
     let effects = || Effects::default();
     let reclaimed = |act: &dyn Fn(&mut Execution, &LeaseFence)| {
         let (mut execution, old) = claimed(2);
-        execution.expire_lease(NOW + 1, &mut effects()).unwrap();
+        execution.expire_lease(&LostLease::default(), NOW + 1, &mut effects()).unwrap();
         let new = execution.claim(&claim(3), NOW + 2, &mut effects()).unwrap();
         act(&mut execution, &new.fence);
         (execution, old)
@@ -374,7 +374,7 @@ fn every_call_of_a_holder_is_refused_in_the_same_order() {
         ),
         (
             "its own lease ran out",
-            own(&|execution| execution.expire_lease(NOW + 1, &mut effects()).unwrap()),
+            own(&|execution| execution.expire_lease(&LostLease::default(), NOW + 1, &mut effects()).unwrap()),
             Code::LeaseExpired,
         ),
         (
@@ -634,7 +634,7 @@ fn take(execution: &mut Execution, step: &Step, now: &mut i64) {
             execution.unpark(at);
             false
         }
-        Step::Expire => execution.expire_lease(at, effects).is_err(),
+        Step::Expire => execution.expire_lease(&LostLease::default(), at, effects).is_err(),
         Step::Revoke => execution.revoke_lease(None, at, effects).is_err(),
         Step::Return => execution.return_lease(&fence, at, effects).is_err(),
         Step::Priority(priority) => execution.change_priority(*priority, at).is_err(),
@@ -754,7 +754,7 @@ fn an_initial_claim_that_was_returned_never_started() {
     }
     // One that has run before stays started.
     let claimed = execution.claim(&claim(5), NOW + 3, &mut Effects::default()).unwrap();
-    execution.expire_lease(NOW + 40_000, &mut Effects::default()).unwrap();
+    execution.expire_lease(&LostLease::default(), NOW + 40_000, &mut Effects::default()).unwrap();
     let again = execution.claim(&claim(6), NOW + 40_001, &mut Effects::default()).unwrap();
     execution.return_lease(&again.fence, NOW + 40_002, &mut Effects::default()).unwrap();
     execution.check().unwrap();

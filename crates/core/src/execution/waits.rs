@@ -98,6 +98,12 @@ impl Execution {
         }
         let now = self.touch(now);
         self.part(LeaseEnd::Parked, now, effects);
+        self.rest(suspension, waits, now);
+        Ok(())
+    }
+
+    /// Waits for the first of these, without a lease.
+    pub(super) fn rest(&mut self, suspension: SuspensionId, waits: Vec<Wait>, now: i64) {
         let until = waits.iter().map(|wait| wait.until).filter(|until| *until != 0).min();
         let waitpoints: Vec<WaitpointId> = waits.iter().filter_map(|wait| wait.waitpoint).collect();
         let children = waits.iter().any(|wait| wait.child.is_some());
@@ -119,7 +125,6 @@ impl Execution {
             self.hold_until(until, BlockingReason::WaitingForDelay, now);
         }
         self.settle();
-        Ok(())
     }
 
     /// When the first of its waits ends by itself, while it is neither suspended nor under a lease.

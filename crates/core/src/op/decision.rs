@@ -15,8 +15,9 @@ use crate::state::PublicState;
 use crate::text;
 
 operation! {
-    /// Answers a question about a journal entry: whether a step that is in doubt happened, or what becomes of an entry that
-    /// the program no longer fits. The answer is recorded in the journal, and the function runs again.
+    /// Answers a question about a journal entry: whether a step that is in doubt happened, what becomes of an entry that
+    /// the program no longer fits, or whether an execution goes on whose steps were taken for a loop. The answer is recorded
+    /// in the journal, and the function runs again.
     DecideStep(DecideStepArgs) -> DecideStepOutcome,
     "decide_step" Post "/v1/executions/{execution_id}/steps/decide" Approver administrative validated identified("command_id") body(parts::body_for(limits::STEP_RESULT_MAX_BYTES))
 }
@@ -31,7 +32,7 @@ pub struct DecideStepArgs {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<StepIdentity>,
     /// `happened`, `did_not_happen` or `fail` where the entry is in doubt; `keep`, `run_again` or `fail` where the program
-    /// does not fit it.
+    /// does not fit it; `go_on` or `fail` where it was taken for a loop.
     pub answer: StepAnswer,
     /// The result of a step that happened. As any JSON value.
     #[serde(default, deserialize_with = "crate::encoding::present_json", skip_serializing_if = "Option::is_none")]

@@ -44,6 +44,10 @@ pub struct RecordStepsOutcome {
     pub last_number: u64,
     /// The number the next entry gets.
     pub next_number: u64,
+    /// One of the entries was taken for a loop, as the policy `no_progress` says: the lease is released, and the execution
+    /// waits for a person or has failed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub loop_detected: bool,
 }
 
 impl RecordStepsArgs {

@@ -4,6 +4,7 @@ use ff_core::event::Effects;
 use ff_core::execution::{Execution, StepAnswer, Wait};
 use ff_core::journal::{StepEntry, StepRecord, StepState};
 use ff_core::op::{DecideStep, DecideStepArgs, DecideStepOutcome};
+use ff_core::suspension::SuspendReason;
 use ff_core::{Blob, Error, Result};
 
 use crate::engine::{Caller, Engine, Handle};
@@ -31,10 +32,14 @@ impl Command for Request<'_, DecideStep> {
         if let Some(question) = &wait.question {
             question.check_answer(self.args.answer)?;
         }
+        if wait.question.as_ref().is_some_and(|question| question.reason == SuspendReason::NoProgress) {
+            self.end_loop(tx, &mut execution, &wait).await?;
+            return Ok(answer(&execution, &wait));
+        }
         let step = wait.identity();
         let found = match self.args.answer {
             StepAnswer::Keep | StepAnswer::RunAgain => Some(journal::find(tx, &execution, &step).await?),
-            StepAnswer::Happened | StepAnswer::DidNotHappen | StepAnswer::Fail => None,
+            StepAnswer::Happened | StepAnswer::DidNotHappen | StepAnswer::Fail | StepAnswer::GoOn => None,
         };
         let missing = || Error::invalid("step", format!("the journal has no entry {}", step.label()));
         let dropped_from = match (self.args.answer, &found) {
@@ -62,6 +67,25 @@ impl Command for Request<'_, DecideStep> {
 }
 
 impl Request<'_, DecideStep> {
+    /// Lets an execution go on whose steps were taken for a loop, or fails it.
+    async fn end_loop(&self, tx: &mut Tx<'_>, execution: &mut Execution, wait: &Wait) -> Result<()> {
+        let mut effects = Effects::default();
+        match self.args.answer {
+            StepAnswer::GoOn => {
+                let next_number = journal::next_number(tx, execution).await?;
+                execution.go_on_looping(next_number, tx.now);
+            }
+            _ => {
+                let detail = wait.question.as_ref().map(|question| question.detail.as_str()).unwrap_or_default();
+                let said = self.args.reason.as_deref().map_or(String::new(), |reason| format!(": {reason}"));
+                execution.fail_looping(&format!("{detail}{said}"), tx.now, &mut effects);
+                tx.relief();
+            }
+        }
+        tx.save_execution(execution, effects);
+        Ok(())
+    }
+
     fn entry(&self, wait: &Wait, now: i64) -> Result<StepEntry> {
         let said = self.args.reason.as_deref().unwrap_or_default();
         let entry = wait.answered(self.args.answer, said, now);

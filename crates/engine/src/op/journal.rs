@@ -3,7 +3,7 @@
 use ff_core::event::Effects;
 use ff_core::execution::{Execution, Wait};
 use ff_core::journal::{NewEntries, StepEntry, StepIdentity, StepKind, StepState, StepView};
-use ff_core::lease::LeaseEnd;
+use ff_core::lease::{LeaseEnd, LeaseFence};
 use ff_core::op::{
     ListSteps, ListStepsArgs, ListStepsOutcome, Park, ParkArgs, ParkOutcome, ParkedWaitpoint, RecordSteps,
     RecordStepsArgs, RecordStepsOutcome,
@@ -16,7 +16,6 @@ use ff_core::{
 use ff_store::Query;
 
 use crate::engine::{Caller, Engine, Handle};
-use crate::op::Request;
 use crate::transaction::{Command, Tx};
 use crate::visibility::load_visible;
 use crate::{env, journal, mailbox, substitute, view};
@@ -25,27 +24,56 @@ impl Handle<RecordSteps> for Engine {
     async fn handle(&self, caller: &Caller, args: RecordStepsArgs) -> Result<RecordStepsOutcome> {
         self.check_id(&args.execution_id)?;
         let partition = args.execution_id.partition();
-        let verb = Request::<RecordSteps> { caller, args: &args };
+        let suspension = SuspensionId::mint(&env::mint(self.env(), self.now()));
+        let verb = RecordEntries { caller, args: &args, suspension };
         let recorded = self.transact(partition, self.fresh_command(), &verb).await;
         self.keep_late_reports(caller, &args.execution_id, &args.fence, &args.entries, &recorded).await;
         recorded
     }
 }
 
-impl Command for Request<'_, RecordSteps> {
+struct RecordEntries<'a> {
+    caller: &'a Caller,
+    args: &'a RecordStepsArgs,
+    suspension: SuspensionId,
+}
+
+impl Command for RecordEntries<'_> {
     type Outcome = RecordStepsOutcome;
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<RecordStepsOutcome> {
         let RecordStepsArgs { execution_id, fence, first_number, entries } = self.args;
-        let execution = load_visible(tx, self.caller, execution_id).await?;
-        execution.check_fence(fence)?;
+        let mut execution = load_visible(tx, self.caller, execution_id).await?;
         let new = NewEntries::of(Some(*first_number), entries)?;
+        if execution.stopped_looping(fence) && journal::is_recorded(tx, &execution, fence, &new).await? {
+            let next_number = first_number + entries.len() as u64;
+            return Ok(RecordStepsOutcome { last_number: next_number - 1, next_number, loop_detected: true });
+        }
+        execution.check_fence(fence)?;
         let next_number = journal::append(tx, &execution, fence, &new).await?;
         if tx.appends_something() {
             tx.require_holder(&execution.key(), fence);
         }
-        Ok(RecordStepsOutcome { last_number: next_number - 1, next_number })
+        let loop_detected = stop_loop(tx, &mut execution, fence, &new, self.suspension).await?;
+        Ok(RecordStepsOutcome { last_number: next_number - 1, next_number, loop_detected })
     }
+}
+
+/// Stops an execution whose holder records an entry that is taken for a loop; says whether it did. The caller appends the
+/// entries in the same commit, and guards the lease.
+async fn stop_loop(
+    tx: &mut Tx<'_>,
+    execution: &mut Execution,
+    fence: &LeaseFence,
+    new: &NewEntries<'_>,
+    suspension: SuspensionId,
+) -> Result<bool> {
+    let Some(found) = journal::find_loop(tx, execution, fence, new).await? else { return Ok(false) };
+    let mut effects = Effects::default();
+    execution.stop_loop(fence, &found, suspension, tx.now, &mut effects)?;
+    tx.require_holder(&execution.key(), fence);
+    tx.save_execution(execution, effects);
+    Ok(true)
 }
 
 impl Handle<ListSteps> for Engine {
@@ -104,6 +132,9 @@ impl Command for ParkExecution<'_> {
     async fn run(&self, tx: &mut Tx<'_>) -> Result<Parked> {
         let mut execution = load_visible(tx, self.caller, &self.args.execution_id).await?;
         let fence = &self.args.fence;
+        if execution.stopped_looping(fence) {
+            return Ok(Parked::Waiting { execution: Box::new(execution), waitpoints: Vec::new() });
+        }
         if execution.ending_of(fence).is_some_and(|ending| ending.end == LeaseEnd::Parked) {
             let waitpoints = self.waitpoints(tx, &execution).await?;
             return Ok(Parked::Waiting { execution: Box::new(execution), waitpoints });
@@ -117,6 +148,11 @@ impl Command for ParkExecution<'_> {
             && let Some(before) = self.decided_before(tx, &execution, &waits).await?
         {
             return Ok(before);
+        }
+        let brought = self.args.new_entries()?;
+        if stop_loop(tx, &mut execution, fence, &brought, self.suspension).await? {
+            journal::append(tx, &execution, fence, &brought).await?;
+            return Ok(Parked::Waiting { execution: Box::new(execution), waitpoints: Vec::new() });
         }
         self.check_questions(tx, &execution).await?;
         let ended = self.ended(tx, &execution, &mut waits, &mut waitpoints).await?;

@@ -76,11 +76,12 @@ impl Command for ExpireLease {
             tx.engine.timers().note(tx.partition, loaded.lease_until);
             return Ok(());
         }
+        let lost = journal::last_of_lease(tx, &execution).await?;
         let mut effects = Effects::default();
         if !planted(Bug::ExpiryIgnoresRenewal) {
             tx.require_expired(&self.key);
         }
-        execution.expire_lease(tx.now, &mut effects)?;
+        execution.expire_lease(&lost, tx.now, &mut effects)?;
         tracing::info!(execution = %execution.id, attempt = %execution.attempt.as_ref().map(|a| a.index).unwrap_or_default(), "a lease ran out");
         tx.save_execution(&execution, effects);
         Ok(())

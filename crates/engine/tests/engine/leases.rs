@@ -180,7 +180,7 @@ async fn too_many_lost_leases_fail_the_execution() {
     }
     let view = h.must::<GetExecution>(json!({ "execution_id": id })).await;
     assert_eq!(view.public_state, PublicState::Failed);
-    assert_eq!(view.last_failure.unwrap().reason, "max_reclaims_exceeded");
+    assert_eq!(view.last_failure.unwrap().category.as_deref(), Some("max_reclaims_exceeded"));
     h.finish().await;
 }
 

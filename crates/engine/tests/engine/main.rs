@@ -30,6 +30,7 @@ mod leases;
 mod leaving;
 mod limits;
 mod lists;
+mod loops;
 mod metrics;
 mod operator;
 mod options;

@@ -55,6 +55,8 @@ struct Book {
     /// Children that branches have spawned and not seen ended.
     children: BTreeSet<ExecutionId>,
     waits: BTreeMap<StepIdentity, Waiting>,
+    /// A step was taken for a loop: the engine has released the task, and the handler ends.
+    released: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -280,6 +282,7 @@ impl Steps {
         let mut book = self.book();
         if let Ok(recorded) = &answer {
             book.next_number = recorded.next_number;
+            book.released |= recorded.loop_detected;
         }
         let sent: Vec<_> = book.queue.drain(..count).collect();
         for (number, (entry, branch)) in (first_number..).zip(sent) {
@@ -367,6 +370,11 @@ impl Steps {
     /// A branch no longer waits.
     pub(super) fn stop_waiting(&self, identity: &StepIdentity) {
         self.book().waits.remove(identity);
+    }
+
+    /// Whether the engine has released the task, so that the handler has nothing more to do.
+    pub(super) fn is_released(&self) -> bool {
+        self.book().released
     }
 
     /// Whether every branch of the handler waits: nothing is lost when it is dropped.

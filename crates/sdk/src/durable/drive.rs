@@ -25,6 +25,8 @@ pub(crate) async fn drive<T>(
             woken.task.register(context.waker());
             woken.flag.store(false, Ordering::SeqCst);
             match handler.as_mut().poll(&mut Context::from_waker(&waker)) {
+                // Whatever the handler makes of it: the task is no longer this worker's.
+                _ if steps.is_released() => Poll::Ready(Some(Err(TaskError::released()))),
                 Poll::Ready(ended) => Poll::Ready(Some(ended)),
                 Poll::Pending if steps.may_park() => Poll::Ready(None),
                 Poll::Pending => Poll::Pending,

@@ -461,3 +461,33 @@ async fn a_journal_that_is_larger_than_a_claim_is_read_in_pages() {
     worker.stop().await.unwrap();
     client.close().await;
 }
+
+/// Looks until something is there, and passes over what goes wrong on the way.
+async fn looks(ctx: TaskContext<Arc<Ran>>, (): ()) -> Result<u32, TaskError> {
+    let ran = ctx.state();
+    for _ in 0..100 {
+        once_more(&ran.first);
+        let seen: u32 = ctx.step("look", || async { Ok(ran.second.load(Ordering::SeqCst)) }).await.unwrap_or(0);
+        if seen > 0 {
+            return Ok(seen);
+        }
+    }
+    Err(TaskError::new("it looked a hundred times"))
+}
+
+#[tokio::test]
+async fn a_handler_that_loops_is_stopped_whatever_it_makes_of_its_errors() {
+    let client = memory().await;
+    let ran = Arc::new(Ran::default());
+    let runtime = WorkerRuntime::with_state(WorkerConfig::new("w"), ran.clone()).register("looks", looks);
+    let policy = json!({ "no_progress": { "same": 4, "window": 20 } });
+    let execution = client.submit("looks").policy(serde_json::from_value(policy).unwrap()).send().await.unwrap();
+    let worker = runtime.start(&client).await.unwrap();
+    until_asked(&execution).await;
+    assert_eq!(ran.first.load(Ordering::SeqCst), 4, "the fourth look was the last");
+    ran.second.store(7, Ordering::SeqCst);
+    decide(&client, &execution, json!({ "answer": "go_on" })).await;
+    assert_eq!(within(execution.result::<u32>()).await.unwrap(), 7);
+    worker.stop().await.unwrap();
+    client.close().await;
+}

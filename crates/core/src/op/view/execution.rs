@@ -7,6 +7,7 @@ use crate::capability::CapabilitySet;
 use crate::condition::Condition;
 use crate::encoding::JsonText;
 use crate::event::Event;
+use crate::execution::LastWords;
 use crate::id::{AttemptIndex, ExecutionId, FlowId, LeaseEpoch, LeaseId, SignalId, SuspensionId, WaitpointId};
 use crate::journal::{Journal, StepIdentity};
 use crate::lease::{AttemptKind, AttemptOutcome, ClaimKind, LeaseEnd, LeaseFence};
@@ -114,6 +115,9 @@ pub struct ExecutionView {
     /// What a person is asked about its journal.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub questions: Vec<QuestionView>,
+    /// What the workers of its last lost leases said last, the newest last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub last_words: Vec<LastWords>,
     /// Which of its journals is written to: a replay and a continuation begin one.
     #[serde(default)]
     pub generation: u32,

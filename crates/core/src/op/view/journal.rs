@@ -14,7 +14,7 @@ use crate::suspension::SuspendReason;
 pub struct QuestionView {
     /// The entry.
     pub step: StepIdentity,
-    /// `in_doubt` or `journal_mismatch`.
+    /// `in_doubt`, `journal_mismatch` or `no_progress`.
     pub reason: SuspendReason,
     /// The same for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]

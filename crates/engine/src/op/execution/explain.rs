@@ -9,7 +9,7 @@ use ff_core::op::view::QuestionView;
 use ff_core::op::{ExplainExecution, ExplainExecutionArgs, Explanation, Reason, ReasonCode};
 use ff_core::quota::QuotaPolicy;
 use ff_core::worker::Worker;
-use ff_core::{BlockingReason, Document, LifecyclePhase, Partition, Result, index, limits};
+use ff_core::{AttemptState, BlockingReason, Document, LifecyclePhase, Partition, Result, index, limits};
 use ff_store::{Answer, Query, Scan};
 use serde::Serialize;
 
@@ -228,7 +228,11 @@ fn ended(execution: &Execution) -> Reason {
         _ => String::new(),
     };
     let terminal = reason(ReasonCode::Terminal, format!("{state}{why}"));
-    terminal.with("public_state", state).with("ended_at", execution.ended_at)
+    let terminal = terminal.with("public_state", state).with("ended_at", execution.ended_at);
+    match execution.last_words() {
+        [] => terminal,
+        words => terminal.with("last_words", words),
+    }
 }
 
 fn running(execution: &Execution, lease_until: i64) -> Reason {
@@ -291,6 +295,14 @@ fn held(execution: &Execution) -> Reason {
 }
 
 fn waiting_for_time(execution: &Execution) -> Reason {
+    if execution.state.attempt_state == AttemptState::PendingReclaimAttempt && execution.idle_reclaims() > 0 {
+        let (lost, until) = (execution.idle_reclaims(), execution.not_before);
+        let message = format!("backoff until {until}: {lost} leases in a row were lost without a sign of work");
+        return reason(ReasonCode::RetryBackoff, message)
+            .until(until)
+            .with("idle_reclaims", lost)
+            .with("last_words", execution.last_words());
+    }
     let (code, what) = match execution.time_reason {
         BlockingReason::WaitingForRetryBackoff => (ReasonCode::RetryBackoff, "backoff"),
         BlockingReason::WaitingForResumeDelay => (ReasonCode::ResumeDelay, "resume delay"),
