@@ -126,6 +126,8 @@ pub enum Scenario {
     Stream,
     /// Usage reports a second on one budget, and what admission by a budget and a quota costs
     Budget,
+    /// Agents that race for one limit; on Valkey beside a limiter that looks first and charges afterwards
+    Ceiling,
     /// Rates with few and many queued, workers and partitions
     Growth,
     /// What keeping many (`--tasks`) leases costs
@@ -158,6 +160,7 @@ impl Scenario {
             Scenario::Idle => "idle",
             Scenario::Stream => "stream",
             Scenario::Budget => "budget",
+            Scenario::Ceiling => "ceiling",
             Scenario::Growth => "growth",
             Scenario::Renew => "renew",
             Scenario::Blocked => "blocked",

@@ -12,7 +12,7 @@ const STORES: &str = "sqlite,valkey,postgres";
 /// A scenario, how much of it, and the only store it is for, if there is one.
 type Small = (&'static str, &'static [&'static str], Option<&'static str>);
 
-const SCENARIOS: [Small; 17] = [
+const SCENARIOS: [Small; 18] = [
     ("throughput", &["--tasks", "2000"], None),
     ("wake", &[], None),
     ("suspend-resume", &[], None),
@@ -24,6 +24,7 @@ const SCENARIOS: [Small; 17] = [
     ("idle", &["--seconds", "5"], None),
     ("stream", &["--tasks", "2000", "--viewers", "200"], None),
     ("budget", &["--tasks", "2000"], None),
+    ("ceiling", &[], None),
     ("growth", &["--queued", "1000,5000"], None),
     ("renew", &["--tasks", "2000", "--seconds", "15"], None),
     ("blocked", &["--tasks", "2000"], None),

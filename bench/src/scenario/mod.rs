@@ -4,6 +4,7 @@
 mod bloat;
 mod blocked;
 mod budget;
+mod ceiling;
 mod dashboard;
 mod flow;
 mod footprint;
@@ -38,6 +39,7 @@ pub(crate) async fn run(run: &Run<'_>) -> Result<()> {
         Scenario::Idle => idle::idle(run).await,
         Scenario::Stream => stream::stream(run).await,
         Scenario::Budget => budget::budget(run).await,
+        Scenario::Ceiling => ceiling::ceiling(run).await,
         Scenario::Growth => growth::growth(run).await,
         Scenario::Renew => renew::renew(run).await,
         Scenario::Blocked => blocked::blocked(run).await,
