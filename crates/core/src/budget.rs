@@ -15,10 +15,12 @@ use crate::partition::digest16;
 use crate::usage::ReportUsageResult;
 use crate::{document, limits, text, vocabulary};
 
+mod calendar;
 mod path;
 mod question;
 mod spend;
 
+pub use calendar::{CalendarUnit, CalendarWindow};
 pub use path::{Path, Reserve, ReserveRequest, Settled, names_to, parent_of, root_of};
 pub use question::{BudgetAnswer, BudgetQuestion, BudgetQuestionView};
 pub use spend::{Amounts, ClosedWindow, SpendRefusal, Standing};
@@ -84,6 +86,8 @@ document! {
         "s" on_soft: SoftAction = SoftAction::Warn,
         /// Usage returns to nothing this often; 0 is never.
         "r" reset_interval_ms: i64,
+        /// Usage returns to nothing with each day or month of the calendar; instead of an interval.
+        "c" calendar: Option<CalendarWindow>,
     }
 }
 
@@ -95,6 +99,12 @@ impl BudgetDefinition {
         if self.reset_interval_ms != 0 {
             let range = limits::BUDGET_RESET_MIN_MS..=limits::DURATION_MAX_MS;
             text::within("reset_interval_ms", self.reset_interval_ms, range)?;
+        }
+        if let Some(calendar) = &self.calendar {
+            calendar.validate()?;
+            if self.reset_interval_ms != 0 {
+                return Err(Error::invalid("calendar", "and reset_interval_ms exclude each other"));
+            }
         }
         validate_dimensions(&self.dimensions)
     }
@@ -129,6 +139,8 @@ pub struct BudgetChange {
     pub on_soft: Option<SoftAction>,
     /// Usage returns to nothing this often; 0 is never.
     pub reset_interval_ms: Option<i64>,
+    /// Usage returns to nothing with each day or month, instead of an interval.
+    pub calendar: Option<CalendarWindow>,
 }
 
 /// Why a budget refuses admission.
@@ -354,7 +366,13 @@ impl Budget {
         definition.enforcement = change.enforcement.unwrap_or(definition.enforcement);
         definition.on_hard = change.on_hard.unwrap_or(definition.on_hard);
         definition.on_soft = change.on_soft.unwrap_or(definition.on_soft);
-        definition.reset_interval_ms = change.reset_interval_ms.unwrap_or(definition.reset_interval_ms);
+        if let Some(interval) = change.reset_interval_ms {
+            (definition.reset_interval_ms, definition.calendar) = (interval, None);
+        }
+        if let Some(calendar) = &change.calendar {
+            let interval = change.reset_interval_ms.unwrap_or(0);
+            (definition.reset_interval_ms, definition.calendar) = (interval, Some(calendar.clone()));
+        }
         definition.validate()?;
         if definition == self.definition {
             return Ok(());
@@ -366,7 +384,8 @@ impl Budget {
         if self.original.is_empty() {
             self.original = definition_digest(&self.definition).to_vec().into();
         }
-        let another_interval = self.definition.reset_interval_ms != definition.reset_interval_ms;
+        let another_interval = self.definition.reset_interval_ms != definition.reset_interval_ms
+            || self.definition.calendar != definition.calendar;
         self.definition = definition;
         if another_interval {
             self.next_reset_at = self.reset_after(now);
@@ -393,6 +412,10 @@ impl Budget {
         }
         let began_at = self.touch(now);
         self.begin_window(began_at);
+        if self.definition.calendar.is_some() {
+            self.next_reset_at = self.reset_after(now);
+            return true;
+        }
         let interval = self.definition.reset_interval_ms.max(1);
         let missed = (now - self.next_reset_at) / interval;
         self.next_reset_at = self.next_reset_at.saturating_add(interval.saturating_mul(missed + 1));
@@ -514,7 +537,7 @@ impl Budget {
 
     fn reset_after(&self, now: i64) -> i64 {
         match self.definition.reset_interval_ms {
-            0 => 0,
+            0 => self.definition.calendar.as_ref().and_then(|calendar| calendar.next_after(now)).unwrap_or(0),
             interval => now.saturating_add(interval),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ff_core::budget::{Enforcement, HardAction, SoftAction};
+use ff_core::budget::{CalendarUnit, CalendarWindow, Enforcement, HardAction, SoftAction};
 use flowfabric::op::{
     CreateBudget, DeleteBudget, GetBudgetTree, ListBudgets, ListReservations, ReportBudgetUsage, create_budget,
     delete_budget, get_budget_tree, list_budgets, list_reservations, report_budget_usage, update_budget,
@@ -138,6 +138,12 @@ struct Create {
     /// Usage returns to nothing this often
     #[arg(long, value_name = "SPAN", value_parser = span::parse)]
     reset: Option<i64>,
+    /// Usage returns to nothing with each day or month of the calendar
+    #[arg(long, value_name = "UNIT", value_parser = one_of!(CalendarUnit), conflicts_with = "reset")]
+    calendar: Option<CalendarUnit>,
+    /// Whose midnight counts [default: UTC]
+    #[arg(long, value_name = "ZONE", requires = "calendar")]
+    time_zone: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -158,6 +164,12 @@ struct Update {
     /// Usage returns to nothing this often, from now on; 0s is never
     #[arg(long, value_name = "SPAN", value_parser = span::parse)]
     reset: Option<i64>,
+    /// Usage returns to nothing with each day or month of the calendar
+    #[arg(long, value_name = "UNIT", value_parser = one_of!(CalendarUnit), conflicts_with = "reset")]
+    calendar: Option<CalendarUnit>,
+    /// Whose midnight counts [default: UTC]
+    #[arg(long, value_name = "ZONE", requires = "calendar")]
+    time_zone: Option<String>,
 }
 
 /// What is to be deleted, and whether also while it is used.
@@ -256,12 +268,18 @@ async fn create(session: &Session, budget: Create) -> Result<()> {
         on_hard: budget.on_hard,
         on_soft: budget.on_soft,
         reset_interval_ms: budget.reset,
+        calendar: calendar(budget.calendar, budget.time_zone),
     };
     let answer = session.client.call::<CreateBudget>(args).await?;
     session.out.answer(&answer, |_| match answer {
         create_budget::Outcome::Created => format!("{} is created", budget.name),
         create_budget::Outcome::AlreadyExists => format!("{} was there before, just so", budget.name),
     })
+}
+
+fn calendar(unit: Option<CalendarUnit>, time_zone: Option<String>) -> Option<CalendarWindow> {
+    let default = CalendarWindow::default();
+    unit.map(|unit| CalendarWindow { unit, time_zone: time_zone.unwrap_or(default.time_zone), ..default })
 }
 
 async fn update(session: &Session, update: Update) -> Result<()> {
@@ -271,6 +289,7 @@ async fn update(session: &Session, update: Update) -> Result<()> {
         on_hard: update.on_hard,
         on_soft: update.on_soft,
         reset_interval_ms: update.reset,
+        calendar: calendar(update.calendar, update.time_zone),
         ..Default::default()
     };
     if !update.limits.is_empty() {

@@ -6,7 +6,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::api_token::Role;
-use crate::budget::{BudgetChange, BudgetDefinition, BudgetStatus, Enforcement, HardAction, Limits, SoftAction};
+use crate::budget::{
+    BudgetChange, BudgetDefinition, BudgetStatus, CalendarWindow, Enforcement, HardAction, Limits, SoftAction,
+};
 use crate::error::{Error, Result};
 use crate::id::{CommandId, ExecutionId};
 use crate::lease::LeaseFence;
@@ -51,6 +53,9 @@ pub struct CreateBudgetArgs {
     /// Usage returns to nothing this often; never when absent or 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reset_interval_ms: Option<i64>,
+    /// Usage returns to nothing with each day or month of the calendar; instead of `reset_interval_ms`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calendar: Option<CalendarWindow>,
 }
 
 /// The answer.
@@ -82,6 +87,7 @@ impl CreateBudgetArgs {
             on_hard: self.on_hard.unwrap_or(default.on_hard),
             on_soft: self.on_soft.unwrap_or(default.on_soft),
             reset_interval_ms: self.reset_interval_ms.unwrap_or(default.reset_interval_ms),
+            calendar: self.calendar.clone(),
             ..default
         }
     }
@@ -232,9 +238,12 @@ pub struct UpdateBudgetArgs {
     /// What happens past a soft limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_soft: Option<SoftAction>,
-    /// Usage returns to nothing this often, counted from this call; 0 is never.
+    /// Usage returns to nothing this often, counted from this call; 0 is never. A calendar ends with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reset_interval_ms: Option<i64>,
+    /// Usage returns to nothing with each day or month of the calendar, instead of an interval.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calendar: Option<CalendarWindow>,
 }
 
 impl UpdateBudgetArgs {
@@ -246,6 +255,7 @@ impl UpdateBudgetArgs {
             on_hard: self.on_hard,
             on_soft: self.on_soft,
             reset_interval_ms: self.reset_interval_ms,
+            calendar: self.calendar.clone(),
         }
     }
 
