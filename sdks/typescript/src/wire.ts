@@ -872,6 +872,46 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/executions/{execution_id}/providers/acquire": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Asks a provider for a call, by the holder of a lease. Either the call may be made now, or a place in the line is booked: ask again with the same key at `ready_at`. Places are handed out in order; one that nobody takes lapses.
+         * @description Asks a provider for a call, by the holder of a lease. Either the call may be made now, or a place in the line is booked: ask again with the same key at `ready_at`. Places are handed out in order; one that nobody takes lapses.
+         */
+        post: operations["acquire_provider"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/executions/{execution_id}/providers/settle": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Says that a call has ended and what it really cost. Nothing (0 requests, 0 tokens) gives its place back.
+         * @description Says that a call has ended and what it really cost. Nothing (0 requests, 0 tokens) gives its place back.
+         */
+        post: operations["settle_provider"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/executions/{execution_id}/release": {
         parameters: {
             query?: never;
@@ -1146,8 +1186,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Answers a question about a journal entry: whether a step that is in doubt happened, or what becomes of an entry that the program no longer fits. The answer is recorded in the journal, and the function runs again.
-         * @description Answers a question about a journal entry: whether a step that is in doubt happened, or what becomes of an entry that the program no longer fits. The answer is recorded in the journal, and the function runs again. A body of type application/octet-stream is result_base64; the other fields then stand in the query, objects as JSON.
+         * Answers a question about a journal entry: whether a step that is in doubt happened, what becomes of an entry that the program no longer fits, or whether an execution goes on whose steps were taken for a loop. The answer is recorded in the journal, and the function runs again.
+         * @description Answers a question about a journal entry: whether a step that is in doubt happened, what becomes of an entry that the program no longer fits, or whether an execution goes on whose steps were taken for a loop. The answer is recorded in the journal, and the function runs again. A body of type application/octet-stream is result_base64; the other fields then stand in the query, objects as JSON.
          */
         post: operations["decide_step"];
         delete?: never;
@@ -1662,6 +1702,78 @@ export interface paths {
         get: operations["list_namespaces"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/providers": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Lists providers by name.
+         * @description Lists providers by name.
+         */
+        get: operations["list_providers"];
+        put?: never;
+        /**
+         * Creates a provider: how many requests, tokens and calls at once a service allows. The same definition again is the same provider, another one a conflict.
+         * @description Creates a provider: how many requests, tokens and calls at once a service allows. The same definition again is the same provider, another one a conflict.
+         */
+        post: operations["create_provider"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/providers/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Shows a provider, how full it is, and its effective limits.
+         * @description Shows a provider, how full it is, and its effective limits.
+         */
+        get: operations["get_provider"];
+        /**
+         * Changes a provider; what is not named stays. Calls that have a place in the line keep it.
+         * @description Changes a provider; what is not named stays. Calls that have a place in the line keep it.
+         */
+        put: operations["update_provider"];
+        post?: never;
+        /**
+         * Deletes a provider. While calls to it are under way or booked, that takes `force`.
+         * @description Deletes a provider. While calls to it are under way or booked, that takes `force`.
+         */
+        delete: operations["delete_provider"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/providers/{name}/throttle": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Tells that a provider refused a call because there were too many (429): nothing is let through for as long as it says, and its limits are halved, once for all calls that it refused together. A tenth comes back with each window.
+         * @description Tells that a provider refused a call because there were too many (429): nothing is let through for as long as it says, and its limits are halved, once for all calls that it refused together. A tenth comes back with each window.
+         */
+        post: operations["throttle_provider"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2405,7 +2517,7 @@ export interface components {
         };
         ExecutionId: string;
         /** @enum {string} */
-        SuspendReason: "signal" | "approval" | "callback" | "tool_result" | "manual" | "policy" | "escalation" | "in_doubt" | "journal_mismatch" | "budget";
+        SuspendReason: "signal" | "approval" | "callback" | "tool_result" | "manual" | "policy" | "escalation" | "in_doubt" | "journal_mismatch" | "budget" | "no_progress";
         /** @description any JSON value, kept as its text */
         JsonValue: unknown;
         /** @enum {string} */
@@ -2472,7 +2584,7 @@ export interface components {
         QuestionView: {
             /** @description The entry. */
             step: components["schemas"]["StepIdentity"];
-            /** @description `in_doubt` or `journal_mismatch`. */
+            /** @description `in_doubt`, `journal_mismatch` or `no_progress`. */
             reason: components["schemas"]["SuspendReason"];
             /** @description The same for people. */
             detail?: string | null;
@@ -2494,7 +2606,7 @@ export interface components {
             occurrence?: number | null;
         };
         /** @enum {string} */
-        StepAnswer: "happened" | "did_not_happen" | "fail" | "keep" | "run_again";
+        StepAnswer: "happened" | "did_not_happen" | "fail" | "keep" | "run_again" | "go_on";
         /** @description How a step ended according to a worker that had lost its lease. */
         LateReportView: {
             /** @description How it ended. */
@@ -2685,6 +2797,11 @@ export interface components {
              * @default 0
              */
             reset_interval_ms?: number;
+            /**
+             * @description Usage returns to nothing with each day or month of the calendar; instead of an interval.
+             * @default null
+             */
+            calendar?: components["schemas"]["CalendarWindow"] | null;
         };
         /** @description The limits of one dimension; 0 is none. */
         Limits: {
@@ -2707,6 +2824,21 @@ export interface components {
         HardAction: "block" | "fail" | "suspend" | "ask";
         /** @enum {string} */
         SoftAction: "warn" | "none";
+        /** @description A window of the calendar. */
+        CalendarWindow: {
+            /**
+             * @description How long it is.
+             * @default day
+             */
+            unit?: components["schemas"]["CalendarUnit"];
+            /**
+             * @description Whose midnight counts, such as `Europe/Berlin`.
+             * @default UTC
+             */
+            time_zone?: string;
+        };
+        /** @enum {string} */
+        CalendarUnit: "day" | "month";
         /** @description How one dimension of a budget stands in the present window. */
         Standing: {
             /**
@@ -3550,6 +3682,11 @@ export interface components {
              * @default false
              */
             pin_build?: boolean;
+            /**
+             * @description When its steps are taken for a loop; never when absent.
+             * @default null
+             */
+            no_progress?: components["schemas"]["NoProgressPolicy"] | null;
         };
         /** @description When a failed attempt is tried again. */
         RetryPolicy: {
@@ -3693,6 +3830,28 @@ export interface components {
              */
             timeout_ms?: number | null;
         };
+        /** @description When steps are taken for a loop: the same name, input and result, so often within the last records of the journal. */
+        NoProgressPolicy: {
+            /**
+             * Format: uint32
+             * @description How often the same is too often.
+             * @default 5
+             */
+            same?: number;
+            /**
+             * Format: uint32
+             * @description Within how many of the last records of the journal.
+             * @default 50
+             */
+            window?: number;
+            /**
+             * @description What becomes of the execution then.
+             * @default ask
+             */
+            action?: components["schemas"]["NoProgressAction"];
+        };
+        /** @enum {string} */
+        NoProgressAction: "ask" | "fail";
         /** @description Something an execution waits for. */
         Dependency: {
             /** @description What must end first. */
@@ -3774,7 +3933,7 @@ export interface components {
             retry_after_ms?: number | null;
         };
         /** @enum {string} */
-        Code: "execution_not_found" | "flow_not_found" | "budget_not_found" | "reservation_not_found" | "quota_not_found" | "lane_not_found" | "schedule_not_found" | "bulk_not_found" | "waitpoint_not_found" | "worker_not_found" | "attempt_not_found" | "edge_not_found" | "token_not_found" | "no_input" | "result_not_ready" | "no_result" | "result_trimmed" | "no_test_clock" | "route_not_found" | "invalid" | "invalid_filter" | "invalid_capabilities" | "no_lanes" | "self_referencing_edge" | "partition_mismatch" | "unsupported_media_type" | "method_not_allowed" | "idempotency_conflict" | "definition_conflict" | "reservation_ended" | "execution_not_eligible" | "execution_not_leaseable" | "grant_already_exists" | "invalid_claim_grant" | "claim_grant_expired" | "not_a_resumed_execution" | "capability_mismatch" | "execution_not_terminal" | "flow_not_terminal" | "in_use" | "execution_not_suspended" | "execution_terminal" | "already_suspended" | "operator_resume_not_allowed" | "waitpoint_closed" | "waitpoint_not_pending" | "target_not_signalable" | "flow_already_terminal" | "stale_graph_revision" | "stale_revision" | "cycle_detected" | "dependency_already_exists" | "execution_not_in_flow" | "execution_in_other_flow" | "join_policy_conflict" | "dependency_not_applicable" | "duplicate_worker_instance" | "rotation_conflict" | "lane_draining" | "lane_disabled" | "partition_counts_differ" | "store_newer" | "question_not_open" | "journal_conflict" | "stale_lease" | "lease_expired" | "lease_revoked" | "execution_not_active" | "stream_closed" | "payload_too_large" | "signal_limit_exceeded" | "budget_tree_full" | "flow_full" | "worker_at_capacity" | "concurrency_limit_exceeded" | "max_replays_exhausted" | "waitpoint_limit_exceeded" | "journal_full" | "commit_too_large" | "unauthenticated" | "invalid_token" | "token_expired" | "forbidden" | "host_not_allowed" | "unavailable" | "contention" | "store_full" | "store_read_only" | "store_locked" | "store_version_too_low" | "library_version_mismatch" | "shutting_down" | "corrupt_document" | "internal";
+        Code: "execution_not_found" | "flow_not_found" | "budget_not_found" | "reservation_not_found" | "quota_not_found" | "provider_not_found" | "booking_not_found" | "lane_not_found" | "schedule_not_found" | "bulk_not_found" | "waitpoint_not_found" | "worker_not_found" | "attempt_not_found" | "edge_not_found" | "token_not_found" | "no_input" | "result_not_ready" | "no_result" | "result_trimmed" | "no_test_clock" | "route_not_found" | "invalid" | "invalid_filter" | "invalid_capabilities" | "no_lanes" | "self_referencing_edge" | "partition_mismatch" | "unsupported_media_type" | "method_not_allowed" | "idempotency_conflict" | "definition_conflict" | "reservation_ended" | "execution_not_eligible" | "execution_not_leaseable" | "grant_already_exists" | "invalid_claim_grant" | "claim_grant_expired" | "not_a_resumed_execution" | "capability_mismatch" | "execution_not_terminal" | "flow_not_terminal" | "in_use" | "execution_not_suspended" | "execution_terminal" | "already_suspended" | "operator_resume_not_allowed" | "waitpoint_closed" | "waitpoint_not_pending" | "target_not_signalable" | "flow_already_terminal" | "stale_graph_revision" | "stale_revision" | "cycle_detected" | "dependency_already_exists" | "execution_not_in_flow" | "execution_in_other_flow" | "join_policy_conflict" | "dependency_not_applicable" | "duplicate_worker_instance" | "rotation_conflict" | "lane_draining" | "lane_disabled" | "partition_counts_differ" | "store_newer" | "question_not_open" | "journal_conflict" | "stale_lease" | "lease_expired" | "lease_revoked" | "execution_not_active" | "stream_closed" | "payload_too_large" | "signal_limit_exceeded" | "budget_tree_full" | "flow_full" | "worker_at_capacity" | "concurrency_limit_exceeded" | "max_replays_exhausted" | "waitpoint_limit_exceeded" | "journal_full" | "commit_too_large" | "unauthenticated" | "invalid_token" | "token_expired" | "forbidden" | "host_not_allowed" | "unavailable" | "contention" | "store_full" | "store_read_only" | "store_locked" | "store_version_too_low" | "library_version_mismatch" | "shutting_down" | "corrupt_document" | "internal";
         /** @description Everything about an execution but its bytes. */
         ExecutionView: {
             /** @description Its id. */
@@ -3886,6 +4045,8 @@ export interface components {
             suspension?: components["schemas"]["SuspensionView"] | null;
             /** @description What a person is asked about its journal. */
             questions?: components["schemas"]["QuestionView"][];
+            /** @description What the workers of its last lost leases said last, the newest last. */
+            last_words?: components["schemas"]["LastWords"][];
             /**
              * Format: uint32
              * @description Which of its journals is written to: a replay and a continuation begin one.
@@ -4027,7 +4188,7 @@ export interface components {
             build_id?: string | null;
         };
         /** @enum {string} */
-        LeaseEnd: "none" | "completed" | "failed" | "cancelled" | "delayed" | "waiting_children" | "suspended" | "parked" | "returned" | "expired" | "revoked" | "execution_cancelled" | "deadline_passed" | "attempt_timed_out" | "continued";
+        LeaseEnd: "none" | "completed" | "failed" | "cancelled" | "delayed" | "waiting_children" | "suspended" | "parked" | "returned" | "expired" | "revoked" | "execution_cancelled" | "deadline_passed" | "attempt_timed_out" | "continued" | "loop_detected";
         /** @description What a suspended execution waits for. */
         SuspensionView: {
             /** @description The suspension. */
@@ -4065,6 +4226,41 @@ export interface components {
         };
         /** Format: uuid */
         SuspensionId: string;
+        /** @description What a worker last said before its lease ran out. */
+        LastWords: {
+            /**
+             * @description The attempt that was lost.
+             * @default 0
+             */
+            attempt?: components["schemas"]["AttemptIndex"];
+            /**
+             * @description The worker's logical name.
+             * @default
+             */
+            worker_id?: string;
+            /**
+             * @description The very process.
+             * @default
+             */
+            instance_id?: string;
+            /**
+             * Format: int64
+             * @description When the lease was taken.
+             * @default 0
+             */
+            acquired_at?: number;
+            /**
+             * Format: int64
+             * @description When it ran out.
+             * @default 0
+             */
+            lost_at?: number;
+            /**
+             * @description Its last journal entry, frame or progress under this lease; empty if it left none.
+             * @default
+             */
+            said?: string;
+        };
         /** @description What is known of a result without its bytes. */
         ResultView: {
             /** @description What it is. */
@@ -4350,7 +4546,7 @@ export interface components {
             };
         };
         /** @enum {string} */
-        ReasonCode: "terminal" | "running" | "suspended" | "held_by_operator" | "flow_cancelled" | "waiting_for_upstream" | "waiting_for_child" | "delay" | "retry_backoff" | "resume_delay" | "budget_exhausted" | "budget_not_found" | "quota_full" | "quota_not_found" | "lane_not_active" | "no_worker" | "kind_not_served" | "no_capable_worker" | "pinned_to_build" | "granted" | "queued" | "copying_journal" | "decision_needed";
+        ReasonCode: "terminal" | "running" | "suspended" | "held_by_operator" | "flow_cancelled" | "waiting_for_upstream" | "waiting_for_child" | "delay" | "retry_backoff" | "resume_delay" | "budget_exhausted" | "budget_not_found" | "quota_full" | "provider_busy" | "quota_not_found" | "lane_not_active" | "no_worker" | "kind_not_served" | "no_capable_worker" | "pinned_to_build" | "granted" | "queued" | "copying_journal" | "decision_needed";
         /** @description What became of a reported failure. */
         FailOutcome: {
             /** @constant */
@@ -4582,6 +4778,8 @@ export interface components {
              * @description The time from now; the engine computes the instant once and records it.
              */
             sleep_ms?: number | null;
+            /** @description The provider whose turn is waited for; `explain` shows its limits. */
+            provider?: string | null;
         };
         /** @description A wait for a signal. */
         ParkSignal: {
@@ -4686,6 +4884,43 @@ export interface components {
         };
         /** @description The answer of operations that only succeed or are refused. */
         Done: Record<string, never>;
+        /** @description A provider's answer to a call that wants to be made. */
+        Acquired: {
+            /** @description Whether the call may be made now. Otherwise ask again with the same key when it is ready. */
+            granted: boolean;
+            /**
+             * Format: int64
+             * @description When to ask again, or since when it may be made, by the provider's clock.
+             */
+            ready_at: number;
+            /**
+             * Format: int64
+             * @description The time from now until then.
+             */
+            wait_ms: number;
+            /** @description Whether a place in the line is held. It lapses ten seconds after `ready_at`. Past the end of the line none is. */
+            booked: boolean;
+        };
+        /** @description What a call costs. */
+        ProviderCost: {
+            /**
+             * Format: uint64
+             * @description Requests.
+             * @default 1
+             */
+            requests?: number;
+            /**
+             * Format: uint64
+             * @description Tokens.
+             * @default 0
+             */
+            tokens?: number;
+        };
+        /** @description How the call counted. */
+        SettleProviderOutcome: {
+            /** @description What counts now. */
+            counted: components["schemas"]["ProviderCost"];
+        };
         /** @description The answer. */
         ReleaseExecutionOutcome: {
             /** @description It was held before. */
@@ -4929,6 +5164,11 @@ export interface components {
              * @description The number the next entry gets.
              */
             next_number: number;
+            /**
+             * @description One of the entries was taken for a loop, as the policy `no_progress` says: the lease is released, and the execution
+             *     waits for a person or has failed.
+             */
+            loop_detected?: boolean;
         };
         /** @description What the answer led to. */
         DecideStepOutcome: {
@@ -5548,6 +5788,142 @@ export interface components {
         NamespaceView: {
             /** @description Its name. */
             name: string;
+        };
+        /** @description A page of providers. */
+        ListProvidersOutcome: {
+            /** @description The providers. */
+            items: components["schemas"]["ProviderStatus"][];
+            /** @description Where the next page begins, if there is one. */
+            next_cursor?: string | null;
+        };
+        /** @description A provider, its limits and what is used of them. */
+        ProviderStatus: {
+            /** @description Whose it is. */
+            namespace: string;
+            /** @description Its name. */
+            name: string;
+            /** @description Its limits. */
+            definition: components["schemas"]["ProviderDefinition"];
+            /** @description The limits as they are now. */
+            effective: components["schemas"]["EffectiveLimits"];
+            /**
+             * Format: uint64
+             * @description Requests that count against the window now.
+             */
+            requests_in_window: number;
+            /**
+             * Format: uint64
+             * @description Tokens that count against the window now.
+             */
+            tokens_in_window: number;
+            /**
+             * Format: uint32
+             * @description Calls under way.
+             */
+            in_use: number;
+            /**
+             * Format: uint32
+             * @description Calls that have a place in the line and wait for their instant.
+             */
+            booked: number;
+            /**
+             * Format: int64
+             * @description When the last of them may be made.
+             */
+            booked_until?: number | null;
+            /**
+             * Format: int64
+             * @description Nothing is let through before this.
+             */
+            closed_until?: number | null;
+            /**
+             * Format: int64
+             * @description How long a call takes, on average.
+             */
+            average_ms?: number | null;
+            /**
+             * Format: uint64
+             * @description Calls that were let through so far.
+             */
+            granted: number;
+            /**
+             * Format: uint64
+             * @description How often the provider said that it was too much.
+             */
+            throttled: number;
+            /**
+             * Format: int64
+             * @description When it last did.
+             */
+            throttled_at?: number | null;
+            /**
+             * Format: int64
+             * @description When it was created.
+             */
+            created_at: number;
+            /**
+             * Format: int64
+             * @description When it last changed.
+             */
+            updated_at: number;
+        };
+        /** @description What people say about a provider; a limit of 0 is none. */
+        ProviderDefinition: {
+            /**
+             * Format: int64
+             * @description The length of the window.
+             * @default 60000
+             */
+            window_ms?: number;
+            /**
+             * Format: uint64
+             * @description Requests within any window.
+             * @default 0
+             */
+            max_requests?: number;
+            /**
+             * Format: uint64
+             * @description Tokens within any window.
+             * @default 0
+             */
+            max_tokens?: number;
+            /**
+             * Format: uint32
+             * @description Calls at once.
+             * @default 0
+             */
+            max_concurrent?: number;
+        };
+        /** @description The limits of a provider as they are now, after what it said about too many calls; 0 is none. */
+        EffectiveLimits: {
+            /**
+             * Format: uint64
+             * @description Requests within any window.
+             */
+            requests: number;
+            /**
+             * Format: uint64
+             * @description Tokens within any window.
+             */
+            tokens: number;
+            /**
+             * Format: uint32
+             * @description Calls at once.
+             */
+            concurrent: number;
+            /**
+             * Format: uint32
+             * @description Per cent of what its definition says.
+             */
+            percent: number;
+        };
+        /** @description Whether the provider is new. */
+        CreateProviderOutcome: {
+            /** @constant */
+            outcome: "created";
+        } | {
+            /** @constant */
+            outcome: "already_exists";
         };
         /** @description The answer. */
         ListQuotasOutcome: {
@@ -6634,6 +7010,8 @@ export interface operations {
                      * @description Usage returns to nothing this often; never when absent or 0.
                      */
                     reset_interval_ms?: number | null;
+                    /** @description Usage returns to nothing with each day or month of the calendar; instead of `reset_interval_ms`. */
+                    calendar?: components["schemas"]["CalendarWindow"] | null;
                 };
             };
         };
@@ -6701,11 +7079,8 @@ export interface operations {
         requestBody?: {
             content: {
                 "application/json": {
-                    /**
-                     * Format: int64
-                     * @description Usage returns to nothing this often, counted from this call; 0 is never.
-                     */
-                    reset_interval_ms?: number | null;
+                    /** @description Usage returns to nothing with each day or month of the calendar, instead of an interval. */
+                    calendar?: components["schemas"]["CalendarWindow"] | null;
                     /** @description Where it belongs; the caller's default when absent. */
                     namespace?: string | null;
                     /** @description The limits of the dimensions named; others stay. */
@@ -6718,6 +7093,11 @@ export interface operations {
                     on_hard?: components["schemas"]["HardAction"] | null;
                     /** @description What happens past a soft limit. */
                     on_soft?: components["schemas"]["SoftAction"] | null;
+                    /**
+                     * Format: int64
+                     * @description Usage returns to nothing this often, counted from this call; 0 is never. A calendar ends with it.
+                     */
+                    reset_interval_ms?: number | null;
                 };
             };
         };
@@ -8254,6 +8634,100 @@ export interface operations {
             default: components["responses"]["Problem"];
         };
     };
+    acquire_provider: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The identity of the call: a repeat is the same call, for 24 hours. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description The execution. */
+                execution_id: components["schemas"]["ExecutionId"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /**
+                     * Format: int64
+                     * @description How long the call may take; after that another one may be made in its stead. Ten minutes when absent.
+                     */
+                    ttl_ms?: number | null;
+                    /** @description The lease under which the call will be made. */
+                    fence: components["schemas"]["LeaseFence"];
+                    /** @description The provider. */
+                    provider: string;
+                    /**
+                     * @description What the call will cost; one request when absent.
+                     * @default {
+                     *       "requests": 1,
+                     *       "tokens": 0
+                     *     }
+                     */
+                    cost?: components["schemas"]["ProviderCost"];
+                    /**
+                     * @description The holder's name for the call. It is the execution's: after a parking the next lease finds its place in the line
+                     *     again. A lease that finds a call which another one made books anew.
+                     */
+                    key: string;
+                };
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Acquired"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    settle_provider: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The identity of the call: a repeat is the same call, for 24 hours. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description The execution. */
+                execution_id: components["schemas"]["ExecutionId"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** @description What it really cost; what was expected when absent. */
+                    actual?: components["schemas"]["ProviderCost"] | null;
+                    /** @description The lease under which the call was made; it need not hold any more. */
+                    fence: components["schemas"]["LeaseFence"];
+                    /** @description The provider. */
+                    provider: string;
+                    /** @description The key of the call. */
+                    key: string;
+                };
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SettleProviderOutcome"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
     release_execution: {
         parameters: {
             query?: never;
@@ -8799,7 +9273,7 @@ export interface operations {
                     step?: components["schemas"]["StepIdentity"] | null;
                     /**
                      * @description `happened`, `did_not_happen` or `fail` where the entry is in doubt; `keep`, `run_again` or `fail` where the program
-                     *     does not fit it.
+                     *     does not fit it; `go_on` or `fail` where it was taken for a loop.
                      */
                     answer: components["schemas"]["StepAnswer"];
                     /** @description The result of a step that happened. As any JSON value. */
@@ -9886,6 +10360,251 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ListNamespacesOutcome"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    list_providers: {
+        parameters: {
+            query?: {
+                /** @description The namespace; the caller's default when absent. */
+                namespace?: string | null;
+                /** @description Where the last page ended. */
+                cursor?: string | null;
+                /** @description How many; 100 when absent, at most 1,000. */
+                limit?: number | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListProvidersOutcome"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    create_provider: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The identity of the call: a repeat is the same call, for 24 hours. */
+                "Idempotency-Key"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** @description Its name, unique in its namespace. */
+                    name: string;
+                    /** @description Where it belongs; the caller's default when absent. */
+                    namespace?: string | null;
+                    /**
+                     * Format: int64
+                     * @description The sliding window, 1 s to 24 h; a minute when absent.
+                     */
+                    window_ms?: number | null;
+                    /**
+                     * Format: uint64
+                     * @description Requests within it; no limit when absent or 0.
+                     */
+                    max_requests?: number | null;
+                    /**
+                     * Format: uint64
+                     * @description Tokens within it; no limit when absent or 0.
+                     */
+                    max_tokens?: number | null;
+                    /**
+                     * Format: uint32
+                     * @description Calls at once; no limit when absent or 0.
+                     */
+                    max_concurrent?: number | null;
+                };
+            };
+        };
+        responses: {
+            /** @description It was there before, the same. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CreateProviderOutcome"];
+                };
+            };
+            /** @description Created. */
+            201: {
+                headers: {
+                    /** @description Where it stands. */
+                    Location?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CreateProviderOutcome"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    get_provider: {
+        parameters: {
+            query?: {
+                /** @description Where it belongs; the caller's default when absent. */
+                namespace?: string | null;
+            };
+            header?: never;
+            path: {
+                /** @description The provider. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProviderStatus"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    update_provider: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The provider. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": {
+                    /**
+                     * Format: uint32
+                     * @description Calls at once; 0 is no limit.
+                     */
+                    max_concurrent?: number | null;
+                    /** @description Where it belongs; the caller's default when absent. */
+                    namespace?: string | null;
+                    /**
+                     * Format: int64
+                     * @description The sliding window. What is counted now counts for a whole window of the new length.
+                     */
+                    window_ms?: number | null;
+                    /**
+                     * Format: uint64
+                     * @description Requests within it; 0 is no limit.
+                     */
+                    max_requests?: number | null;
+                    /**
+                     * Format: uint64
+                     * @description Tokens within it; 0 is no limit.
+                     */
+                    max_tokens?: number | null;
+                };
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProviderStatus"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    delete_provider: {
+        parameters: {
+            query?: {
+                /** @description Where it belongs; the caller's default when absent. */
+                namespace?: string | null;
+                /** @description Also while executions that have not ended use it. */
+                force?: boolean;
+            };
+            header?: never;
+            path: {
+                /** @description Its name. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Removed"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    throttle_provider: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The identity of the call, in place of the field in its body. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description The provider. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": {
+                    /** @description The same id means the same refusal. */
+                    command_id?: components["schemas"]["CommandId"] | null;
+                    /** @description Where it belongs; the caller's default when absent. */
+                    namespace?: string | null;
+                    /**
+                     * Format: uint16
+                     * @description What it answered with, for people: 429, 503 or 529; 429 when absent.
+                     */
+                    status?: number | null;
+                    /**
+                     * Format: int64
+                     * @description How long it wants to be left alone, at most 24 h; 5 s when absent.
+                     */
+                    retry_after_ms?: number | null;
+                };
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProviderStatus"];
                 };
             };
             default: components["responses"]["Problem"];

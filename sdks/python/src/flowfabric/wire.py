@@ -52,6 +52,8 @@ BulkId: TypeAlias = str
 
 BulkState: TypeAlias = Literal["running", "cancelling", "completed", "cancelled"] | str
 
+CalendarUnit: TypeAlias = Literal["day", "month"] | str
+
 CancelFlowPolicy: TypeAlias = Literal["cancel_all", "cancel_pending", "flow_only"] | str
 
 CapabilitySet: TypeAlias = list[str]
@@ -64,7 +66,7 @@ ClaimMode: TypeAlias = Literal["lease", "grant"] | str
 
 Class: TypeAlias = Literal["not_found", "invalid", "conflict", "stale", "limit", "unauthenticated", "forbidden", "unavailable", "internal"] | str
 
-Code: TypeAlias = Literal["execution_not_found", "flow_not_found", "budget_not_found", "reservation_not_found", "quota_not_found", "lane_not_found", "schedule_not_found", "bulk_not_found", "waitpoint_not_found", "worker_not_found", "attempt_not_found", "edge_not_found", "token_not_found", "no_input", "result_not_ready", "no_result", "result_trimmed", "no_test_clock", "route_not_found", "invalid", "invalid_filter", "invalid_capabilities", "no_lanes", "self_referencing_edge", "partition_mismatch", "unsupported_media_type", "method_not_allowed", "idempotency_conflict", "definition_conflict", "reservation_ended", "execution_not_eligible", "execution_not_leaseable", "grant_already_exists", "invalid_claim_grant", "claim_grant_expired", "not_a_resumed_execution", "capability_mismatch", "execution_not_terminal", "flow_not_terminal", "in_use", "execution_not_suspended", "execution_terminal", "already_suspended", "operator_resume_not_allowed", "waitpoint_closed", "waitpoint_not_pending", "target_not_signalable", "flow_already_terminal", "stale_graph_revision", "stale_revision", "cycle_detected", "dependency_already_exists", "execution_not_in_flow", "execution_in_other_flow", "join_policy_conflict", "dependency_not_applicable", "duplicate_worker_instance", "rotation_conflict", "lane_draining", "lane_disabled", "partition_counts_differ", "store_newer", "question_not_open", "journal_conflict", "stale_lease", "lease_expired", "lease_revoked", "execution_not_active", "stream_closed", "payload_too_large", "signal_limit_exceeded", "budget_tree_full", "flow_full", "worker_at_capacity", "concurrency_limit_exceeded", "max_replays_exhausted", "waitpoint_limit_exceeded", "journal_full", "commit_too_large", "unauthenticated", "invalid_token", "token_expired", "forbidden", "host_not_allowed", "unavailable", "contention", "store_full", "store_read_only", "store_locked", "store_version_too_low", "library_version_mismatch", "shutting_down", "corrupt_document", "internal"] | str
+Code: TypeAlias = Literal["execution_not_found", "flow_not_found", "budget_not_found", "reservation_not_found", "quota_not_found", "provider_not_found", "booking_not_found", "lane_not_found", "schedule_not_found", "bulk_not_found", "waitpoint_not_found", "worker_not_found", "attempt_not_found", "edge_not_found", "token_not_found", "no_input", "result_not_ready", "no_result", "result_trimmed", "no_test_clock", "route_not_found", "invalid", "invalid_filter", "invalid_capabilities", "no_lanes", "self_referencing_edge", "partition_mismatch", "unsupported_media_type", "method_not_allowed", "idempotency_conflict", "definition_conflict", "reservation_ended", "execution_not_eligible", "execution_not_leaseable", "grant_already_exists", "invalid_claim_grant", "claim_grant_expired", "not_a_resumed_execution", "capability_mismatch", "execution_not_terminal", "flow_not_terminal", "in_use", "execution_not_suspended", "execution_terminal", "already_suspended", "operator_resume_not_allowed", "waitpoint_closed", "waitpoint_not_pending", "target_not_signalable", "flow_already_terminal", "stale_graph_revision", "stale_revision", "cycle_detected", "dependency_already_exists", "execution_not_in_flow", "execution_in_other_flow", "join_policy_conflict", "dependency_not_applicable", "duplicate_worker_instance", "rotation_conflict", "lane_draining", "lane_disabled", "partition_counts_differ", "store_newer", "question_not_open", "journal_conflict", "stale_lease", "lease_expired", "lease_revoked", "execution_not_active", "stream_closed", "payload_too_large", "signal_limit_exceeded", "budget_tree_full", "flow_full", "worker_at_capacity", "concurrency_limit_exceeded", "max_replays_exhausted", "waitpoint_limit_exceeded", "journal_full", "commit_too_large", "unauthenticated", "invalid_token", "token_expired", "forbidden", "host_not_allowed", "unavailable", "contention", "store_full", "store_read_only", "store_locked", "store_version_too_low", "library_version_mismatch", "shutting_down", "corrupt_document", "internal"] | str
 
 CommandId: TypeAlias = str
 
@@ -108,7 +110,7 @@ JsonValue: TypeAlias = Any
 
 LaneState: TypeAlias = Literal["active", "paused", "draining", "disabled"] | str
 
-LeaseEnd: TypeAlias = Literal["none", "completed", "failed", "cancelled", "delayed", "waiting_children", "suspended", "parked", "returned", "expired", "revoked", "execution_cancelled", "deadline_passed", "attempt_timed_out", "continued"] | str
+LeaseEnd: TypeAlias = Literal["none", "completed", "failed", "cancelled", "delayed", "waiting_children", "suspended", "parked", "returned", "expired", "revoked", "execution_cancelled", "deadline_passed", "attempt_timed_out", "continued", "loop_detected"] | str
 
 LeaseEpoch: TypeAlias = int
 
@@ -120,6 +122,8 @@ LifecyclePhase: TypeAlias = Literal["runnable", "active", "suspended", "terminal
 
 ListOrder: TypeAlias = Literal["newest", "oldest"] | str
 
+NoProgressAction: TypeAlias = Literal["ask", "fail"] | str
+
 OnSatisfied: TypeAlias = Literal["cancel_remaining", "let_run"] | str
 
 OriginKind: TypeAlias = Literal["regular", "trigger", "backfill"] | str
@@ -130,7 +134,7 @@ OwnershipState: TypeAlias = Literal["unowned", "leased", "lease_expired_reclaima
 
 PublicState: TypeAlias = Literal["waiting", "delayed", "rate_limited", "waiting_children", "active", "suspended", "completed", "failed", "cancelled", "expired", "skipped"] | str
 
-ReasonCode: TypeAlias = Literal["terminal", "running", "suspended", "held_by_operator", "flow_cancelled", "waiting_for_upstream", "waiting_for_child", "delay", "retry_backoff", "resume_delay", "budget_exhausted", "budget_not_found", "quota_full", "quota_not_found", "lane_not_active", "no_worker", "kind_not_served", "no_capable_worker", "pinned_to_build", "granted", "queued", "copying_journal", "decision_needed"] | str
+ReasonCode: TypeAlias = Literal["terminal", "running", "suspended", "held_by_operator", "flow_cancelled", "waiting_for_upstream", "waiting_for_child", "delay", "retry_backoff", "resume_delay", "budget_exhausted", "budget_not_found", "quota_full", "provider_busy", "quota_not_found", "lane_not_active", "no_worker", "kind_not_served", "no_capable_worker", "pinned_to_build", "granted", "queued", "copying_journal", "decision_needed"] | str
 
 ReservationState: TypeAlias = Literal["held", "settled", "released", "orphaned"] | str
 
@@ -152,13 +156,13 @@ SignalId: TypeAlias = str
 
 SoftAction: TypeAlias = Literal["warn", "none"] | str
 
-StepAnswer: TypeAlias = Literal["happened", "did_not_happen", "fail", "keep", "run_again"] | str
+StepAnswer: TypeAlias = Literal["happened", "did_not_happen", "fail", "keep", "run_again", "go_on"] | str
 
 StepKind: TypeAlias = Literal["step", "sleep", "signal", "child", "now"] | str
 
 StepState: TypeAlias = Literal["begun", "retrying", "completed", "failed"] | str
 
-SuspendReason: TypeAlias = Literal["signal", "approval", "callback", "tool_result", "manual", "policy", "escalation", "in_doubt", "journal_mismatch", "budget"] | str
+SuspendReason: TypeAlias = Literal["signal", "approval", "callback", "tool_result", "manual", "policy", "escalation", "in_doubt", "journal_mismatch", "budget", "no_progress"] | str
 
 SuspensionId: TypeAlias = str
 
@@ -169,6 +173,19 @@ TimeoutBehavior: TypeAlias = Literal["fail", "cancel", "expire", "auto_resume_wi
 WaitpointId: TypeAlias = str
 
 WaitpointState: TypeAlias = Literal["active", "pending", "closed"] | str
+
+
+class Acquired(Model):
+    """A provider's answer to a call that wants to be made."""
+
+    #: Whether the call may be made now. Otherwise ask again with the same key when it is ready.
+    granted: bool
+    #: When to ask again, or since when it may be made, by the provider's clock.
+    ready_at: int
+    #: The time from now until then.
+    wait_ms: int
+    #: Whether a place in the line is held. It lapses ten seconds after `ready_at`. Past the end of the line none is.
+    booked: bool
 
 
 class AddExecutionToFlowOutcome(Model):
@@ -368,6 +385,8 @@ class BudgetDefinition(Model):
     on_soft: SoftAction = "warn"
     #: Usage returns to nothing this often; 0 is never.
     reset_interval_ms: int = 0
+    #: Usage returns to nothing with each day or month of the calendar; instead of an interval.
+    calendar: CalendarWindow | None = None
 
 
 class BudgetQuestionView(Model):
@@ -542,6 +561,15 @@ class BulkView(Model):
     reached_max: bool
     #: The first executions that could not be changed, 100 at the most.
     refusals: list[BulkRefusalView] = []
+
+
+class CalendarWindow(Model):
+    """A window of the calendar."""
+
+    #: How long it is.
+    unit: CalendarUnit = "day"
+    #: Whose midnight counts, such as `Europe/Berlin`.
+    time_zone: str = "UTC"
 
 
 class CancelExecutionArgs(Model):
@@ -886,6 +914,12 @@ class CreatePendingWaitpointOutcome(Model):
     expires_at: int | None = None
 
 
+class CreateProviderOutcome(Model):
+    """Whether the provider is new."""
+
+    outcome: Literal["created", "already_exists"] | str
+
+
 class CreateQuotaOutcome(Model):
     """The answer."""
 
@@ -1013,6 +1047,19 @@ class EdgeView(Model):
     data_ref: str | None = None
     #: What became of it.
     state: EdgeState
+
+
+class EffectiveLimits(Model):
+    """The limits of a provider as they are now, after what it said about too many calls; 0 is none."""
+
+    #: Requests within any window.
+    requests: int
+    #: Tokens within any window.
+    tokens: int
+    #: Calls at once.
+    concurrent: int
+    #: Per cent of what its definition says.
+    percent: int
 
 
 class Error(Model):
@@ -1259,6 +1306,8 @@ class ExecutionView(Model):
     suspension: SuspensionView | None = None
     #: What a person is asked about its journal.
     questions: list[QuestionView] = []
+    #: What the workers of its last lost leases said last, the newest last.
+    last_words: list[LastWords] = []
     #: Which of its journals is written to: a replay and a continuation begin one.
     generation: int = 0
     #: The build that runs it to its end.
@@ -1611,6 +1660,23 @@ class LaneView(Model):
     created_at: int
 
 
+class LastWords(Model):
+    """What a worker last said before its lease ran out."""
+
+    #: The attempt that was lost.
+    attempt: AttemptIndex = 0
+    #: The worker's logical name.
+    worker_id: str = ""
+    #: The very process.
+    instance_id: str = ""
+    #: When the lease was taken.
+    acquired_at: int = 0
+    #: When it ran out.
+    lost_at: int = 0
+    #: Its last journal entry, frame or progress under this lease; empty if it left none.
+    said: str = ""
+
+
 class LateReportView(Model):
     """How a step ended according to a worker that had lost its lease."""
 
@@ -1792,6 +1858,15 @@ class ListPendingWaitpointsOutcome(Model):
     items: list[PendingWaitpointInfo]
 
 
+class ListProvidersOutcome(Model):
+    """A page of providers."""
+
+    #: The providers.
+    items: list[ProviderStatus]
+    #: Where the next page begins, if there is one.
+    next_cursor: str | None = None
+
+
 class ListQuotasOutcome(Model):
     """The answer."""
 
@@ -1887,6 +1962,19 @@ class NamespaceView(Model):
 
     #: Its name.
     name: str
+
+
+class NoProgressPolicy(Model):
+    """When steps are taken for a loop: the same name, input and result, so often within the last records of the
+    journal.
+    """
+
+    #: How often the same is too often.
+    same: int = 5
+    #: Within how many of the last records of the journal.
+    window: int = 50
+    #: What becomes of the execution then.
+    action: NoProgressAction = "ask"
 
 
 class NodeRequest(Model):
@@ -1992,6 +2080,8 @@ class ParkSleep(Model):
     until: int | None = None
     #: The time from now; the engine computes the instant once and records it.
     sleep_ms: int | None = None
+    #: The provider whose turn is waited for; `explain` shows its limits.
+    provider: str | None = None
 
 
 class ParkedWaitpoint(Model):
@@ -2068,6 +2158,8 @@ class Policy(Model):
     fallback: list[FallbackTier] = []
     #: After its first start, only workers of the same build run it.
     pin_build: bool = False
+    #: When its steps are taken for a loop; never when absent.
+    no_progress: NoProgressPolicy | None = None
 
 
 class Problem(Model):
@@ -2106,12 +2198,71 @@ class ProgressView(Model):
     reported_at: int
 
 
+class ProviderCost(Model):
+    """What a call costs."""
+
+    #: Requests.
+    requests: int = 1
+    #: Tokens.
+    tokens: int = 0
+
+
+class ProviderDefinition(Model):
+    """What people say about a provider; a limit of 0 is none."""
+
+    #: The length of the window.
+    window_ms: int = 60000
+    #: Requests within any window.
+    max_requests: int = 0
+    #: Tokens within any window.
+    max_tokens: int = 0
+    #: Calls at once.
+    max_concurrent: int = 0
+
+
+class ProviderStatus(Model):
+    """A provider, its limits and what is used of them."""
+
+    #: Whose it is.
+    namespace: str
+    #: Its name.
+    name: str
+    #: Its limits.
+    definition: ProviderDefinition
+    #: The limits as they are now.
+    effective: EffectiveLimits
+    #: Requests that count against the window now.
+    requests_in_window: int
+    #: Tokens that count against the window now.
+    tokens_in_window: int
+    #: Calls under way.
+    in_use: int
+    #: Calls that have a place in the line and wait for their instant.
+    booked: int
+    #: When the last of them may be made.
+    booked_until: int | None = None
+    #: Nothing is let through before this.
+    closed_until: int | None = None
+    #: How long a call takes, on average.
+    average_ms: int | None = None
+    #: Calls that were let through so far.
+    granted: int
+    #: How often the provider said that it was too much.
+    throttled: int
+    #: When it last did.
+    throttled_at: int | None = None
+    #: When it was created.
+    created_at: int
+    #: When it last changed.
+    updated_at: int
+
+
 class QuestionView(Model):
     """A question about an entry of the journal, which `decide_step` answers."""
 
     #: The entry.
     step: StepIdentity
-    #: `in_doubt` or `journal_mismatch`.
+    #: `in_doubt`, `journal_mismatch` or `no_progress`.
     reason: SuspendReason
     #: The same for people.
     detail: str | None = None
@@ -2193,6 +2344,9 @@ class RecordStepsOutcome(Model):
     last_number: int
     #: The number the next entry gets.
     next_number: int
+    #: One of the entries was taken for a loop, as the policy `no_progress` says: the lease is released, and the
+    #: execution waits for a person or has failed.
+    loop_detected: bool | None = None
 
 
 class RegisterWorkerOutcome(Model):
@@ -2597,6 +2751,13 @@ class SetTagsOutcome(Model):
 
     #: The tags it has now.
     tags: dict[str, str]
+
+
+class SettleProviderOutcome(Model):
+    """How the call counted."""
+
+    #: What counts now.
+    counted: ProviderCost
 
 
 class SettleSpendOutcome(Model):
@@ -3244,7 +3405,7 @@ CREATE_BUDGET: Operation[CreateBudgetOutcome] = Operation(
     "POST",
     "/v1/budgets",
     frozenset(),
-    frozenset({"dimensions", "enforcement", "name", "namespace", "on_hard", "on_soft", "reset_interval_ms", "scope_id", "scope_type"}),
+    frozenset({"calendar", "dimensions", "enforcement", "name", "namespace", "on_hard", "on_soft", "reset_interval_ms", "scope_id", "scope_type"}),
     CreateBudgetOutcome,
 )
 """Creates a budget. The same definition again is the same budget, another one a conflict."""
@@ -3264,7 +3425,7 @@ UPDATE_BUDGET: Operation[BudgetStatus] = Operation(
     "PUT",
     "/v1/budgets/{name}",
     frozenset(),
-    frozenset({"dimensions", "enforcement", "namespace", "on_hard", "on_soft", "reset_interval_ms"}),
+    frozenset({"calendar", "dimensions", "enforcement", "namespace", "on_hard", "on_soft", "reset_interval_ms"}),
     BudgetStatus,
 )
 """Changes how a budget acts; what is not named stays. A raised limit releases what was blocked."""
@@ -3677,6 +3838,28 @@ PROGRESS: Operation[dict[str, Any]] = Operation(
 )
 """Says how far the work is."""
 
+ACQUIRE_PROVIDER: Operation[Acquired] = Operation(
+    "acquire_provider",
+    "POST",
+    "/v1/executions/{execution_id}/providers/acquire",
+    frozenset(),
+    frozenset({"cost", "fence", "key", "provider", "ttl_ms"}),
+    Acquired,
+)
+"""Asks a provider for a call, by the holder of a lease. Either the call may be made now, or a place in the line is
+booked: ask again with the same key at `ready_at`. Places are handed out in order; one that nobody takes lapses.
+"""
+
+SETTLE_PROVIDER: Operation[SettleProviderOutcome] = Operation(
+    "settle_provider",
+    "POST",
+    "/v1/executions/{execution_id}/providers/settle",
+    frozenset(),
+    frozenset({"actual", "fence", "key", "provider"}),
+    SettleProviderOutcome,
+)
+"""Says that a call has ended and what it really cost. Nothing (0 requests, 0 tokens) gives its place back."""
+
 RELEASE_EXECUTION: Operation[ReleaseExecutionOutcome] = Operation(
     "release_execution",
     "POST",
@@ -3829,8 +4012,9 @@ DECIDE_STEP: Operation[DecideStepOutcome] = Operation(
     frozenset({"answer", "command_id", "content_type", "reason", "result", "result_base64", "step"}),
     DecideStepOutcome,
 )
-"""Answers a question about a journal entry: whether a step that is in doubt happened, or what becomes of an entry
-that the program no longer fits. The answer is recorded in the journal, and the function runs again.
+"""Answers a question about a journal entry: whether a step that is in doubt happened, what becomes of an entry that
+the program no longer fits, or whether an execution goes on whose steps were taken for a loop. The answer is
+recorded in the journal, and the function runs again.
 """
 
 SUSPEND: Operation[SuspendOutcome] = Operation(
@@ -4116,6 +4300,70 @@ LIST_NAMESPACES: Operation[ListNamespacesOutcome] = Operation(
     ListNamespacesOutcome,
 )
 """Lists by name the namespaces that the caller may see and in which there is or was configured something."""
+
+LIST_PROVIDERS: Operation[ListProvidersOutcome] = Operation(
+    "list_providers",
+    "GET",
+    "/v1/providers",
+    frozenset({"cursor", "limit", "namespace"}),
+    frozenset(),
+    ListProvidersOutcome,
+)
+"""Lists providers by name."""
+
+CREATE_PROVIDER: Operation[CreateProviderOutcome] = Operation(
+    "create_provider",
+    "POST",
+    "/v1/providers",
+    frozenset(),
+    frozenset({"max_concurrent", "max_requests", "max_tokens", "name", "namespace", "window_ms"}),
+    CreateProviderOutcome,
+)
+"""Creates a provider: how many requests, tokens and calls at once a service allows. The same definition again is the
+same provider, another one a conflict.
+"""
+
+GET_PROVIDER: Operation[ProviderStatus] = Operation(
+    "get_provider",
+    "GET",
+    "/v1/providers/{name}",
+    frozenset({"namespace"}),
+    frozenset(),
+    ProviderStatus,
+)
+"""Shows a provider, how full it is, and its effective limits."""
+
+UPDATE_PROVIDER: Operation[ProviderStatus] = Operation(
+    "update_provider",
+    "PUT",
+    "/v1/providers/{name}",
+    frozenset(),
+    frozenset({"max_concurrent", "max_requests", "max_tokens", "namespace", "window_ms"}),
+    ProviderStatus,
+)
+"""Changes a provider; what is not named stays. Calls that have a place in the line keep it."""
+
+DELETE_PROVIDER: Operation[Removed] = Operation(
+    "delete_provider",
+    "DELETE",
+    "/v1/providers/{name}",
+    frozenset({"force", "namespace"}),
+    frozenset(),
+    Removed,
+)
+"""Deletes a provider. While calls to it are under way or booked, that takes `force`."""
+
+THROTTLE_PROVIDER: Operation[ProviderStatus] = Operation(
+    "throttle_provider",
+    "POST",
+    "/v1/providers/{name}/throttle",
+    frozenset(),
+    frozenset({"command_id", "namespace", "retry_after_ms", "status"}),
+    ProviderStatus,
+)
+"""Tells that a provider refused a call because there were too many (429): nothing is let through for as long as it
+says, and its limits are halved, once for all calls that it refused together. A tenth comes back with each window.
+"""
 
 LIST_QUOTAS: Operation[ListQuotasOutcome] = Operation(
     "list_quotas",
