@@ -405,3 +405,52 @@ pub(crate) async fn s42_a_charge_counts_in_everything_a_budget_stands_under(w: W
         tree["items"].as_array().into_iter().flatten().map(|budget| text(&budget["name"])).collect();
     assert_eq!(names, ["acme", "acme/ada", "acme/bob"]);
 }
+
+pub(crate) async fn s45_a_provider_that_says_too_much_is_closed_everywhere_and_opens_by_itself(w: World) {
+    w.must("create_provider", json!({ "name": "model", "window_ms": 1_000, "max_requests": 60, "max_tokens": 9_000 }))
+        .await;
+    let (id, fence) = w.in_hand(json!({})).await;
+    let call = |key: &str| json!({ "execution_id": id, "fence": fence, "provider": "model", "key": key, "cost": { "tokens": 100 } });
+    let first = w.must("acquire_provider", call("first")).await;
+    assert_eq!((&first["granted"], &first["wait_ms"]), (&json!(true), &json!(0)), "{first}");
+    assert_eq!(w.must("acquire_provider", call("first")).await, first, "the same call gets the same answer");
+    let settle = json!({ "execution_id": id, "fence": fence, "provider": "model", "key": "first",
+        "actual": { "tokens": 40 } });
+    let settled = w.must("settle_provider", settle.clone()).await;
+    assert_eq!(settled["counted"]["tokens"], 40);
+    assert_eq!(w.must("settle_provider", settle).await, settled);
+    let shown = w.must("get_provider", json!({ "name": "model" })).await;
+    assert_eq!(
+        (&shown["granted"], &shown["in_use"], &shown["effective"]["percent"]),
+        (&json!(1), &json!(0), &json!(100))
+    );
+
+    let throttled = w.must("throttle_provider", json!({ "name": "model", "retry_after_ms": 1_500 })).await;
+    assert_eq!((&throttled["effective"]["requests"], &throttled["effective"]["percent"]), (&json!(30), &json!(50)));
+    let closed_until = throttled["closed_until"].as_i64().expect("an instant");
+    let again = w.must("throttle_provider", json!({ "name": "model", "retry_after_ms": 10 })).await;
+    assert_eq!(again["effective"]["percent"], 50, "calls that were refused together halve it once");
+    let mut ready = Vec::new();
+    for number in 0..6 {
+        let booked = w.must("acquire_provider", call(&format!("call {number}"))).await;
+        assert_eq!(
+            (&booked["granted"], &booked["booked"]),
+            (&json!(false), &json!(true)),
+            "it is closed everywhere: {booked}"
+        );
+        ready.push(booked["ready_at"].as_i64().expect("an instant"));
+    }
+    assert!(ready[0] >= closed_until, "{ready:?} {closed_until}");
+    assert!(ready.windows(2).all(|pair| pair[0] < pair[1]), "they do not come all at once: {ready:?}");
+    for number in 0..6 {
+        let granted = async || w.must("acquire_provider", call(&format!("call {number}"))).await["granted"] == true;
+        w.until("it opens by itself", granted).await;
+    }
+    let unknown = json!({ "execution_id": id, "fence": fence, "provider": "model", "key": "never" });
+    w.refused("settle_provider", unknown, Code::BookingNotFound).await;
+    let too_much = merged(call("large"), json!({ "cost": { "tokens": 9_001 } }));
+    assert_eq!(w.refused("acquire_provider", too_much, Code::Invalid).await["field"], "cost.tokens");
+    w.refused("delete_provider", json!({ "name": "model" }), Code::InUse).await;
+    w.complete(&id, &fence, json!(1)).await;
+    w.refused("acquire_provider", call("late"), Code::ExecutionNotActive).await;
+}

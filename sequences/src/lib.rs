@@ -100,6 +100,7 @@ sequences! {
     schedules::s40_a_schedule_made_anew_and_a_refused_run,
     bulk::s41_a_bulk_replay_goes_on_at_another_server_and_replays_each_once,
     bulk::s41_a_bulk_job_counts_refuses_and_stops,
+    governance::s45_a_provider_that_says_too_much_is_closed_everywhere_and_opens_by_itself,
     journal::s46_a_step_with_the_same_result_is_a_loop_and_a_changing_one_is_not,
     leases::s47_an_exchange_whose_reply_is_lost_is_the_same_exchange,
     governance::s42_reservers_race_one_ceiling,

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use ff_core::op::{
-    CreateBudget, CreateQuota, DecideBudget, DeleteBudget, DeleteLane, DeleteQuota, GetBudget, GetBudgetTree, GetQuota,
-    ListReservations, PauseLane, ReleaseSpend, ReportBudgetUsage, ReportUsage, ReserveSpend, ResetBudget, ResumeLane,
-    SetBudgetLimits, SettleSpend, UpdateBudget, UpdateQuota, reserve_spend,
+    AcquireProvider, CreateBudget, CreateProvider, CreateQuota, DecideBudget, DeleteBudget, DeleteLane, DeleteProvider,
+    DeleteQuota, GetBudget, GetBudgetTree, GetProvider, GetQuota, ListProviders, ListReservations, PauseLane,
+    ReleaseSpend, ReportBudgetUsage, ReportUsage, ReserveSpend, ResetBudget, ResumeLane, SetBudgetLimits,
+    SettleProvider, SettleSpend, ThrottleProvider, UpdateBudget, UpdateProvider, UpdateQuota, reserve_spend,
 };
 use ff_core::usage::{self, ReportUsageResult};
 use ff_core::{Budget, CommandId, ExecutionId, Key, lease::LeaseFence};
@@ -20,6 +21,9 @@ pub(crate) const BUDGETS: [&str; 3] = ["small", "large", "dry"];
 /// The quotas that submissions run under.
 pub(crate) const QUOTAS: [&str; 2] = ["slots", "rate"];
 
+/// The provider that holders call.
+pub(crate) const PROVIDER: &str = "model";
+
 /// Defines everything, then closes and opens things while the storm lasts, and afterwards keeps them open.
 pub(crate) async fn run(world: Arc<World>) {
     define(&world).await;
@@ -27,6 +31,9 @@ pub(crate) async fn run(world: Arc<World>) {
         let pause = world.between(0, 1_500);
         world.wait(pause).await;
         act(&world).await;
+        if world.chance(300) {
+            provider(&world).await;
+        }
     }
     while !world.over() {
         for lane in LANES {
@@ -65,6 +72,9 @@ async fn define(world: &Arc<World>) {
         args["name"] = json!(name);
         while !matches!(world.insist::<CreateQuota>(&args).await, Some(Ok(_))) {}
     }
+    let provider =
+        json!({ "name": PROVIDER, "window_ms": 10_000, "max_requests": 6, "max_tokens": 40, "max_concurrent": 2 });
+    while !matches!(world.insist::<CreateProvider>(&provider).await, Some(Ok(_))) {}
 }
 
 async fn act(world: &Arc<World>) {
@@ -99,6 +109,49 @@ async fn act(world: &Arc<World>) {
         5 | 6 => drop(world.insist::<ResumeLane>(&json!({ "lane": world.pick(&LANES) })).await),
         7 => report_unnamed(world).await,
         _ => report(world, None).await,
+    }
+}
+
+/// Looks at the provider, throttles it, changes it, and deletes one that nobody calls.
+async fn provider(world: &Arc<World>) {
+    let named = json!({ "name": PROVIDER });
+    match world.between(0, 5) {
+        0 => drop(world.insist::<GetProvider>(&named).await),
+        1 => drop(world.insist::<ListProviders>(&json!({})).await),
+        2 => {
+            let command = CommandId::mint(&world.mint());
+            let retry_after_ms = world.between(0, 4_000);
+            let args = json!({ "name": PROVIDER, "retry_after_ms": retry_after_ms, "command_id": command });
+            drop(world.insist::<ThrottleProvider>(&args).await);
+        }
+        3 => {
+            let args = json!({ "name": PROVIDER, "max_concurrent": world.between(1, 4) });
+            drop(world.insist::<UpdateProvider>(&args).await);
+        }
+        4 => drop(world.insist::<CreateProvider>(&json!({ "name": "spare", "max_requests": 1 })).await),
+        _ => drop(world.insist::<DeleteProvider>(&json!({ "name": "spare", "force": world.chance(500) })).await),
+    }
+}
+
+/// Asks the provider for a call, comes again when it is its turn, and settles, says nothing, or never comes back.
+pub(crate) async fn call(world: &Arc<World>, id: ExecutionId, fence: LeaseFence) {
+    let key = world.pick(&["first", "second"]);
+    let cost = json!({ "tokens": world.between(0, 20) });
+    let args = json!({ "execution_id": id, "fence": fence, "provider": PROVIDER, "key": key, "cost": cost,
+        "ttl_ms": world.between(1_000, 6_000) });
+    for _ in 0..world.between(1, 3) {
+        let Some(Ok(acquired)) = world.insist::<AcquireProvider>(&args).await else { return };
+        if acquired.granted {
+            break;
+        }
+        world.wait(acquired.wait_ms.min(20_000)).await;
+    }
+    let pause = world.between(0, 4_000);
+    world.wait(pause).await;
+    if world.chance(700) {
+        let actual = json!({ "tokens": world.between(0, 30) });
+        let settle = json!({ "execution_id": id, "fence": fence, "provider": PROVIDER, "key": key, "actual": actual });
+        drop(world.insist::<SettleProvider>(&settle).await);
     }
 }
 

@@ -108,6 +108,8 @@ fn document(key: Option<&Key>) -> &'static str {
         Some(kind::QUOTA) => "quota",
         Some(kind::SLOT) => "slot",
         Some(kind::RESERVATION) => "reservation",
+        Some(kind::PROVIDER) => "provider",
+        Some(kind::BOOKING) => "booking",
         Some(kind::WORKER) => "worker",
         Some(kind::SERVER) => "server",
         Some(kind::LANE) => "lane",

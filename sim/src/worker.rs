@@ -315,6 +315,7 @@ async fn work(world: &Arc<World>, terms: &Terms, task: &Task) {
             6 => drop(world.insist::<Progress>(&holder.args(json!({ "pct": 50, "message": "half" }))).await),
             7 => holder.spawn_child().await,
             8 if world.chance(400) => gates::spend(world, holder.id, holder.fence).await,
+            8 if world.chance(400) => gates::call(world, holder.id, holder.fence).await,
             8 if world.chance(500) => gates::report(world, Some((holder.id, holder.fence))).await,
             8 => gates::report_as_holder(world, holder.id, holder.fence).await,
             _ => {}

@@ -4,8 +4,8 @@ use clap::{Parser, Subcommand};
 
 use crate::command::{
     approve, audit, bench, budget, bulk, call, cancel, change, completions, count, decide, diff, doctor, events,
-    exit_codes, explain, flow, fork, get, lane, ls, quota, replay, result, rotate_secret, schedule, server, signal,
-    steps, submit, tail, token, top, wait, worker,
+    exit_codes, explain, flow, fork, get, lane, ls, provider, quota, replay, result, rotate_secret, schedule, server,
+    signal, steps, submit, tail, token, top, wait, worker,
 };
 use crate::target::Target;
 use crate::{dev, task};
@@ -96,6 +96,8 @@ pub(crate) enum Command {
     Flow(Box<Targeted<flow::Arguments>>),
     /// Define budgets and see what is spent
     Budget(Box<Targeted<budget::Arguments>>),
+    /// Define what providers allow and see their effective limits
+    Provider(Box<Targeted<provider::Arguments>>),
     /// Define quotas and see how full they are
     Quota(Box<Targeted<quota::Arguments>>),
     /// Run work again and again, by cron, at an interval or at given instants

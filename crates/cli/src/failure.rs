@@ -171,6 +171,7 @@ fn next_step(code: Code) -> Option<&'static str> {
         Code::ExecutionNotFound => "`ff ls` lists what there is; check the id and --namespace.",
         Code::FlowNotFound => "`ff flow ls` lists what there is; check the id and --namespace.",
         Code::BudgetNotFound => "`ff budget ls` lists what there is; `ff budget create` makes one.",
+        Code::ProviderNotFound => "`ff provider ls` lists what there is; `ff provider create` makes one.",
         Code::QuotaNotFound => "`ff quota ls` lists what there is; `ff quota create` makes one.",
         Code::ScheduleNotFound => "`ff schedule ls` lists what there is; `ff schedule create` makes one.",
         Code::BulkNotFound => "`ff bulk ls` lists what there is; one that has ended is forgotten after the retention.",

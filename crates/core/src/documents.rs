@@ -28,6 +28,8 @@ pub fn index_entries(key: &Key, body: &[u8], lease_until: i64) -> Result<Option<
         kind::BULK_PART => of::<crate::bulk::BulkPart>,
         kind::SLOT => of::<crate::slot::Slot>,
         kind::RESERVATION => of::<crate::reservation::Reservation>,
+        kind::PROVIDER => of::<crate::provider::Provider>,
+        kind::BOOKING => of::<crate::provider::Booking>,
         kind::WORKER => of::<crate::worker::Worker>,
         kind::SERVER => of::<crate::worker::Server>,
         kind::LANE => of::<crate::lane::Lane>,

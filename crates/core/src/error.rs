@@ -100,6 +100,8 @@ error_table! {
     BudgetNotFound "budget_not_found" NotFound 404 false "Create the budget first, in the same namespace.";
     ReservationNotFound "reservation_not_found" NotFound 404 false "Reserve before settling, and name the same key under the same lease.";
     QuotaNotFound "quota_not_found" NotFound 404 false "Create the quota policy first, in the same namespace.";
+    ProviderNotFound "provider_not_found" NotFound 404 false "Create the provider first, in the namespace of the execution.";
+    BookingNotFound "booking_not_found" NotFound 404 false "Acquire the provider before settling, and name the same key under the same lease.";
     LaneNotFound "lane_not_found" NotFound 404 false "There is no such lane. Where a deployment has a closed list of lanes, use one of them or ask an operator to add this one.";
     ScheduleNotFound "schedule_not_found" NotFound 404 false "Check the schedule's name and namespace.";
     BulkNotFound "bulk_not_found" NotFound 404 false "Check the id of the bulk job; one that has ended is forgotten after the retention.";

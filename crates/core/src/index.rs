@@ -38,6 +38,10 @@ pub mod kind {
     pub const SLOT: u8 = b'o';
     /// A reservation of a budget.
     pub const RESERVATION: u8 = b'r';
+    /// A provider and its limits.
+    pub const PROVIDER: u8 = b'v';
+    /// A call to a provider that has a place in its line.
+    pub const BOOKING: u8 = b'k';
     /// A worker.
     pub const WORKER: u8 = b'W';
     /// A server.

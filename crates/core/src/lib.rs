@@ -36,6 +36,7 @@ pub mod partition;
 pub mod payload;
 pub mod planted;
 pub mod policy;
+pub mod provider;
 pub mod quota;
 pub mod reservation;
 pub mod schedule;

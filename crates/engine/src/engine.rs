@@ -21,6 +21,7 @@ use crate::journal::JournalSizes;
 use crate::limits::Limits;
 use crate::locks::Locks;
 use crate::metrics::Metrics;
+use crate::providers::Providers;
 use crate::registry::Registry;
 use crate::resolver::Resolver;
 use crate::scheduler::Scheduler;
@@ -241,6 +242,7 @@ struct Inner {
     locks: Locks,
     charges: Charges,
     quotas: Quotas,
+    providers: Providers,
     journal_sizes: JournalSizes,
     rising: Rising,
     scheduler: Scheduler,
@@ -300,6 +302,7 @@ impl Engine {
             locks: Locks::default(),
             charges: Charges::default(),
             quotas: Quotas::default(),
+            providers: Providers::default(),
             journal_sizes: JournalSizes::default(),
             rising: Rising::default(),
             scheduler: Scheduler::default(),
@@ -678,6 +681,10 @@ impl Engine {
     /// For ids that say what came first.
     pub(crate) fn rising(&self, fresh: Mint) -> Mint {
         self.0.rising.next(fresh)
+    }
+
+    pub(crate) fn providers(&self) -> &Providers {
+        &self.0.providers
     }
 
     pub(crate) fn quotas(&self) -> &Quotas {

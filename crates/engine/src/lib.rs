@@ -28,6 +28,7 @@ mod metrics;
 mod named_documents;
 mod op;
 mod payload;
+mod providers;
 mod readable;
 mod reconcile;
 mod registry;

@@ -39,7 +39,7 @@ mod worker;
 pub use bulk::NewBulk;
 pub use client::Client;
 pub use connect::ClientBuilder;
-pub use durable::{ChildCall, OnChange, OnDoubt, Race, Retry, SignalWait, Step, Waitpoint};
+pub use durable::{Acquire, ChildCall, Metered, OnChange, OnDoubt, Permit, Race, Retry, SignalWait, Step, Waitpoint};
 pub use error::{Result, SdkError, UnknownRefusal};
 pub use events::{Events, Happening};
 pub use execution::Execution;

@@ -24,6 +24,8 @@ pub mod category {
     pub const REFUSED: &str = "refused";
     /// A budget had no room for what was to be spent.
     pub const BUDGET_REFUSED: &str = "budget_refused";
+    /// A provider said that there were too many calls.
+    pub const THROTTLED: &str = "throttled";
     /// The stream could not be written.
     pub const STREAM: &str = "stream";
 }
@@ -90,6 +92,24 @@ impl TaskError {
     /// The body of a `once` step says for certain that nothing happened; only then is it tried again by itself.
     pub fn not_done(reason: impl Into<String>) -> Self {
         Self::new(reason).category(category::NOT_DONE)
+    }
+
+    /// A provider said that there were too many calls (429), and perhaps for how long it wants to be left alone. A call that
+    /// [`Acquire::step`](crate::Acquire::step) makes then waits for its next turn.
+    pub fn throttled(retry_after: Option<Duration>) -> Self {
+        let throttled = Self::new("the provider said that there were too many calls").category(category::THROTTLED);
+        match retry_after {
+            Some(time) => throttled.retry_after(time),
+            None => throttled,
+        }
+    }
+
+    /// For how long a provider wants to be left alone, where this is what it said.
+    pub(crate) fn throttled_for(&self) -> Option<Option<Duration>> {
+        match &self.0 {
+            End::Failed { category, retry_after, .. } if category == category::THROTTLED => Some(*retry_after),
+            _ => None,
+        }
     }
 
     /// Whether something went wrong; otherwise the function was interrupted.

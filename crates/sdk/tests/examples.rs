@@ -181,6 +181,11 @@ fn the_agent_of_the_quick_start_is_that_of_the_example() {
 }
 
 #[test]
+fn provider_limits() {
+    run("provider_limits", "all 12 agents have their answers");
+}
+
+#[test]
 fn agent_budget() {
     run("agent_budget", "the ceiling of 1000 held");
 }

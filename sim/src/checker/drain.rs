@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use ff_core::encoding::Document;
 use ff_core::index::kind;
+use ff_core::provider::Provider;
 use ff_core::{Key, QuotaPolicy};
 use ff_store::memory::Contents;
 
@@ -11,10 +12,18 @@ use super::Checker;
 use crate::invariant::Invariant;
 
 /// Documents that people define and take away, and the servers that live.
-const DEFINITIONS: [u8; 7] =
-    [kind::DEPLOYMENT, kind::SECRETS, kind::LANE, kind::BUDGET, kind::QUOTA, kind::TOKEN, kind::SERVER];
+const DEFINITIONS: [u8; 8] =
+    [kind::DEPLOYMENT, kind::SECRETS, kind::LANE, kind::BUDGET, kind::QUOTA, kind::PROVIDER, kind::TOKEN, kind::SERVER];
 /// The first bytes of the logs that are kept by count and not by time: events and audit.
 const KEPT_LOGS: [u8; 2] = [b'E', b'A'];
+
+/// Providers that count calls under way or booked.
+fn calls_counted<'c>(documents: impl Iterator<Item = (&'c Key, &'c [u8])>) -> Option<String> {
+    let mut providers =
+        documents.filter(|(key, _)| key.kind() == kind::PROVIDER).filter_map(|(_, body)| Provider::decode(body).ok());
+    let busy = providers.find(|provider| provider.in_use > 0 || provider.booked > 0 || !provider.waiting.is_empty())?;
+    Some(format!("provider {} counts {} calls under way and {} booked", busy.name, busy.in_use, busy.booked))
+}
 
 /// Quotas that count slots in use.
 fn slots_in_use(contents: &Contents) -> Option<(String, u32)> {
@@ -45,6 +54,9 @@ impl Checker {
     pub(crate) fn leftover(&self, contents: &Contents, now: impl Fn(ff_core::Partition) -> i64) -> Option<String> {
         for (partition, contents) in contents.partitions() {
             let now = now(partition);
+            if let Some(counted) = calls_counted(contents.documents().map(|(key, raw)| (key, &raw.body[..]))) {
+                return Some(format!("{partition}: {counted}"));
+            }
             let documents = contents.documents().filter(|(_, raw)| raw.present(now)).map(|(key, _)| key);
             let left: Vec<&Key> = documents.filter(|key| !DEFINITIONS.contains(&key.kind())).collect();
             if let Some(first) = left.first() {

@@ -21,6 +21,7 @@ pub(crate) mod fork;
 pub(crate) mod get;
 pub(crate) mod lane;
 pub(crate) mod ls;
+pub(crate) mod provider;
 pub(crate) mod quota;
 pub(crate) mod replay;
 pub(crate) mod result;
@@ -78,6 +79,7 @@ pub(crate) fn run(command: Command) -> ExitCode {
             None => connected(*it, flow::run),
         },
         Command::Budget(it) => connected(*it, budget::run),
+        Command::Provider(it) => connected(*it, provider::run),
         Command::Quota(it) => connected(*it, quota::run),
         Command::Schedule(it) => connected(*it, schedule::run),
         Command::Bulk(it) => connected(*it, bulk::run),

@@ -59,6 +59,35 @@ fn budgets_are_defined_charged_and_reset() {
 }
 
 #[test]
+fn providers_are_defined_throttled_and_shown() {
+    let mut it = Transcript::new("provider");
+    it.both(&["provider", "ls"]);
+    it.ff(&["provider", "create", "model-api", "--requests", "60", "--tokens", "90000", "--concurrent", "4"]);
+    it.ff(&[
+        "provider",
+        "create",
+        "model-api",
+        "--requests",
+        "60",
+        "--tokens",
+        "90000",
+        "--concurrent",
+        "4",
+        "-o",
+        "json",
+    ]);
+    it.ff(&["provider", "create", "model-api"]);
+    it.both(&["provider", "get", "model-api"]);
+    it.both(&["provider", "ls"]);
+    it.both(&["provider", "update", "model-api", "--requests", "120", "--window", "10s"]);
+    it.both(&["provider", "throttle", "model-api", "--retry-after", "0s"]);
+    it.ff(&["provider", "rm", "model-api"]);
+    it.ff(&["provider", "create", "model-api", "--concurrent", "4"]);
+    it.ff(&["provider", "rm", "model-api", "--force", "-o", "json"]);
+    it.finish("provider");
+}
+
+#[test]
 fn quotas_are_defined_and_shown() {
     let mut it = Transcript::new("quota");
     it.both(&["quota", "ls"]);

@@ -267,9 +267,9 @@ mod tests {
     #[test]
     fn last_words_are_few_and_short() {
         let mut execution = new();
-        for lease in 1..=9 {
-            claimed(&mut execution, lease, 10);
-            lost(&mut execution, &LostLease { last: Some((15, "ä".repeat(1_000))) }, 20);
+        for (lease, now) in (1..=9).zip((1_000..).step_by(1_000)) {
+            claimed(&mut execution, lease, now);
+            lost(&mut execution, &LostLease { last: Some((now + 5, "ä".repeat(1_000))) }, now + 10);
         }
         assert_eq!(execution.last_words().len(), limits::LAST_WORDS_KEPT);
         assert!(execution.last_words().iter().all(|words| words.said.len() <= limits::LAST_WORDS_MAX_BYTES));

@@ -32,6 +32,8 @@ document! {
         "c" child: Option<ExecutionId>,
         /// What a person is asked about the entry.
         "q" question: Option<Question>,
+        /// The provider whose turn the wait is for; empty where it is for none.
+        "p" provider: String,
     }
 }
 

@@ -151,6 +151,9 @@ pub struct SleepWait {
     /// The time from now; the engine computes the instant once and records it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sleep_ms: Option<i64>,
+    /// The provider whose turn is waited for; `explain` shows its limits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider: Option<String>,
 }
 
 /// A wait for a signal.
@@ -274,6 +277,7 @@ impl ParkArgs {
         parts::at_most("children", waits, limits::WAITS_MAX)?;
         for sleep in &self.sleeps {
             sleep.step.validate()?;
+            parts::optional(sleep.provider.as_deref(), "provider", text::name)?;
             match (sleep.until, sleep.sleep_ms) {
                 (Some(until), None) => text::instant("until", until)?,
                 (None, Some(sleep_ms)) => text::duration_ms("sleep_ms", sleep_ms)?,

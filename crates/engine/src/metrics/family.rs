@@ -145,6 +145,30 @@ impl Metrics {
         [spent, reserved, refused]
     }
 
+    /// The limits of providers that this engine asked, as they are in effect, and what is used of them.
+    fn provider_limits(&self) -> [Family; 4] {
+        let help = "Limits of a provider as they are in effect, as of this server's last call.";
+        let mut effective = Family::new("flowfabric_provider_effective_limit", FamilyKind::Gauge, help);
+        let help = "Calls to a provider under way and booked, as of this server's last call.";
+        let mut calls = Family::new("flowfabric_provider_calls", FamilyKind::Gauge, help);
+        let help = "Calls that a provider was let through, on all servers.";
+        let mut granted = Family::new("flowfabric_provider_granted_total", FamilyKind::Counter, help);
+        let help = "Calls that a provider itself refused as too many, on all servers.";
+        let mut throttled = Family::new("flowfabric_provider_throttled_total", FamilyKind::Counter, help);
+        for status in self.providers() {
+            let labels = [("namespace", &*status.namespace), ("provider", &*status.name)];
+            let of = |label: (&'static str, &'static str)| [labels[0], labels[1], label];
+            effective = effective.number(&of(("limit", "requests")), status.effective.requests);
+            effective = effective.number(&of(("limit", "tokens")), status.effective.tokens);
+            effective = effective.number(&of(("limit", "concurrent")), u64::from(status.effective.concurrent));
+            calls = calls.number(&of(("state", "under_way")), u64::from(status.in_use));
+            calls = calls.number(&of(("state", "booked")), u64::from(status.booked));
+            granted = granted.number(&labels, status.granted);
+            throttled = throttled.number(&labels, status.throttled);
+        }
+        [effective, calls, granted, throttled]
+    }
+
     fn labelled(&self) -> Vec<Family> {
         let counter = |name, help| Family::new(name, FamilyKind::Counter, help);
         let mut operations = counter("flowfabric_operations_total", "Operations by name and outcome.");
@@ -179,6 +203,7 @@ impl Metrics {
         }
         let mut families = vec![operations, events, refusals, budgets, quotas, services, claims];
         families.extend(self.spending());
+        families.extend(self.provider_limits());
         families
     }
 }

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use ff_core::Code;
 use ff_core::event::EventType;
 use ff_core::execution::Execution;
+use ff_core::provider::ProviderStatus;
 
 use crate::readable::Undecodable;
 
@@ -96,6 +97,7 @@ pub struct Metrics {
     service_restarts: Mutex<BTreeMap<&'static str, u64>>,
     claim_exits: Mutex<BTreeMap<(String, &'static str), Arc<Histogram>>>,
     charges: Mutex<BTreeMap<BudgetLabel, BudgetCharges>>,
+    providers: Mutex<BTreeMap<(String, String), ProviderStatus>>,
 }
 
 /// Namespace and name of a budget, and one of its dimensions.
@@ -227,6 +229,20 @@ impl Metrics {
     /// What was spent, held and refused of budgets that this engine charged, by dimension.
     pub fn charges(&self) -> BTreeMap<BudgetLabel, BudgetCharges> {
         self.charges.lock().expect("no holder of this lock panics").clone()
+    }
+
+    /// A commit changed a provider.
+    pub(crate) fn provider_changed(&self, status: &ProviderStatus) {
+        let mut providers = self.providers.lock().expect("no holder of this lock panics");
+        let label = (status.namespace.clone(), status.name.clone());
+        if providers.contains_key(&label) || providers.len() < LABELS_MAX {
+            providers.insert(label, status.clone());
+        }
+    }
+
+    /// The providers that this engine asked, as its last commit left them.
+    pub fn providers(&self) -> Vec<ProviderStatus> {
+        self.providers.lock().expect("no holder of this lock panics").values().cloned().collect()
     }
 
     /// A claim ended this way after this long. It counts for every lane it got work from, or asked in vain.

@@ -191,7 +191,8 @@ impl ParkExecution<'_> {
         let now = now.max(execution.updated_at);
         for sleep in &self.args.sleeps {
             let until = sleep.until.unwrap_or_else(|| now.saturating_add(sleep.sleep_ms.unwrap_or(0)));
-            let wait = Wait { until, ..wait(&sleep.step, StepKind::Sleep) };
+            let provider = sleep.provider.clone().unwrap_or_default();
+            let wait = Wait { until, provider, ..wait(&sleep.step, StepKind::Sleep) };
             if sleep.until.is_none() {
                 begun.push(StepEntry { next_at: Some(until), ..wait.ended(StepState::Begun) });
             }

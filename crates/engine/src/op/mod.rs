@@ -16,6 +16,7 @@ mod grant;
 mod journal;
 mod lane;
 mod lease;
+mod provider;
 mod quota;
 mod schedule;
 mod signal;

@@ -41,6 +41,7 @@ impl Engine {
             (kind::BULK, _) => self.fire_bulk(key, score).await,
             (kind::SLOT, _) => self.fire_slot(partition, key, score).await,
             (kind::RESERVATION, _) => self.fire_reservation(partition, key, score).await,
+            (kind::BOOKING, _) => self.fire_booking(partition, key, score).await,
             // A newer version wrote it, and knows what to do with it.
             _ => {
                 if let Some(suppressed) = self.may_log("a timer of a kind that this version does not know") {

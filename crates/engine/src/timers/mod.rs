@@ -8,6 +8,7 @@
 //!
 //! Cost: an idle partition costs one small read in a sweep's period, however many workers wait.
 
+mod booking;
 mod fire;
 mod govern;
 mod orphan;

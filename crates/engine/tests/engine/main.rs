@@ -35,6 +35,7 @@ mod metrics;
 mod operator;
 mod options;
 mod outages;
+mod providers;
 mod questions;
 mod quotas;
 mod reconcile;

@@ -78,7 +78,7 @@ pub(super) struct Waiting {
 /// What is waited for.
 #[derive(Debug, Clone)]
 pub(super) enum What {
-    Sleep { sleep_ms: i64 },
+    Sleep { sleep_ms: i64, provider: Option<String> },
     Signal { timeout_ms: Option<i64> },
     Child { execution_id: ExecutionId },
     Question(Asked),
@@ -261,6 +261,8 @@ impl Steps {
         let _turn = self.sending.lock().await;
         loop {
             match answer.try_recv() {
+                // Nothing that the handler would do now counts: it is dropped while it waits here.
+                Ok(_) if self.is_released() => return std::future::pending().await,
                 Ok(answer) => return answer.map_err(|error| TaskError::of_record(&error)),
                 Err(TryRecvError::Empty) => drop(self.send_queue().await),
                 Err(TryRecvError::Closed) => return Err(TaskError::new("an entry of the journal was not answered")),
@@ -404,10 +406,9 @@ impl Steps {
                 let fixed = book.entries.get(step).and_then(|known| known.next_at);
                 let step = step.clone();
                 match &waiting.what {
-                    What::Sleep { sleep_ms } => {
-                        let sleep_ms = *sleep_ms;
-                        let sleep_ms = fixed.is_none().then_some(sleep_ms);
-                        args.sleeps.push(SleepWait { step, until: fixed, sleep_ms });
+                    What::Sleep { sleep_ms, provider } => {
+                        let sleep_ms = fixed.is_none().then_some(*sleep_ms);
+                        args.sleeps.push(SleepWait { step, until: fixed, sleep_ms, provider: provider.clone() });
                     }
                     What::Signal { timeout_ms } => {
                         let timeout_ms = timeout_ms.filter(|_| fixed.is_none());

@@ -1,11 +1,12 @@
 //! Durable steps: a handler that is called again from its first line finds what it already did in its journal.
 //!
 //! [`Steps`] is what one call of a handler knows of its journal. `step` runs code once, `wait` waits for an instant, a
-//! signal or a child, `value` brings time and chance, `race` lets branches compete, and `drive` calls the handler and
+//! signal or a child, `provider` waits for its turn at a provider, `value` brings time and chance, `race` lets branches compete, and `drive` calls the handler and
 //! parks it when every branch of it waits.
 
 mod book;
 mod drive;
+mod provider;
 mod race;
 mod step;
 mod value;
@@ -14,6 +15,7 @@ mod watcher;
 
 pub(crate) use book::Steps;
 pub(crate) use drive::drive;
+pub use provider::{Acquire, Metered, Permit};
 pub use race::Race;
 pub(crate) use race::join;
 pub use step::{OnChange, OnDoubt, Retry, Step};

@@ -316,7 +316,7 @@ pub(super) fn result_of<T: DeserializeOwned>(known: &StepView) -> Result<T, Task
     })
 }
 
-fn failure_of(identity: &StepIdentity, known: &StepView) -> TaskError {
+pub(super) fn failure_of(identity: &StepIdentity, known: &StepView) -> TaskError {
     let reason = known.message.clone().unwrap_or_else(|| format!("step {} failed", identity.label()));
     let category = known.category.clone().unwrap_or_default();
     // A step that failed because nobody knows whether it happened does not run again by itself.

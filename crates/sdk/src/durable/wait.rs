@@ -22,7 +22,7 @@ use crate::submit::Submission;
 use crate::task_error::TaskError;
 
 /// Sleeps up to this long are slept under the lease.
-const SHORT_SLEEP: Duration = Duration::from_secs(5);
+pub(super) const SHORT_SLEEP: Duration = Duration::from_secs(5);
 
 type Waited<T> = Pin<Box<dyn Future<Output = Result<T, TaskError>> + Send>>;
 
@@ -40,7 +40,7 @@ impl Steps {
                 let over = StepEntry { kind: Some(StepKind::Sleep), ..entry(&call.identity, StepState::Completed) };
                 return steps.record(over).await.map(drop);
             }
-            steps.until_ended(&call, What::Sleep { sleep_ms: milliseconds(time) }).await.map(drop)
+            steps.until_ended(&call, What::Sleep { sleep_ms: milliseconds(time), provider: None }).await.map(drop)
         })
     }
 
@@ -86,7 +86,7 @@ impl Steps {
     }
 
     /// Waits until the journal says that an entry has ended. An entry that failed is an error.
-    async fn until_ended(self: &Arc<Self>, call: &Call, what: What) -> Result<StepView, TaskError> {
+    pub(super) async fn until_ended(self: &Arc<Self>, call: &Call, what: What) -> Result<StepView, TaskError> {
         let identity = &call.identity;
         let ended = match self.ended(identity, what.kind()).await? {
             Some(ended) => ended,
@@ -310,6 +310,6 @@ impl<T> std::fmt::Debug for ChildCall<T> {
     }
 }
 
-fn milliseconds(time: Duration) -> i64 {
+pub(super) fn milliseconds(time: Duration) -> i64 {
     i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
 }

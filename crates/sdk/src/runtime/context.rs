@@ -10,7 +10,7 @@ use ff_core::op::suspend;
 use serde::Serialize;
 use tokio::sync::Mutex;
 
-use crate::durable::{ChildCall, Race, SignalWait, Step, Steps, Waitpoint, Watcher, join};
+use crate::durable::{Acquire, ChildCall, Race, SignalWait, Step, Steps, Waitpoint, Watcher, join};
 use crate::error::Result;
 use crate::signal::Signal;
 use crate::task::{ClaimedTask, Frame, FrameWriter, SuspendRequest};
@@ -156,6 +156,12 @@ impl<S> TaskContext<S> {
     /// ```
     pub fn race<'a, T>(&self, name: impl Into<String>) -> Race<'a, T> {
         Race::new(self.steps.clone(), name.into())
+    }
+
+    /// Asks a provider for a call: awaiting it waits for its turn, [`Acquire::step`] also makes the call. A wait of more than
+    /// five seconds lets go of the task, which keeps its place in the line.
+    pub fn acquire(&self, provider: impl Into<String>) -> Acquire {
+        Acquire::new(self.steps.clone(), provider.into())
     }
 
     /// Spawns a child execution once, waits for its end without holding the task, and answers with its result.

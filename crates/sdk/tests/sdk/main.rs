@@ -5,6 +5,7 @@ mod client;
 mod crash;
 mod exchange;
 mod lost_replies;
+mod providers;
 mod round_trips;
 mod runtime;
 mod steps;

@@ -143,6 +143,26 @@ impl Scene<'_> {
                 body.as_object_mut().unwrap().retain(|_, value| !value.is_null());
                 (format!("{path}/spend/{verb}"), body)
             }
+            "acquire_provider" => {
+                let provider = json!({ "name": self.lane, "max_concurrent": 1 });
+                self.post("/v1/providers", provider).await;
+                leased(nothing, "providers/acquire", json!({ "provider": self.lane, "key": "k" })).await
+            }
+            "settle_provider" => {
+                let provider = json!({ "name": self.lane, "max_tokens": 100 });
+                self.post("/v1/providers", provider).await;
+                let (path, fence) = self.leased(nothing).await;
+                let call = json!({ "fence": fence, "provider": self.lane, "key": "k" });
+                self.post(&format!("{path}/providers/acquire"), call).await;
+                let actual = json!({ "tokens": 7 });
+                let body = json!({ "fence": fence, "provider": self.lane, "key": "k", "actual": actual });
+                (format!("{path}/providers/settle"), body)
+            }
+            "create_provider" => ("/v1/providers".into(), json!({ "name": self.lane, "max_requests": 1 })),
+            "throttle_provider" => {
+                self.post("/v1/providers", json!({ "name": self.lane, "max_requests": 1 })).await;
+                (format!("/v1/providers/{}/throttle", self.lane), json!({ "retry_after_ms": 60_000 }))
+            }
             "decide_budget" => {
                 let dimensions = json!({ "tokens": { "hard": 1 } });
                 let budget = json!({ "name": self.lane, "dimensions": dimensions, "on_hard": "ask" });

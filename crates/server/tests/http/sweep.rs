@@ -39,6 +39,7 @@ fn body(name: &str, execution: &str) -> Value {
         "continue_as_new" => json!({ "fence": fence }),
         "report_usage" => json!({ "fence": fence, "usage": { "tokens": 1 } }),
         "reserve_spend" => json!({ "fence": fence, "key": "k", "amounts": { "tokens": 1 } }),
+        "acquire_provider" | "settle_provider" => json!({ "fence": fence, "provider": "n", "key": "k" }),
         "decide_budget" => json!({ "answer": "no" }),
         "settle_spend" | "release_spend" => json!({ "fence": fence, "key": "k" }),
         "suspend" => json!({ "fence": fence, "condition": { "any": [] }, "reason": "signal" }),

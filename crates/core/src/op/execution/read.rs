@@ -182,6 +182,8 @@ vocabulary! {
         BudgetNotFound "budget_not_found",
         /// A quota is full.
         QuotaFull "quota_full",
+        /// A provider has no room before its turn.
+        ProviderBusy "provider_busy",
         /// A quota does not exist.
         QuotaNotFound "quota_not_found",
         /// Its lane gives out no work.

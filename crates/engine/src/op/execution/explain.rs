@@ -7,6 +7,7 @@ use ff_core::execution::{Execution, Hold};
 use ff_core::lane::Lane;
 use ff_core::op::view::QuestionView;
 use ff_core::op::{ExplainExecution, ExplainExecutionArgs, Explanation, Reason, ReasonCode};
+use ff_core::provider::EffectiveLimits;
 use ff_core::quota::QuotaPolicy;
 use ff_core::worker::Worker;
 use ff_core::{AttemptState, BlockingReason, Document, LifecyclePhase, Partition, Result, index, limits};
@@ -47,6 +48,7 @@ impl Engine {
         }
         if execution.holds.has(Hold::Time) {
             reasons.push(waiting_for_time(execution));
+            reasons.extend(self.providers_waited_for(execution).await?);
         }
         if let Some(grant) = &execution.grant {
             let message = format!("granted to {} until {}", grant.worker_id, grant.expires_at);
@@ -71,6 +73,26 @@ impl Engine {
         if reasons.is_empty() {
             let message = format!("waits for its turn in lane {}", execution.lane);
             reasons.push(reason(ReasonCode::Queued, message).with("lane", &execution.lane));
+        }
+        Ok(reasons)
+    }
+
+    /// The providers whose turn it is parked for, with their limits as they are now.
+    async fn providers_waited_for(&self, execution: &Execution) -> Result<Vec<Reason>> {
+        let mut reasons = Vec::new();
+        for wait in execution.waits.iter().filter(|wait| !wait.provider.is_empty()) {
+            let name = &wait.provider;
+            let Some(status) = self.provider_status(&execution.namespace, name).await? else { continue };
+            let EffectiveLimits { requests, tokens, concurrent, percent } = status.effective;
+            let closed = status.closed_until.map_or(String::new(), |until| format!(", closed until {until}"));
+            let message = format!(
+                "provider {name} has {percent} % of its rate{closed}; {} calls under way, {} booked",
+                status.in_use, status.booked
+            );
+            let waited = reason(ReasonCode::ProviderBusy, message).with("provider", name).with("requests", requests);
+            let mut waited = waited.with("tokens", tokens).with("concurrent", concurrent).with("percent", percent);
+            waited.until = Some(wait.until).filter(|until| *until != 0);
+            reasons.push(waited);
         }
         Ok(reasons)
     }
