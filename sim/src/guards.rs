@@ -113,6 +113,7 @@ fn document(key: Option<&Key>) -> &'static str {
         Some(kind::WORKER) => "worker",
         Some(kind::SERVER) => "server",
         Some(kind::LANE) => "lane",
+        Some(kind::TOOL) => "tool",
         Some(kind::TOKEN) => "token",
         Some(kind::SECRETS) => "secrets",
         Some(kind::DEPLOYMENT) => "deployment",

@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use ff_core::op::{
-    CloseWaitpoint, ConfigureLane, CreateStreamTicket, CreateToken, DisableLane, DrainLane, ExplainExecution,
-    GetCounts, GetDeployment, GetFlowGraph, GetInput, GetResult, GetState, GetWaitpointToken, ListApprovals,
-    ListAttempts, ListAudit, ListBudgets, ListExecutionEvents, ListFlows, ListLanes, ListNamespaces,
-    ListPendingWaitpoints, ListQuotas, ListResumeSignals, ListTokens, ListUpstreams, ListWorkers, ReadSummary,
-    ResumeLane, RevokeToken, RotateWaitpointSecret, WaitExecution,
+    CloseWaitpoint, ConfigureLane, CreateStreamTicket, CreateToken, DeleteTool, DisableLane, DrainLane,
+    ExplainExecution, GetCounts, GetDeployment, GetFlowGraph, GetInput, GetResult, GetState, GetWaitpointToken,
+    ListApprovals, ListAttempts, ListAudit, ListBudgets, ListExecutionEvents, ListFlows, ListLanes, ListNamespaces,
+    ListPendingWaitpoints, ListQuotas, ListResumeSignals, ListTokens, ListTools, ListUpstreams, ListWorkers,
+    ReadSummary, ResumeLane, RevokeToken, RotateWaitpointSecret, WaitExecution,
 };
 use serde_json::json;
 
@@ -94,7 +94,8 @@ async fn explain(world: &Arc<World>, args: &serde_json::Value) {
 
 async fn lists(world: &Arc<World>) {
     let args = json!({ "limit": world.between(1, 20) });
-    match world.between(0, 11) {
+    match world.between(0, 12) {
+        11 => drop(world.insist::<ListTools>(&args).await),
         0 => drop(world.insist::<ListFlows>(&args).await),
         1 => drop(world.insist::<ListBudgets>(&args).await),
         2 => drop(world.insist::<ListQuotas>(&args).await),
@@ -126,7 +127,8 @@ async fn lanes(world: &Arc<World>) {
 
 async fn administer(world: &Arc<World>, number: u32) {
     let name = format!("token-{}", world.between(0, 3));
-    match world.between(0, 3) {
+    match world.between(0, 4) {
+        3 => drop(world.insist::<DeleteTool>(&json!({ "kind": "sum" })).await),
         0 => drop(world.insist::<CreateToken>(&json!({ "name": name, "role": "reader" })).await),
         1 => drop(world.insist::<RevokeToken>(&json!({ "name": name })).await),
         _ => {

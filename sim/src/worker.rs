@@ -96,6 +96,7 @@ async fn register(world: &Arc<World>, terms: &Terms) {
     let args = json!({
         "instance_id": instance, "worker_id": instance, "namespace": terms.namespace, "lanes": terms.lanes,
         "capabilities": terms.capabilities, "capacity": 100, "nonce": instance, "lease_ttl_ms": 60_000,
+        "tools": [{ "kind": "sum", "description": "Adds up.", "input_schema": { "type": "object" } }],
     });
     drop(world.insist::<RegisterWorker>(&args).await);
 }

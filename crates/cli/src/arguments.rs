@@ -4,8 +4,8 @@ use clap::{Parser, Subcommand};
 
 use crate::command::{
     approve, audit, bench, budget, bulk, call, cancel, change, completions, count, decide, diff, doctor, events,
-    exit_codes, explain, flow, fork, get, lane, ls, provider, quota, replay, result, rotate_secret, schedule, server,
-    signal, steps, submit, tail, token, top, wait, worker,
+    exit_codes, explain, flow, fork, get, lane, ls, mcp, provider, quota, replay, result, rotate_secret, schedule,
+    server, signal, steps, submit, tail, token, top, wait, worker,
 };
 use crate::target::Target;
 use crate::{dev, task};
@@ -108,6 +108,8 @@ pub(crate) enum Command {
     Lane(Box<Targeted<lane::Arguments>>),
     /// Run a program as a worker; see and remove workers
     Worker(Box<Targeted<worker::Arguments>>),
+    /// Serve an agent host over standard input and output
+    Mcp(Box<Targeted<mcp::Arguments>>),
     /// Speak for the task that a worker runs this program for
     Task(task::Arguments),
     /// Create, list and revoke API tokens

@@ -65,19 +65,34 @@ pub struct AnswerSchema(Value);
 impl AnswerSchema {
     /// Reads a schema; refuses what is too large or not understood.
     pub fn parse(text: &str) -> Result<Self> {
+        Self::parse_at("schema", text)
+    }
+
+    /// The same for a schema that is sent in another field.
+    pub fn parse_at(field: &str, text: &str) -> Result<Self> {
         if text.len() > limits::ANSWER_SCHEMA_MAX_BYTES {
-            return Err(Error::too_large("schema", text.len(), limits::ANSWER_SCHEMA_MAX_BYTES));
+            return Err(Error::too_large(field, text.len(), limits::ANSWER_SCHEMA_MAX_BYTES));
         }
-        let root: Value = serde_json::from_str(text).map_err(|error| Error::invalid("schema", error))?;
+        let root: Value = serde_json::from_str(text).map_err(|error| Error::invalid(field, error))?;
         let schema = Self(root);
-        schema.understood(&schema.0, "schema", 0)?;
+        schema.understood(&schema.0, field, 0)?;
         Ok(schema)
+    }
+
+    /// Whether it says that its values are objects.
+    pub fn is_object(&self) -> bool {
+        self.0.get("type") == Some(&Value::from("object"))
     }
 
     /// Refuses a value that the schema does not allow; says where.
     pub fn check(&self, value: &Value) -> Result<()> {
+        self.check_at("payload", value)
+    }
+
+    /// The same for a value that is sent in another field.
+    pub fn check_at(&self, field: &str, value: &Value) -> Result<()> {
         let mut steps = STEPS_MAX;
-        self.fits(&self.0, value, &mut Place { path: "payload".to_owned(), depth: 0, steps: &mut steps })
+        self.fits(&self.0, value, &mut Place { path: field.to_owned(), depth: 0, steps: &mut steps })
             .map_err(|misfit| Error::invalid(&misfit.path, misfit.why))
     }
 

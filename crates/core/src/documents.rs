@@ -33,6 +33,7 @@ pub fn index_entries(key: &Key, body: &[u8], lease_until: i64) -> Result<Option<
         kind::WORKER => of::<crate::worker::Worker>,
         kind::SERVER => of::<crate::worker::Server>,
         kind::LANE => of::<crate::lane::Lane>,
+        kind::TOOL => of::<crate::tool::Tool>,
         kind::TOKEN => of::<crate::api_token::ApiToken>,
         // These have no entries by design.
         kind::RECORD | kind::SECRETS | kind::DEPLOYMENT | kind::SUMMARY => return Ok(Some(Vec::new())),

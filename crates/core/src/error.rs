@@ -105,6 +105,7 @@ error_table! {
     LaneNotFound "lane_not_found" NotFound 404 false "There is no such lane. Where a deployment has a closed list of lanes, use one of them or ask an operator to add this one.";
     ScheduleNotFound "schedule_not_found" NotFound 404 false "Check the schedule's name and namespace.";
     BulkNotFound "bulk_not_found" NotFound 404 false "Check the id of the bulk job; one that has ended is forgotten after the retention.";
+    ToolNotFound "tool_not_found" NotFound 404 false "Check the tool's name and namespace; a worker defines it when it registers.";
     WaitpointNotFound "waitpoint_not_found" NotFound 404 false "Check the waitpoint id; closed waitpoints are removed with their execution.";
     WorkerNotFound "worker_not_found" NotFound 404 true "Register the worker again: its registration ran out or was removed.";
     AttemptNotFound "attempt_not_found" NotFound 404 false "The execution has no attempt with this number.";

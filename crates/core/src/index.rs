@@ -48,6 +48,8 @@ pub mod kind {
     pub const SERVER: u8 = b'S';
     /// A lane.
     pub const LANE: u8 = b'l';
+    /// A kind of work that agents may call.
+    pub const TOOL: u8 = b'T';
     /// An API token.
     pub const TOKEN: u8 = b't';
     /// The waitpoint secrets.

@@ -49,6 +49,7 @@ pub mod summary;
 pub mod suspension;
 pub mod text;
 pub mod token;
+pub mod tool;
 pub mod usage;
 pub mod waitpoint;
 pub mod worker;

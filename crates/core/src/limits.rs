@@ -23,6 +23,8 @@ pub const SUMMARY_DEPTH_MAX: usize = 64;
 pub const BATCH_BODY_MAX_BYTES: usize = 16 * 1024 * 1024;
 /// HTTP bodies of all other requests without a payload of their own.
 pub const BODY_MAX_BYTES: usize = 64 * 1024;
+/// The HTTP body of a registration, which may define tools with their schemas.
+pub const REGISTRATION_BODY_MAX_BYTES: usize = 2 * 1024 * 1024;
 
 /// Nesting of a JSON value that is passed on as it came: whoever reads it inside of an answer has its own limit, often 128.
 pub const JSON_DEPTH_MAX: usize = 100;
@@ -57,6 +59,8 @@ pub const STREAM_TICKET_MS: i64 = 60_000;
 
 /// The JSON schema of an answer that people give.
 pub const ANSWER_SCHEMA_MAX_BYTES: usize = 16 * 1024;
+/// Tools that one worker defines.
+pub const TOOLS_PER_WORKER_MAX: usize = 64;
 /// People that one question is for.
 pub const ASSIGNEES_MAX: usize = 32;
 

@@ -13,6 +13,7 @@ use crate::id::{LeaseEpoch, LeaseId};
 use crate::index::{self, Due, Held, Indexed, kind};
 use crate::key::{Entry, Key};
 use crate::partition::digest16;
+use crate::tool::ToolDefinition;
 use crate::{document, limits, text};
 
 /// What a process says when it registers as a worker.
@@ -38,6 +39,8 @@ pub struct Registration {
     pub nonce: String,
     /// The TTL of its leases, from which the life of the registration follows.
     pub lease_ttl_ms: i64,
+    /// Those of its kinds that agents may call.
+    pub tools: Vec<ToolDefinition>,
 }
 
 impl Registration {
@@ -52,7 +55,8 @@ impl Registration {
         text::within("capacity", self.capacity, 1..=limits::WORKER_CAPACITY_MAX)?;
         text::optional_label("version", &self.version)?;
         text::label("nonce", &self.nonce)?;
-        text::lease_ttl("lease_ttl_ms", self.lease_ttl_ms)
+        text::lease_ttl("lease_ttl_ms", self.lease_ttl_ms)?;
+        check_tools(&self.tools, &self.lanes, &self.kinds)
     }
 }
 
@@ -73,6 +77,28 @@ pub fn check_kinds(kinds: &BTreeSet<String>) -> Result<()> {
         return Err(text::too_many("kinds", kinds.len(), limits::KINDS_MAX));
     }
     kinds.iter().try_for_each(|kind| text::kind("kinds", kind))
+}
+
+/// The tools that a worker defines: not too many, each once, of a kind and in a lane that it serves.
+pub fn check_tools(tools: &[ToolDefinition], lanes: &BTreeSet<String>, kinds: &BTreeSet<String>) -> Result<()> {
+    if tools.len() > limits::TOOLS_PER_WORKER_MAX {
+        return Err(text::too_many("tools", tools.len(), limits::TOOLS_PER_WORKER_MAX));
+    }
+    let mut defined = BTreeSet::new();
+    for tool in tools {
+        tool.validate()?;
+        let refused = |field: &str, why: &str| Err(Error::invalid(field, why).with("kind", &tool.kind));
+        if !defined.insert(&tool.kind) {
+            return refused("tools.kind", "is defined more than once");
+        }
+        if !kinds.is_empty() && !kinds.contains(&tool.kind) {
+            return refused("tools.kind", "is not among the kinds that the worker serves");
+        }
+        if tool.lane.as_ref().is_some_and(|lane| !lanes.contains(lane)) {
+            return refused("tools.lane", "is not among the lanes that the worker serves");
+        }
+    }
+    Ok(())
 }
 
 /// How long a registration lives without a heartbeat: two lease TTLs, and not too short.
@@ -328,6 +354,7 @@ mod tests {
             version: "1.0".into(),
             nonce: "first".into(),
             lease_ttl_ms: 30_000,
+            tools: Vec::new(),
         }
     }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
+use ff_core::tool::Tool;
 use ff_core::worker::{Registration, Worker};
 use ff_core::{Code, Document, Error, Indexed, Key, LeaseEpoch, Partition, Result};
 use ff_store::{Answer, Fence, Query};
@@ -119,6 +120,13 @@ impl Command for Register {
         let existing = tx.load::<Worker>(key).await?;
         let known = existing.as_ref().map(|loaded| (&loaded.document, loaded.lease_until));
         let worker = Worker::register(known, self.registration.clone(), tx.now)?;
+        for definition in &self.registration.tools {
+            let tool = Tool::define(&self.registration, definition, tx.now);
+            let known = tx.load::<Tool>(tool.key()).await?;
+            if known.is_none_or(|known| !known.document.says_the_same(&tool)) {
+                tx.save(&tool);
+            }
+        }
         tx.save(&worker);
         tx.renew(&worker);
         let until = tx.now + worker.ttl_ms;

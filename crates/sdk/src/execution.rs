@@ -86,7 +86,13 @@ impl Execution {
     }
 
     async fn wait_once(&self, wait_ms: i64) -> Result<wait_execution::Outcome> {
-        self.client.call::<WaitExecution>(wait_execution::Args { execution_id: self.id, wait_ms: Some(wait_ms) }).await
+        self.client
+            .call::<WaitExecution>(wait_execution::Args {
+                execution_id: self.id,
+                wait_ms: Some(wait_ms),
+                changed_after: None,
+            })
+            .await
     }
 
     /// Waits for its end and reads its result from JSON. [`SdkError::NotCompleted`] when it ended otherwise.

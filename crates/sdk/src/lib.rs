@@ -56,7 +56,7 @@ pub use task::{
 };
 pub use task_error::{TaskError, category};
 pub use transport::StreamEvent;
-pub use typed::{Submit, Task, TaskExecution, TaskSubmission};
+pub use typed::{Submit, Task, TaskExecution, TaskSubmission, tool};
 pub use worker::{FlowFabricWorker, Tasks, WorkerConfig};
 
 pub use ff_macros::task;
@@ -81,6 +81,7 @@ pub use ff_core::policy::Policy;
 pub use ff_core::schedule;
 pub use ff_core::schedule::{CatchUp, Overlap, ScheduleSpec, ScheduleState};
 pub use ff_core::text::Tags;
+pub use ff_core::tool::{ToolDefinition, ToolView};
 pub use ff_core::{
     AnyOf, AttemptIndex, BlockingReason, BudgetStatus, BulkId, CancelFlowPolicy, CancelFlowResult, CapabilitySet,
     Class, Code, Condition, ConditionMatcher, CountCondition, Distinct, Error, ExecutionId, FlowId, FrameId, FrameMode,
@@ -88,5 +89,5 @@ pub use ff_core::{
     QuotaStatus, ReportUsageResult, ResumeSignal, Role, SignalEffect, SignalId, SignalOutcome, StreamFrame,
     StreamFrames, SuspendReason, TimeoutBehavior, WaitpointId, WorkerView, limits,
 };
-pub use ff_engine::{Engine, Options as EngineOptions};
+pub use ff_engine::{Engine, Options as EngineOptions, Serves};
 pub use tokio_util::sync::CancellationToken;

@@ -3,6 +3,8 @@
 use std::marker::PhantomData;
 use std::ops::Deref;
 
+use ff_core::JsonText;
+use ff_core::tool::ToolDefinition;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -39,6 +41,42 @@ pub trait Task: Serialize + DeserializeOwned + Send + 'static {
     const KIND: &'static str;
     /// What it results in.
     type Output: Serialize + DeserializeOwned + Send + 'static;
+}
+
+/// Describes a [`Task`] to agents, with the schemas of its types: given to [`WorkerRuntime::tool`](crate::WorkerRuntime::tool)
+/// it becomes a tool of the Model Context Protocol.
+///
+/// ```
+/// use flowfabric::{Task, ToolDefinition};
+///
+/// #[derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+/// struct Greet { name: String }
+///
+/// impl Task for Greet {
+///     const KIND: &'static str = "greet";
+///     type Output = String;
+/// }
+///
+/// let tool = ToolDefinition { repeatable: true, ..flowfabric::tool::<Greet>("Greets somebody by name.") };
+/// assert_eq!(tool.kind, "greet");
+/// ```
+pub fn tool<T>(description: impl Into<String>) -> ToolDefinition
+where
+    T: Task + schemars::JsonSchema,
+    T::Output: schemars::JsonSchema,
+{
+    let schema = |schema: schemars::Schema| JsonText(serde_json::Value::from(schema).to_string());
+    ToolDefinition {
+        kind: T::KIND.to_owned(),
+        title: None,
+        description: description.into(),
+        input_schema: schema(schemars::schema_for!(T)),
+        output_schema: Some(schema(schemars::schema_for!(T::Output))),
+        lane: None,
+        repeatable: false,
+        read_only: false,
+        destructive: None,
+    }
 }
 
 impl Client {

@@ -17,7 +17,7 @@ use crate::origin;
 use crate::token_digest::TokenDigest;
 
 /// A revocation holds everywhere within a second.
-const CONFIRMED_FOR: Duration = Duration::from_millis(500);
+pub(crate) const CONFIRMED_FOR: Duration = Duration::from_millis(500);
 
 /// How a request says who sends it.
 enum Presented {
@@ -163,16 +163,21 @@ pub(crate) struct Credential {
 
 impl Credential {
     /// Ends when it is no longer good: a call that waits must not be handed what its caller may not have any more.
-    pub(crate) async fn ended(mut self, app: &App) -> Error {
+    pub(crate) async fn ended(&self, app: &App) -> Error {
         loop {
             tokio::time::sleep(CONFIRMED_FOR).await;
-            match self.renew(app).await {
-                Ok(()) => {}
+            match identify(app, &self.presented).await {
+                Ok(_) => {}
                 Err(error) if error.code == Code::Unauthenticated => return error,
                 // A store that does not answer takes nothing away; the next look may tell.
                 Err(_) => {}
             }
         }
+    }
+
+    /// Refuses it when it is no longer good.
+    pub(crate) async fn confirm(&self, app: &App) -> Result<()> {
+        identify(app, &self.presented).await.map(drop)
     }
 
     /// Whether it must be looked at again.

@@ -20,7 +20,7 @@ use crate::body::{self, Reading};
 #[cfg(feature = "dashboard")]
 use crate::dashboard;
 use crate::route::{Asked, Found, Routes};
-use crate::{auth, metrics, openapi, origin, session, sse, strangers};
+use crate::{auth, mcp, metrics, openapi, origin, session, sse, strangers};
 
 /// Answers a request, whatever it is.
 pub(crate) async fn respond<B>(app: Arc<App>, peer: IpAddr, request: Request<B>) -> Response<Body>
@@ -83,6 +83,10 @@ where
     if request.uri().path() == session::PATH {
         unread.store(false, Ordering::Relaxed);
         return session::respond(app, request).await;
+    }
+    if request.uri().path() == mcp::PATH {
+        unread.store(false, Ordering::Relaxed);
+        return mcp::respond(app, request).await;
     }
     #[cfg(feature = "dashboard")]
     if let Some(file) = dashboard::file(request.uri().path()) {

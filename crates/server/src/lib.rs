@@ -18,6 +18,7 @@ mod cookie;
 mod dashboard;
 mod feeds;
 mod http;
+mod mcp;
 pub mod metrics;
 pub mod openapi;
 mod origin;

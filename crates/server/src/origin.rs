@@ -68,7 +68,8 @@ pub(crate) fn preflight(config: &Config, headers: &HeaderMap) -> Result<Response
     }
     let mut response = answer::empty();
     answer::set(&mut response, header::ACCESS_CONTROL_ALLOW_METHODS, "GET, POST, PUT, DELETE");
-    let allowed = "authorization, content-type, idempotency-key, last-event-id, traceparent, x-request-id";
+    let allowed = "authorization, content-type, idempotency-key, last-event-id, mcp-method, mcp-name, \
+                   mcp-protocol-version, traceparent, x-request-id";
     answer::set(&mut response, header::ACCESS_CONTROL_ALLOW_HEADERS, allowed);
     answer::set(&mut response, header::ACCESS_CONTROL_MAX_AGE, "600");
     Ok(response)

@@ -1284,8 +1284,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Waits until an execution has ended, or the time is up.
-         * @description Waits until an execution has ended, or the time is up.
+         * Waits until an execution has ended, or has changed where that is asked for, or the time is up.
+         * @description Waits until an execution has ended, or has changed where that is asked for, or the time is up.
          */
         get: operations["wait_execution"];
         put?: never;
@@ -2043,6 +2043,46 @@ export interface paths {
          */
         post: operations["wait_until_idle"];
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/tools": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Lists the kinds of work that agents may call, by name.
+         * @description Lists the kinds of work that agents may call, by name.
+         */
+        get: operations["list_tools"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/tools/{kind}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Forgets a tool: agents no longer see it. Executions of its kind go on, and a worker that registers it again brings it back.
+         * @description Forgets a tool: agents no longer see it. Executions of its kind go on, and a worker that registers it again brings it back.
+         */
+        delete: operations["delete_tool"];
         options?: never;
         head?: never;
         patch?: never;
@@ -3291,6 +3331,11 @@ export interface components {
             now: number;
             /** @description The version of the engine that answers. */
             version: string;
+            /**
+             * Format: int64
+             * @description How long what has ended is kept, where its policy says nothing else.
+             */
+            retention_ms?: number | null;
             /** @description Time stands still here until a test moves it. */
             test_clock?: boolean;
             /**
@@ -3933,7 +3978,7 @@ export interface components {
             retry_after_ms?: number | null;
         };
         /** @enum {string} */
-        Code: "execution_not_found" | "flow_not_found" | "budget_not_found" | "reservation_not_found" | "quota_not_found" | "provider_not_found" | "booking_not_found" | "lane_not_found" | "schedule_not_found" | "bulk_not_found" | "waitpoint_not_found" | "worker_not_found" | "attempt_not_found" | "edge_not_found" | "token_not_found" | "no_input" | "result_not_ready" | "no_result" | "result_trimmed" | "no_test_clock" | "route_not_found" | "invalid" | "invalid_filter" | "invalid_capabilities" | "no_lanes" | "self_referencing_edge" | "partition_mismatch" | "unsupported_media_type" | "method_not_allowed" | "idempotency_conflict" | "definition_conflict" | "reservation_ended" | "execution_not_eligible" | "execution_not_leaseable" | "grant_already_exists" | "invalid_claim_grant" | "claim_grant_expired" | "not_a_resumed_execution" | "capability_mismatch" | "execution_not_terminal" | "flow_not_terminal" | "in_use" | "execution_not_suspended" | "execution_terminal" | "already_suspended" | "operator_resume_not_allowed" | "waitpoint_closed" | "waitpoint_not_pending" | "target_not_signalable" | "flow_already_terminal" | "stale_graph_revision" | "stale_revision" | "cycle_detected" | "dependency_already_exists" | "execution_not_in_flow" | "execution_in_other_flow" | "join_policy_conflict" | "dependency_not_applicable" | "duplicate_worker_instance" | "rotation_conflict" | "lane_draining" | "lane_disabled" | "partition_counts_differ" | "store_newer" | "question_not_open" | "journal_conflict" | "stale_lease" | "lease_expired" | "lease_revoked" | "execution_not_active" | "stream_closed" | "payload_too_large" | "signal_limit_exceeded" | "budget_tree_full" | "flow_full" | "worker_at_capacity" | "concurrency_limit_exceeded" | "max_replays_exhausted" | "waitpoint_limit_exceeded" | "journal_full" | "commit_too_large" | "unauthenticated" | "invalid_token" | "token_expired" | "forbidden" | "host_not_allowed" | "unavailable" | "contention" | "store_full" | "store_read_only" | "store_locked" | "store_version_too_low" | "library_version_mismatch" | "shutting_down" | "corrupt_document" | "internal";
+        Code: "execution_not_found" | "flow_not_found" | "budget_not_found" | "reservation_not_found" | "quota_not_found" | "provider_not_found" | "booking_not_found" | "lane_not_found" | "schedule_not_found" | "bulk_not_found" | "tool_not_found" | "waitpoint_not_found" | "worker_not_found" | "attempt_not_found" | "edge_not_found" | "token_not_found" | "no_input" | "result_not_ready" | "no_result" | "result_trimmed" | "no_test_clock" | "route_not_found" | "invalid" | "invalid_filter" | "invalid_capabilities" | "no_lanes" | "self_referencing_edge" | "partition_mismatch" | "unsupported_media_type" | "method_not_allowed" | "idempotency_conflict" | "definition_conflict" | "reservation_ended" | "execution_not_eligible" | "execution_not_leaseable" | "grant_already_exists" | "invalid_claim_grant" | "claim_grant_expired" | "not_a_resumed_execution" | "capability_mismatch" | "execution_not_terminal" | "flow_not_terminal" | "in_use" | "execution_not_suspended" | "execution_terminal" | "already_suspended" | "operator_resume_not_allowed" | "waitpoint_closed" | "waitpoint_not_pending" | "target_not_signalable" | "flow_already_terminal" | "stale_graph_revision" | "stale_revision" | "cycle_detected" | "dependency_already_exists" | "execution_not_in_flow" | "execution_in_other_flow" | "join_policy_conflict" | "dependency_not_applicable" | "duplicate_worker_instance" | "rotation_conflict" | "lane_draining" | "lane_disabled" | "partition_counts_differ" | "store_newer" | "question_not_open" | "journal_conflict" | "stale_lease" | "lease_expired" | "lease_revoked" | "execution_not_active" | "stream_closed" | "payload_too_large" | "signal_limit_exceeded" | "budget_tree_full" | "flow_full" | "worker_at_capacity" | "concurrency_limit_exceeded" | "max_replays_exhausted" | "waitpoint_limit_exceeded" | "journal_full" | "commit_too_large" | "unauthenticated" | "invalid_token" | "token_expired" | "forbidden" | "host_not_allowed" | "unavailable" | "contention" | "store_full" | "store_read_only" | "store_locked" | "store_version_too_low" | "library_version_mismatch" | "shutting_down" | "corrupt_document" | "internal";
         /** @description Everything about an execution but its bytes. */
         ExecutionView: {
             /** @description Its id. */
@@ -5307,7 +5352,7 @@ export interface components {
         };
         /** @description The answer. */
         WaitExecutionOutcome: {
-            /** @description It has ended; otherwise the time was up. */
+            /** @description It has ended; otherwise the time was up, or it has changed. */
             terminal: boolean;
             /** @description The execution. */
             execution: components["schemas"]["ExecutionView"];
@@ -6348,6 +6393,43 @@ export interface components {
             now: number;
         };
         /** @description The answer. */
+        ListToolsOutcome: {
+            /** @description The tools. */
+            items: components["schemas"]["ToolView"][];
+            /** @description Where the next page begins, if there is one. */
+            next_cursor?: string | null;
+        };
+        /** @description A kind of work that agents may call. */
+        ToolView: {
+            /** @description Its namespace. */
+            namespace: string;
+            /** @description The kind of work, which is the tool's name. */
+            kind: string;
+            /** @description What it is called for people. */
+            title?: string | null;
+            /** @description What it does. */
+            description: string;
+            /** @description The JSON schema of its arguments. */
+            input_schema: components["schemas"]["JsonValue"];
+            /** @description The JSON schema of its result. */
+            output_schema?: components["schemas"]["JsonValue"] | null;
+            /** @description The lane that calls are submitted to. */
+            lane: string;
+            /** @description Calling it again with the same arguments changes nothing more. */
+            repeatable: boolean;
+            /** @description It changes nothing. */
+            read_only: boolean;
+            /** @description It may destroy something. */
+            destructive: boolean;
+            /** @description The worker that defined it as it is. */
+            worker_id: string;
+            /**
+             * Format: int64
+             * @description When that was.
+             */
+            changed_at: number;
+        };
+        /** @description The answer. */
         ListWorkersOutcome: {
             /** @description The workers. */
             items: components["schemas"]["WorkerView"][];
@@ -6411,6 +6493,27 @@ export interface components {
              * @description How long it lasts from each heartbeat.
              */
             ttl_ms: number;
+        };
+        /** @description What a worker says of a kind that agents may call. */
+        ToolDefinition: {
+            /** @description The kind of work, which is the tool's name: letters, digits, `_`, `-` and `.`. */
+            kind: string;
+            /** @description What it is called for people. */
+            title?: string | null;
+            /** @description What it does, for the model that decides whether to call it. */
+            description: string;
+            /** @description The JSON schema of its arguments; an object. */
+            input_schema: components["schemas"]["JsonValue"];
+            /** @description The JSON schema of its result. */
+            output_schema?: components["schemas"]["JsonValue"] | null;
+            /** @description The lane that calls are submitted to; `default` if the worker serves it, otherwise its first, when absent. */
+            lane?: string | null;
+            /** @description Calling it again with the same arguments changes nothing more. */
+            repeatable?: boolean;
+            /** @description It changes nothing. */
+            read_only?: boolean;
+            /** @description It may destroy something; when absent, unless it is read only. */
+            destructive?: boolean | null;
         };
         /** @description The answer. */
         DeregisterWorkerOutcome: {
@@ -9517,6 +9620,8 @@ export interface operations {
             query?: {
                 /** @description How long; 30 seconds at the most and when absent. */
                 wait_ms?: number | null;
+                /** @description Not only for its end: until it has changed since this instant, its `updated_at` as the caller knows it. */
+                changed_after?: number | null;
             };
             header?: never;
             path: {
@@ -11377,6 +11482,63 @@ export interface operations {
             default: components["responses"]["Problem"];
         };
     };
+    list_tools: {
+        parameters: {
+            query?: {
+                /** @description Their namespace; the caller's default when absent. */
+                namespace?: string | null;
+                /** @description Only this one. */
+                kind?: string | null;
+                /** @description Where the last page ended. */
+                cursor?: string | null;
+                /** @description How many; 100 when absent, at most 1,000. */
+                limit?: number | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListToolsOutcome"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    delete_tool: {
+        parameters: {
+            query?: {
+                /** @description Where it belongs; the caller's default when absent. */
+                namespace?: string | null;
+            };
+            header?: never;
+            path: {
+                /** @description The kind of work. */
+                kind: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Removed"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
     list_workers: {
         parameters: {
             query?: {
@@ -11430,11 +11592,8 @@ export interface operations {
                  *     }
                  */
                 "application/json": {
-                    /**
-                     * Format: int64
-                     * @description The TTL of its leases; its registration lives twice as long.
-                     */
-                    lease_ttl_ms?: number | null;
+                    /** @description Those of its kinds that agents may call. What it says of them stays when it is gone. */
+                    tools?: components["schemas"]["ToolDefinition"][];
                     /** @description The worker's logical name. */
                     worker_id: string;
                     /** @description Where it works; the caller's default when absent. */
@@ -11454,6 +11613,11 @@ export interface operations {
                     version?: string | null;
                     /** @description Chosen anew by each process, so that a second one with the same instance id is noticed. */
                     nonce: string;
+                    /**
+                     * Format: int64
+                     * @description The TTL of its leases; its registration lives twice as long.
+                     */
+                    lease_ttl_ms?: number | null;
                 };
             };
         };

@@ -12,8 +12,17 @@ use super::Checker;
 use crate::invariant::Invariant;
 
 /// Documents that people define and take away, and the servers that live.
-const DEFINITIONS: [u8; 8] =
-    [kind::DEPLOYMENT, kind::SECRETS, kind::LANE, kind::BUDGET, kind::QUOTA, kind::PROVIDER, kind::TOKEN, kind::SERVER];
+const DEFINITIONS: [u8; 9] = [
+    kind::DEPLOYMENT,
+    kind::SECRETS,
+    kind::LANE,
+    kind::TOOL,
+    kind::BUDGET,
+    kind::QUOTA,
+    kind::PROVIDER,
+    kind::TOKEN,
+    kind::SERVER,
+];
 /// The first bytes of the logs that are kept by count and not by time: events and audit.
 const KEPT_LOGS: [u8; 2] = [b'E', b'A'];
 

@@ -2,6 +2,7 @@
 //! real server. A language is one file with one function, and one line in the list below.
 
 mod checks;
+mod mcp;
 mod python;
 mod typescript;
 
@@ -13,7 +14,7 @@ use checks::Checks;
 /// An SDK: its folder under `sdks/`, and everything its gate checks.
 type Sdk = (&'static str, fn(&Checks) -> Result<(), String>);
 
-const SDKS: [Sdk; 2] = [("python", python::check), ("typescript", typescript::check)];
+const SDKS: [Sdk; 3] = [("python", python::check), ("typescript", typescript::check), ("mcp", mcp::check)];
 
 /// Checks the SDKs that are named, or all of them. Each is checked, also after another has failed.
 pub(crate) fn check(names: &[&str]) -> ExitCode {

@@ -27,7 +27,7 @@ pub(super) fn check(checks: &Checks) -> Result<(), String> {
 }
 
 /// The first Python that is new enough.
-fn python() -> Result<&'static str, String> {
+pub(super) fn python() -> Result<&'static str, String> {
     let new_enough = "import sys, venv; sys.exit(sys.version_info < (3, 10))";
     let works =
         |name: &&&str| Command::new(name).args(["-c", new_enough]).output().is_ok_and(|out| out.status.success());

@@ -21,6 +21,7 @@ pub(crate) mod fork;
 pub(crate) mod get;
 pub(crate) mod lane;
 pub(crate) mod ls;
+pub(crate) mod mcp;
 pub(crate) mod provider;
 pub(crate) mod quota;
 pub(crate) mod replay;
@@ -85,6 +86,7 @@ pub(crate) fn run(command: Command) -> ExitCode {
         Command::Bulk(it) => connected(*it, bulk::run),
         Command::Lane(it) => connected(*it, lane::run),
         Command::Worker(it) => connected(*it, worker::run),
+        Command::Mcp(it) => connected(*it, mcp::run),
         Command::Token(it) => connected(*it, token::run),
         Command::RotateSecret(it) => connected(*it, rotate_secret::run),
         Command::Steps(it) => connected(*it, steps::run),

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use flowfabric::{FlowFabricWorker, SdkError, WorkerConfig};
+use flowfabric::{FlowFabricWorker, SdkError, ToolDefinition, WorkerConfig};
 use tokio::task::JoinSet;
 
 use crate::failure::{Failure, Result};
@@ -38,6 +38,9 @@ pub(crate) struct Launch {
     /// A kind of work the program does; may be repeated. Other kinds are left to other workers [default: all]
     #[arg(long = "kind", value_name = "KIND")]
     kinds: Vec<String>,
+    /// A file that describes a kind of the program to agents, as JSON: kind, description, input_schema; may be repeated
+    #[arg(long = "tool", value_name = "FILE")]
+    tools: Vec<PathBuf>,
     /// How many programs at once
     #[arg(long, value_name = "N", default_value_t = 1)]
     concurrency: usize,
@@ -87,7 +90,7 @@ pub(crate) async fn run(session: Session, arguments: Launch) -> Result<()> {
     let session = session.patient().await?;
     let folder = tempfile::Builder::new().prefix("ff-worker-").tempdir();
     let folder = folder.map_err(|error| Failure::usage(format!("no temporary folder: {error}")))?;
-    let worker = FlowFabricWorker::connect(&session.client, arguments.config()).await?;
+    let worker = FlowFabricWorker::connect(&session.client, arguments.config()?).await?;
     let drain = span_of(arguments.drain);
     session.out.note(&announcement(&arguments, &worker, &session.address()));
     let settings = Arc::new(arguments.settings(&session, folder.path()));
@@ -171,7 +174,7 @@ fn is_passing(error: &SdkError) -> bool {
 }
 
 impl Launch {
-    fn config(&self) -> WorkerConfig {
+    fn config(&self) -> Result<WorkerConfig> {
         let name = self.name.clone().unwrap_or_else(|| self.program_name());
         let mut config = WorkerConfig::new(name)
             .capabilities(self.capabilities.iter().cloned())
@@ -182,7 +185,10 @@ impl Launch {
         if !self.lanes.is_empty() {
             config = config.lanes(self.lanes.iter().cloned());
         }
-        config
+        for file in &self.tools {
+            config = config.tool(read_tool(file)?);
+        }
+        Ok(config)
     }
 
     /// The program's file name, where it makes a name for a worker.
@@ -202,6 +208,15 @@ impl Launch {
             server: session.client.engine().is_none().then(|| session.address()),
         }
     }
+}
+
+fn read_tool(file: &Path) -> Result<ToolDefinition> {
+    let refused = |why: String| {
+        Failure::usage(format!("{} describes no tool: {why}", file.display()))
+            .advice(r#"It is JSON: {"kind": "...", "description": "...", "input_schema": {"type": "object", ...}}."#)
+    };
+    let text = std::fs::read_to_string(file).map_err(|error| refused(error.to_string()))?;
+    serde_json::from_str(&text).map_err(|error| refused(error.to_string()))
 }
 
 fn span_of(span_ms: i64) -> Duration {

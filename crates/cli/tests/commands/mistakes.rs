@@ -90,6 +90,7 @@ const COMMANDS: &[(&[&str], i32)] = &[
     (&["lane", "rm", "nothing"], 3),
     (&["worker", "ls"], 0),
     (&["worker", "rm", "nothing"], 0),
+    (&["mcp"], 0),
     (&["token", "create", "mistake", "--role", "reader"], 0),
     (&["token", "ls"], 0),
     (&["token", "revoke", "nothing"], 3),

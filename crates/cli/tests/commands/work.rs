@@ -26,6 +26,7 @@ pub(crate) fn register(namespace: &str, instance: &str) {
             version: Some("1.2.3".into()),
             nonce: "n".into(),
             lease_ttl_ms: None,
+            tools: Vec::new(),
         };
         client.call::<RegisterWorker>(args).await.unwrap();
     });

@@ -35,6 +35,9 @@ pub struct GetDeploymentOutcome {
     pub now: i64,
     /// The version of the engine that answers.
     pub version: String,
+    /// How long what has ended is kept, where its policy says nothing else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retention_ms: Option<i64>,
     /// Time stands still here until a test moves it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub test_clock: bool,

@@ -34,6 +34,7 @@ mod stream;
 mod test_clock;
 mod ticket;
 mod token;
+mod tool;
 mod waitpoint;
 mod worker;
 
@@ -61,6 +62,7 @@ pub use stream::*;
 pub use test_clock::*;
 pub use ticket::*;
 pub use token::*;
+pub use tool::*;
 pub use waitpoint::*;
 pub use worker::*;
 
@@ -131,6 +133,8 @@ macro_rules! operations {
             heartbeat_worker HeartbeatWorker;
             deregister_worker DeregisterWorker;
             list_workers ListWorkers;
+            list_tools ListTools;
+            delete_tool DeleteTool;
             claim Claim;
             exchange Exchange;
             claim_from_grant ClaimFromGrant;

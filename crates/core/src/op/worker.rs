@@ -18,13 +18,14 @@ use crate::op::{
     DelayArgs, DelayOutcome, FailArgs, Minting, ParkArgs, ParkOutcome, SuspendArgs, SuspendOutcome, WaitChildrenArgs,
     WaitChildrenOutcome, operation,
 };
-use crate::worker::{WorkerView, check_kinds, check_lanes};
+use crate::tool::ToolDefinition;
+use crate::worker::{WorkerView, check_kinds, check_lanes, check_tools};
 use crate::{limits, text};
 
 operation! {
     /// Registers a worker process, or replaces what it said before.
     RegisterWorker(RegisterWorkerArgs) -> RegisterWorkerOutcome,
-    "register_worker" Put "/v1/workers/{instance_id}" Worker validated namespaced
+    "register_worker" Put "/v1/workers/{instance_id}" Worker validated body(limits::REGISTRATION_BODY_MAX_BYTES) namespaced
 }
 
 /// What the call says.
@@ -58,6 +59,9 @@ pub struct RegisterWorkerArgs {
     /// The TTL of its leases; its registration lives twice as long.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease_ttl_ms: Option<i64>,
+    /// Those of its kinds that agents may call. What it says of them stays when it is gone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tools: Vec<ToolDefinition>,
 }
 
 /// The answer.
@@ -81,7 +85,8 @@ impl RegisterWorkerArgs {
         self.capacity.map_or(Ok(()), |n| text::within("capacity", n, 1..=limits::WORKER_CAPACITY_MAX))?;
         parts::optional(self.version.as_deref(), "version", text::label)?;
         text::label("nonce", &self.nonce)?;
-        parts::optional_number(self.lease_ttl_ms, "lease_ttl_ms", text::lease_ttl)
+        parts::optional_number(self.lease_ttl_ms, "lease_ttl_ms", text::lease_ttl)?;
+        check_tools(&self.tools, &self.lanes, &self.kinds)
     }
 }
 

@@ -20,6 +20,7 @@ impl Handle<GetDeployment> for Engine {
             durability: info.durability,
             now: self.now(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            retention_ms: Some(self.options().retention_ms),
             test_clock: self.options().test_clock.is_some(),
             undecodable: self.metrics().undecodable.load(Ordering::Relaxed),
             undecodable_entries: self.metrics().undecodable_entries.entries(),

@@ -25,6 +25,7 @@ mod stream;
 mod test_clock;
 mod ticket;
 mod token;
+mod tool;
 mod waitpoint;
 mod worker;
 

@@ -29,6 +29,7 @@ impl Handle<RegisterWorker> for Engine {
             version: args.version.unwrap_or_default(),
             nonce: args.nonce,
             lease_ttl_ms: self.limits().lease_ttl(args.lease_ttl_ms)?,
+            tools: args.tools,
         };
         let (worker, expires_at) = self.register(registration).await?;
         // The full set once, the digest afterwards.

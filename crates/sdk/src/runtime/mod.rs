@@ -14,6 +14,8 @@ use tokio::task::JoinHandle;
 
 pub use context::TaskContext;
 
+use ff_core::tool::ToolDefinition;
+
 use crate::client::Client;
 use crate::durable::Watcher;
 use crate::error::{Result, SdkError};
@@ -128,6 +130,13 @@ impl<S: Send + Sync + 'static> WorkerRuntime<S> {
             })
         });
         self.handlers.insert(kind.into(), handler);
+        self
+    }
+
+    /// Lets agents call a kind that has a function here; see [`tool`](crate::tool).
+    #[must_use]
+    pub fn tool(mut self, tool: ToolDefinition) -> Self {
+        self.config = self.config.tool(tool);
         self
     }
 

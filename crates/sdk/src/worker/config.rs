@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use ff_core::tool::ToolDefinition;
 use ff_core::{CapabilitySet, limits};
 
 use crate::error::{Result, SdkError};
@@ -39,6 +40,8 @@ pub struct WorkerConfig {
     pub claim_wait: Duration,
     /// What it calls its version.
     pub version: Option<String>,
+    /// Those of its kinds that agents may call.
+    pub tools: Vec<ToolDefinition>,
 }
 
 impl WorkerConfig {
@@ -59,6 +62,7 @@ impl WorkerConfig {
             max_concurrent_tasks: 10,
             claim_wait: Duration::from_secs(20),
             version: None,
+            tools: Vec::new(),
         }
     }
 
@@ -132,6 +136,15 @@ impl WorkerConfig {
     #[must_use]
     pub fn version(mut self, version: impl Into<String>) -> Self {
         self.version = Some(version.into());
+        self
+    }
+
+    /// Lets agents call a kind of work; [`tool`](crate::tool) describes a [`Task`](crate::Task). A second description of the
+    /// same kind replaces the first.
+    #[must_use]
+    pub fn tool(mut self, tool: ToolDefinition) -> Self {
+        self.tools.retain(|other| other.kind != tool.kind);
+        self.tools.push(tool);
         self
     }
 

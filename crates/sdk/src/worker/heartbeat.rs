@@ -99,6 +99,7 @@ impl Shared {
             version: self.config.version.clone(),
             nonce: self.nonce.clone(),
             lease_ttl_ms: Some(self.resolved.lease_ttl_ms),
+            tools: self.config.tools.clone(),
         };
         self.client.call::<RegisterWorker>(args).await?;
         tracing::info!(

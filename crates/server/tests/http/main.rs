@@ -7,6 +7,7 @@ mod canary;
 mod clients;
 mod journal;
 mod manners;
+mod mcp;
 mod metrics;
 mod reference;
 mod refusals;

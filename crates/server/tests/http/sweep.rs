@@ -15,7 +15,7 @@ fn path(info: &OperationInfo, execution: &str, flow: &str, waitpoint: &str) -> S
     let filled = info.path.replace("{execution_id}", execution).replace("{flow_id}", flow);
     let filled = filled.replace("{waitpoint_id}", waitpoint).replace("{grant_id}", PLAIN).replace("{bulk_id}", PLAIN);
     let filled = filled.replace("{attempt}", "0").replace("{instance_id}", "w1");
-    filled.replace("{name}", "n1").replace("{lane}", "default")
+    filled.replace("{name}", "n1").replace("{lane}", "default").replace("{kind}", "k1")
 }
 
 /// The least body an operation can be read from.

@@ -66,7 +66,7 @@ ClaimMode: TypeAlias = Literal["lease", "grant"] | str
 
 Class: TypeAlias = Literal["not_found", "invalid", "conflict", "stale", "limit", "unauthenticated", "forbidden", "unavailable", "internal"] | str
 
-Code: TypeAlias = Literal["execution_not_found", "flow_not_found", "budget_not_found", "reservation_not_found", "quota_not_found", "provider_not_found", "booking_not_found", "lane_not_found", "schedule_not_found", "bulk_not_found", "waitpoint_not_found", "worker_not_found", "attempt_not_found", "edge_not_found", "token_not_found", "no_input", "result_not_ready", "no_result", "result_trimmed", "no_test_clock", "route_not_found", "invalid", "invalid_filter", "invalid_capabilities", "no_lanes", "self_referencing_edge", "partition_mismatch", "unsupported_media_type", "method_not_allowed", "idempotency_conflict", "definition_conflict", "reservation_ended", "execution_not_eligible", "execution_not_leaseable", "grant_already_exists", "invalid_claim_grant", "claim_grant_expired", "not_a_resumed_execution", "capability_mismatch", "execution_not_terminal", "flow_not_terminal", "in_use", "execution_not_suspended", "execution_terminal", "already_suspended", "operator_resume_not_allowed", "waitpoint_closed", "waitpoint_not_pending", "target_not_signalable", "flow_already_terminal", "stale_graph_revision", "stale_revision", "cycle_detected", "dependency_already_exists", "execution_not_in_flow", "execution_in_other_flow", "join_policy_conflict", "dependency_not_applicable", "duplicate_worker_instance", "rotation_conflict", "lane_draining", "lane_disabled", "partition_counts_differ", "store_newer", "question_not_open", "journal_conflict", "stale_lease", "lease_expired", "lease_revoked", "execution_not_active", "stream_closed", "payload_too_large", "signal_limit_exceeded", "budget_tree_full", "flow_full", "worker_at_capacity", "concurrency_limit_exceeded", "max_replays_exhausted", "waitpoint_limit_exceeded", "journal_full", "commit_too_large", "unauthenticated", "invalid_token", "token_expired", "forbidden", "host_not_allowed", "unavailable", "contention", "store_full", "store_read_only", "store_locked", "store_version_too_low", "library_version_mismatch", "shutting_down", "corrupt_document", "internal"] | str
+Code: TypeAlias = Literal["execution_not_found", "flow_not_found", "budget_not_found", "reservation_not_found", "quota_not_found", "provider_not_found", "booking_not_found", "lane_not_found", "schedule_not_found", "bulk_not_found", "tool_not_found", "waitpoint_not_found", "worker_not_found", "attempt_not_found", "edge_not_found", "token_not_found", "no_input", "result_not_ready", "no_result", "result_trimmed", "no_test_clock", "route_not_found", "invalid", "invalid_filter", "invalid_capabilities", "no_lanes", "self_referencing_edge", "partition_mismatch", "unsupported_media_type", "method_not_allowed", "idempotency_conflict", "definition_conflict", "reservation_ended", "execution_not_eligible", "execution_not_leaseable", "grant_already_exists", "invalid_claim_grant", "claim_grant_expired", "not_a_resumed_execution", "capability_mismatch", "execution_not_terminal", "flow_not_terminal", "in_use", "execution_not_suspended", "execution_terminal", "already_suspended", "operator_resume_not_allowed", "waitpoint_closed", "waitpoint_not_pending", "target_not_signalable", "flow_already_terminal", "stale_graph_revision", "stale_revision", "cycle_detected", "dependency_already_exists", "execution_not_in_flow", "execution_in_other_flow", "join_policy_conflict", "dependency_not_applicable", "duplicate_worker_instance", "rotation_conflict", "lane_draining", "lane_disabled", "partition_counts_differ", "store_newer", "question_not_open", "journal_conflict", "stale_lease", "lease_expired", "lease_revoked", "execution_not_active", "stream_closed", "payload_too_large", "signal_limit_exceeded", "budget_tree_full", "flow_full", "worker_at_capacity", "concurrency_limit_exceeded", "max_replays_exhausted", "waitpoint_limit_exceeded", "journal_full", "commit_too_large", "unauthenticated", "invalid_token", "token_expired", "forbidden", "host_not_allowed", "unavailable", "contention", "store_full", "store_read_only", "store_locked", "store_version_too_low", "library_version_mismatch", "shutting_down", "corrupt_document", "internal"] | str
 
 CommandId: TypeAlias = str
 
@@ -1513,6 +1513,8 @@ class GetDeploymentOutcome(Model):
     now: int
     #: The version of the engine that answers.
     version: str
+    #: How long what has ended is kept, where its policy says nothing else.
+    retention_ms: int | None = None
     #: Time stands still here until a test moves it.
     test_clock: bool | None = None
     #: How often that engine met a stored entry that it could not decode, since its start. Lists leave such entries out.
@@ -1919,6 +1921,15 @@ class ListTokensOutcome(Model):
 
     #: The tokens.
     items: list[ApiTokenInfo]
+    #: Where the next page begins, if there is one.
+    next_cursor: str | None = None
+
+
+class ListToolsOutcome(Model):
+    """The answer."""
+
+    #: The tools.
+    items: list[ToolView]
     #: Where the next page begins, if there is one.
     next_cursor: str | None = None
 
@@ -3183,6 +3194,58 @@ class TimeoutPolicy(Model):
     execution_deadline_ms: int | None = None
 
 
+class ToolDefinition(Model):
+    """What a worker says of a kind that agents may call."""
+
+    #: The kind of work, which is the tool's name: letters, digits, `_`, `-` and `.`.
+    kind: str
+    #: What it is called for people.
+    title: str | None = None
+    #: What it does, for the model that decides whether to call it.
+    description: str
+    #: The JSON schema of its arguments; an object.
+    input_schema: JsonValue
+    #: The JSON schema of its result.
+    output_schema: JsonValue | None = None
+    #: The lane that calls are submitted to; `default` if the worker serves it, otherwise its first, when absent.
+    lane: str | None = None
+    #: Calling it again with the same arguments changes nothing more.
+    repeatable: bool | None = None
+    #: It changes nothing.
+    read_only: bool | None = None
+    #: It may destroy something; when absent, unless it is read only.
+    destructive: bool | None = None
+
+
+class ToolView(Model):
+    """A kind of work that agents may call."""
+
+    #: Its namespace.
+    namespace: str
+    #: The kind of work, which is the tool's name.
+    kind: str
+    #: What it is called for people.
+    title: str | None = None
+    #: What it does.
+    description: str
+    #: The JSON schema of its arguments.
+    input_schema: JsonValue
+    #: The JSON schema of its result.
+    output_schema: JsonValue | None = None
+    #: The lane that calls are submitted to.
+    lane: str
+    #: Calling it again with the same arguments changes nothing more.
+    repeatable: bool
+    #: It changes nothing.
+    read_only: bool
+    #: It may destroy something.
+    destructive: bool
+    #: The worker that defined it as it is.
+    worker_id: str
+    #: When that was.
+    changed_at: int
+
+
 class TriggerScheduleOutcome(Model):
     """The answer."""
 
@@ -3261,7 +3324,7 @@ class WaitChildrenOutcome(Model):
 class WaitExecutionOutcome(Model):
     """The answer."""
 
-    #: It has ended; otherwise the time was up.
+    #: It has ended; otherwise the time was up, or it has changed.
     terminal: bool
     #: The execution.
     execution: ExecutionView
@@ -4061,11 +4124,11 @@ WAIT_EXECUTION: Operation[WaitExecutionOutcome] = Operation(
     "wait_execution",
     "GET",
     "/v1/executions/{execution_id}/wait",
-    frozenset({"wait_ms"}),
+    frozenset({"changed_after", "wait_ms"}),
     frozenset(),
     WaitExecutionOutcome,
 )
-"""Waits until an execution has ended, or the time is up."""
+"""Waits until an execution has ended, or has changed where that is asked for, or the time is up."""
 
 WAIT_CHILDREN: Operation[WaitChildrenOutcome] = Operation(
     "wait_children",
@@ -4563,6 +4626,28 @@ WAIT_UNTIL_IDLE: Operation[WaitUntilIdleOutcome] = Operation(
 that.
 """
 
+LIST_TOOLS: Operation[ListToolsOutcome] = Operation(
+    "list_tools",
+    "GET",
+    "/v1/tools",
+    frozenset({"cursor", "kind", "limit", "namespace"}),
+    frozenset(),
+    ListToolsOutcome,
+)
+"""Lists the kinds of work that agents may call, by name."""
+
+DELETE_TOOL: Operation[Removed] = Operation(
+    "delete_tool",
+    "DELETE",
+    "/v1/tools/{kind}",
+    frozenset({"namespace"}),
+    frozenset(),
+    Removed,
+)
+"""Forgets a tool: agents no longer see it. Executions of its kind go on, and a worker that registers it again brings
+it back.
+"""
+
 LIST_WORKERS: Operation[ListWorkersOutcome] = Operation(
     "list_workers",
     "GET",
@@ -4578,7 +4663,7 @@ REGISTER_WORKER: Operation[RegisterWorkerOutcome] = Operation(
     "PUT",
     "/v1/workers/{instance_id}",
     frozenset(),
-    frozenset({"capabilities", "capacity", "kinds", "lanes", "lease_ttl_ms", "namespace", "nonce", "version", "worker_id"}),
+    frozenset({"capabilities", "capacity", "kinds", "lanes", "lease_ttl_ms", "namespace", "nonce", "tools", "version", "worker_id"}),
     RegisterWorkerOutcome,
 )
 """Registers a worker process, or replaces what it said before."""

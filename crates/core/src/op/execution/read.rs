@@ -79,7 +79,7 @@ pub struct GetInputArgs {
 }
 
 operation! {
-    /// Waits until an execution has ended, or the time is up.
+    /// Waits until an execution has ended, or has changed where that is asked for, or the time is up.
     WaitExecution(WaitExecutionArgs) -> WaitExecutionOutcome,
     "wait_execution" Get "/v1/executions/{execution_id}/wait" Reader validated waits(wait_ms) watching
 }
@@ -93,12 +93,15 @@ pub struct WaitExecutionArgs {
     /// How long; 30 seconds at the most and when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_ms: Option<i64>,
+    /// Not only for its end: until it has changed since this instant, its `updated_at` as the caller knows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changed_after: Option<i64>,
 }
 
 /// The answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WaitExecutionOutcome {
-    /// It has ended; otherwise the time was up.
+    /// It has ended; otherwise the time was up, or it has changed.
     pub terminal: bool,
     /// The execution.
     pub execution: ExecutionView,

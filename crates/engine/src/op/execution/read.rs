@@ -100,7 +100,8 @@ impl Handle<WaitExecution> for Engine {
             self.refuse_if_closing()?;
             let (execution, lease_until) = self.visible_execution(caller, id).await?;
             let left = deadline - self.env().now_ms();
-            if execution.is_terminal() || left <= 0 {
+            let changed = args.changed_after.is_some_and(|known| execution.updated_at > known);
+            if execution.is_terminal() || changed || left <= 0 {
                 let terminal = execution.is_terminal();
                 let execution = view::for_caller(caller, view::execution(&execution, lease_until));
                 return Ok(WaitExecutionOutcome { terminal, execution });
