@@ -144,7 +144,7 @@ async fn claim(world: &Arc<World>, terms: &Terms, habit: Option<LeaseId>) -> (Ve
                 return (outcome.tasks, outcome.grants);
             }
             Some(Reply::Answer(Err(error))) => {
-                world.note(format_args!("{instance} claims: {}", error.code.as_str()));
+                world.note(format_args!("{instance} claims: {error}"));
                 args["retry"] = Value::Bool(true);
             }
             Some(Reply::Lost) => args["retry"] = Value::Bool(true),

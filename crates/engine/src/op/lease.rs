@@ -21,7 +21,7 @@ use uuid::Uuid;
 use crate::engine::{Caller, Engine, Handle};
 use crate::env;
 use crate::payload::Which;
-use crate::scheduler::ready::{Criteria, Skills};
+use crate::scheduler::ready::{Criteria, READ_PATIENCE_MS, Skills};
 use crate::scheduler::{Ask, Taken};
 use crate::transaction::{Command, Tx};
 use crate::view::{some_instant, some_text};
@@ -52,7 +52,7 @@ impl Handle<Claim> for Engine {
 impl Engine {
     /// What a claim holds that is repeated because its answer was lost; `None` if nothing.
     pub(super) async fn held_before(&self, ask: &Ask) -> Result<Option<ClaimOutcome>> {
-        let mut held = self.find_leases(ask).await?;
+        let mut held = self.find_reachable_leases(ask).await?;
         // A commit that did not answer may have taken something beside what took its place.
         let surplus = held.split_off(held.len().min(ask.lease_ids.len()));
         if !surplus.is_empty() {
@@ -103,10 +103,17 @@ impl Engine {
         let namespace = &ask.criteria.namespace;
         let key = Worker::key_of(namespace, &ask.instance_id);
         let Some(worker) = self.system_document::<Worker>(&key).await? else { return Ok(ask) };
-        if worker.capacity >= limits::WORKER_CAPACITY_MAX {
+        // While a partition does not answer nobody can say what the worker holds, and the others have work for it.
+        if worker.capacity >= limits::WORKER_CAPACITY_MAX || self.scheduler().ready().is_troubled(self.env().now_ms()) {
             return Ok(ask);
         }
-        let held: u64 = self.leases_held(namespace, &[ask.instance_id.as_str()]).await?.iter().sum();
+        let instances = [ask.instance_id.as_str()];
+        let counting = self.leases_held(namespace, &instances);
+        let held: u64 = match env::within(self.env_handle(), READ_PATIENCE_MS, counting).await {
+            Some(Ok(held)) => held.iter().sum(),
+            Some(Err(error)) if error.code != Code::Unavailable => return Err(error),
+            Some(Err(_)) | None => return Ok(ask),
+        };
         let free = usize::try_from(u64::from(worker.capacity).saturating_sub(held)).unwrap_or(usize::MAX);
         if free == 0 {
             return Err(Error::of(Code::WorkerAtCapacity).with("capacity", worker.capacity).with("leases_held", held));

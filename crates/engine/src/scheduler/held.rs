@@ -4,9 +4,14 @@ use std::sync::Arc;
 
 use ff_core::execution::Execution;
 use ff_core::index::{self, Due, kind};
-use ff_core::{Partition, Result, limits};
+use ff_core::{Code, Error, Partition, Result, limits};
 use ff_store::Scan;
+use futures_util::StreamExt;
+use futures_util::future::{Either, select};
+use futures_util::stream::FuturesUnordered;
 
+use super::candidate::is_outage;
+use super::ready::READ_PATIENCE_MS;
 use crate::engine::Engine;
 use crate::scheduler::{Ask, Taken};
 
@@ -18,23 +23,62 @@ const PAGES_MAX: usize = 10;
 impl Engine {
     /// The leases and grants with the ids of this claim that its instance has.
     pub(crate) async fn find_leases(&self, ask: &Ask) -> Result<Vec<Taken>> {
-        let looks = self.flow_partitions().map(|partition| async move {
-            let mut held = self.leases_in(partition, ask).await?;
-            // No index leads to grants by worker; each has a timer that is due soon, and few things are.
-            if ask.grant_ttl_ms.is_some() && held.len() < ask.lease_ids.len() {
-                held.extend(self.grants_in(partition, ask).await?);
-            }
-            // What is handed out again was committed by somebody; it must last as long as what is committed here.
-            if !held.is_empty() {
-                self.store().barrier(partition).await?;
-            }
-            Ok::<_, ff_core::Error>(held)
-        });
+        let looks = self.flow_partitions().map(|partition| self.held_in(partition, ask));
         let mut found = Vec::new();
         for held in futures_util::future::join_all(looks).await {
             found.extend(held?);
         }
         Ok(found)
+    }
+
+    /// The same where partitions may be passed over that do not answer: a claim is for the others, too. What it holds in
+    /// such a partition comes back when its lease runs out, or to a later repeat.
+    pub(crate) async fn find_reachable_leases(&self, ask: &Ask) -> Result<Vec<Taken>> {
+        let looks = self.flow_partitions().map(|partition| self.held_in(partition, ask));
+        let mut found = Vec::new();
+        for held in self.those_that_answer(looks).await? {
+            found.extend(held);
+        }
+        Ok(found)
+    }
+
+    async fn held_in(&self, partition: Partition, ask: &Ask) -> Result<Vec<Taken>> {
+        let mut held = self.leases_in(partition, ask).await?;
+        // No index leads to grants by worker; each has a timer that is due soon, and few things are.
+        if ask.grant_ttl_ms.is_some() && held.len() < ask.lease_ids.len() {
+            held.extend(self.grants_in(partition, ask).await?);
+        }
+        // What is handed out again was committed by somebody; it must last as long as what is committed here.
+        if !held.is_empty() {
+            self.store().barrier(partition).await?;
+        }
+        Ok(held)
+    }
+
+    /// The answers that come in time, of partitions that work. An error is one only if no partition answers.
+    async fn those_that_answer<T>(
+        &self,
+        looks: impl Iterator<Item = impl Future<Output = Result<T>>>,
+    ) -> Result<Vec<T>> {
+        let mut looks: FuturesUnordered<_> = looks.collect();
+        let mut patience = self.env().sleep(READ_PATIENCE_MS);
+        let (mut found, mut failure) = (Vec::new(), None);
+        loop {
+            match select(looks.next(), &mut patience).await {
+                Either::Left((Some(Ok(answer)), _)) => found.push(answer),
+                Either::Left((Some(Err(error)), _)) if is_outage(&error) => failure = Some(error),
+                Either::Left((Some(Err(error)), _)) => return Err(error),
+                Either::Left((None, _)) => break,
+                Either::Right(_) => {
+                    failure.get_or_insert_with(|| Error::new(Code::Unavailable, "no partition answers in time"));
+                    break;
+                }
+            }
+        }
+        match failure {
+            Some(error) if found.is_empty() => Err(error),
+            _ => Ok(found),
+        }
     }
 
     async fn leases_in(&self, partition: Partition, ask: &Ask) -> Result<Vec<Taken>> {

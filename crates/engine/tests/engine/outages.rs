@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::support::{Harness, Trouble};
 use ff_core::lease::ClaimKind;
 use ff_core::op::view::Task;
-use ff_core::op::{CancelFlow, Claim, CreateExecutions, CreateFlow, GetExecution, create_flow};
+use ff_core::op::{CancelFlow, Claim, CreateExecutions, CreateFlow, GetExecution, RegisterWorker, create_flow};
 use ff_core::{Code, Partition, PartitionConfig, PublicState};
 use ff_engine::Options;
 use ff_store::Query;
@@ -116,6 +116,26 @@ async fn a_partition_that_cannot_be_read_holds_up_no_healthy_work() {
         assert!(rest.iter().all(|task| task.execution_id.partition() == SICK));
         other.engine.close().await;
         h.finish().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn neither_a_repeated_claim_nor_a_worker_with_a_capacity_needs_the_partition_that_cannot_be_read() {
+    for hanging in [false, true] {
+        let (h, trouble) = Harness::with_trouble(four()).await;
+        let healthy = spread(&h).await;
+        let worker =
+            json!({ "worker_id": "w", "instance_id": "w-1", "lanes": ["default"], "nonce": "n", "capacity": 40 });
+        h.must::<RegisterWorker>(worker).await;
+        outage(&trouble, move || if hanging { hang() } else { Fault::Unavailable.into() });
+        let lease_ids: Vec<_> = (0..40).map(|n| format!("01a3185c-5000-7661-80ab-28b8906200{n:02}")).collect();
+        let claim = args(json!({ "lease_ids": lease_ids, "retry": true, "wait_ms": 5_000 }));
+        let claimed = timeout(Duration::from_secs(20), h.call::<Claim>(claim)).await.expect("it is not held up");
+        let tasks = claimed.unwrap().tasks;
+        assert!(!tasks.is_empty() && tasks.len() <= healthy, "{} of {healthy}", tasks.len());
+        assert!(tasks.iter().all(|task| task.execution_id.partition() != SICK));
+        trouble.end();
+        h.engine.close().await;
     }
 }
 
