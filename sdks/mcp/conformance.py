@@ -1,4 +1,4 @@
-"""Runs the protocol's conformance package against a server: each scenario below must pass.
+"""Runs the protocol's conformance package against a server.
 
 `python conformance.py FOLDER`, where FOLDER holds the `node_modules` of package.json. The tools that scenarios call are kinds of
 a worker here. What is left out, and why:
