@@ -10,6 +10,7 @@ mod journal;
 mod leases;
 mod lifecycle;
 mod schedules;
+mod subscriptions;
 mod suspension;
 mod world;
 
@@ -111,6 +112,8 @@ sequences! {
     flows::s50_an_edge_after_the_decision_lets_the_child_run,
     journal::s51_a_waitpoint_survives_the_wake_of_another,
     journal::s52_a_function_continues_as_new_a_thousand_times,
+    subscriptions::s53_each_event_is_delivered_once_or_is_a_dead_letter,
+    subscriptions::s53_a_subscription_is_filtered_paused_tested_and_removed,
 }
 
 static QUIET: tokio::sync::RwLock<()> = tokio::sync::RwLock::const_new(());

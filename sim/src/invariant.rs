@@ -48,6 +48,8 @@ invariants! {
     AcknowledgedSurvives "acknowledged_survives",
     /// Subscribers get every event of a partition once and in order, or are told of a gap.
     EventsInOrder "events_in_order",
+    /// The commit that moves a subscription over an event creates its delivery, and none is created twice.
+    EachEventOnce "each_event_once",
     /// A walk through a list shows, once, everything that was there all the time.
     ListsComplete "lists_complete",
     /// A version names one content: what was read under it is what a commit guarded by it replaces.

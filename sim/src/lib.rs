@@ -24,6 +24,7 @@ mod reviver;
 pub mod run;
 mod signaller;
 mod store;
+mod subscriber;
 mod sweeper;
 mod timetable;
 mod trouble;

@@ -10,7 +10,9 @@ use crate::executor::Step;
 use crate::guards::GuardCounts;
 use crate::invariant::{Invariant, Violation};
 use crate::world::World;
-use crate::{client, gates, operator, reviver, signaller, sweeper, timetable, trouble, viewer, visitor, worker};
+use crate::{
+    client, gates, operator, reviver, signaller, subscriber, sweeper, timetable, trouble, viewer, visitor, worker,
+};
 
 /// Steps within one millisecond of virtual time after which something spins.
 const SPINNING_STEPS: u64 = 60_000;
@@ -103,6 +105,7 @@ fn storm_and_calm(world: &Arc<World>, storm: u64, steps: &std::cell::Cell<u64>) 
     trouble::spawn(world, gates::run(Arc::clone(world)));
     trouble::spawn(world, timetable::run(Arc::clone(world)));
     trouble::spawn(world, sweeper::run(Arc::clone(world)));
+    trouble::spawn(world, subscriber::run(Arc::clone(world)));
     trouble::spawn(world, viewer::watch_streams(Arc::clone(world)));
     trouble::spawn(world, viewer::subscribe(Arc::clone(world)));
     trouble::spawn(world, visitor::run(Arc::clone(world)));

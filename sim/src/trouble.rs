@@ -12,6 +12,7 @@ use crate::checker::LAST_GUSTS_MS;
 use crate::executor::{Owner, SimEnv};
 use crate::invariant::Invariant;
 use crate::store::SimStore;
+use crate::subscriber;
 use crate::world::{OUTSIDE, Server, World};
 
 /// One round of the reconciler takes this long, where it runs.
@@ -79,7 +80,7 @@ fn start(world: &Arc<World>, number: usize) {
     world.executor.spawn(owner, Box::pin(task)).detach();
 }
 
-fn options(world: &World, number: usize) -> Options {
+fn options(world: &Arc<World>, number: usize) -> Options {
     Options {
         partitions: Some(world.profile.partitions),
         waitpoint_secret: Some("00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff".into()),
@@ -89,6 +90,7 @@ fn options(world: &World, number: usize) -> Options {
         services: number == 0 || !world.profile.lone_services,
         address: format!("server-{number}"),
         chunk_max: world.profile.chunk_max,
+        courier: Some(subscriber::courier(world)),
         ..Options::default()
     }
 }

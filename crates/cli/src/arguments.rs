@@ -4,8 +4,8 @@ use clap::{Parser, Subcommand};
 
 use crate::command::{
     approve, audit, bench, budget, bulk, call, cancel, change, completions, count, decide, diff, doctor, events,
-    exit_codes, explain, flow, fork, get, lane, ls, mcp, provider, quota, replay, result, rotate_secret, schedule,
-    server, signal, steps, submit, tail, token, top, wait, worker,
+    exit_codes, explain, flow, fork, get, hook, lane, ls, mcp, provider, quota, replay, result, rotate_secret,
+    schedule, server, signal, steps, submit, subscription, tail, token, top, wait, worker,
 };
 use crate::target::Target;
 use crate::{dev, task};
@@ -104,6 +104,10 @@ pub(crate) enum Command {
     Schedule(Box<Targeted<schedule::Arguments>>),
     /// Do one thing to everything that filters match
     Bulk(Box<Targeted<bulk::Arguments>>),
+    /// Tell others what happens: webhooks, and work that events lead to
+    Subscription(Box<Targeted<subscription::Arguments>>),
+    /// Let others begin work or signal it, by messages that they sign
+    Hook(Box<Targeted<hook::Arguments>>),
     /// Open and close lanes
     Lane(Box<Targeted<lane::Arguments>>),
     /// Run a program as a worker; see and remove workers

@@ -106,6 +106,8 @@ error_table! {
     ScheduleNotFound "schedule_not_found" NotFound 404 false "Check the schedule's name and namespace.";
     BulkNotFound "bulk_not_found" NotFound 404 false "Check the id of the bulk job; one that has ended is forgotten after the retention.";
     ToolNotFound "tool_not_found" NotFound 404 false "Check the tool's name and namespace; a worker defines it when it registers.";
+    SubscriptionNotFound "subscription_not_found" NotFound 404 false "Check the subscription's name and namespace.";
+    HookNotFound "hook_not_found" NotFound 404 false "Check the hook's name and namespace.";
     WaitpointNotFound "waitpoint_not_found" NotFound 404 false "Check the waitpoint id; closed waitpoints are removed with their execution.";
     WorkerNotFound "worker_not_found" NotFound 404 true "Register the worker again: its registration ran out or was removed.";
     AttemptNotFound "attempt_not_found" NotFound 404 false "The execution has no attempt with this number.";
@@ -184,6 +186,7 @@ error_table! {
     // who
     Unauthenticated "unauthenticated" Unauthenticated 401 false "Send a valid API token as Authorization: Bearer.";
     InvalidToken "invalid_token" Unauthenticated 401 false "The waitpoint token does not belong to this waitpoint.";
+    InvalidSignature "invalid_signature" Unauthenticated 401 false "Check the hook's name, its namespace and its secret, and the clock of the sender.";
     TokenExpired "token_expired" Unauthenticated 401 false "The token's secret was rotated out; fetch the waitpoint's token again.";
     Forbidden "forbidden" Forbidden 403 false "The token's role does not allow this.";
     HostNotAllowed "host_not_allowed" Forbidden 403 false "Add the host name to the allowed hosts.";

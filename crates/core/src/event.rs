@@ -108,6 +108,8 @@ document! {
         "s" signal_id: Option<SignalId>,
         /// The signal's name, or a reason.
         "d" detail: String,
+        /// The execution is a delivery of a subscription. No subscription delivers what happens to it.
+        "v" delivery: bool,
     }
 }
 

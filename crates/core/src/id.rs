@@ -310,6 +310,14 @@ plain_id!(
     BulkId
 );
 plain_id!(
+    /// A subscription: minted when it is created, so that one that is made anew is another one.
+    SubscriptionId
+);
+plain_id!(
+    /// An inbound hook: minted when it is created, so that one that is made anew is another one.
+    HookId
+);
+plain_id!(
     /// One command of one caller; the documents it writes carry it as their version.
     CommandId
 );

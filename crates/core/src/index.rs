@@ -34,6 +34,12 @@ pub mod kind {
     pub const BULK: u8 = b'B';
     /// How far a bulk job has come in one partition.
     pub const BULK_PART: u8 = b'P';
+    /// A subscription to events.
+    pub const SUBSCRIPTION: u8 = b'n';
+    /// How far a subscription has come in the events of a partition.
+    pub const CURSOR: u8 = b'u';
+    /// An inbound hook.
+    pub const HOOK: u8 = b'H';
     /// A concurrency slot of a quota.
     pub const SLOT: u8 = b'o';
     /// A reservation of a budget.
@@ -179,6 +185,11 @@ pub fn marks() -> IndexName {
     IndexName::from_bytes(*b"!marks")
 }
 
+/// Cursors of subscriptions. Not listed: there is one for each partition.
+pub fn cursors() -> IndexName {
+    IndexName::from_bytes(*b"!cursors")
+}
+
 /// Executions of a namespace in a state, by creation.
 pub fn state(namespace: &str, state: PublicState) -> IndexName {
     IndexName::from_parts(STATE_PREFIX, &[namespace.as_bytes(), state.as_str().as_bytes()])
@@ -197,6 +208,16 @@ pub fn forks(origin: Uuid) -> IndexName {
 /// Runs of a schedule, by their numbers.
 pub fn runs(schedule: Uuid) -> IndexName {
     IndexName::from_parts(b'r', &[schedule.as_bytes()])
+}
+
+/// Deliveries of a subscription, by creation.
+pub fn deliveries(subscription: Uuid) -> IndexName {
+    IndexName::from_parts(b'd', &[subscription.as_bytes()])
+}
+
+/// Deliveries of a subscription that have not ended, by creation.
+pub fn open_deliveries(subscription: Uuid) -> IndexName {
+    IndexName::from_parts(b'd', &[subscription.as_bytes(), b"open"])
 }
 
 /// Edges that lead away from an execution.

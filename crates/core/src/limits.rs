@@ -263,6 +263,33 @@ pub const BULK_PART_LOOK_MS: i64 = 24 * 3600 * 1000;
 /// A turn that begins a partition's part of a bulk job commits within this time or not at all.
 pub const BULK_TURN_MAX_MS: i64 = 60 * 1000;
 
+/// Subscriptions of one deployment: each looks at every event.
+pub const SUBSCRIPTIONS_MAX: u64 = 1_000;
+/// Address of a webhook.
+pub const WEBHOOK_URL_MAX_BYTES: usize = 2_048;
+/// Shortest secret that webhooks are signed with.
+pub const WEBHOOK_SECRET_MIN_BYTES: usize = 16;
+/// Longest secret that webhooks are signed with.
+pub const WEBHOOK_SECRET_MAX_BYTES: usize = 256;
+/// A webhook that is not answered by then has failed.
+pub const WEBHOOK_TIMEOUT_MS: i64 = 10_000;
+/// So much of the answer to a webhook is read; a longer one is cut off, and counts.
+pub const WEBHOOK_ANSWER_MAX_BYTES: usize = 64 * 1024;
+/// A signature is good for this long before and after the instant that it names.
+pub const SIGNATURE_TOLERANCE_MS: i64 = 5 * 60 * 1000;
+/// Times a webhook is sent again when its subscription does not say.
+pub const WEBHOOK_RETRIES_DEFAULT: u32 = 10;
+/// Deliveries that are shown with their subscription.
+pub const DELIVERIES_SHOWN: usize = 20;
+/// Events that one look at a partition takes for its subscriptions.
+pub const SUBSCRIPTION_EVENTS_PER_LOOK: usize = 200;
+/// Deliveries that one commit creates.
+pub const DELIVERIES_PER_COMMIT: usize = 100;
+/// Events that nobody wanted are passed over in memory; past so many the cursor is stored.
+pub const SUBSCRIPTION_UNSTORED_MAX: u64 = 500;
+/// How long a partition remembers that a subscription was removed: longer than a server may believe that it is there.
+pub const SUBSCRIPTION_REMEMBERED_MS: i64 = 10 * 60 * 1000;
+
 /// Frames one stream keeps when its policy says nothing.
 pub const STREAM_RETENTION_DEFAULT: u64 = 10_000;
 /// Frames one read may ask for.

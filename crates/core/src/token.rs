@@ -60,6 +60,16 @@ impl Secret {
         Self(random.to_vec())
     }
 
+    /// A secret from bytes whose number was checked.
+    pub(crate) fn from_bytes(bytes: Vec<u8>) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes, for what signs with them in its own way.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
     fn hmac_of(&self, parts: &[&[u8]]) -> Hmac<Sha256> {
         let mut hmac = Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes keys of any length");
         for part in parts {

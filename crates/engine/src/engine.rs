@@ -15,6 +15,7 @@ use crate::board::{Board, Listener};
 use crate::bulk::BulkTurns;
 use crate::cache::{Cache, DownstreamCache};
 use crate::clock::StoreClocks;
+use crate::delivery::Courier;
 use crate::env::{self, BoxFuture, Env, Tasks};
 use crate::hint::{Item, Message};
 use crate::journal::JournalSizes;
@@ -31,6 +32,7 @@ use crate::servers::Servers;
 use crate::serves::Serves;
 use crate::service::Services;
 use crate::shared::Shared;
+use crate::subscription::Subscriptions;
 use crate::system::SystemCache;
 use crate::test_clock::TestClock;
 use crate::timers::Timers;
@@ -72,6 +74,8 @@ pub struct Options {
     pub address: String,
     /// The clock that the store is on, where only a test moves it.
     pub test_clock: Option<Arc<TestClock>>,
+    /// What sends webhooks; without it they wait for an engine that has one.
+    pub courier: Option<Arc<dyn Courier>>,
     /// Entries that one read or commit of the engine's own work takes at the most, where its own limit is higher. Tests
     /// draw it tight, so that a small graph is larger than every chunk.
     pub chunk_max: usize,
@@ -93,6 +97,7 @@ impl Default for Options {
             limits: Limits::default(),
             address: String::new(),
             test_clock: None,
+            courier: None,
             chunk_max: usize::MAX,
         }
     }
@@ -248,6 +253,7 @@ struct Inner {
     scheduler: Scheduler,
     timers: Timers,
     resolver: Resolver,
+    subscriptions: Subscriptions,
     system: SystemCache,
     registry: Registry,
     servers: Servers,
@@ -308,6 +314,7 @@ impl Engine {
             scheduler: Scheduler::default(),
             timers: Timers::default(),
             resolver,
+            subscriptions: Subscriptions::default(),
             system: SystemCache::default(),
             registry: Registry::default(),
             servers: Servers::default(),
@@ -349,6 +356,10 @@ impl Engine {
             self.run_service("heartbeats", Engine::run_heartbeats);
             self.run_service("timers", Engine::run_timers);
             self.run_service("reconciler", Engine::run_reconciler);
+            self.run_service("subscriptions", Engine::run_subscriptions);
+            if self.options().courier.is_some() {
+                self.run_service("deliveries", Engine::run_deliveries);
+            }
         }
     }
 
@@ -444,6 +455,7 @@ impl Engine {
         self.cache().clear();
         self.downstreams().clear();
         self.system().clear();
+        self.subscriptions().forget_places();
         self.servers().look_again();
         self.timers().sweep_now();
         self.board().wake_all();
@@ -464,7 +476,12 @@ impl Engine {
                     self.scheduler().forget_flow(key);
                     self.board().wake(partition, key);
                 }
-                Item::Log(key) => self.board().wake(partition, key),
+                Item::Log(key) => {
+                    self.board().wake(partition, key);
+                    if *key == crate::logs::events() {
+                        self.subscriptions().note(partition);
+                    }
+                }
                 // The engine that left it has no resolver of its own.
                 Item::Mark(key) if self.rank(partition) == 0 => self.resolve_soon(partition, key.clone()),
                 Item::Mark(_) => {}
@@ -473,6 +490,9 @@ impl Engine {
                     self.system().forget(key);
                     if key.kind() == ff_core::index::kind::SERVER {
                         self.servers().look_again();
+                    }
+                    if key.kind() == ff_core::index::kind::SUBSCRIPTION {
+                        self.subscriptions().look_again();
                     }
                     // A lane that gives out work again has people waiting for it.
                     if key.kind() == ff_core::index::kind::LANE {
@@ -706,6 +726,10 @@ impl Engine {
 
     pub(crate) fn resolver(&self) -> &Resolver {
         &self.0.resolver
+    }
+
+    pub(crate) fn subscriptions(&self) -> &Subscriptions {
+        &self.0.subscriptions
     }
 
     pub(crate) fn system(&self) -> &SystemCache {

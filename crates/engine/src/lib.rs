@@ -10,6 +10,7 @@ mod bulk;
 mod cache;
 mod clock;
 mod cursor;
+mod delivery;
 mod engine;
 pub mod env;
 mod execution_data;
@@ -41,6 +42,7 @@ mod servers;
 mod serves;
 mod service;
 mod shared;
+mod subscription;
 mod substitute;
 mod system;
 mod test_clock;
@@ -51,13 +53,14 @@ mod usage;
 mod view;
 mod visibility;
 
+pub use delivery::{Courier, Undelivered, Webhook};
 pub use engine::{Caller, Engine, Options, Standing};
 pub use follow::{JournalSeen, Seen, Sight};
 pub use limits::Limits;
 pub use metrics::{
     BUCKETS_US, BudgetCharges, BudgetLabel, Family, FamilyKind, Histogram, Metrics, Sample, SampleValue,
 };
-pub use op::EventWatch;
+pub use op::{EventWatch, HookMessage};
 pub use reconcile::Reconciled;
 pub use serves::Serves;
 pub use service::ServiceHealth;

@@ -7,6 +7,7 @@ use std::sync::Mutex;
 use bytes::Bytes;
 use ff_core::index::kind;
 use ff_core::lane::Lane;
+use ff_core::subscription::DELIVERY_LANE;
 use ff_core::{Code, Document, Error, Key, Partition, Result};
 use ff_store::Query;
 
@@ -82,8 +83,13 @@ impl Engine {
         self.system_document(&Lane::key_of(namespace, lane)).await
     }
 
-    /// Refuses a lane that is not on the deployment's list, if it has one.
+    /// Refuses the lane of the engine's own, and one that is not on the deployment's list, if it has one.
     pub(crate) fn check_lane(&self, lane: &str) -> Result<()> {
+        if lane == DELIVERY_LANE {
+            let detail =
+                format!("the lane {DELIVERY_LANE} is the engine's own: it sends the webhooks of subscriptions");
+            return Err(Error::new(Code::Forbidden, detail).with("lane", lane));
+        }
         match &self.options().lanes {
             Some(lanes) if !lanes.iter().any(|known| known == lane) => {
                 Err(Error::of(Code::LaneNotFound).with("lane", lane).with("lanes", lanes))

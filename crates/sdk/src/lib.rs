@@ -22,12 +22,14 @@ mod error;
 mod events;
 mod execution;
 mod flow;
+mod hooks;
 mod identity;
 mod retry;
 mod runtime;
 mod schedules;
 mod signal;
 mod submit;
+mod subscriptions;
 mod tail;
 mod task;
 mod task_error;
@@ -49,6 +51,7 @@ pub use runtime::{RunningWorker, TaskContext, WorkerRuntime};
 pub use schedules::NewSchedule;
 pub use signal::{Signal, Signaling};
 pub use submit::Submission;
+pub use subscriptions::NewSubscription;
 pub use tail::Tail;
 pub use task::{
     CancelOutcome, ClaimedTask, CompleteOutcome, DelayOutcome, Frame, FrameWriter, Spent, SuspendOutcome,
@@ -65,14 +68,15 @@ pub use ff_core::budget::{BudgetAnswer, BudgetQuestionView, HardAction, Limits};
 pub use ff_core::bulk::{BulkAction, BulkState};
 pub use ff_core::event::{Event, EventKind, EventType};
 pub use ff_core::execution::FailOutcome;
+pub use ff_core::hook::HookScheme;
 pub use ff_core::lease::{ClaimGrant, ClaimKind, LeaseFence};
 pub use ff_core::op;
 pub use ff_core::op::append_frames::Outcome as AppendFrameOutcome;
 pub use ff_core::op::get_deployment::Outcome as Deployment;
 pub use ff_core::op::parts::{Content, LeaseLoss, Secret};
 pub use ff_core::op::view::{
-    AttemptView, EventView, ExecutionSummary, ExecutionView, FlowView, GraphView, ScheduleRunView, ScheduleSummary,
-    ScheduleView, UpstreamView,
+    AttemptView, DeliveryView, EventView, ExecutionSummary, ExecutionView, FlowView, GraphView, ScheduleRunView,
+    ScheduleSummary, ScheduleView, SubscriptionSummary, SubscriptionView, UpstreamView,
 };
 pub use ff_core::op::{BulkFilter, BulkProgress, BulkRefusalView, BulkView, FrameRequest, ScheduleTemplate};
 pub use ff_core::policy;
@@ -80,6 +84,8 @@ pub use ff_core::policy::FallbackTier;
 pub use ff_core::policy::Policy;
 pub use ff_core::schedule;
 pub use ff_core::schedule::{CatchUp, Overlap, ScheduleSpec, ScheduleState};
+pub use ff_core::subscription;
+pub use ff_core::subscription::SubscriptionState;
 pub use ff_core::text::Tags;
 pub use ff_core::tool::{ToolDefinition, ToolView};
 pub use ff_core::{

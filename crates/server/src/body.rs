@@ -26,8 +26,8 @@ pub(crate) async fn read<B>(
     config: &Config,
     method: &Method,
     headers: &HeaderMap,
-    mut body: B,
-    Reading { max, patience }: Reading,
+    body: B,
+    reading: Reading,
 ) -> Result<Sent>
 where
     B: hyper::body::Body<Data = Bytes> + Send + Unpin + 'static,
@@ -51,6 +51,23 @@ where
         None if body.is_end_stream() && !origin::is_foreign(config, headers) => return Ok(Sent::Nothing),
         _ => return Err(Error::of(Code::UnsupportedMediaType)),
     };
+    let bytes = bytes(config, headers, body, reading).await?;
+    // An empty raw body is a blob of no bytes; an empty JSON body says nothing.
+    let nothing = bytes.is_empty() && essence.as_deref() != Some("application/octet-stream");
+    Ok(if nothing { Sent::Nothing } else { wrap(bytes) })
+}
+
+/// Reads a body of whatever type, as it is.
+pub(crate) async fn bytes<B>(
+    config: &Config,
+    headers: &HeaderMap,
+    mut body: B,
+    Reading { max, patience }: Reading,
+) -> Result<Bytes>
+where
+    B: hyper::body::Body<Data = Bytes> + Send + Unpin + 'static,
+    B::Error: std::error::Error,
+{
     let announced = body.size_hint().lower();
     if usize::try_from(announced).map_or(true, |announced| announced > max) {
         discard(config, headers, body, announced).await;
@@ -75,10 +92,7 @@ where
     {
         discard(config, headers, body, 0).await;
     }
-    let bytes = read?;
-    // An empty raw body is a blob of no bytes; an empty JSON body says nothing.
-    let nothing = bytes.is_empty() && essence.as_deref() != Some("application/octet-stream");
-    Ok(if nothing { Sent::Nothing } else { wrap(bytes) })
+    read
 }
 
 /// Reads on to the end of a body that is refused, within reason: a client that is still sending would otherwise find

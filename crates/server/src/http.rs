@@ -20,7 +20,7 @@ use crate::body::{self, Reading};
 #[cfg(feature = "dashboard")]
 use crate::dashboard;
 use crate::route::{Asked, Found, Routes};
-use crate::{auth, mcp, metrics, openapi, origin, session, sse, strangers};
+use crate::{auth, hooks, mcp, metrics, openapi, origin, session, sse, strangers};
 
 /// Answers a request, whatever it is.
 pub(crate) async fn respond<B>(app: Arc<App>, peer: IpAddr, request: Request<B>) -> Response<Body>
@@ -87,6 +87,9 @@ where
     if request.uri().path() == mcp::PATH {
         unread.store(false, Ordering::Relaxed);
         return mcp::respond(app, request).await;
+    }
+    if let Some(name) = hooks::posted_to(request.method(), request.uri().path())? {
+        return hooks::respond(app, peer, name, request, unread).await;
     }
     #[cfg(feature = "dashboard")]
     if let Some(file) = dashboard::file(request.uri().path()) {

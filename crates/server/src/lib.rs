@@ -14,12 +14,15 @@ mod auth;
 mod body;
 pub mod config;
 mod cookie;
+mod courier;
 #[cfg(feature = "dashboard")]
 mod dashboard;
 mod feeds;
+mod hooks;
 mod http;
 mod mcp;
 pub mod metrics;
+mod networks;
 pub mod openapi;
 mod origin;
 mod patience;
@@ -29,6 +32,7 @@ mod serve;
 mod session;
 mod sse;
 mod strangers;
+mod tls;
 mod token_digest;
 mod trace;
 

@@ -12,8 +12,8 @@ use serde_json::{Map, Value, json};
 use crate::answer::{self, Body, PROBLEM};
 use crate::arguments::Shape;
 use crate::route::Routes;
-use crate::session;
 use crate::sse::EVENT_STREAM;
+use crate::{hooks, session};
 
 /// Where schemas stand in the document.
 const SCHEMAS: &str = "/components/schemas";
@@ -54,6 +54,7 @@ pub fn document() -> Value {
     for (method, operation) in session::operations(&mut generator) {
         insert(&mut paths, session::PATH, method, operation);
     }
+    insert(&mut paths, hooks::PATH, "POST", hooks::operation(&mut generator));
     for (path, summary, content_type) in [
         ("/livez", "Whether the process runs.", "text/plain"),
         ("/healthz", "The same as /livez.", "text/plain"),
@@ -206,7 +207,7 @@ fn example(operation: &str) -> Option<Value> {
 }
 
 /// What each group of operations is about.
-const TAGS: [(&str, &str); 20] = [
+const TAGS: [(&str, &str); 22] = [
     ("executions", "Submit work, look at it, change it, and speak for it as its worker."),
     ("workers", "Register, claim work and keep leases."),
     ("flows", "Graphs of executions."),
@@ -214,6 +215,8 @@ const TAGS: [(&str, &str); 20] = [
     ("quotas", "How much may start, and how much may run."),
     ("schedules", "What is created again and again, and when."),
     ("bulk", "One change, made to everything that a filter matches."),
+    ("subscriptions", "Events that are told to others, and what became of that."),
+    ("hooks", "Messages from outside that lead to work."),
     ("lanes", "Where work waits, and whether it is handed out."),
     ("signals", "Signals by the id of their waitpoint."),
     ("approvals", "What waits for people."),

@@ -1544,6 +1544,55 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/hooks": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Lists inbound hooks by name, without their secrets.
+         * @description Lists inbound hooks by name, without their secrets.
+         */
+        get: operations["list_hooks"];
+        put?: never;
+        /**
+         * Creates an inbound hook. The same definition again is the same hook, another one a conflict.
+         * @description Creates an inbound hook. The same definition again is the same hook, another one a conflict.
+         */
+        post: operations["create_hook"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/hooks/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Shows an inbound hook without its secret.
+         * @description Shows an inbound hook without its secret.
+         */
+        get: operations["get_hook"];
+        put?: never;
+        /** Posts a message to an inbound hook. No API token is needed: the signature of the message is its proof. */
+        post: operations["receive_hook"];
+        /**
+         * Removes an inbound hook: messages to it are refused from then on.
+         * @description Removes an inbound hook: messages to it are refused from then on.
+         */
+        delete: operations["delete_hook"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/lanes": {
         parameters: {
             query?: never;
@@ -1998,6 +2047,114 @@ export interface paths {
          * @description Makes a ticket for `GET /v1/executions/{id}/stream?ticket=` and `GET /v1/events?ticket=`. It shows what the caller may see, opens streams for a minute, and ends with the caller's own token.
          */
         post: operations["create_stream_ticket"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/subscriptions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Lists subscriptions by name, without their secrets.
+         * @description Lists subscriptions by name, without their secrets.
+         */
+        get: operations["list_subscriptions"];
+        put?: never;
+        /**
+         * Creates a subscription to what happens from now on. The same definition again is the same subscription, another one a conflict.
+         * @description Creates a subscription to what happens from now on. The same definition again is the same subscription, another one a conflict.
+         */
+        post: operations["create_subscription"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/subscriptions/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Shows a subscription with its last deliveries.
+         * @description Shows a subscription with its last deliveries.
+         */
+        get: operations["get_subscription"];
+        put?: never;
+        post?: never;
+        /**
+         * Removes a subscription. Its open webhooks are cancelled; executions that it created go on.
+         * @description Removes a subscription. Its open webhooks are cancelled; executions that it created go on.
+         */
+        delete: operations["delete_subscription"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/subscriptions/{name}/pause": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Pauses a subscription: events wait, as far back as the log of events reaches, and so do deliveries under way.
+         * @description Pauses a subscription: events wait, as far back as the log of events reaches, and so do deliveries under way.
+         */
+        post: operations["pause_subscription"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/subscriptions/{name}/resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Lets a paused subscription go on where it stopped.
+         * @description Lets a paused subscription go on where it stopped.
+         */
+        post: operations["resume_subscription"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/subscriptions/{name}/test": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Delivers a message of the type `test`, so that people see whether it arrives.
+         * @description Delivers a message of the type `test`, so that people see whether it arrives.
+         */
+        post: operations["test_subscription"];
         delete?: never;
         options?: never;
         head?: never;
@@ -3462,6 +3619,11 @@ export interface components {
              * @default
              */
             detail?: string;
+            /**
+             * @description The execution is a delivery of a subscription. No subscription delivers what happens to it.
+             * @default false
+             */
+            delivery?: boolean;
         };
         /** @enum {string} */
         EventType: "completed" | "failed" | "cancelled" | "expired" | "skipped" | "lease_acquired" | "lease_released" | "lease_expired" | "lease_revoked" | "lease_reclaimed" | "signal_accepted";
@@ -3978,7 +4140,7 @@ export interface components {
             retry_after_ms?: number | null;
         };
         /** @enum {string} */
-        Code: "execution_not_found" | "flow_not_found" | "budget_not_found" | "reservation_not_found" | "quota_not_found" | "provider_not_found" | "booking_not_found" | "lane_not_found" | "schedule_not_found" | "bulk_not_found" | "tool_not_found" | "waitpoint_not_found" | "worker_not_found" | "attempt_not_found" | "edge_not_found" | "token_not_found" | "no_input" | "result_not_ready" | "no_result" | "result_trimmed" | "no_test_clock" | "route_not_found" | "invalid" | "invalid_filter" | "invalid_capabilities" | "no_lanes" | "self_referencing_edge" | "partition_mismatch" | "unsupported_media_type" | "method_not_allowed" | "idempotency_conflict" | "definition_conflict" | "reservation_ended" | "execution_not_eligible" | "execution_not_leaseable" | "grant_already_exists" | "invalid_claim_grant" | "claim_grant_expired" | "not_a_resumed_execution" | "capability_mismatch" | "execution_not_terminal" | "flow_not_terminal" | "in_use" | "execution_not_suspended" | "execution_terminal" | "already_suspended" | "operator_resume_not_allowed" | "waitpoint_closed" | "waitpoint_not_pending" | "target_not_signalable" | "flow_already_terminal" | "stale_graph_revision" | "stale_revision" | "cycle_detected" | "dependency_already_exists" | "execution_not_in_flow" | "execution_in_other_flow" | "join_policy_conflict" | "dependency_not_applicable" | "duplicate_worker_instance" | "rotation_conflict" | "lane_draining" | "lane_disabled" | "partition_counts_differ" | "store_newer" | "question_not_open" | "journal_conflict" | "stale_lease" | "lease_expired" | "lease_revoked" | "execution_not_active" | "stream_closed" | "payload_too_large" | "signal_limit_exceeded" | "budget_tree_full" | "flow_full" | "worker_at_capacity" | "concurrency_limit_exceeded" | "max_replays_exhausted" | "waitpoint_limit_exceeded" | "journal_full" | "commit_too_large" | "unauthenticated" | "invalid_token" | "token_expired" | "forbidden" | "host_not_allowed" | "unavailable" | "contention" | "store_full" | "store_read_only" | "store_locked" | "store_version_too_low" | "library_version_mismatch" | "shutting_down" | "corrupt_document" | "internal";
+        Code: "execution_not_found" | "flow_not_found" | "budget_not_found" | "reservation_not_found" | "quota_not_found" | "provider_not_found" | "booking_not_found" | "lane_not_found" | "schedule_not_found" | "bulk_not_found" | "tool_not_found" | "subscription_not_found" | "hook_not_found" | "waitpoint_not_found" | "worker_not_found" | "attempt_not_found" | "edge_not_found" | "token_not_found" | "no_input" | "result_not_ready" | "no_result" | "result_trimmed" | "no_test_clock" | "route_not_found" | "invalid" | "invalid_filter" | "invalid_capabilities" | "no_lanes" | "self_referencing_edge" | "partition_mismatch" | "unsupported_media_type" | "method_not_allowed" | "idempotency_conflict" | "definition_conflict" | "reservation_ended" | "execution_not_eligible" | "execution_not_leaseable" | "grant_already_exists" | "invalid_claim_grant" | "claim_grant_expired" | "not_a_resumed_execution" | "capability_mismatch" | "execution_not_terminal" | "flow_not_terminal" | "in_use" | "execution_not_suspended" | "execution_terminal" | "already_suspended" | "operator_resume_not_allowed" | "waitpoint_closed" | "waitpoint_not_pending" | "target_not_signalable" | "flow_already_terminal" | "stale_graph_revision" | "stale_revision" | "cycle_detected" | "dependency_already_exists" | "execution_not_in_flow" | "execution_in_other_flow" | "join_policy_conflict" | "dependency_not_applicable" | "duplicate_worker_instance" | "rotation_conflict" | "lane_draining" | "lane_disabled" | "partition_counts_differ" | "store_newer" | "question_not_open" | "journal_conflict" | "stale_lease" | "lease_expired" | "lease_revoked" | "execution_not_active" | "stream_closed" | "payload_too_large" | "signal_limit_exceeded" | "budget_tree_full" | "flow_full" | "worker_at_capacity" | "concurrency_limit_exceeded" | "max_replays_exhausted" | "waitpoint_limit_exceeded" | "journal_full" | "commit_too_large" | "unauthenticated" | "invalid_token" | "invalid_signature" | "token_expired" | "forbidden" | "host_not_allowed" | "unavailable" | "contention" | "store_full" | "store_read_only" | "store_locked" | "store_version_too_low" | "library_version_mismatch" | "shutting_down" | "corrupt_document" | "internal";
         /** @description Everything about an execution but its bytes. */
         ExecutionView: {
             /** @description Its id. */
@@ -5738,6 +5900,73 @@ export interface components {
             node_count: number;
         };
         /** @description The answer. */
+        ListHooksOutcome: {
+            /** @description The hooks. */
+            items: components["schemas"]["HookView"][];
+            /** @description Where the next page begins, if there is one. */
+            next_cursor?: string | null;
+        };
+        /** @description Everything about a hook but its secret. */
+        HookView: {
+            /** @description Its id. */
+            hook_id: components["schemas"]["HookId"];
+            /** @description Where it works. */
+            namespace: string;
+            /** @description Its name. */
+            name: string;
+            /** @description How its sender signs. */
+            scheme: components["schemas"]["HookScheme"];
+            /** @description What a message leads to. */
+            target: components["schemas"]["HookTarget"];
+            /** @description Who created it. */
+            created_by: string;
+            /**
+             * Format: int64
+             * @description When.
+             */
+            created_at: number;
+        };
+        /** Format: uuid */
+        HookId: string;
+        /** @enum {string} */
+        HookScheme: "standard" | "github" | "slack";
+        /** @description What a message leads to. */
+        HookTarget: {
+            execution: components["schemas"]["CreateExecutionArgs"];
+        } | {
+            flow: components["schemas"]["CreateFlowArgs"];
+        } | {
+            signal: components["schemas"]["HookSignal"];
+        };
+        /** @description Which execution gets a signal, and what it is called. */
+        HookSignal: {
+            /** @description Where in the body the value stands that leads to the execution: a JSON pointer such as `/data/order/id`. */
+            correlation_id: string;
+            /** @description The tag of the execution that has this value; `correlation_id` when absent. */
+            tag?: string | null;
+            /** @description What the signal is called; conditions match it. */
+            name: string;
+        };
+        /** @description The answer. */
+        CreateHookOutcome: {
+            /** @constant */
+            outcome: "created";
+            /** @description The hook. */
+            hook_id: components["schemas"]["HookId"];
+            /** @description What its messages are signed with, if the server made it. It is not shown again. */
+            secret?: components["schemas"]["Secret"] | null;
+        } | {
+            /** @constant */
+            outcome: "already_exists";
+            /** @description The hook. */
+            hook_id: components["schemas"]["HookId"];
+        };
+        /** @description The answer. */
+        DeleteHookOutcome: {
+            /** @description The hook that is gone. */
+            hook_id: components["schemas"]["HookId"];
+        };
+        /** @description The answer. */
         ListLanesOutcome: {
             /** @description The lanes. */
             items: components["schemas"]["LaneView"][];
@@ -6344,6 +6573,179 @@ export interface components {
              */
             expires_at: number;
         };
+        /** @description The answer. */
+        ListSubscriptionsOutcome: {
+            /** @description The subscriptions. */
+            items: components["schemas"]["SubscriptionSummary"][];
+            /** @description Where the next page begins, if there is one. */
+            next_cursor?: string | null;
+        };
+        /** @description The short form in lists. */
+        SubscriptionSummary: {
+            /** @description Its id. */
+            subscription_id: components["schemas"]["SubscriptionId"];
+            /** @description Whose it is. */
+            namespace: string;
+            /** @description Its name. */
+            name: string;
+            /** @description Whether it delivers. */
+            state: components["schemas"]["SubscriptionState"];
+            /** @description Which events. */
+            filter: components["schemas"]["EventFilter"];
+            /** @description Where its webhooks go; absent where it creates executions. */
+            url?: string | null;
+            /** @description The kind of the executions that it creates; absent where it sends webhooks. */
+            kind?: string | null;
+            /** @description What was last said when it was paused or resumed. */
+            note?: components["schemas"]["NoteView"] | null;
+            /**
+             * Format: int64
+             * @description When it was created.
+             */
+            created_at: number;
+        };
+        /** Format: uuid */
+        SubscriptionId: string;
+        /** @enum {string} */
+        SubscriptionState: "active" | "paused" | "removing";
+        /** @description Which events a subscription is about. What is empty says nothing. */
+        EventFilter: {
+            /**
+             * @description What happened; the ends of executions when empty.
+             * @default []
+             */
+            event_types?: components["schemas"]["EventType"][];
+            /**
+             * @description The kind of the execution: one of these.
+             * @default []
+             */
+            kinds?: string[];
+            /**
+             * @description The execution has all of these tags.
+             * @default {}
+             */
+            tags?: {
+                [key: string]: string;
+            };
+            /**
+             * @description The execution is in this flow.
+             * @default null
+             */
+            flow_id?: components["schemas"]["FlowId"] | null;
+        };
+        /** @description The answer. */
+        CreateSubscriptionOutcome: {
+            /** @constant */
+            outcome: "created";
+            /** @description The subscription. */
+            subscription_id: components["schemas"]["SubscriptionId"];
+            /** @description What its webhooks are signed with, if the server made it. It is not shown again. */
+            secret?: components["schemas"]["Secret"] | null;
+        } | {
+            /** @constant */
+            outcome: "already_exists";
+            /** @description The subscription. */
+            subscription_id: components["schemas"]["SubscriptionId"];
+        };
+        /** @description What an event leads to. */
+        SubscriptionTarget: {
+            webhook: components["schemas"]["WebhookTarget"];
+        } | {
+            execution: components["schemas"]["CreateExecutionArgs"];
+        };
+        /** @description Where a webhook goes. */
+        WebhookTarget: {
+            /** @description The address. Callers that may not administer are shown its host only. */
+            url: string;
+            /** @description What requests are signed with: `whsec_` and base64. Made by the server, and shown once, when absent. */
+            secret?: components["schemas"]["Secret"] | null;
+        };
+        /** @description Everything about a subscription but its secret. */
+        SubscriptionView: {
+            /** @description Its id, which is part of the ids of its deliveries. */
+            subscription_id: components["schemas"]["SubscriptionId"];
+            /** @description Whose it is. */
+            namespace: string;
+            /** @description Its name. */
+            name: string;
+            /** @description Whether it delivers. */
+            state: components["schemas"]["SubscriptionState"];
+            /** @description Which events. */
+            filter: components["schemas"]["EventFilter"];
+            /** @description What an event leads to. */
+            target: components["schemas"]["SubscriptionTarget"];
+            /** @description When a webhook that failed is sent again. */
+            retry: components["schemas"]["RetryPolicy"];
+            /** @description What was last said when it was paused or resumed. */
+            note?: components["schemas"]["NoteView"] | null;
+            /** @description Who created it. */
+            created_by: string;
+            /**
+             * Format: int64
+             * @description When it was created.
+             */
+            created_at: number;
+            /**
+             * Format: int64
+             * @description When it last changed.
+             */
+            updated_at: number;
+            /**
+             * Format: uint64
+             * @description How many deliveries it has made.
+             */
+            delivery_count: number;
+            /**
+             * Format: uint64
+             * @description How many events could not be delivered because nothing could be created for them.
+             */
+            refused_count: number;
+            /**
+             * Format: uint64
+             * @description How often the log of events no longer reached back to where it was: events were lost to it.
+             */
+            gaps: number;
+            /** @description The last deliveries, the newest first. */
+            deliveries: components["schemas"]["DeliveryView"][];
+        };
+        /** @description A delivery: an execution like any other, to be explained and replayed by its id. */
+        DeliveryView: {
+            /** @description The execution. */
+            execution_id: components["schemas"]["ExecutionId"];
+            /** @description The event. */
+            event_id: string;
+            /** @description What happened. */
+            event_type: string;
+            /** @description How far it is. */
+            public_state: components["schemas"]["PublicState"];
+            /**
+             * Format: uint32
+             * @description How often it was begun.
+             */
+            attempts: number;
+            /** @description Why it failed last. */
+            failure?: string | null;
+            /**
+             * Format: int64
+             * @description When it was created.
+             */
+            created_at: number;
+            /**
+             * Format: int64
+             * @description When it ended.
+             */
+            ended_at?: number | null;
+        };
+        /** @description The answer. */
+        DeleteSubscriptionOutcome: {
+            /** @description The subscription that is gone. */
+            subscription_id: components["schemas"]["SubscriptionId"];
+        };
+        /** @description The answer. */
+        TestSubscriptionOutcome: {
+            /** @description The delivery. */
+            execution_id: components["schemas"]["ExecutionId"];
+        };
         /** @description A clock that stands still until it is moved. */
         TestClockView: {
             /**
@@ -6771,6 +7173,15 @@ export interface components {
         BeginSession: {
             /** @description An API token. */
             token: string;
+        };
+        /** @description What became of a message that a hook received. */
+        HookReceipt: {
+            /** @description It had its effect before. */
+            duplicate: boolean;
+            /** @description The execution that was created or signalled. */
+            execution_id?: components["schemas"]["ExecutionId"] | null;
+            /** @description The flow that was created. */
+            flow_id?: components["schemas"]["FlowId"] | null;
         };
         /** @description A refusal as it stands in a response. */
         Problem: {
@@ -10177,6 +10588,169 @@ export interface operations {
             default: components["responses"]["Problem"];
         };
     };
+    list_hooks: {
+        parameters: {
+            query?: {
+                /** @description The namespace; the caller's default when absent. */
+                namespace?: string | null;
+                /** @description Where the last page ended. */
+                cursor?: string | null;
+                /** @description How many; 100 when absent, at most 1,000. */
+                limit?: number | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListHooksOutcome"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    create_hook: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The identity of the call: a repeat is the same call, for 24 hours. */
+                "Idempotency-Key"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** @description Its name, unique in its namespace; messages are posted to `/v1/hooks/{name}`. */
+                    name: string;
+                    /** @description Where it works; the caller's default when absent. */
+                    namespace?: string | null;
+                    /** @description How its sender signs; `standard` when absent. */
+                    scheme?: components["schemas"]["HookScheme"] | null;
+                    /** @description With what: `whsec_` and base64 for `standard`, any text for the others. Made by the server, and shown once, when absent. */
+                    secret?: components["schemas"]["Secret"] | null;
+                    /** @description What a message leads to. */
+                    target: components["schemas"]["HookTarget"];
+                };
+            };
+        };
+        responses: {
+            /** @description It was there before, the same. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CreateHookOutcome"];
+                };
+            };
+            /** @description Created. */
+            201: {
+                headers: {
+                    /** @description Where it stands. */
+                    Location?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CreateHookOutcome"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    get_hook: {
+        parameters: {
+            query?: {
+                /** @description Where it works; the caller's default when absent. */
+                namespace?: string | null;
+            };
+            header?: never;
+            path: {
+                /** @description The hook. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HookView"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    receive_hook: {
+        parameters: {
+            query?: {
+                /** @description Where it works; `default` when absent. */
+                namespace?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The hook. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "*/*": unknown;
+            };
+        };
+        responses: {
+            /** @description What became of it. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HookReceipt"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    delete_hook: {
+        parameters: {
+            query?: {
+                /** @description Where it works; the caller's default when absent. */
+                namespace?: string | null;
+            };
+            header?: never;
+            path: {
+                /** @description The hook. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeleteHookOutcome"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
     list_lanes: {
         parameters: {
             query?: {
@@ -11388,6 +11962,246 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["CreateStreamTicketOutcome"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    list_subscriptions: {
+        parameters: {
+            query?: {
+                /** @description The namespace; the caller's default when absent. */
+                namespace?: string | null;
+                /** @description Where the last page ended. */
+                cursor?: string | null;
+                /** @description How many; 100 when absent, at most 1,000. */
+                limit?: number | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListSubscriptionsOutcome"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    create_subscription: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The identity of the call: a repeat is the same call, for 24 hours. */
+                "Idempotency-Key"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** @description Its name, unique in its namespace. */
+                    name: string;
+                    /** @description Where it belongs, and whose events it sees; the caller's default when absent. */
+                    namespace?: string | null;
+                    /** @description Which events; the ends of all executions when absent. */
+                    filter?: components["schemas"]["EventFilter"] | null;
+                    /** @description What an event leads to. */
+                    target: components["schemas"]["SubscriptionTarget"];
+                    /** @description When a webhook that failed is sent again; some ten times within hours when absent. */
+                    retry?: components["schemas"]["RetryPolicy"] | null;
+                };
+            };
+        };
+        responses: {
+            /** @description It was there before, the same. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CreateSubscriptionOutcome"];
+                };
+            };
+            /** @description Created. */
+            201: {
+                headers: {
+                    /** @description Where it stands. */
+                    Location?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CreateSubscriptionOutcome"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    get_subscription: {
+        parameters: {
+            query?: {
+                /** @description Where it belongs; the caller's default when absent. */
+                namespace?: string | null;
+            };
+            header?: never;
+            path: {
+                /** @description The subscription. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SubscriptionView"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    delete_subscription: {
+        parameters: {
+            query?: {
+                /** @description Where it belongs; the caller's default when absent. */
+                namespace?: string | null;
+            };
+            header?: never;
+            path: {
+                /** @description The subscription. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeleteSubscriptionOutcome"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    pause_subscription: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The identity of the call: a repeat is the same call, for 24 hours. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description The subscription. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": {
+                    /** @description Why; kept and shown. */
+                    note?: string | null;
+                    /** @description Where it belongs; the caller's default when absent. */
+                    namespace?: string | null;
+                };
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SubscriptionSummary"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    resume_subscription: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The identity of the call: a repeat is the same call, for 24 hours. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description The subscription. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": {
+                    /** @description Why; kept and shown. */
+                    note?: string | null;
+                    /** @description Where it belongs; the caller's default when absent. */
+                    namespace?: string | null;
+                };
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SubscriptionSummary"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    test_subscription: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The identity of the call, in place of the field in its body. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description The subscription. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": {
+                    /** @description The same id means the same test. */
+                    command_id?: components["schemas"]["CommandId"] | null;
+                    /** @description Where it belongs; the caller's default when absent. */
+                    namespace?: string | null;
+                };
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TestSubscriptionOutcome"];
                 };
             };
             default: components["responses"]["Problem"];

@@ -47,6 +47,7 @@ impl Facts {
             map(&mut self.events, old.events, |number, _| *number == partition.number);
             map(&mut self.events_read, old.events_read, |number, _| *number == partition.number);
         }
+        map(&mut self.deliveries, old.deliveries, |_, found| here(*found));
         map(&mut self.keys, old.keys, |_, id| here(id.partition()));
         set(&mut self.grants, old.grants, |(id, _)| here(id.partition()));
         map(&mut self.charged, old.charged, |_, found| here(*found));

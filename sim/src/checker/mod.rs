@@ -15,6 +15,7 @@ mod journal;
 mod schedules;
 mod signals;
 mod streams;
+mod subscriptions;
 mod watching;
 mod whole;
 
@@ -33,8 +34,8 @@ use ff_core::execution::Execution;
 use ff_core::index::kind;
 use ff_core::lease::{LeaseEnd, LeaseFence};
 use ff_core::{
-    Edge, ExecutionId, Flow, FlowId, Key, LeaseId, Partition, QuotaDefinition, ScheduleId, SignalId, WaitpointId,
-    documents,
+    Edge, ExecutionId, Flow, FlowId, Key, LeaseId, Partition, QuotaDefinition, ScheduleId, SignalId, Subscription,
+    SubscriptionId, WaitpointId, documents,
 };
 use ff_store::memory::{Contents, PartitionContents, RawDocument};
 use ff_store::{Batch, Version};
@@ -118,6 +119,10 @@ pub(crate) struct Facts {
     pub runs: BTreeSet<(ScheduleId, Key)>,
     /// Executions that each bulk job has changed.
     pub bulk_matches: BTreeSet<bulk::Match>,
+    /// The subscriptions there were.
+    pub subscriptions: BTreeMap<SubscriptionId, Subscription>,
+    /// What was delivered for each of them, and where.
+    pub deliveries: BTreeMap<(SubscriptionId, String), Partition>,
     /// What each quota admitted.
     pub admitted: BTreeMap<String, gates::Admitted>,
 }
@@ -221,6 +226,8 @@ impl Checker {
                 kind::QUOTA => self.quota_changed(commit, after),
                 kind::BULK_PART => self.bulk_part_changed(commit, &key, after),
                 kind::SCHEDULE => self.schedule_changed(commit, &key, after),
+                kind::SUBSCRIPTION => self.subscription_changed(after),
+                kind::CURSOR => self.cursor_changed(commit, &key, after),
                 _ => {}
             }
             // What is wrong in particular says more than that something is wrong, so it is looked for first.

@@ -19,6 +19,7 @@ pub(crate) mod explain;
 pub(crate) mod flow;
 pub(crate) mod fork;
 pub(crate) mod get;
+pub(crate) mod hook;
 pub(crate) mod lane;
 pub(crate) mod ls;
 pub(crate) mod mcp;
@@ -32,6 +33,7 @@ pub(crate) mod server;
 pub(crate) mod signal;
 pub(crate) mod steps;
 pub(crate) mod submit;
+pub(crate) mod subscription;
 pub(crate) mod tail;
 pub(crate) mod token;
 pub(crate) mod top;
@@ -84,6 +86,8 @@ pub(crate) fn run(command: Command) -> ExitCode {
         Command::Quota(it) => connected(*it, quota::run),
         Command::Schedule(it) => connected(*it, schedule::run),
         Command::Bulk(it) => connected(*it, bulk::run),
+        Command::Subscription(it) => connected(*it, subscription::run),
+        Command::Hook(it) => connected(*it, hook::run),
         Command::Lane(it) => connected(*it, lane::run),
         Command::Worker(it) => connected(*it, worker::run),
         Command::Mcp(it) => connected(*it, mcp::run),

@@ -291,3 +291,45 @@ fn what_was_done_is_listed() {
     it.ff(&["audit", "--what", "get_budget"]);
     it.finish("audit");
 }
+
+#[test]
+fn subscriptions_are_created_shown_changed_and_removed() {
+    let mut it = Transcript::new("subscription");
+    it.both(&["subscription", "ls"]);
+    let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+    let alarms = ["subscription", "create", "alarms", "--url", "https://example.com/hook", "--event", "failed"];
+    it.ff_with(&[&alarms[..], &["--tag", "team=a", "--secret-file", "-"]].concat(), secret);
+    it.ff_with(&[&alarms[..], &["--tag", "team=a", "--secret-file", "-", "-o", "json"]].concat(), secret);
+    it.ff(&["subscription", "create", "alarms", "--url", "https://example.com/other"]);
+    it.ff(&["subscription", "create", "tidy", "--create", "clean-up", "--lane", "chores", "--kind", "build"]);
+    it.ff(&["subscription", "create", "bad", "--url", "ftp://example.com"]);
+    it.ff(&["subscription", "create", "bad"]);
+    it.both(&["subscription", "pause", "alarms", "--note", "the receiver is moved"]);
+    it.both(&["subscription", "ls"]);
+    it.both(&["subscription", "resume", "alarms"]);
+    it.both(&["subscription", "pause", "tidy"]);
+    it.both(&["subscription", "test", "tidy"]);
+    it.both(&["subscription", "get", "tidy"]);
+    it.both(&["subscription", "rm", "tidy"]);
+    it.ff(&["subscription", "rm", "alarms"]);
+    it.finish("subscription");
+}
+
+#[test]
+fn hooks_are_created_shown_and_removed() {
+    let mut it = Transcript::new("hook");
+    it.both(&["hook", "ls"]);
+    let pushes = ["hook", "create", "pushes", "--scheme", "github", "--kind", "build", "--secret-file", "-"];
+    it.ff_with(&pushes, "a secret of sixteen bytes or more");
+    it.ff_with(&[&pushes[..], &["-o", "json"]].concat(), "a secret of sixteen bytes or more");
+    it.ff_with(&pushes, "too short");
+    let paid = ["hook", "create", "payments", "--signal", "paid", "--correlation-id", "/data/order", "--tag", "order"];
+    it.ff_with(&[&paid[..], &["--secret-file", "-"]].concat(), "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw");
+    it.ff(&["hook", "create", "nothing"]);
+    it.both(&["hook", "ls"]);
+    it.both(&["hook", "get", "payments"]);
+    it.both(&["hook", "rm", "payments"]);
+    it.ff(&["hook", "get", "payments"]);
+    it.ff(&["hook", "rm", "pushes"]);
+    it.finish("hook");
+}

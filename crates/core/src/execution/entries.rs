@@ -51,6 +51,12 @@ impl Indexed for Execution {
         if let Some(run) = &self.schedule {
             entries.push(entry(index::runs(run.schedule.0), run.number));
         }
+        if let Some(delivery) = &self.delivery {
+            entries.push(entry(index::deliveries(delivery.subscription.0), self.created_at));
+            if !self.is_terminal() {
+                entries.push(entry(index::open_deliveries(delivery.subscription.0), self.created_at));
+            }
+        }
         for (tag, value) in &self.tags {
             entries.push(entry(index::tag(&self.namespace, tag, value), self.created_at));
         }

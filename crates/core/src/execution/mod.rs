@@ -46,6 +46,7 @@ use crate::planted::{Bug, planted};
 use crate::policy::Policy;
 use crate::schedule::ScheduledRun;
 use crate::state::{BlockingReason, LifecyclePhase, PublicState, StateVector};
+use crate::subscription::Delivery;
 use crate::suspension::Suspension;
 use crate::{limits, text, vocabulary};
 
@@ -180,6 +181,8 @@ document! {
         "mr" owes_resolution: bool,
         /// The schedule that made it.
         "sc" schedule: Option<Box<ScheduledRun>>,
+        /// The subscription that made it.
+        "dv" delivery: Option<Box<Delivery>>,
         /// Why it was cancelled and by whom.
         "cx" cancellation: Option<Cancellation>,
         /// How far its removal is, once it has begun; that is not taken back.
@@ -484,6 +487,7 @@ impl Execution {
             flow_id: self.flow,
             tags: self.tags.clone(),
             attempt: self.attempt.as_ref().map(|attempt| attempt.index).unwrap_or_default(),
+            delivery: self.delivery.is_some(),
             ..Default::default()
         }
     }

@@ -402,16 +402,7 @@ impl ScheduleTemplate {
     pub fn validate(&self) -> Result<()> {
         match self {
             ScheduleTemplate::Execution(request) => {
-                check_execution("template.execution", request)?;
-                let decided = request.flow_id.is_some()
-                    || request.node.is_some()
-                    || request.parent.is_some()
-                    || request.join.is_some()
-                    || !request.dependencies.is_empty();
-                if decided {
-                    let detail = "must not have flow_id, node, parent, join or dependencies: each run stands alone";
-                    return Err(Error::invalid("template.execution", detail));
-                }
+                check_template("template.execution", request)?;
                 request.validate()
             }
             ScheduleTemplate::Flow(request) => {
@@ -463,6 +454,21 @@ impl ScheduleTemplate {
         let read = serde_json::from_slice(bytes);
         read.map_err(|error| Error::new(Code::CorruptDocument, format!("the template of a schedule: {error}")))
     }
+}
+
+/// Refuses the template of an execution that says what only one execution can have.
+pub(crate) fn check_template(field: &str, request: &create_execution::Args) -> Result<()> {
+    check_execution(field, request)?;
+    let decided = request.flow_id.is_some()
+        || request.node.is_some()
+        || request.parent.is_some()
+        || request.join.is_some()
+        || !request.dependencies.is_empty();
+    if decided {
+        let detail = "must not have flow_id, node, parent, join or dependencies: each run stands alone";
+        return Err(Error::invalid(field, detail));
+    }
+    Ok(())
 }
 
 fn check_execution(field: &str, request: &create_execution::Args) -> Result<()> {

@@ -172,6 +172,11 @@ impl Engine {
         })
     }
 
+    /// Claims for the engine itself, from a lane that nobody else claims from.
+    pub(crate) async fn claim_own(&self, ask: Ask) -> Result<Vec<Task>> {
+        self.deliver(ask, None).await.map(|outcome| outcome.tasks)
+    }
+
     /// Claims in a task of its own: if the caller is gone when the work has been taken, it is given back at once
     /// instead of waiting for its lease to run out.
     async fn deliver(&self, ask: Ask, once: Option<ClaimOnce>) -> Result<ClaimOutcome> {

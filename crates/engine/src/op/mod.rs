@@ -7,12 +7,13 @@ mod continuation;
 mod decision;
 mod deployment;
 mod ending;
-mod event;
+pub(crate) mod event;
 mod exchange;
 pub(crate) mod execution;
 mod flow;
 mod fork;
 mod grant;
+mod hook;
 mod journal;
 mod lane;
 mod lease;
@@ -22,6 +23,7 @@ mod schedule;
 mod signal;
 mod spend;
 mod stream;
+mod subscription;
 mod test_clock;
 mod ticket;
 mod token;
@@ -32,6 +34,7 @@ mod worker;
 use ff_core::op::Operation;
 
 pub use event::EventWatch;
+pub use hook::HookMessage;
 
 use crate::engine::Caller;
 

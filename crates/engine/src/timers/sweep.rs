@@ -66,6 +66,7 @@ impl Engine {
 
     /// Queue names of a partition.
     async fn sweep_queues(&self, partition: Partition) {
+        self.sweep_subscriptions(partition);
         let began = self.scheduler().ready().stamp();
         match self.read(partition, vec![self.queue_names_query(None)]).await {
             Ok(answers) => {
@@ -73,6 +74,14 @@ impl Engine {
                 self.learn_queues(partition, queues, began).await;
             }
             Err(error) => self.not_swept(partition, &error),
+        }
+    }
+
+    /// A hint about subscriptions or events may have been lost as well.
+    fn sweep_subscriptions(&self, partition: Partition) {
+        match partition {
+            Partition::SYSTEM => self.subscriptions().look_again(),
+            other => self.subscriptions().note(other),
         }
     }
 
@@ -90,6 +99,7 @@ impl Engine {
             let now = self.env().now_ms();
             let last = page.last().filter(|_| page.len() == self.chunk(NAMES_LIMIT)).cloned();
             self.scheduler().ready().sweep_found(partition, &page, now);
+            self.subscriptions().found_queues(&page);
             all.extend(page);
             if last.is_none() {
                 break;
@@ -106,6 +116,7 @@ impl Engine {
 
     /// Due head, marks head and queue names of a partition, in one read.
     pub(crate) async fn sweep_partition(&self, partition: Partition) {
+        self.sweep_subscriptions(partition);
         let queries = vec![
             Query::Scan(Scan::first(index::due(), 1)),
             Query::Scan(Scan::first(index::marks(), self.chunk(MARKS_LIMIT))),

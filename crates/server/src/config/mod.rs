@@ -6,10 +6,13 @@ mod settings;
 mod store;
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ff_core::{PartitionConfig, limits};
 
+use crate::courier::HttpCourier;
+use crate::networks::Reachable;
 use crate::token_digest::TokenDigest;
 use crate::trace::Otlp;
 
@@ -192,8 +195,15 @@ fn engine_options(settings: &Settings) -> Result<ff_engine::Options, ConfigError
         limits: engine_limits(settings)?,
         address: settings.listen.clone().unwrap_or_default(),
         test_clock: None,
+        courier: Some(courier(settings)?),
         chunk_max: usize::MAX,
     })
+}
+
+fn courier(settings: &Settings) -> Result<Arc<dyn ff_engine::Courier>, ConfigError> {
+    let reachable = Reachable::with(settings.webhook_allow_private.as_deref().unwrap_or_default());
+    let reachable = reachable.map_err(|why| ConfigError(format!("webhook_allow_private: {why}")))?;
+    Ok(Arc::new(HttpCourier::new(reachable)))
 }
 
 /// Defaults stand for what is not said.

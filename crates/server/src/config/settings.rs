@@ -151,6 +151,8 @@ settings! {
     page_max: usize, "FF_PAGE_MAX";
     /// Events the deployment keeps, spread over its partitions.
     events_kept: u64, "FF_EVENTS_KEPT";
+    /// Networks beside the Internet that webhooks may go to, separated by commas, such as 10.0.0.0/8; none by default.
+    webhook_allow_private: Vec<String>, "FF_WEBHOOK_ALLOW_PRIVATE" [value_delimiter = ','];
     /// Collector that traces are sent to over OTLP/HTTP, such as http://localhost:4318; none by default.
     otlp_endpoint: String, "FF_OTLP_ENDPOINT";
     /// Headers for the collector, as name=value, separated by commas.

@@ -10,7 +10,6 @@ use hyper::client::conn::http1;
 use hyper::{Request, Uri};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, RootCertStore};
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -18,6 +17,7 @@ use tokio::sync::mpsc;
 use tokio_rustls::TlsConnector;
 
 use super::{Message, SpanData, SpanKind, unhex};
+use crate::tls;
 
 /// Spans that go together.
 const BATCH: usize = 512;
@@ -43,7 +43,7 @@ impl Otlp {
         let uri: Uri = endpoint.parse().map_err(|_| "is not an address such as http://localhost:4318".to_owned())?;
         let tls = match uri.scheme_str() {
             Some("http") => None,
-            Some("https") => Some(connector()?),
+            Some("https") => Some(tls::connector()?),
             _ => return Err("must begin with http:// or https://".into()),
         };
         let host = uri.host().ok_or("names no host")?.trim_matches(['[', ']']).to_owned();
@@ -102,19 +102,6 @@ impl std::fmt::Debug for Otlp {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Otlp({}:{}{})", self.host, self.port, self.path)
     }
-}
-
-fn connector() -> Result<TlsConnector, String> {
-    let mut roots = RootCertStore::empty();
-    // Systems carry odd certificates; those that cannot be used are left out, as everyone does.
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|why| format!("cannot be reached over TLS: {why}"))?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    Ok(TlsConnector::from(Arc::new(config)))
 }
 
 /// Sends spans as they come until nobody can send any more.

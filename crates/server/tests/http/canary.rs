@@ -33,7 +33,7 @@ pub(crate) fn tells(text: &str) -> bool {
     let hex = |text: &str| text.bytes().take_while(u8::is_ascii_hexdigit).count();
     let waitpoint = text.match_indices("k1:").any(|(at, mark)| hex(&text[at + mark.len()..]) >= 32);
     let token = text.match_indices("ff_").any(|(at, mark)| hex(&text[at + mark.len()..]) >= 8);
-    text.contains(MARK) || text.contains("c0ffeec0ffee") || waitpoint || token
+    text.contains(MARK) || text.contains("c0ffeec0ffee") || text.contains("whsec_") || waitpoint || token
 }
 
 struct Watcher;

@@ -69,6 +69,10 @@ impl Scene<'_> {
         json!({ "name": self.lane, "spec": { "every_ms": 86_400_000 }, "template": template })
     }
 
+    fn subscription_request(&self) -> Value {
+        json!({ "name": self.lane, "target": { "execution": { "kind": "k", "lane": self.lane } } })
+    }
+
     /// Where to send a call of this operation, and what it says.
     async fn call(&self, operation: &str) -> (String, Value) {
         let leased = async |more: Value, verb: &str, mut body: Value| {
@@ -267,6 +271,16 @@ impl Scene<'_> {
                 let job = self.post("/v1/bulk", self.bulk_request()).await;
                 (format!("/v1/bulk/{}/cancel", job["bulk_id"].as_str().unwrap()), json!({}))
             }
+            "create_hook" => {
+                let target = json!({ "execution": { "kind": "k", "lane": self.lane } });
+                ("/v1/hooks".into(), json!({ "name": self.lane, "target": target }))
+            }
+            "create_subscription" => ("/v1/subscriptions".into(), self.subscription_request()),
+            "pause_subscription" | "resume_subscription" | "test_subscription" => {
+                self.post("/v1/subscriptions", self.subscription_request()).await;
+                let verb = operation.trim_end_matches("_subscription");
+                (format!("/v1/subscriptions/{}/{verb}", self.lane), json!({}))
+            }
             "pause_lane" | "resume_lane" | "drain_lane" | "disable_lane" => {
                 let verb = operation.trim_end_matches("_lane");
                 (format!("/v1/lanes/{}/{verb}", self.lane), json!({ "reason": "a look" }))
@@ -361,6 +375,7 @@ async fn other_content_under_the_same_key_is_refused() {
         ("create_token", json!({ "role": "operator" })),
         ("pause_lane", json!({ "reason": "another" })),
         ("pause_schedule", json!({ "note": "another" })),
+        ("pause_subscription", json!({ "note": "another" })),
         ("trigger_schedule", json!({ "overlap": "skip" })),
         ("create_bulk", json!({ "action": "cancel" })),
         ("create_pending_waitpoint", json!({ "waitpoint_key": "another" })),

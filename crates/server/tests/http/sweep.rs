@@ -50,6 +50,10 @@ fn body(name: &str, execution: &str) -> Value {
             json!({ "spec": { "every_ms": 60_000 }, "template": { "execution": { "kind": "k" } } })
         }
         "create_bulk" => json!({ "filter": {}, "action": "hold" }),
+        "create_hook" => json!({ "name": "n2", "target": { "execution": { "kind": "k" } } }),
+        "create_subscription" => {
+            json!({ "name": "n2", "target": { "webhook": { "url": "https://example.com/" } } })
+        }
         "backfill_schedule" => json!({ "from": 1, "to": 2 }),
         "advance_test_clock" => json!({ "advance_ms": 1_000 }),
         "change_priority" => json!({ "priority": 1 }),

@@ -66,7 +66,7 @@ ClaimMode: TypeAlias = Literal["lease", "grant"] | str
 
 Class: TypeAlias = Literal["not_found", "invalid", "conflict", "stale", "limit", "unauthenticated", "forbidden", "unavailable", "internal"] | str
 
-Code: TypeAlias = Literal["execution_not_found", "flow_not_found", "budget_not_found", "reservation_not_found", "quota_not_found", "provider_not_found", "booking_not_found", "lane_not_found", "schedule_not_found", "bulk_not_found", "tool_not_found", "waitpoint_not_found", "worker_not_found", "attempt_not_found", "edge_not_found", "token_not_found", "no_input", "result_not_ready", "no_result", "result_trimmed", "no_test_clock", "route_not_found", "invalid", "invalid_filter", "invalid_capabilities", "no_lanes", "self_referencing_edge", "partition_mismatch", "unsupported_media_type", "method_not_allowed", "idempotency_conflict", "definition_conflict", "reservation_ended", "execution_not_eligible", "execution_not_leaseable", "grant_already_exists", "invalid_claim_grant", "claim_grant_expired", "not_a_resumed_execution", "capability_mismatch", "execution_not_terminal", "flow_not_terminal", "in_use", "execution_not_suspended", "execution_terminal", "already_suspended", "operator_resume_not_allowed", "waitpoint_closed", "waitpoint_not_pending", "target_not_signalable", "flow_already_terminal", "stale_graph_revision", "stale_revision", "cycle_detected", "dependency_already_exists", "execution_not_in_flow", "execution_in_other_flow", "join_policy_conflict", "dependency_not_applicable", "duplicate_worker_instance", "rotation_conflict", "lane_draining", "lane_disabled", "partition_counts_differ", "store_newer", "question_not_open", "journal_conflict", "stale_lease", "lease_expired", "lease_revoked", "execution_not_active", "stream_closed", "payload_too_large", "signal_limit_exceeded", "budget_tree_full", "flow_full", "worker_at_capacity", "concurrency_limit_exceeded", "max_replays_exhausted", "waitpoint_limit_exceeded", "journal_full", "commit_too_large", "unauthenticated", "invalid_token", "token_expired", "forbidden", "host_not_allowed", "unavailable", "contention", "store_full", "store_read_only", "store_locked", "store_version_too_low", "library_version_mismatch", "shutting_down", "corrupt_document", "internal"] | str
+Code: TypeAlias = Literal["execution_not_found", "flow_not_found", "budget_not_found", "reservation_not_found", "quota_not_found", "provider_not_found", "booking_not_found", "lane_not_found", "schedule_not_found", "bulk_not_found", "tool_not_found", "subscription_not_found", "hook_not_found", "waitpoint_not_found", "worker_not_found", "attempt_not_found", "edge_not_found", "token_not_found", "no_input", "result_not_ready", "no_result", "result_trimmed", "no_test_clock", "route_not_found", "invalid", "invalid_filter", "invalid_capabilities", "no_lanes", "self_referencing_edge", "partition_mismatch", "unsupported_media_type", "method_not_allowed", "idempotency_conflict", "definition_conflict", "reservation_ended", "execution_not_eligible", "execution_not_leaseable", "grant_already_exists", "invalid_claim_grant", "claim_grant_expired", "not_a_resumed_execution", "capability_mismatch", "execution_not_terminal", "flow_not_terminal", "in_use", "execution_not_suspended", "execution_terminal", "already_suspended", "operator_resume_not_allowed", "waitpoint_closed", "waitpoint_not_pending", "target_not_signalable", "flow_already_terminal", "stale_graph_revision", "stale_revision", "cycle_detected", "dependency_already_exists", "execution_not_in_flow", "execution_in_other_flow", "join_policy_conflict", "dependency_not_applicable", "duplicate_worker_instance", "rotation_conflict", "lane_draining", "lane_disabled", "partition_counts_differ", "store_newer", "question_not_open", "journal_conflict", "stale_lease", "lease_expired", "lease_revoked", "execution_not_active", "stream_closed", "payload_too_large", "signal_limit_exceeded", "budget_tree_full", "flow_full", "worker_at_capacity", "concurrency_limit_exceeded", "max_replays_exhausted", "waitpoint_limit_exceeded", "journal_full", "commit_too_large", "unauthenticated", "invalid_token", "invalid_signature", "token_expired", "forbidden", "host_not_allowed", "unavailable", "contention", "store_full", "store_read_only", "store_locked", "store_version_too_low", "library_version_mismatch", "shutting_down", "corrupt_document", "internal"] | str
 
 CommandId: TypeAlias = str
 
@@ -103,6 +103,10 @@ FrameMode: TypeAlias = Literal["durable", "summary", "best_effort"] | str
 GrantKind: TypeAlias = Literal["claim", "reclaim"] | str
 
 HardAction: TypeAlias = Literal["block", "fail", "suspend", "ask"] | str
+
+HookId: TypeAlias = str
+
+HookScheme: TypeAlias = Literal["standard", "github", "slack"] | str
 
 JoinPolicy: TypeAlias = Any
 
@@ -161,6 +165,10 @@ StepAnswer: TypeAlias = Literal["happened", "did_not_happen", "fail", "keep", "r
 StepKind: TypeAlias = Literal["step", "sleep", "signal", "child", "now"] | str
 
 StepState: TypeAlias = Literal["begun", "retrying", "completed", "failed"] | str
+
+SubscriptionId: TypeAlias = str
+
+SubscriptionState: TypeAlias = Literal["active", "paused", "removing"] | str
 
 SuspendReason: TypeAlias = Literal["signal", "approval", "callback", "tool_result", "manual", "policy", "escalation", "in_doubt", "journal_mismatch", "budget", "no_progress"] | str
 
@@ -901,6 +909,16 @@ class CreateFlowOutcome(Model):
     executions: dict[str, ExecutionId]
 
 
+class CreateHookOutcome(Model):
+    """The answer."""
+
+    outcome: Literal["created", "already_exists"] | str
+    #: The hook.
+    hook_id: HookId
+    #: What its messages are signed with, if the server made it. It is not shown again.
+    secret: Secret | None = None
+
+
 class CreatePendingWaitpointOutcome(Model):
     """The answer."""
 
@@ -961,6 +979,16 @@ class CreateStreamTicketOutcome(Model):
     expires_at: int
 
 
+class CreateSubscriptionOutcome(Model):
+    """The answer."""
+
+    outcome: Literal["created", "already_exists"] | str
+    #: The subscription.
+    subscription_id: SubscriptionId
+    #: What its webhooks are signed with, if the server made it. It is not shown again.
+    secret: Secret | None = None
+
+
 class CreateTokenOutcome(Model):
     """The answer."""
 
@@ -1005,11 +1033,46 @@ class DelayOutcome(Model):
     at: int
 
 
+class DeleteHookOutcome(Model):
+    """The answer."""
+
+    #: The hook that is gone.
+    hook_id: HookId
+
+
 class DeleteScheduleOutcome(Model):
     """The answer."""
 
     #: The schedule that is gone.
     schedule_id: ScheduleId
+
+
+class DeleteSubscriptionOutcome(Model):
+    """The answer."""
+
+    #: The subscription that is gone.
+    subscription_id: SubscriptionId
+
+
+class DeliveryView(Model):
+    """A delivery: an execution like any other, to be explained and replayed by its id."""
+
+    #: The execution.
+    execution_id: ExecutionId
+    #: The event.
+    event_id: str
+    #: What happened.
+    event_type: str
+    #: How far it is.
+    public_state: PublicState
+    #: How often it was begun.
+    attempts: int
+    #: Why it failed last.
+    failure: str | None = None
+    #: When it was created.
+    created_at: int
+    #: When it ended.
+    ended_at: int | None = None
 
 
 class Dependency(Model):
@@ -1102,6 +1165,21 @@ class Event(Model):
     signal_id: SignalId | None = None
     #: The signal's name, or a reason.
     detail: str = ""
+    #: The execution is a delivery of a subscription. No subscription delivers what happens to it.
+    delivery: bool = False
+
+
+class EventFilter(Model):
+    """Which events a subscription is about. What is empty says nothing."""
+
+    #: What happened; the ends of executions when empty.
+    event_types: list[EventType] = []
+    #: The kind of the execution: one of these.
+    kinds: list[str] = []
+    #: The execution has all of these tags.
+    tags: dict[str, str] = {}
+    #: The execution is in this flow.
+    flow_id: FlowId | None = None
 
 
 class EventView(Model):
@@ -1619,6 +1697,55 @@ class HoldExecutionOutcome(Model):
     public_state: PublicState
 
 
+class HookReceipt(Model):
+    """What became of a message that a hook received."""
+
+    #: It had its effect before.
+    duplicate: bool
+    #: The execution that was created or signalled.
+    execution_id: ExecutionId | None = None
+    #: The flow that was created.
+    flow_id: FlowId | None = None
+
+
+class HookSignal(Model):
+    """Which execution gets a signal, and what it is called."""
+
+    #: Where in the body the value stands that leads to the execution: a JSON pointer such as `/data/order/id`.
+    correlation_id: str
+    #: The tag of the execution that has this value; `correlation_id` when absent.
+    tag: str | None = None
+    #: What the signal is called; conditions match it.
+    name: str
+
+
+class HookTarget(Model):
+    """What a message leads to."""
+
+    execution: CreateExecutionArgs | None = None
+    flow: CreateFlowArgs | None = None
+    signal: HookSignal | None = None
+
+
+class HookView(Model):
+    """Everything about a hook but its secret."""
+
+    #: Its id.
+    hook_id: HookId
+    #: Where it works.
+    namespace: str
+    #: Its name.
+    name: str
+    #: How its sender signs.
+    scheme: HookScheme
+    #: What a message leads to.
+    target: HookTarget
+    #: Who created it.
+    created_by: str
+    #: When.
+    created_at: int
+
+
 class JoinView(Model):
     """How a child joins its upstreams, and how far they are."""
 
@@ -1835,6 +1962,15 @@ class ListForksOutcome(Model):
     next_cursor: str | None = None
 
 
+class ListHooksOutcome(Model):
+    """The answer."""
+
+    #: The hooks.
+    items: list[HookView]
+    #: Where the next page begins, if there is one.
+    next_cursor: str | None = None
+
+
 class ListLanesOutcome(Model):
     """The answer."""
 
@@ -1914,6 +2050,15 @@ class ListStepsOutcome(Model):
     next_number: int
     #: Pass it as `after` for the next page; absent at the end.
     next_after: int | None = None
+
+
+class ListSubscriptionsOutcome(Model):
+    """The answer."""
+
+    #: The subscriptions.
+    items: list[SubscriptionSummary]
+    #: Where the next page begins, if there is one.
+    next_cursor: str | None = None
 
 
 class ListTokensOutcome(Model):
@@ -3022,6 +3167,71 @@ class StreamPolicy(Model):
     retention_ttl_ms: int | None = None
 
 
+class SubscriptionSummary(Model):
+    """The short form in lists."""
+
+    #: Its id.
+    subscription_id: SubscriptionId
+    #: Whose it is.
+    namespace: str
+    #: Its name.
+    name: str
+    #: Whether it delivers.
+    state: SubscriptionState
+    #: Which events.
+    filter: EventFilter
+    #: Where its webhooks go; absent where it creates executions.
+    url: str | None = None
+    #: The kind of the executions that it creates; absent where it sends webhooks.
+    kind: str | None = None
+    #: What was last said when it was paused or resumed.
+    note: NoteView | None = None
+    #: When it was created.
+    created_at: int
+
+
+class SubscriptionTarget(Model):
+    """What an event leads to."""
+
+    webhook: WebhookTarget | None = None
+    execution: CreateExecutionArgs | None = None
+
+
+class SubscriptionView(Model):
+    """Everything about a subscription but its secret."""
+
+    #: Its id, which is part of the ids of its deliveries.
+    subscription_id: SubscriptionId
+    #: Whose it is.
+    namespace: str
+    #: Its name.
+    name: str
+    #: Whether it delivers.
+    state: SubscriptionState
+    #: Which events.
+    filter: EventFilter
+    #: What an event leads to.
+    target: SubscriptionTarget
+    #: When a webhook that failed is sent again.
+    retry: RetryPolicy
+    #: What was last said when it was paused or resumed.
+    note: NoteView | None = None
+    #: Who created it.
+    created_by: str
+    #: When it was created.
+    created_at: int
+    #: When it last changed.
+    updated_at: int
+    #: How many deliveries it has made.
+    delivery_count: int
+    #: How many events could not be delivered because nothing could be created for them.
+    refused_count: int
+    #: How often the log of events no longer reached back to where it was: events were lost to it.
+    gaps: int
+    #: The last deliveries, the newest first.
+    deliveries: list[DeliveryView]
+
+
 class SuspendArgs(Model):
     """What the call says."""
 
@@ -3183,6 +3393,13 @@ class TestClockView(Model):
     next_due_at: int | None = None
     #: Timers whose instant has come and that have not fired.
     due: int
+
+
+class TestSubscriptionOutcome(Model):
+    """The answer."""
+
+    #: The delivery.
+    execution_id: ExecutionId
 
 
 class TimeoutPolicy(Model):
@@ -3360,6 +3577,15 @@ class WaitingCount(Model):
     more: bool
     #: When the next in line was created; where there are several queues, the earliest of theirs.
     next_created_at: int | None = None
+
+
+class WebhookTarget(Model):
+    """Where a webhook goes."""
+
+    #: The address. Callers that may not administer are shown its host only.
+    url: str
+    #: What requests are signed with: `whsec_` and base64. Made by the server, and shown once, when absent.
+    secret: Secret | None = None
 
 
 class WorkerView(Model):
@@ -4272,6 +4498,56 @@ ADD_EXECUTION_TO_FLOW: Operation[AddExecutionToFlowOutcome] = Operation(
 )
 """Adds an execution that lives in the flow's partition."""
 
+LIST_HOOKS: Operation[ListHooksOutcome] = Operation(
+    "list_hooks",
+    "GET",
+    "/v1/hooks",
+    frozenset({"cursor", "limit", "namespace"}),
+    frozenset(),
+    ListHooksOutcome,
+)
+"""Lists inbound hooks by name, without their secrets."""
+
+CREATE_HOOK: Operation[CreateHookOutcome] = Operation(
+    "create_hook",
+    "POST",
+    "/v1/hooks",
+    frozenset(),
+    frozenset({"name", "namespace", "scheme", "secret", "target"}),
+    CreateHookOutcome,
+)
+"""Creates an inbound hook. The same definition again is the same hook, another one a conflict."""
+
+GET_HOOK: Operation[HookView] = Operation(
+    "get_hook",
+    "GET",
+    "/v1/hooks/{name}",
+    frozenset({"namespace"}),
+    frozenset(),
+    HookView,
+)
+"""Shows an inbound hook without its secret."""
+
+RECEIVE_HOOK: Operation[HookReceipt] = Operation(
+    "receive_hook",
+    "POST",
+    "/v1/hooks/{name}",
+    frozenset({"namespace"}),
+    frozenset(),
+    HookReceipt,
+)
+"""Posts a message to an inbound hook. No API token is needed: the signature of the message is its proof."""
+
+DELETE_HOOK: Operation[DeleteHookOutcome] = Operation(
+    "delete_hook",
+    "DELETE",
+    "/v1/hooks/{name}",
+    frozenset({"namespace"}),
+    frozenset(),
+    DeleteHookOutcome,
+)
+"""Removes an inbound hook: messages to it are refused from then on."""
+
 LIST_LANES: Operation[ListLanesOutcome] = Operation(
     "list_lanes",
     "GET",
@@ -4593,6 +4869,78 @@ CREATE_STREAM_TICKET: Operation[CreateStreamTicketOutcome] = Operation(
 """Makes a ticket for `GET /v1/executions/{id}/stream?ticket=` and `GET /v1/events?ticket=`. It shows what the caller
 may see, opens streams for a minute, and ends with the caller's own token.
 """
+
+LIST_SUBSCRIPTIONS: Operation[ListSubscriptionsOutcome] = Operation(
+    "list_subscriptions",
+    "GET",
+    "/v1/subscriptions",
+    frozenset({"cursor", "limit", "namespace"}),
+    frozenset(),
+    ListSubscriptionsOutcome,
+)
+"""Lists subscriptions by name, without their secrets."""
+
+CREATE_SUBSCRIPTION: Operation[CreateSubscriptionOutcome] = Operation(
+    "create_subscription",
+    "POST",
+    "/v1/subscriptions",
+    frozenset(),
+    frozenset({"filter", "name", "namespace", "retry", "target"}),
+    CreateSubscriptionOutcome,
+)
+"""Creates a subscription to what happens from now on. The same definition again is the same subscription, another
+one a conflict.
+"""
+
+GET_SUBSCRIPTION: Operation[SubscriptionView] = Operation(
+    "get_subscription",
+    "GET",
+    "/v1/subscriptions/{name}",
+    frozenset({"namespace"}),
+    frozenset(),
+    SubscriptionView,
+)
+"""Shows a subscription with its last deliveries."""
+
+DELETE_SUBSCRIPTION: Operation[DeleteSubscriptionOutcome] = Operation(
+    "delete_subscription",
+    "DELETE",
+    "/v1/subscriptions/{name}",
+    frozenset({"namespace"}),
+    frozenset(),
+    DeleteSubscriptionOutcome,
+)
+"""Removes a subscription. Its open webhooks are cancelled; executions that it created go on."""
+
+PAUSE_SUBSCRIPTION: Operation[SubscriptionSummary] = Operation(
+    "pause_subscription",
+    "POST",
+    "/v1/subscriptions/{name}/pause",
+    frozenset(),
+    frozenset({"namespace", "note"}),
+    SubscriptionSummary,
+)
+"""Pauses a subscription: events wait, as far back as the log of events reaches, and so do deliveries under way."""
+
+RESUME_SUBSCRIPTION: Operation[SubscriptionSummary] = Operation(
+    "resume_subscription",
+    "POST",
+    "/v1/subscriptions/{name}/resume",
+    frozenset(),
+    frozenset({"namespace", "note"}),
+    SubscriptionSummary,
+)
+"""Lets a paused subscription go on where it stopped."""
+
+TEST_SUBSCRIPTION: Operation[TestSubscriptionOutcome] = Operation(
+    "test_subscription",
+    "POST",
+    "/v1/subscriptions/{name}/test",
+    frozenset(),
+    frozenset({"command_id", "namespace"}),
+    TestSubscriptionOutcome,
+)
+"""Delivers a message of the type `test`, so that people see whether it arrives."""
 
 GET_TEST_CLOCK: Operation[TestClockView] = Operation(
     "get_test_clock",

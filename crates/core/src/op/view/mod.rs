@@ -4,8 +4,10 @@ mod execution;
 mod flow;
 mod journal;
 mod schedule;
+mod subscription;
 
 pub use execution::*;
 pub use flow::*;
 pub use journal::*;
 pub use schedule::*;
+pub use subscription::*;

@@ -8,7 +8,9 @@ use crate::flow::FlowState;
 use crate::id::{CommandId, ExecutionId, FlowId, ScheduleId};
 use crate::limits;
 use crate::op::ScheduleTemplate;
-use crate::schedule::{CatchUp, OriginKind, Overlap, RunOutcome, RunRecord, Schedule, ScheduleSpec, ScheduleState};
+use crate::schedule::{
+    CatchUp, Note, OriginKind, Overlap, RunOutcome, RunRecord, Schedule, ScheduleSpec, ScheduleState,
+};
 use crate::state::PublicState;
 
 /// Everything about a schedule.
@@ -185,7 +187,7 @@ impl ScheduleView {
             catch_up: definition.catch_up,
             pause_after_failures: Some(definition.pause_after_failures).filter(|most| *most != 0),
             template: ScheduleTemplate::decode(&schedule.template)?,
-            note: NoteView::of(schedule),
+            note: schedule.note.as_ref().map(NoteView::from),
             created_at: schedule.created_at,
             updated_at: schedule.updated_at,
             next: schedule.instants()?.within(schedule.cursor, i64::MAX, shown),
@@ -221,14 +223,14 @@ impl ScheduleSummary {
             last_run: schedule.runs.last().map(ScheduleRunView::of),
             run_count: schedule.run_count,
             failures: schedule.failures,
-            note: NoteView::of(schedule),
+            note: schedule.note.as_ref().map(NoteView::from),
             created_at: schedule.created_at,
         }
     }
 }
 
-impl NoteView {
-    fn of(schedule: &Schedule) -> Option<Self> {
-        schedule.note.as_ref().map(|note| Self { text: note.text.clone(), by: note.by.clone(), at: note.at })
+impl From<&Note> for NoteView {
+    fn from(note: &Note) -> Self {
+        Self { text: note.text.clone(), by: note.by.clone(), at: note.at }
     }
 }

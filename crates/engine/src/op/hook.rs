@@ -1,0 +1,294 @@
+//! Inbound hooks: what becomes of what somebody outside says.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use ff_core::execution::{DEFAULT_NAMESPACE, Execution};
+use ff_core::hook::{Hook, HookScheme};
+use ff_core::idempotency::Identity;
+use ff_core::op::parts::{NamespacePage, Secret};
+use ff_core::op::{
+    CreateExecution, CreateExecutionArgs, CreateFlow, CreateFlowArgs, CreateFlowOutcome, CreateHook, CreateHookArgs,
+    CreateHookOutcome, DeleteHook, DeleteHookOutcome, DeliverSignal, DeliverSignalArgs, GetHook, HookName, HookReceipt,
+    HookSignal, HookTarget, HookView, ListHooks, ListHooksOutcome, NodeRequest,
+};
+use ff_core::{Blob, Code, Error, ExecutionId, HookId, Indexed, Partition, Result, Role, index, text};
+use ff_store::Scan;
+use futures_util::stream::{self, StreamExt, TryStreamExt};
+
+use crate::engine::{Caller, Engine, Handle};
+use crate::named_documents::{no_such, page};
+use crate::transaction::{Command, Tx};
+use crate::{cursor, env};
+
+/// Partitions that are read at the same time.
+const PARTITIONS_AT_ONCE: usize = 16;
+/// Executions with one tag that are looked at in each partition, the newest first.
+const CORRELATED_MAX: usize = 100;
+
+impl Handle<CreateHook> for Engine {
+    async fn handle(&self, caller: &Caller, args: CreateHookArgs) -> Result<CreateHookOutcome> {
+        let namespace = caller.namespace(args.namespace.as_deref())?;
+        let lanes = args.target.lanes();
+        match lanes.is_empty() {
+            // It signals executions of every lane.
+            true => caller.check_every_lane()?,
+            false => lanes.iter().try_for_each(|lane| caller.check_lane(lane).and_then(|()| self.check_lane(lane)))?,
+        }
+        let scheme = args.scheme.unwrap_or_default();
+        let (secret, made) = match &args.secret {
+            Some(secret) => (scheme.read_secret("secret", &secret.0)?, None),
+            None => {
+                let random = self.random_bytes();
+                let (secret, shown) = scheme.make_secret(random);
+                (secret, Some(shown))
+            }
+        };
+        let hook = Hook {
+            id: HookId::mint(&env::mint(self.env(), self.now())),
+            namespace,
+            name: args.name.clone(),
+            scheme,
+            secret,
+            target: args.target.encode()?,
+            created_by: text::label("caller", &caller.name).map(|()| caller.name.clone()).unwrap_or_default(),
+            ..Default::default()
+        };
+        hook.check()?;
+        let identity = self.callers_identity::<CreateHook>(caller, &args, None);
+        let verb = Define { hook: &hook, own_secret: made.is_none() };
+        let mut outcome = self.transact_once(Partition::SYSTEM, identity, &verb).await?;
+        if let CreateHookOutcome::Created { hook_id, secret } = &mut outcome
+            && made.is_some()
+        {
+            // From the hook and not from the kept answer: what is kept of the call holds no secret.
+            let created = self.find::<Hook>(Partition::SYSTEM, hook.key()).await?;
+            let created = created.filter(|created| created.id == *hook_id);
+            *secret = created.and_then(|created| created.shown_secret()).map(Secret);
+        }
+        Ok(outcome)
+    }
+}
+
+struct Define<'a> {
+    hook: &'a Hook,
+    own_secret: bool,
+}
+
+impl Command for Define<'_> {
+    type Outcome = CreateHookOutcome;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<CreateHookOutcome> {
+        if let Some(loaded) = tx.load::<Hook>(self.hook.key()).await? {
+            loaded.document.check_same(self.hook, self.own_secret)?;
+            return Ok(CreateHookOutcome::AlreadyExists { hook_id: loaded.document.id });
+        }
+        tx.save(&Hook { created_at: tx.now, ..self.hook.clone() });
+        Ok(CreateHookOutcome::Created { hook_id: self.hook.id, secret: None })
+    }
+}
+
+impl Handle<GetHook> for Engine {
+    async fn handle(&self, caller: &Caller, args: HookName) -> Result<HookView> {
+        let namespace = caller.namespace(args.namespace.as_deref())?;
+        let found = self.find::<Hook>(Partition::SYSTEM, Hook::key_of(&namespace, &args.name)).await?;
+        HookView::of(&found.ok_or_else(|| no_such(Code::HookNotFound, &args.name))?)
+    }
+}
+
+impl Handle<ListHooks> for Engine {
+    async fn handle(&self, caller: &Caller, args: NamespacePage) -> Result<ListHooksOutcome> {
+        let namespace = caller.namespace(args.namespace.as_deref())?;
+        let limit = self.limits().page(args.limit)?;
+        let cursor = cursor::decode::<String>(args.cursor.as_deref())?;
+        let partitions = vec![Partition::SYSTEM];
+        let all = self.named_after::<Hook>(partitions, &namespace, cursor.as_deref(), |one| &one.name).await?;
+        let (hooks, next_cursor) = page(all, limit, |one| &one.name);
+        Ok(ListHooksOutcome { items: hooks.iter().map(HookView::of).collect::<Result<_>>()?, next_cursor })
+    }
+}
+
+impl Handle<DeleteHook> for Engine {
+    async fn handle(&self, caller: &Caller, args: HookName) -> Result<DeleteHookOutcome> {
+        caller.check_every_lane()?;
+        let namespace = caller.namespace(args.namespace.as_deref())?;
+        let identity = self.identity::<DeleteHook>(caller, &args, None);
+        let verb = Delete { namespace: &namespace, name: &args.name };
+        self.transact_once(Partition::SYSTEM, identity, &verb).await
+    }
+}
+
+struct Delete<'a> {
+    namespace: &'a str,
+    name: &'a str,
+}
+
+impl Command for Delete<'_> {
+    type Outcome = DeleteHookOutcome;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<DeleteHookOutcome> {
+        let loaded = tx.load::<Hook>(Hook::key_of(self.namespace, self.name)).await?;
+        let hook = loaded.ok_or_else(|| no_such(Code::HookNotFound, self.name))?.document;
+        tx.relief();
+        tx.delete(&hook.key());
+        Ok(DeleteHookOutcome { hook_id: hook.id })
+    }
+}
+
+/// A message that somebody posted to a hook.
+#[derive(Debug, Clone)]
+pub struct HookMessage {
+    /// The hook by name.
+    pub name: String,
+    /// Where it works; `default` when absent.
+    pub namespace: Option<String>,
+    /// Headers, their names in lower case.
+    pub headers: BTreeMap<String, String>,
+    /// What it says.
+    pub body: Bytes,
+}
+
+impl Engine {
+    /// Verifies a message that somebody outside posted to a hook, and does what the hook says, once for each message. A
+    /// hook that does not exist and a signature that is wrong are refused alike.
+    pub async fn receive_hook(&self, message: HookMessage) -> Result<HookReceipt> {
+        let namespace = message.namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE);
+        text::name("namespace", namespace)?;
+        text::name("name", &message.name)?;
+        let found = self.system_document::<Hook>(&Hook::key_of(namespace, &message.name)).await?;
+        let Some(hook) = found else {
+            // Nobody learns from the time it takes that there is no such hook.
+            let nobody = Hook { secret: HookScheme::Standard.make_secret([0; 32]).0, ..Default::default() };
+            drop(nobody.verify(&message.headers, &message.body, self.now()));
+            return Err(Error::of(Code::InvalidSignature));
+        };
+        let id = hook.verify(&message.headers, &message.body, self.now())?;
+        let key = hook.message_key(&id);
+        let caller = Caller::new(format!("hook:{}", hook.name), Some(hook.namespace.clone()), Role::Operator);
+        match HookTarget::decode(&hook.target)? {
+            HookTarget::Execution(request) => {
+                let (body, content_type) = message.content();
+                let args = CreateExecutionArgs {
+                    idempotency_key: Some(key),
+                    input_base64: Some(body),
+                    content_type: Some(content_type),
+                    ..*request
+                };
+                let created = self.perform::<CreateExecution>(&caller, args).await?;
+                let execution_id = Some(created.execution_id);
+                Ok(HookReceipt { duplicate: created.duplicate, execution_id, ..Default::default() })
+            }
+            HookTarget::Flow(request) => {
+                let mut args = CreateFlowArgs { idempotency_key: Some(key), ..*request };
+                let (body, content_type) = message.content();
+                let bare =
+                    |node: &&mut NodeRequest| node.request.input.is_none() && node.request.input_base64.is_none();
+                for node in args.nodes.iter_mut().filter(bare) {
+                    node.request.input_base64 = Some(body.clone());
+                    node.request.content_type = Some(content_type.clone());
+                }
+                let (flow_id, duplicate) = match self.perform::<CreateFlow>(&caller, args).await? {
+                    CreateFlowOutcome::Created { flow_id, .. } => (flow_id, false),
+                    CreateFlowOutcome::AlreadyExists { flow_id, .. } => (flow_id, true),
+                };
+                Ok(HookReceipt { duplicate, flow_id: Some(flow_id), ..Default::default() })
+            }
+            HookTarget::Signal(signal) => self.signal_by_hook(&caller, &hook, &signal, &message, key).await,
+        }
+    }
+
+    async fn signal_by_hook(
+        &self,
+        caller: &Caller,
+        hook: &Hook,
+        signal: &HookSignal,
+        message: &HookMessage,
+        key: String,
+    ) -> Result<HookReceipt> {
+        // The evidence outlives the waitpoint: a message that comes again must not resume what suspends next.
+        let partition = self.partitions().key_partition(&hook.namespace, &key);
+        let identity = Identity::new("receive_hook", &[key.as_bytes()], self.options().dedup_window_ms);
+        if let Some(receipt) = self.rehearse(partition, &FindReceipt { identity: &identity }).await? {
+            return Ok(HookReceipt { duplicate: true, ..receipt });
+        }
+        let value = signal.correlate(&message.body)?;
+        let execution_id = self.correlated(&hook.namespace, signal.tag(), &value).await?;
+        let (body, content_type) = message.content();
+        let args = DeliverSignalArgs {
+            execution_id,
+            waitpoint_id: None,
+            token: None,
+            name: signal.name.clone(),
+            category: None,
+            source_type: Some("hook".to_owned()),
+            source_identity: Some(hook.name.clone()),
+            payload: None,
+            payload_base64: Some(body),
+            content_type: Some(content_type),
+            idempotency_key: Some(key),
+            signal_id: None,
+            correlation_id: Some(value),
+            created_at: None,
+            resume_delay_ms: None,
+        };
+        self.perform::<DeliverSignal>(caller, args).await?;
+        let receipt = HookReceipt { execution_id: Some(execution_id), ..Default::default() };
+        let keep = KeepReceipt { identity: &identity, receipt: &receipt };
+        self.transact(partition, self.fresh_command(), &keep).await?;
+        Ok(receipt)
+    }
+
+    /// The newest execution with a tag that has not ended.
+    async fn correlated(&self, namespace: &str, tag: &str, value: &str) -> Result<ExecutionId> {
+        let look = |partition| async move {
+            let scan = Scan::last(index::tag(namespace, tag, value), CORRELATED_MAX).with_documents();
+            let found = self.store().scan(partition, scan).await?;
+            let documents = found.entries.into_iter().filter_map(|entry| entry.document);
+            let executions = documents.filter_map(|stored| self.readable::<Execution>(&stored));
+            let open = executions.filter(|execution| !execution.is_terminal());
+            Ok::<_, Error>(open.map(|execution| (execution.created_at, execution.id)).max())
+        };
+        let found = stream::iter(self.flow_partitions()).map(look).buffer_unordered(PARTITIONS_AT_ONCE);
+        let newest = found.try_collect::<Vec<_>>().await?.into_iter().flatten().max();
+        let nobody = || Error::new(Code::ExecutionNotFound, "no open execution has this tag").with(tag, value);
+        newest.map(|(_, id)| id).ok_or_else(nobody)
+    }
+}
+
+impl HookMessage {
+    fn content(&self) -> (Blob, String) {
+        let sent = self.headers.get("content-type").map(String::as_str).unwrap_or_default();
+        let essence = sent.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        let usable = !essence.is_empty() && text::content_type("content_type", &essence).is_ok();
+        let content_type = if usable { essence } else { ff_core::op::parts::OCTETS.to_owned() };
+        (Blob(self.body.clone()), content_type)
+    }
+}
+
+struct FindReceipt<'a> {
+    identity: &'a Identity,
+}
+
+impl Command for FindReceipt<'_> {
+    type Outcome = Option<HookReceipt>;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<Option<HookReceipt>> {
+        tx.kept_answer(self.identity).await
+    }
+}
+
+struct KeepReceipt<'a> {
+    identity: &'a Identity,
+    receipt: &'a HookReceipt,
+}
+
+impl Command for KeepReceipt<'_> {
+    type Outcome = ();
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<()> {
+        if tx.kept_answer::<HookReceipt>(self.identity).await?.is_none() {
+            tx.keep_answer(self.identity, self.receipt);
+        }
+        Ok(())
+    }
+}
