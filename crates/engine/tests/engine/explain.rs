@@ -143,7 +143,7 @@ async fn an_ended_execution_says_how_and_why() {
     h.must::<Fail>(json!({ "execution_id": failed, "fence": task.fence, "reason": "broke" })).await;
     let (reason, next) = first(&h, &failed).await;
     assert_eq!((reason.code, reason.until, next), (ReasonCode::Terminal, None, None));
-    assert_eq!(reason.message, format!("failed at {START}: broke"));
+    assert_eq!((reason.message.as_str(), &reason.details["ended_at"]), ("failed: broke", &json!(START)));
     let cancelled = h.submit(json!({})).await;
     h.must::<CancelExecution>(json!({ "execution_id": cancelled, "reason": "enough" })).await;
     let (reason, _) = first(&h, &cancelled).await;
