@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ff_core::execution::Execution;
 use ff_core::lease::LeaseEnd;
-use ff_core::op::{Operation, ReplayExecution, ResetBudget, RevokeLease};
+use ff_core::op::{CreateBulk, Operation, ReplayExecution, ResetBudget, RevokeLease};
 use serde_json::Value;
 
 use super::Checker;
@@ -50,6 +50,7 @@ impl Checker {
     /// Somebody is about to call an operation.
     pub(crate) fn will_call(&mut self, operation: &'static str, args: &Value) {
         let target = match operation {
+            CreateBulk::NAME if args["action"] == "replay" => &args["action"],
             ReplayExecution::NAME | RevokeLease::NAME => &args["execution_id"],
             ResetBudget::NAME => &args["name"],
             _ => return,
@@ -71,7 +72,9 @@ impl Checker {
     /// An execution was written: it was replayed and revoked no more often than somebody asked.
     pub(super) fn check_commands(&mut self, document: &Execution, end: Option<LeaseEnd>) {
         let id = document.id;
-        let asked = self.asked.times(ReplayExecution::NAME, &id.to_string());
+        // A bulk job may replay each execution once.
+        let jobs = self.asked.times(CreateBulk::NAME, "replay");
+        let asked = self.asked.times(ReplayExecution::NAME, &id.to_string()) + jobs;
         let replays = usize::try_from(document.replays).unwrap_or(usize::MAX);
         self.expect(replays <= asked, Invariant::OneEffect, || {
             format!("{id} was replayed {replays} times, asked {asked}")
