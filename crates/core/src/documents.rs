@@ -30,6 +30,7 @@ pub fn index_entries(key: &Key, body: &[u8], lease_until: i64) -> Result<Option<
         kind::CURSOR => of::<crate::subscription::SubscriptionCursor>,
         kind::HOOK => of::<crate::hook::Hook>,
         kind::SLOT => of::<crate::slot::Slot>,
+        kind::CONCURRENCY_KEY => of::<crate::concurrency::ConcurrencyKey>,
         kind::RESERVATION => of::<crate::reservation::Reservation>,
         kind::PROVIDER => of::<crate::provider::Provider>,
         kind::BOOKING => of::<crate::provider::Booking>,
@@ -39,7 +40,9 @@ pub fn index_entries(key: &Key, body: &[u8], lease_until: i64) -> Result<Option<
         kind::TOOL => of::<crate::tool::Tool>,
         kind::TOKEN => of::<crate::api_token::ApiToken>,
         // These have no entries by design.
-        kind::RECORD | kind::SECRETS | kind::DEPLOYMENT | kind::SUMMARY => return Ok(Some(Vec::new())),
+        kind::RECORD | kind::KEY_HOLDER | kind::SECRETS | kind::DEPLOYMENT | kind::SUMMARY => {
+            return Ok(Some(Vec::new()));
+        }
         _ => return Ok(None),
     };
     of_kind(key, body, lease_until)

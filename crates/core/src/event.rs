@@ -120,4 +120,6 @@ pub struct Effects {
     pub events: Vec<Event>,
     /// For the execution's history.
     pub history: Vec<HistoryRecord>,
+    /// Documents without index entries that go with the change.
+    pub removed: Vec<crate::key::Key>,
 }

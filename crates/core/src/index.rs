@@ -42,6 +42,10 @@ pub mod kind {
     pub const HOOK: u8 = b'H';
     /// A concurrency slot of a quota.
     pub const SLOT: u8 = b'o';
+    /// A concurrency key.
+    pub const CONCURRENCY_KEY: u8 = b'y';
+    /// Which execution a key stands for.
+    pub const KEY_HOLDER: u8 = b'g';
     /// A reservation of a budget.
     pub const RESERVATION: u8 = b'r';
     /// A provider and its limits.
@@ -113,6 +117,12 @@ pub fn queue(namespace: &str, lane: &str, kind: &str, route: &str, gate: &str) -
     IndexName::from_parts(QUEUE_PREFIX, &parts)
 }
 
+/// The same for work that takes turns by key with other work of its lane.
+pub fn fair_queue(namespace: &str, lane: &str, kind: &str, route: &str, gate: &str, fair_key: &str) -> IndexName {
+    let parts = [namespace, lane, kind, route, gate, fair_key].map(str::as_bytes);
+    IndexName::from_parts(QUEUE_PREFIX, &parts)
+}
+
 /// Where an earlier version put what may be claimed, whatever its kind.
 pub fn queue_of_any_kind(namespace: &str, lane: &str, route: &str, gate: &str) -> IndexName {
     let parts = [namespace, lane, route, gate].map(str::as_bytes);
@@ -133,6 +143,10 @@ pub fn queues_of_namespace(namespace: &str) -> Vec<u8> {
 pub const QUEUE_PREFIX: u8 = b'q';
 /// The first byte of the name of every index of executions by state.
 pub const STATE_PREFIX: u8 = b's';
+/// The first byte of the name of every index of slots.
+pub const SLOTS_PREFIX: u8 = b'o';
+/// What tells the slots of a concurrency key from those of a quota.
+const KEY_SLOTS: &[u8] = b"c";
 /// The first byte of the name of every listing.
 pub const LISTING_PREFIX: u8 = b'n';
 
@@ -152,7 +166,9 @@ impl QueueName {
     pub fn parse(name: &IndexName) -> Option<Self> {
         let parts = name.parts().filter(|_| name.as_bytes().first() == Some(&QUEUE_PREFIX))?;
         let (namespace, lane, kind) = match parts.as_slice() {
-            [namespace, lane, kind, _route, _gate] => (namespace, lane, Some(text(kind)?)),
+            [namespace, lane, kind, _route, _gate] | [namespace, lane, kind, _route, _gate, _] => {
+                (namespace, lane, Some(text(kind)?))
+            }
             [namespace, lane, _route, _gate] => (namespace, lane, None),
             _ => return None,
         };
@@ -252,7 +268,21 @@ pub fn worker(namespace: &str, instance: &str) -> IndexName {
 
 /// Concurrency slots of a quota.
 pub fn slots(namespace: &str, quota: &str) -> IndexName {
-    IndexName::from_parts(b'o', &[namespace.as_bytes(), quota.as_bytes()])
+    IndexName::from_parts(SLOTS_PREFIX, &[namespace.as_bytes(), quota.as_bytes()])
+}
+
+/// Slots of a concurrency key.
+pub fn key_slots(namespace: &str, key: &str) -> IndexName {
+    IndexName::from_parts(SLOTS_PREFIX, &[namespace.as_bytes(), key.as_bytes(), KEY_SLOTS])
+}
+
+/// Namespace and key of an index of slots, if it is that of a concurrency key.
+pub fn key_of_slots(name: &IndexName) -> Option<(String, String)> {
+    let parts = name.parts().filter(|_| name.as_bytes().first() == Some(&SLOTS_PREFIX))?;
+    match parts.as_slice() {
+        [namespace, key, KEY_SLOTS] => Some((text(namespace)?, text(key)?)),
+        _ => None,
+    }
 }
 
 /// Budgets that stand under a root.
@@ -322,9 +352,10 @@ impl Due {
     }
 }
 
-/// Where an execution stands in its queue: higher priority first, then older first.
-pub fn queue_score(priority: i64, created_at: i64) -> i64 {
-    created_at - priority * 1_000_000_000_000
+/// Where an execution stands in its queue: one step of priority is worth so much age. By default that is more than any
+/// age, so that priority decides and then age.
+pub fn queue_score(priority: i64, created_at: i64, aging_ms: i64) -> i64 {
+    created_at - priority * aging_ms
 }
 
 /// Where a name stands in a listing: by its first six bytes, which is all that stays exact in a double.
@@ -336,6 +367,8 @@ pub fn name_score(name: &str) -> i64 {
 mod tests {
     use super::*;
     use crate::limits;
+
+    const AGING: i64 = limits::AGING_DEFAULT_MS;
 
     fn entry(member: u8, score: i64) -> Entry {
         Entry { index: due(), member: Key::from_bytes([member]), score }
@@ -358,10 +391,10 @@ mod tests {
     #[test]
     fn queue_scores_stay_exact_in_a_double() {
         let year_2200 = 7_258_118_400_000;
-        assert!(queue_score(limits::PRIORITY_MAX, 0).abs() <= limits::SCORE_MAX);
-        assert!(queue_score(0, year_2200).abs() <= limits::SCORE_MAX);
+        assert!(queue_score(limits::PRIORITY_MAX, 0, AGING).abs() <= limits::SCORE_MAX);
+        assert!(queue_score(0, year_2200, AGING).abs() <= limits::SCORE_MAX);
         let (now, thirty_years) = (1_800_000_000_000, 30 * 365 * 86_400_000);
-        assert!(queue_score(1, now + thirty_years) < queue_score(0, now));
+        assert!(queue_score(1, now + thirty_years, AGING) < queue_score(0, now, AGING));
     }
 
     #[test]
@@ -378,6 +411,9 @@ mod tests {
         let parsed = QueueName::parse(&queue).unwrap();
         assert_eq!((parsed.namespace.as_str(), parsed.lane.as_str()), ("n", "l"));
         assert_eq!(parsed.kind.as_deref(), Some("k"));
+        let fair = fair_queue("n", "l", "k", "gpu", "b:x", "tenant");
+        assert_eq!(QueueName::parse(&fair), Some(parsed));
+        assert!(fair.as_bytes().starts_with(&queues_of_lane("n", "l")));
         assert_eq!(QueueName::parse(&queue_of_any_kind("n", "l", "gpu", "b:x")).unwrap().kind, None);
         assert!(queue.as_bytes().starts_with(&queues_of_namespace("n")));
         assert!(!queue.as_bytes().starts_with(&queues_of_namespace("n2")));
@@ -386,6 +422,12 @@ mod tests {
         assert_eq!(namespace_of(&listing(kind::LANE, "n")).as_deref(), Some("n"));
         assert_eq!(namespace_of(&listing(kind::TOKEN, "")), None);
         assert_eq!(namespace_of(&queue), None);
+    }
+
+    #[test]
+    fn slots_of_a_concurrency_key_are_told_from_those_of_a_quota() {
+        assert_eq!(key_of_slots(&key_slots("n", "k")), Some(("n".to_owned(), "k".to_owned())));
+        assert_eq!(key_of_slots(&slots("n", "k")), None);
     }
 
     #[test]

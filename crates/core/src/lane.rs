@@ -8,7 +8,7 @@ use crate::error::{Code, Error, Result};
 use crate::index::{self, Indexed, kind};
 use crate::key::{Entry, Key};
 use crate::partition::digest16;
-use crate::{document, text, vocabulary};
+use crate::{document, limits, text, vocabulary};
 
 vocabulary! {
     /// What a lane lets through.
@@ -53,6 +53,8 @@ document! {
         "a" changed_at: i64,
         /// When it was first used.
         "c" created_at: i64,
+        /// So much age is worth one step of priority, for work that is submitted from now on; 0 is the default.
+        "g" aging_ms: i64,
     }
 }
 
@@ -99,6 +101,13 @@ impl Lane {
         Ok(true)
     }
 
+    /// Says how much age is worth one step of priority; answers whether it was something else before.
+    pub fn set_aging(&mut self, aging_ms: i64) -> Result<bool> {
+        text::within("aging_ms", aging_ms, 1..=limits::AGING_DEFAULT_MS)?;
+        let said = if aging_ms == limits::AGING_DEFAULT_MS { 0 } else { aging_ms };
+        Ok(std::mem::replace(&mut self.aging_ms, said) != said)
+    }
+
     /// Whether new work may be submitted.
     pub fn admits_submissions(&self) -> bool {
         self.state.admits_submissions()
@@ -134,6 +143,7 @@ impl Lane {
             reason: changed.then(|| self.reason.clone()),
             changed_at: changed.then_some(self.changed_at),
             created_at: self.created_at,
+            aging_ms: (self.aging_ms != 0).then_some(self.aging_ms),
         }
     }
 }
@@ -155,6 +165,9 @@ pub struct LaneView {
     pub changed_at: Option<i64>,
     /// When it was first used.
     pub created_at: i64,
+    /// So much age is worth one step of priority; priority decides before age when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub aging_ms: Option<i64>,
 }
 
 #[cfg(test)]
@@ -179,6 +192,17 @@ mod tests {
         assert!(lane.set_state(LaneState::Active, "bob", "", 4_000).unwrap());
         assert_eq!(lane.view().changed_by.as_deref(), Some("bob"));
         assert_eq!(Lane::decode(&lane.encode()).unwrap(), lane);
+    }
+
+    #[test]
+    fn aging_is_kept_within_bounds_and_the_default_leaves_no_trace() {
+        let mut lane = Lane::open("team", "default", 1_000).unwrap();
+        assert_eq!(lane.view().aging_ms, None);
+        assert!(lane.set_aging(60_000).unwrap() && !lane.set_aging(60_000).unwrap());
+        assert_eq!(lane.view().aging_ms, Some(60_000));
+        assert!(lane.set_aging(0).is_err() && lane.set_aging(limits::AGING_DEFAULT_MS + 1).is_err());
+        assert!(lane.set_aging(limits::AGING_DEFAULT_MS).unwrap());
+        assert_eq!(lane.aging_ms, 0);
     }
 
     #[test]

@@ -200,6 +200,20 @@ pub const ASKED_RECHECK_MS: i64 = 3600 * 1000;
 pub const PARKED_PARTITIONS_MAX: usize = 64;
 /// Concurrent slots of one quota.
 pub const QUOTA_CONCURRENT_MAX: u32 = 10_000;
+/// Concurrency keys of one execution.
+pub const CONCURRENCY_KEYS_MAX: usize = 4;
+/// The largest limit of a concurrency key.
+pub const CONCURRENCY_LIMIT_MAX: u32 = 10_000;
+/// A concurrency key that nobody holds, and that something waited for, is forgotten after this long.
+pub const CONCURRENCY_IDLE_MS: i64 = 10_000;
+/// Turns of a fair key that may count as one.
+pub const FAIR_WEIGHT_MAX: u32 = 100;
+/// Age that is worth one step of priority where a lane says nothing: 31 years.
+pub const AGING_DEFAULT_MS: i64 = 1_000_000_000_000;
+/// The longest a debounced submission may be put off by the next one.
+pub const DEBOUNCE_WAIT_MAX_MS: i64 = 7 * 24 * 3600 * 1000;
+/// Without a bound of its own a debounced burst is put off for at most so many waits.
+pub const DEBOUNCE_WAITS_DEFAULT: i64 = 10;
 /// Requests a quota's window may admit.
 pub const QUOTA_REQUESTS_MAX: u32 = 10_000_000;
 /// A quota's window when none is given.

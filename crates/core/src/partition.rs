@@ -161,6 +161,11 @@ impl PartitionConfig {
         Partition::quota(place(self.quota, &[namespace.as_bytes(), name.as_bytes()]))
     }
 
+    /// The quota partition of a concurrency key.
+    pub fn concurrency_partition(&self, namespace: &str, key: &str) -> Partition {
+        Partition::quota(place(self.quota, &[namespace.as_bytes(), b"concurrency", key.as_bytes()]))
+    }
+
     /// The flow partition of a schedule and its runs by its name.
     pub fn schedule_partition(&self, namespace: &str, name: &str) -> Partition {
         Partition::flow(place(self.flow, &[namespace.as_bytes(), name.as_bytes()]))

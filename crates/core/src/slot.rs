@@ -1,4 +1,4 @@
-//! Concurrency slots of quotas: one small document for each try of a claim that counts, with an id of its own. Two
+//! Concurrency slots of quotas and of concurrency keys: one small document for each try of a claim that counts, with an id of its own. Two
 //! servers may try the same execution with the same lease id (its caller repeats a call at another server); each takes
 //! a slot, and the one that fails frees its own and nobody else's.
 
@@ -6,6 +6,7 @@ use crate::encoding::Document;
 use crate::id::{ExecutionId, LeaseId, SlotId};
 use crate::index::{self, Due, Indexed, kind};
 use crate::key::{Entry, Key};
+use crate::partition::digest16;
 use crate::{document, limits};
 
 document! {
@@ -25,6 +26,8 @@ document! {
         "t" taken_at: i64,
         /// The execution was seen to hold the lease; from then on its ending gives the slot back.
         "c" confirmed: bool,
+        /// It is of a concurrency key, which stands in the place of the quota.
+        "k" of_key: bool,
     }
 }
 
@@ -34,12 +37,18 @@ impl Document for Slot {
 
 impl Indexed for Slot {
     fn key(&self) -> Key {
-        Self::key_of(&self.execution, &self.id)
+        match self.of_key {
+            true => Self::key_of_concurrency(&self.execution, &self.id, &self.quota),
+            false => Self::key_of(&self.execution, &self.id),
+        }
     }
 
     fn index_entries(&self, _: i64) -> Vec<Entry> {
         let key = self.key();
-        let slots = index::slots(&self.namespace, &self.quota);
+        let slots = match self.of_key {
+            true => index::key_slots(&self.namespace, &self.quota),
+            false => index::slots(&self.namespace, &self.quota),
+        };
         let mut entries = vec![Entry { index: slots, member: key.clone(), score: self.taken_at }];
         if !self.confirmed {
             entries.push(Due::Timer.entry(&key, self.orphaned_at()));
@@ -63,6 +72,12 @@ impl Slot {
     /// The key of the slot of one try.
     pub fn key_of(execution: &ExecutionId, id: &SlotId) -> Key {
         Key::new(kind::SLOT, &[execution.uuid.as_bytes(), id.as_bytes()])
+    }
+
+    /// The key of the slot of one try in a concurrency key. One try has one id for all of its keys, and two of them may
+    /// live in one partition.
+    pub fn key_of_concurrency(execution: &ExecutionId, id: &SlotId, key: &str) -> Key {
+        Key::new(kind::SLOT, &[execution.uuid.as_bytes(), id.as_bytes(), &digest16(&[key.as_bytes()])])
     }
 
     /// When a slot whose claim was never seen is looked at. The claim's commit may not be applied after this.

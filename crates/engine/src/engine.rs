@@ -26,6 +26,7 @@ use crate::providers::Providers;
 use crate::registry::Registry;
 use crate::resolver::Resolver;
 use crate::scheduler::Scheduler;
+use crate::scheduler::concurrency::ConcurrencyKeys;
 use crate::scheduler::quotas::Quotas;
 use crate::secrets::SecretState;
 use crate::servers::Servers;
@@ -248,6 +249,7 @@ struct Inner {
     charges: Charges,
     quotas: Quotas,
     providers: Providers,
+    concurrency_keys: ConcurrencyKeys,
     journal_sizes: JournalSizes,
     rising: Rising,
     scheduler: Scheduler,
@@ -309,6 +311,7 @@ impl Engine {
             charges: Charges::default(),
             quotas: Quotas::default(),
             providers: Providers::default(),
+            concurrency_keys: ConcurrencyKeys::default(),
             journal_sizes: JournalSizes::default(),
             rising: Rising::default(),
             scheduler: Scheduler::default(),
@@ -709,6 +712,10 @@ impl Engine {
 
     pub(crate) fn quotas(&self) -> &Quotas {
         &self.0.quotas
+    }
+
+    pub(crate) fn concurrency_keys(&self) -> &ConcurrencyKeys {
+        &self.0.concurrency_keys
     }
 
     pub(crate) fn scheduler(&self) -> &Scheduler {

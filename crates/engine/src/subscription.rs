@@ -608,6 +608,7 @@ fn webhook_request(engine: &Engine, subscription: &Subscription, id: ExecutionId
         request_hash: Blob::default(),
         trace_context: String::new(),
         schedule: None,
+        sharing: Default::default(),
     }
 }
 

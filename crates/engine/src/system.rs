@@ -98,12 +98,12 @@ impl Engine {
         }
     }
 
-    /// Refuses submissions to a lane that takes none.
-    pub(crate) async fn check_submission(&self, namespace: &str, lane: &str) -> Result<()> {
+    /// Refuses submissions to a lane that takes none. Answers how much age is worth one step of priority there; 0 is the
+    /// default.
+    pub(crate) async fn check_submission(&self, namespace: &str, lane: &str) -> Result<i64> {
         self.check_lane(lane)?;
-        match self.lane(namespace, lane).await? {
-            Some(lane) => lane.check_submission(),
-            None => Ok(()),
-        }
+        let Some(lane) = self.lane(namespace, lane).await? else { return Ok(0) };
+        lane.check_submission()?;
+        Ok(lane.aging_ms)
     }
 }

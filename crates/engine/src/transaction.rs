@@ -433,6 +433,7 @@ impl<'e> Tx<'e> {
 
     /// Writes events and history.
     pub(crate) fn apply(&mut self, execution: &ff_core::ExecutionId, effects: Effects) {
+        effects.removed.into_iter().for_each(|key| self.delete_unindexed(key));
         if !effects.history.is_empty() {
             let records = effects.history.iter().map(logs::encode).collect();
             self.append(Append { log: logs::history(execution), records, expected: None, cap: limits::HISTORY_MAX });

@@ -7,7 +7,7 @@ use ff_core::op::view::{
     CancellationView, EventView, ExecutionSummary, ExecutionView, FailureView, JoinView, LeaseView, ProgressView,
     QuestionView, ResultView, SignedView, SuspensionView,
 };
-use ff_core::{EligibilityState, JsonText, LeaseId, LifecyclePhase, SignalFact, Suspension};
+use ff_core::{EligibilityState, JsonText, LeaseId, LifecyclePhase, SignalFact, SingleUse, Suspension};
 
 use crate::engine::Caller;
 
@@ -53,6 +53,10 @@ pub(crate) fn execution(execution: &Execution, lease_until: i64) -> ExecutionVie
         required_capabilities: execution.capabilities.clone(),
         budget_ids: execution.budgets.clone(),
         quota_policy_id: execution.quota.clone(),
+        concurrency: execution.concurrency().to_vec(),
+        fair_key: some_text(execution.fair_key()),
+        singleton_key: execution.single_key(SingleUse::Singleton).map(str::to_owned),
+        debounce_key: execution.single_key(SingleUse::Debounce).map(str::to_owned),
         idempotency_key: None,
         created_at: execution.created_at,
         updated_at: execution.updated_at,
@@ -65,6 +69,7 @@ pub(crate) fn execution(execution: &Execution, lease_until: i64) -> ExecutionVie
             reason: some_text(&cancellation.reason),
             source: cancellation.source.as_str().to_owned(),
             cancelled_at: execution.ended_at,
+            superseded_by: cancellation.superseded_by,
         }),
         lease: execution.lease.as_ref().filter(|_| active).map(|held| lease(held, lease_until)),
         suspension: execution.suspension.as_ref().map(|suspension| SuspensionView {

@@ -142,6 +142,7 @@ mod tests {
             request_hash: Default::default(),
             trace_context: String::new(),
             schedule: None,
+            sharing: Default::default(),
         };
         let most = crate::limits::CAPABILITIES_MAX_TOKENS;
         Execution::create(request(most, false), 1).unwrap();

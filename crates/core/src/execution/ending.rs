@@ -5,10 +5,11 @@ use serde::{Deserialize, Serialize};
 use super::{Cancellation, Execution, Hold, Progress};
 use crate::error::{Code, Error, Result};
 use crate::event::{Effects, EventType};
-use crate::id::AttemptIndex;
+use crate::id::{AttemptIndex, ExecutionId};
 use crate::lease::{AttemptOutcome, LeaseEnd, LeaseEnding, LeaseFence};
 use crate::payload::Payload;
 use crate::planted::{Bug, planted};
+use crate::sharing::KeyHolder;
 use crate::state::{AttemptState, BlockingReason, EligibilityState, LifecyclePhase, OwnershipState, TerminalOutcome};
 use crate::{document, limits, text, vocabulary};
 
@@ -39,6 +40,8 @@ vocabulary! {
         Flow "flow",
         /// A timeout.
         Timeout "timeout",
+        /// A later submission that took its place.
+        Superseded "superseded",
     }
 }
 
@@ -216,6 +219,16 @@ impl Execution {
         Ok(Cancelled::Now)
     }
 
+    /// A later submission takes its place before it has started. The key that stood for it stands for that one.
+    pub fn supersede(&mut self, by: ExecutionId, now: i64, effects: &mut Effects) -> Result<()> {
+        self.let_key_go(now);
+        self.cancel(CancelSource::Superseded, &format!("superseded by {by}"), now, effects)?;
+        if let Some(cancellation) = &mut self.cancellation {
+            cancellation.superseded_by = Some(by);
+        }
+        Ok(())
+    }
+
     /// The holder cancels its own execution.
     pub fn cancel_held(
         &mut self,
@@ -315,6 +328,11 @@ impl Execution {
         self.owes_resolution = self.flow.is_some() && !planted(Bug::MarkNotLeft);
         if let Some(run) = &mut self.schedule {
             run.owes_end = true;
+        }
+        if let Some(single) = self.sharing.as_mut().and_then(|sharing| sharing.single.as_mut())
+            && std::mem::replace(&mut single.held, false)
+        {
+            effects.removed.push(KeyHolder::key_of(&self.namespace, single.usage, &single.key));
         }
         if let Some(event_type) = EventType::of_terminal(self.public_state()) {
             let mut event = self.event(event_type);

@@ -11,6 +11,7 @@ use crate::lease::LeaseFence;
 use crate::limits;
 use crate::partition::digest16;
 use crate::planted::{Bug, planted};
+use crate::sharing::ConcurrencyLimit;
 use crate::state::{AttemptState, BlockingReason, EligibilityState, LifecyclePhase};
 
 /// One reason not to run, the strongest first.
@@ -173,6 +174,10 @@ impl Execution {
             self.blocking_detail = match self.parked_on.split_once(':') {
                 Some(("b", name)) => format!("budget {name}"),
                 Some(("q", name)) => format!("quota {name}"),
+                Some(("c", _)) => match ConcurrencyLimit::of_gate(&self.parked_on) {
+                    Some(limit) => format!("concurrency key {}", limit.key),
+                    None => String::new(),
+                },
                 _ => String::new(),
             };
         }
@@ -181,7 +186,7 @@ impl Execution {
         Ok(())
     }
 
-    /// A budget (`b:name`) or quota (`q:name`) refused it: it leaves the queue until that gate opens or `recheck_at`.
+    /// A budget (`b:name`), quota (`q:name`) or concurrency key (`c:limit:key`) refused it: it leaves the queue until that gate opens or `recheck_at`.
     pub fn park(&mut self, gate: &str, detail: &str, recheck_at: i64, now: i64) -> Result<()> {
         let hold = if gate.starts_with("b:") { Hold::Budget } else { Hold::Quota };
         if !self.is_eligible() {

@@ -8,6 +8,7 @@
 //! * `journal`: generations of its journal, questions about it and their answers
 //! * `looping`: steps that are taken for a loop
 //! * `reclaim`: losing a lease, waiting before the next one, and what workers last said
+//! * `sharing`: its turn in its lane, and the keys that it takes or stands for
 //! * `suspend`: suspension and resumption
 //! * `waits`: parking until the first of several things happens
 //! * `timer`: what happens because time passes
@@ -22,6 +23,7 @@ mod holds;
 mod journal;
 mod looping;
 mod reclaim;
+mod sharing;
 mod suspend;
 mod timer;
 mod waits;
@@ -45,6 +47,7 @@ use crate::payload::Payload;
 use crate::planted::{Bug, planted};
 use crate::policy::Policy;
 use crate::schedule::ScheduledRun;
+use crate::sharing::{ConcurrencyLimit, Sharing};
 use crate::state::{BlockingReason, LifecyclePhase, PublicState, StateVector};
 use crate::subscription::Delivery;
 use crate::suspension::Suspension;
@@ -190,6 +193,8 @@ document! {
         /// Whether the name of its queue says its kind. What an earlier version queued stays in the queue it is in until
         /// it changes for the first time.
         "qk" queued_by_kind: bool,
+        /// How it shares its lane, and keys, with others.
+        "sh" sharing: Option<Box<Sharing>>,
     }
 }
 
@@ -225,6 +230,8 @@ document! {
         "r" reason: String,
         /// By whom.
         "s" source: CancelSource,
+        /// The execution that took its place.
+        "x" superseded_by: Option<ExecutionId>,
     }
 }
 
@@ -311,6 +318,8 @@ pub struct NewExecution {
     pub trace_context: String,
     /// The schedule that makes it.
     pub schedule: Option<Box<ScheduledRun>>,
+    /// How it shares its lane, and keys, with others.
+    pub sharing: Sharing,
 }
 
 impl NewExecution {
@@ -339,6 +348,7 @@ impl NewExecution {
         if let Some(quota) = &self.quota {
             text::name("quota_policy_id", quota)?;
         }
+        self.sharing.validate()?;
         for (field, instant) in [("delay_until", self.delay_until), ("deadline_at", self.deadline_at)] {
             if let Some(instant) = instant {
                 text::instant(field, instant)?;
@@ -367,6 +377,7 @@ impl Execution {
             return Err(text::too_many("budget_ids", budgets.len(), limits::BUDGETS_PER_EXECUTION_MAX));
         }
         let from_policy = request.policy.timeout.execution_deadline_ms.map(|deadline_ms| now + deadline_ms);
+        let sharing = Some(request.sharing.sorted()).filter(|sharing| *sharing != Sharing::default());
         let mut execution = Self {
             id: request.id,
             namespace: request.namespace,
@@ -397,6 +408,7 @@ impl Execution {
             trace_context: request.trace_context,
             schedule: request.schedule,
             queued_by_kind: true,
+            sharing: sharing.map(Box::new),
             ..Default::default()
         };
         if let Some(delay_until) = request.delay_until.filter(|until| *until > now) {
@@ -405,6 +417,10 @@ impl Execution {
             execution.holds.set(Hold::Time);
         }
         execution.settle();
+        let long = execution.sharing.as_ref().map_or(0, |_| execution.queue().as_bytes().len());
+        if long > limits::INDEX_NAME_MAX_BYTES {
+            return Err(Error::too_large("concurrency", long, limits::INDEX_NAME_MAX_BYTES));
+        }
         Ok(execution)
     }
 
@@ -430,9 +446,10 @@ impl Execution {
         Key::new(kind::EXECUTION, &[id.uuid.as_bytes()])
     }
 
-    /// Where the gates it must pass are written: its budgets and its quota, in one canonical string.
+    /// Where the gates it must pass are written: its budgets, its concurrency keys and its quota, in one canonical string.
     pub fn gate(&self) -> String {
         let mut gates: Vec<String> = self.budgets.iter().map(|name| format!("b:{name}")).collect();
+        gates.extend(self.concurrency().iter().map(ConcurrencyLimit::gate));
         gates.extend(self.quota.iter().map(|name| format!("q:{name}")));
         gates.join(",")
     }
@@ -529,6 +546,10 @@ impl Execution {
         if !self.resume_signals.is_empty() && self.resumed_by != ResumedBy::Signals {
             return broken("keeps signals that did not resume it");
         }
+        let single = self.sharing.as_ref().and_then(|sharing| sharing.single.as_ref());
+        if phase == LifecyclePhase::Terminal && single.is_some_and(|single| single.held) {
+            return broken("has ended, and its key still stands for it");
+        }
         if self.slot.is_some() && phase != LifecyclePhase::Active {
             return broken("keeps a slot without a lease");
         }
@@ -536,7 +557,7 @@ impl Execution {
             return broken("was tried more often than its policy allows");
         }
         if (self.holds.has(Hold::Budget) || self.asks_budget()) != self.parked_on.starts_with("b:")
-            || self.holds.has(Hold::Quota) != self.parked_on.starts_with("q:")
+            || self.holds.has(Hold::Quota) != self.parked_on.starts_with(['q', 'c'])
         {
             return broken("is parked without a gate, or the reverse");
         }
@@ -558,7 +579,9 @@ impl Execution {
     /// The queue it waits in while it is eligible.
     pub fn queue(&self) -> IndexName {
         let (route, gate) = (self.capabilities.route(), self.gate());
-        if self.queued_by_kind {
+        if !self.fair_key().is_empty() {
+            index::fair_queue(&self.namespace, &self.lane, &self.kind, &route, &gate, self.fair_key())
+        } else if self.queued_by_kind {
             index::queue(&self.namespace, &self.lane, &self.kind, &route, &gate)
         } else {
             index::queue_of_any_kind(&self.namespace, &self.lane, &route, &gate)
@@ -573,6 +596,6 @@ impl Execution {
     /// Where it stands among those that wait in its queue.
     pub fn queue_score(&self) -> i64 {
         let priority = if planted(Bug::PriorityIgnored) { 0 } else { self.priority };
-        index::queue_score(priority, self.created_at)
+        index::queue_score(priority, self.created_at, self.aging_ms())
     }
 }

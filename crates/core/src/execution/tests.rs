@@ -44,6 +44,7 @@ fn request() -> NewExecution {
         request_hash: Blob::default(),
         trace_context: String::new(),
         schedule: None,
+        sharing: Default::default(),
     }
 }
 

@@ -243,6 +243,7 @@ fn member(flow: FlowId, number: usize, now: i64) -> Execution {
         request_hash: Blob::default(),
         trace_context: String::new(),
         schedule: None,
+        sharing: Default::default(),
     };
     Execution::create(request, now).unwrap()
 }

@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::lane::{LaneState, LaneView};
 use crate::op::operation;
 use crate::op::parts::{self, LaneChange, NamespacePage, Removed};
-use crate::text;
+use crate::{limits, text};
 
 operation! {
     /// Lists lanes by name.
@@ -46,6 +46,10 @@ pub struct ConfigureLaneArgs {
     /// Why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// From now on so many milliseconds of age are worth one step of priority, so that old work of a low priority is not
+    /// passed over for ever. As it is when absent; 1000000000000, the default, lets priority decide before age.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub aging_ms: Option<i64>,
 }
 
 impl ConfigureLaneArgs {
@@ -53,7 +57,9 @@ impl ConfigureLaneArgs {
     pub fn validate(&self) -> Result<()> {
         text::name("lane", &self.lane)?;
         parts::optional(self.namespace.as_deref(), "namespace", text::name)?;
-        parts::optional(self.reason.as_deref(), "reason", text::text)
+        parts::optional(self.reason.as_deref(), "reason", text::text)?;
+        let bounds = 1..=limits::AGING_DEFAULT_MS;
+        self.aging_ms.map_or(Ok(()), |aging_ms| text::within("aging_ms", aging_ms, bounds))
     }
 }
 

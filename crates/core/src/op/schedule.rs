@@ -477,10 +477,11 @@ fn check_execution(field: &str, request: &create_execution::Args) -> Result<()> 
         || request.idempotency_key.is_some()
         || request.dedup_window_ms.is_some()
         || request.delay_until.is_some()
-        || request.deadline_at.is_some();
+        || request.deadline_at.is_some()
+        || request.single_key().is_some();
     if decided {
-        let detail = "must not have execution_id, namespace, idempotency_key, dedup_window_ms, delay_until or \
-                      deadline_at: each run has its own";
+        let detail = "must not have execution_id, namespace, idempotency_key, dedup_window_ms, delay_until, deadline_at, \
+                      singleton or debounce: each run has its own";
         return Err(Error::invalid(field, detail));
     }
     Ok(())

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use ff_core::execution::{Execution, Fork, NewExecution};
 use ff_core::op::parts::Content;
 use ff_core::op::{ForkExecution, ForkExecutionArgs, ForkExecutionOutcome, ListForks, ListForksArgs, ListForksOutcome};
-use ff_core::{Blob, Error, ExecutionId, Result, index};
+use ff_core::{Blob, Error, ExecutionId, Result, Sharing, index};
 use ff_store::{Answer, Query, Scan};
 
 use super::execution::create::write_new;
@@ -104,6 +104,12 @@ impl MakeFork<'_> {
             request_hash: Blob::from(self.id.uuid.as_bytes().to_vec()),
             trace_context: origin.trace_context.clone(),
             schedule: None,
+            sharing: origin
+                .sharing
+                .as_deref()
+                .cloned()
+                .map(|shared| Sharing { single: None, ..shared })
+                .unwrap_or_default(),
         };
         (request, blob)
     }

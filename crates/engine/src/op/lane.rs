@@ -41,7 +41,8 @@ impl Handle<ListLanes> for Engine {
 
 impl Handle<ConfigureLane> for Engine {
     async fn handle(&self, caller: &Caller, args: ConfigureLaneArgs) -> Result<LaneView> {
-        let set = SetLane { lane: &args.lane, state: args.state, reason: args.reason.as_deref().unwrap_or_default() };
+        let reason = args.reason.as_deref().unwrap_or_default();
+        let set = SetLane { lane: &args.lane, state: args.state, aging_ms: args.aging_ms, reason };
         let identity = self.identity::<ConfigureLane>(caller, &args, None);
         self.set_lane(caller, args.namespace.as_deref(), set, identity).await
     }
@@ -70,7 +71,14 @@ impl Engine {
 pub(crate) struct SetLane<'a> {
     pub(crate) lane: &'a str,
     pub(crate) state: Option<LaneState>,
+    pub(crate) aging_ms: Option<i64>,
     pub(crate) reason: &'a str,
+}
+
+impl<'a> SetLane<'a> {
+    fn state(change: &'a LaneChange, state: Option<LaneState>) -> Self {
+        Self { lane: &change.lane, state, aging_ms: None, reason: change.reason.as_deref().unwrap_or_default() }
+    }
 }
 
 struct ChangeLane<'a> {
@@ -94,7 +102,8 @@ impl Command for ChangeLane<'_> {
             Some(state) => lane.set_state(state, self.who, self.set.reason, tx.now)?,
             None => false,
         };
-        if fresh || changed {
+        let aged = self.set.aging_ms.map_or(Ok(false), |aging_ms| lane.set_aging(aging_ms))?;
+        if fresh || changed || aged {
             tx.save(&lane);
         }
         Ok(lane.view())
@@ -104,7 +113,7 @@ impl Command for ChangeLane<'_> {
 impl Handle<PauseLane> for Engine {
     async fn handle(&self, caller: &Caller, args: LaneChange) -> Result<LaneView> {
         let state = Some(LaneState::Paused);
-        let set = SetLane { lane: &args.lane, state, reason: args.reason.as_deref().unwrap_or_default() };
+        let set = SetLane::state(&args, state);
         let identity = self.identity::<PauseLane>(caller, &args, None);
         self.set_lane(caller, args.namespace.as_deref(), set, identity).await
     }
@@ -113,7 +122,7 @@ impl Handle<PauseLane> for Engine {
 impl Handle<ResumeLane> for Engine {
     async fn handle(&self, caller: &Caller, args: LaneChange) -> Result<LaneView> {
         let state = Some(LaneState::Active);
-        let set = SetLane { lane: &args.lane, state, reason: args.reason.as_deref().unwrap_or_default() };
+        let set = SetLane::state(&args, state);
         let identity = self.identity::<ResumeLane>(caller, &args, None);
         self.set_lane(caller, args.namespace.as_deref(), set, identity).await
     }
@@ -122,7 +131,7 @@ impl Handle<ResumeLane> for Engine {
 impl Handle<DrainLane> for Engine {
     async fn handle(&self, caller: &Caller, args: LaneChange) -> Result<LaneView> {
         let state = Some(LaneState::Draining);
-        let set = SetLane { lane: &args.lane, state, reason: args.reason.as_deref().unwrap_or_default() };
+        let set = SetLane::state(&args, state);
         let identity = self.identity::<DrainLane>(caller, &args, None);
         self.set_lane(caller, args.namespace.as_deref(), set, identity).await
     }
@@ -131,7 +140,7 @@ impl Handle<DrainLane> for Engine {
 impl Handle<DisableLane> for Engine {
     async fn handle(&self, caller: &Caller, args: LaneChange) -> Result<LaneView> {
         let state = Some(LaneState::Disabled);
-        let set = SetLane { lane: &args.lane, state, reason: args.reason.as_deref().unwrap_or_default() };
+        let set = SetLane::state(&args, state);
         let identity = self.identity::<DisableLane>(caller, &args, None);
         self.set_lane(caller, args.namespace.as_deref(), set, identity).await
     }

@@ -84,6 +84,7 @@ impl Engine {
         let mut found = self.reconcile_entries(partition, position).await;
         if position.index.is_none() && partition.family == ff_core::Family::Quota {
             found.add(self.reconcile_quotas(partition).await);
+            found.add(self.reconcile_keys(partition).await);
         }
         found
     }

@@ -1,4 +1,4 @@
-//! The slots a quota says are taken, against the slots that are; and the slots that are, against the leases that use
+//! The slots a quota or a concurrency key says are taken, against the slots that are; and the slots that are, against the leases that use
 //! them. A store that forgot a claim after its slot was seen in use leaves a slot that no ending will ever give back.
 
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use ff_core::execution::Execution;
 use ff_core::index::{self, kind};
 use ff_core::quota::QuotaPolicy;
 use ff_core::slot::{Slot, SlotFate};
-use ff_core::{IndexName, Indexed, Key, Partition, Result};
+use ff_core::{ConcurrencyKey, IndexName, Indexed, Key, Partition, Result};
 use ff_store::{IndexEntry, Scan};
 
 use super::{PAGE, Reconciled};
@@ -30,6 +30,38 @@ impl Engine {
                 return found;
             }
         }
+    }
+
+    /// The concurrency keys that somebody holds. They are listed nowhere, but their slots are.
+    pub(super) async fn reconcile_keys(&self, partition: Partition) -> Reconciled {
+        let mut found = Reconciled::default();
+        let mut after = None;
+        loop {
+            let page = self.store().indexes_after(partition, vec![index::SLOTS_PREFIX], after.take(), PAGE).await;
+            let Ok(names) = page else { return found };
+            after = names.last().filter(|_| names.len() == PAGE).cloned();
+            for name in names {
+                let Some((namespace, key)) = index::key_of_slots(&name) else { continue };
+                found.checked += 1;
+                match self.reconcile_key(partition, name, &ConcurrencyKey::key_of(&namespace, &key)).await {
+                    Ok(repaired) => found.repaired += repaired,
+                    Err(error) => {
+                        if let Some(suppressed) = self.may_log("the slots of a key cannot be checked") {
+                            tracing::warn!(%partition, key, %error, suppressed, "the slots of a key cannot be checked");
+                        }
+                    }
+                }
+            }
+            if after.is_none() {
+                return found;
+            }
+        }
+    }
+
+    async fn reconcile_key(&self, partition: Partition, slots: IndexName, key: &Key) -> Result<u64> {
+        let freed = self.free_leaked_slots(partition, slots.clone()).await?;
+        let verb = RecountKey { key, slots };
+        Ok(freed + u64::from(self.transact(partition, self.fresh_command(), &verb).await?))
     }
 
     /// The quotas of one namespace.
@@ -55,7 +87,7 @@ impl Engine {
         let mut repaired = 0;
         let quota = entry.document.and_then(|stored| self.readable::<QuotaPolicy>(&stored));
         if let Some(quota) = quota.filter(|quota| quota.definition.max_concurrent != 0) {
-            match self.free_leaked_slots(partition, &quota).await {
+            match self.free_leaked_slots(partition, index::slots(&quota.namespace, &quota.name)).await {
                 Ok(freed) => repaired += freed,
                 Err(error) => {
                     if let Some(suppressed) = self.may_log("the slots of a quota cannot be checked") {
@@ -78,9 +110,9 @@ impl Engine {
 
     /// Frees the slots that were seen in use and that nothing uses any more. One whose claim may still come is its
     /// timer's business.
-    async fn free_leaked_slots(&self, partition: Partition, quota: &QuotaPolicy) -> Result<u64> {
+    async fn free_leaked_slots(&self, partition: Partition, slots: IndexName) -> Result<u64> {
         let mut freed = 0;
-        let mut scan = Scan::first(index::slots(&quota.namespace, &quota.name), PAGE).with_documents();
+        let mut scan = Scan::first(slots, PAGE).with_documents();
         loop {
             let page = self.store().scan(partition, scan.clone()).await?;
             let Some(last) = page.entries.last() else { return Ok(freed) };
@@ -105,7 +137,11 @@ impl Engine {
                     });
                     let free = slot.fate(in_use, self.now_in(partition)) == SlotFate::Free;
                     if free && self.is_taken(partition, &slot).await? {
-                        self.free_slots(&slot.namespace, &slot.quota, &slot.execution, &[slot.id]).await?;
+                        if slot.of_key {
+                            self.free_key_slots(&slot.namespace, &slot.quota, vec![slot.key()]).await?;
+                        } else {
+                            self.free_slots(&slot.namespace, &slot.quota, &slot.execution, &[slot.id]).await?;
+                        }
                         freed += 1;
                     }
                 }
@@ -139,5 +175,26 @@ impl Command for Recount<'_> {
             tx.save(&quota);
         }
         Ok(counted_wrong.is_some())
+    }
+}
+
+/// The same for a concurrency key.
+struct RecountKey<'a> {
+    key: &'a Key,
+    slots: IndexName,
+}
+
+impl Command for RecountKey<'_> {
+    type Outcome = bool;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<bool> {
+        let Some(loaded) = tx.load::<ConcurrencyKey>(self.key.clone()).await? else { return Ok(false) };
+        let mut document = loaded.document;
+        let slots = tx.count(self.slots.clone()).await?;
+        let wrong = document.recount(u32::try_from(slots).unwrap_or(u32::MAX), tx.now);
+        if wrong {
+            tx.save(&document);
+        }
+        Ok(wrong)
     }
 }

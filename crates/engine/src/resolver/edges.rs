@@ -42,18 +42,21 @@ pub(super) struct Resolved {
     pub(super) schedule: bool,
 }
 
-/// Slots that an execution owes to its quota.
+/// Slots that an execution owes to its quota and to its concurrency keys.
 #[derive(Debug)]
 pub(super) struct OwedSlots {
     /// Namespace and name; no name if the execution has no quota.
     pub(super) quota: Name,
+    /// The concurrency keys that have a slot for each of these, too.
+    pub(super) keys: Vec<String>,
     pub(super) slots: Vec<SlotId>,
 }
 
 impl OwedSlots {
     fn of(execution: &Execution) -> Self {
         let quota = (execution.namespace.clone(), execution.quota.clone().unwrap_or_default());
-        Self { quota, slots: execution.owed_slots.clone() }
+        let keys = execution.concurrency().iter().map(|limit| limit.key.clone()).collect();
+        Self { quota, keys, slots: execution.owed_slots.clone() }
     }
 }
 

@@ -127,8 +127,20 @@ impl Engine {
         }
     }
 
-    /// Gives back what an execution owes to its quota, beside everything else. After that the execution forgets it.
-    fn release_soon(&self, partition: Partition, key: &Key, owed: OwedSlots) {
+    /// Gives back what an execution owes to its keys and to its quota, beside everything else. After that the execution forgets it.
+    fn release_soon(&self, partition: Partition, key: &Key, mut owed: OwedSlots) {
+        if !owed.keys.is_empty() {
+            let (engine, key) = (self.clone(), key.clone());
+            self.spawn_short(async move {
+                let execution = ExecutionId { partition: partition.number, uuid: key.uuid().unwrap_or_default() };
+                let keys = std::mem::take(&mut owed.keys);
+                match engine.give_back_keys(&owed.quota.0, &keys, &execution, &owed.slots).await {
+                    Ok(()) => engine.release_soon(partition, &key, owed),
+                    Err(error) => engine.try_again_later(partition, vec![key], &error),
+                }
+            });
+            return;
+        }
         if self.resolver().owe(partition, &owed.quota, key.clone(), owed.slots) {
             let engine = self.clone();
             self.spawn_short(async move { engine.release_slots_of(partition, owed.quota).await });

@@ -1,4 +1,4 @@
-//! Whether a candidate may start now: its budgets, then its quota. Fail-closed: what cannot be read admits nothing.
+//! Whether a candidate may start now: its budgets, its concurrency keys, then its quota. Fail-closed: what cannot be read admits nothing.
 //!
 //! Budgets are read; a quota is written: the start is counted and a concurrency slot taken in the quota's partition
 //! before the claim commits. A claim that does not come about gives back its own slot and no other.
@@ -11,7 +11,7 @@ use ff_core::execution::Execution;
 use ff_core::lease::ClaimKind;
 use ff_core::planted::{Bug, planted};
 use ff_core::quota::{QuotaPolicy, QuotaRequest};
-use ff_core::{Document, LeaseId, Partition, Result, SlotId};
+use ff_core::{ConcurrencyKey, ConcurrencyLimit, Document, LeaseId, Partition, Result, SlotId};
 
 use super::ready::Candidate;
 use crate::engine::Engine;
@@ -31,9 +31,9 @@ pub(crate) enum Admission {
 /// Why a gate is closed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refusal {
-    /// `b:name` or `q:name`.
+    /// `b:name`, `q:name` or `c:limit:key`.
     pub(crate) gate: String,
-    /// What is at its limit: the dimension of a budget, `rate` or `concurrency` of a quota, or `missing`.
+    /// What is at its limit: the dimension of a budget, `rate` or `concurrency` of a quota, `missing`, or a `key`.
     pub(crate) limit: Limit,
     /// For people.
     pub(crate) detail: String,
@@ -48,7 +48,7 @@ pub(crate) struct Refusal {
 pub(crate) enum Limit {
     /// A dimension of a budget.
     Dimension(String),
-    /// Of a quota: `rate`, `concurrency`, or `missing` when there is no such quota.
+    /// Of a quota: `rate`, `concurrency`, or `missing` when there is no such quota. Of a concurrency key: `key`.
     Quota(&'static str),
 }
 
@@ -147,14 +147,44 @@ impl Engine {
                 }
             }
         }
-        let Some(quota) = &execution.quota else {
+        if execution.quota.is_none() && execution.concurrency().is_empty() {
             return Admission::Admitted { slot: None };
-        };
+        }
+        let slot = SlotId::mint(&env::mint(self.env(), self.now()));
+        if execution.concurrency().is_empty() {
+            return self.ask_quota_of(execution, lease_id, slot).await;
+        }
+        Box::pin(self.admit_by_keys(execution, lease_id, slot)).await
+    }
+
+    /// Takes the keys of an execution, then asks its quota, which is last because a start that it counts is not given back.
+    async fn admit_by_keys(&self, execution: &Execution, lease_id: LeaseId, slot: SlotId) -> Admission {
+        match self.take_keys(execution, lease_id, slot).await {
+            Ok(Ok(())) => {}
+            Ok(Err(refusal)) => return Admission::Refused(refusal),
+            Err(error) => {
+                if let Some(suppressed) = self.may_log("a concurrency key cannot be asked") {
+                    tracing::warn!(%error, suppressed, "a concurrency key cannot be asked; its work is passed over");
+                }
+                return Admission::Unreadable;
+            }
+        }
+        match self.ask_quota_of(execution, lease_id, slot).await {
+            Admission::Admitted { .. } => Admission::Admitted { slot: Some(slot) },
+            refused => {
+                self.free_keys(execution, execution.concurrency(), slot).await;
+                refused
+            }
+        }
+    }
+
+    async fn ask_quota_of(&self, execution: &Execution, lease: LeaseId, slot: SlotId) -> Admission {
+        let Some(quota) = &execution.quota else { return Admission::Admitted { slot: None } };
         let request = QuotaRequest {
             execution: execution.id,
             attempt: execution.next_attempt_index(),
-            lease: lease_id,
-            slot: SlotId::mint(&env::mint(self.env(), self.now())),
+            lease,
+            slot,
             starts: execution.claim_kind() != ClaimKind::Resumed,
         };
         self.admit_by_quota(&execution.namespace, quota, request).await.unwrap_or_else(|error| {
@@ -169,6 +199,7 @@ impl Engine {
     /// A claim that took a slot did not come about: the slot of this very try goes back.
     pub(crate) async fn release_unused_slot(&self, execution: &Execution, slot: Option<SlotId>) {
         let Some(slot) = slot else { return };
+        self.free_keys(execution, execution.concurrency(), slot).await;
         if let Err(error) = self.release_slots(execution, &[slot]).await
             && let Some(suppressed) = self.may_log("an unused slot could not be given back")
         {
@@ -202,6 +233,11 @@ pub(crate) fn place_of(engine: &Engine, namespace: &str, gate: &str) -> Option<(
         ("b", name) => Some((engine.partitions().budget_partition(namespace, name), Budget::key_of(namespace, name))),
         ("q", name) => {
             Some((engine.partitions().quota_partition(namespace, name), QuotaPolicy::key_of(namespace, name)))
+        }
+        ("c", _) => {
+            let key = ConcurrencyLimit::of_gate(gate)?.key;
+            let home = engine.partitions().concurrency_partition(namespace, &key);
+            Some((home, ConcurrencyKey::key_of(namespace, &key)))
         }
         _ => None,
     }

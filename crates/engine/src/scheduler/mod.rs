@@ -10,6 +10,7 @@
 pub(crate) mod admission;
 mod candidate;
 mod claiming;
+pub(crate) mod concurrency;
 mod held;
 pub(crate) mod parking;
 pub(crate) mod quotas;

@@ -128,6 +128,9 @@ impl Engine {
 
     /// Writes down that something is parked in a partition, and looks at the gate once more.
     pub(crate) async fn note_parked(&self, namespace: &str, gate: &str, partition: Partition) -> Result<Opened> {
+        if gate.starts_with("c:") {
+            return self.note_parked_on_key(namespace, gate, vec![partition], None).await;
+        }
         let Some((home, key)) = place_of(self, namespace, gate) else { return Ok(Opened::default()) };
         let _turn = self.locks().take(home, key.clone()).await;
         let index = index::blocked(namespace, gate);
@@ -216,7 +219,9 @@ impl Engine {
         let Some((home, key)) = place_of(self, namespace, gate) else { return Opened::default() };
         let index = index::blocked(namespace, gate);
         let command = self.fresh_command();
-        let noted = if gate.starts_with("b:") {
+        let noted = if gate.starts_with("c:") {
+            self.note_parked_on_key(namespace, gate, places, Some(given_back)).await
+        } else if gate.starts_with("b:") {
             self.transact(home, command, &NoteParked::<Budget>::left(key, index, places, given_back)).await
         } else {
             self.transact(home, command, &NoteParked::<QuotaPolicy>::left(key, index, places, given_back)).await

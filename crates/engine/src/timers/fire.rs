@@ -40,6 +40,7 @@ impl Engine {
             (kind::BULK_PART, _) => self.fire_bulk_part(partition, key, score).await,
             (kind::BULK, _) => self.fire_bulk(key, score).await,
             (kind::SLOT, _) => self.fire_slot(partition, key, score).await,
+            (kind::CONCURRENCY_KEY, _) => self.fire_key(partition, key, score).await,
             (kind::RESERVATION, _) => self.fire_reservation(partition, key, score).await,
             (kind::BOOKING, _) => self.fire_booking(partition, key, score).await,
             // A newer version wrote it, and knows what to do with it.

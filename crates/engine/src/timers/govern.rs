@@ -1,14 +1,17 @@
-//! The timers of budgets and slots: usage returns to nothing, and slots whose claims never came are freed.
+//! The timers of budgets, concurrency keys and slots: usage returns to nothing, keys that nobody holds are forgotten, and
+//! slots whose claims never came are freed.
 
 use ff_core::budget::Budget;
+use ff_core::concurrency::ConcurrencyKey;
 use ff_core::execution::Execution;
 use ff_core::index::{self, Due};
 use ff_core::slot::{Slot, SlotFate};
-use ff_core::{Document, Key, Partition, Result};
+use ff_core::{Document, Indexed, Key, Partition, Result};
 
 use super::fire::repair_due;
 use crate::engine::Engine;
 use crate::hint::Item;
+use crate::scheduler::concurrency::{OpenedKey, open};
 use crate::scheduler::parking::Opened;
 use crate::transaction::{Command, Tx};
 
@@ -24,10 +27,22 @@ impl Engine {
         Ok(())
     }
 
+    /// A key that nobody holds is forgotten, and what may still wait for it is let in.
+    pub(super) async fn fire_key(&self, partition: Partition, key: Key, score: i64) -> Result<()> {
+        let turn = self.locks().take(partition, key.clone()).await;
+        let forgotten = self.transact(partition, self.fresh_command(), &ForgetIdle { key, score }).await?;
+        drop(turn);
+        if let Some((namespace, opened)) = forgotten {
+            self.release_keys_soon(&namespace, opened);
+        }
+        Ok(())
+    }
+
     /// A slot whose claim was not seen: kept if the claim came about, freed if it no longer can.
     pub(super) async fn fire_slot(&self, partition: Partition, key: Key, score: i64) -> Result<()> {
         let orphan = self.transact(partition, self.fresh_command(), &JudgeSlot { key, score }).await?;
         match orphan {
+            Some(slot) if slot.of_key => self.free_key_slots(&slot.namespace, &slot.quota, vec![slot.key()]).await,
             Some(slot) => self.free_slots(&slot.namespace, &slot.quota, &slot.execution, &[slot.id]).await,
             None => Ok(()),
         }
@@ -89,5 +104,29 @@ impl Command for JudgeSlot {
             SlotFate::Free => return Ok(Some(slot)),
         }
         Ok(None)
+    }
+}
+
+struct ForgetIdle {
+    key: Key,
+    score: i64,
+}
+
+impl Command for ForgetIdle {
+    type Outcome = Option<(String, Vec<OpenedKey>)>;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<Self::Outcome> {
+        let Some(loaded) = tx.load::<ConcurrencyKey>(self.key.clone()).await? else {
+            tx.remove_stray(&self.key, Due::Timer.entry(&self.key, self.score)).await?;
+            return Ok(None);
+        };
+        let mut document = loaded.document;
+        if document.idle_at().is_none_or(|at| at > tx.now) {
+            repair_due(tx, &self.key, document.idle_at(), self.score).await?;
+            return Ok(None);
+        }
+        let opened = open(tx, &mut document);
+        tx.delete(&self.key);
+        Ok(Some((document.namespace, opened)))
     }
 }

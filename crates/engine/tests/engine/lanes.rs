@@ -86,3 +86,24 @@ async fn what_nobody_can_run_is_shown_as_such_and_is_in_nobodys_way() {
     assert_eq!(capable.execution_id, gpu);
     h.finish().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn in_a_lane_with_aging_old_work_overtakes_work_of_a_higher_priority() {
+    let h = Harness::start().await;
+    let before = h.submit(json!({})).await;
+    let lane = h.must::<ConfigureLane>(json!({ "lane": "default", "aging_ms": 1_000 })).await;
+    assert_eq!(lane.aging_ms, Some(1_000));
+    h.pass(1_500).await;
+    let old = h.submit(json!({ "priority": 1 })).await;
+    h.pass(5_000).await;
+    let urgent = h.submit(json!({ "priority": 20 })).await;
+    let young = h.submit(json!({ "priority": 5 })).await;
+    let mut order = Vec::new();
+    while let Some(task) = h.claim_with(json!({ "wait_ms": 0 })).await {
+        order.push(task.execution_id);
+    }
+    // Twenty steps are worth more than the six seconds of the others, five are not.
+    assert_eq!(order, [urgent, before, old, young], "{order:?}");
+    assert_eq!(h.refused::<ConfigureLane>(json!({ "lane": "default", "aging_ms": 0 })).await, Code::Invalid);
+    h.finish().await;
+}

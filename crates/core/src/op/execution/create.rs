@@ -12,8 +12,9 @@ use crate::join::JoinPolicy;
 use crate::lease::LeaseFence;
 use crate::limits;
 use crate::op::parts::{self, Content};
-use crate::op::{Created, Minting, create_execution, operation};
+use crate::op::{Created, Debounce, Minting, Singleton, create_execution, operation};
 use crate::policy::Policy;
+use crate::sharing::{ConcurrencyLimit, Sharing, SingleKey, SingleUse, check_concurrency};
 use crate::state::PublicState;
 use crate::text::{self, Tags};
 
@@ -99,6 +100,21 @@ pub struct CreateExecutionArgs {
     /// Handed to the worker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace_context: Option<String>,
+    /// Keys that it holds while it runs, at most four: it is claimed only while fewer than `limit` others hold the key.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub concurrency: Vec<ConcurrencyLimit>,
+    /// Work of different keys takes turns in its lane, whatever the number that waits under each.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fair_key: Option<String>,
+    /// Its key gets so many turns for each turn of another; 1 when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fair_weight: Option<u32>,
+    /// While one with this key waits or runs, the answer is that one, as a duplicate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub singleton: Option<Singleton>,
+    /// It starts after a pause, and takes the place of the one before it that has not started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub debounce: Option<Debounce>,
 }
 
 /// The answer.
@@ -113,6 +129,9 @@ pub struct CreateExecutionOutcome {
     pub flow_id: Option<FlowId>,
     /// Its state now.
     pub public_state: PublicState,
+    /// The execution whose place it took; that one is cancelled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub superseded: Option<ExecutionId>,
 }
 
 impl CreateExecutionOutcome {
@@ -205,6 +224,7 @@ impl CreateExecutionArgs {
         self.policy.as_ref().map_or(Ok(()), Policy::validate)?;
         parts::at_most("budget_ids", self.budget_ids.len(), limits::BUDGETS_PER_EXECUTION_MAX)?;
         self.budget_ids.iter().try_for_each(|budget| text::budget_name("budget_ids", budget))?;
+        self.validate_sharing()?;
         self.validate_graph()
     }
 
@@ -267,10 +287,12 @@ impl CreateExecutionArgs {
         digest.finalize().into()
     }
 
-    /// Mints the id of the execution: an id costs nothing, a key would leave a record.
+    /// Mints the id of the execution: an id costs nothing, a key would leave a record. One that a key stands for gets its id
+    /// where the key is known, and the key tells its repeat.
     pub fn identify(&mut self, minting: &Minting<'_>) {
         let named_by_parent = self.parent.as_ref().is_some_and(|parent| parent.key.is_some());
-        if self.execution_id.is_some() || self.idempotency_key.is_some() || named_by_parent {
+        let named = named_by_parent || self.single_key().is_some();
+        if self.execution_id.is_some() || self.idempotency_key.is_some() || named {
             return;
         }
         let mint = minting.next();
@@ -279,6 +301,69 @@ impl CreateExecutionArgs {
             (None, Some(parent)) => ExecutionId::in_partition(parent.execution_id.partition(), &mint),
             (None, None) => ExecutionId::solo(minting.partitions, &mint),
         });
+    }
+}
+
+impl CreateExecutionArgs {
+    /// How the execution shares its lane, and keys, with others.
+    pub fn sharing(&self) -> Sharing {
+        let single = |usage, key: &str| SingleKey { usage, key: key.to_owned(), held: true, ..Default::default() };
+        let singleton = self.singleton.as_ref().map(|one| single(SingleUse::Singleton, &one.key));
+        let debounce = || self.debounce.as_ref().map(|one| single(SingleUse::Debounce, &one.key));
+        Sharing {
+            concurrency: self.concurrency.clone(),
+            fair_key: self.fair_key.clone().unwrap_or_default(),
+            fair_weight: self.fair_weight.unwrap_or(0),
+            single: singleton.or_else(debounce),
+            ..Default::default()
+        }
+    }
+
+    /// The key that stands for the execution, which lives in the partition of that key.
+    pub fn single_key(&self) -> Option<&str> {
+        let debounce = || self.debounce.as_ref().map(|one| one.key.as_str());
+        self.singleton.as_ref().map(|one| one.key.as_str()).or_else(debounce)
+    }
+
+    fn validate_sharing(&self) -> Result<()> {
+        check_concurrency(&self.concurrency)?;
+        if let Some(key) = &self.fair_key {
+            text::label("fair_key", key)?;
+        }
+        if let Some(weight) = self.fair_weight {
+            text::within("fair_weight", weight, 1..=limits::FAIR_WEIGHT_MAX)?;
+            if self.fair_key.is_none() {
+                return Err(Error::invalid("fair_weight", "needs a fair_key"));
+            }
+        }
+        if let Some(singleton) = &self.singleton {
+            text::label("singleton.key", &singleton.key)?;
+        }
+        self.debounce.as_ref().map_or(Ok(()), Debounce::validate)?;
+        self.validate_single()
+    }
+
+    /// An execution that a key stands for lives in the key's partition, and nowhere else.
+    fn validate_single(&self) -> Result<()> {
+        if self.single_key().is_none() {
+            return Ok(());
+        }
+        let field = if self.singleton.is_some() { "singleton" } else { "debounce" };
+        if self.singleton.is_some() && self.debounce.is_some() {
+            return Err(Error::invalid(field, "must not be given with debounce"));
+        }
+        let placed = self.execution_id.is_some() || self.flow_id.is_some() || self.parent.is_some();
+        if placed || !self.dependencies.is_empty() {
+            let detail = "must not be given with execution_id, flow_id, parent or dependencies";
+            return Err(Error::invalid(field, detail));
+        }
+        if self.debounce.is_some() && self.delay_until.is_some() {
+            return Err(Error::invalid(
+                field,
+                "must not be given with delay_until: it decides when the execution starts",
+            ));
+        }
+        Ok(())
     }
 }
 
@@ -339,5 +424,42 @@ impl CreateExecutionsArgs {
     /// Mints the ids of the executions.
     pub fn identify(&mut self, minting: &Minting<'_>) {
         self.executions.iter_mut().for_each(|execution| execution.identify(minting));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn debounced(wait_ms: i64, max_wait_ms: Option<i64>) -> CreateExecutionArgs {
+        let debounce = Debounce { key: "k".into(), wait_ms, max_wait_ms };
+        CreateExecutionArgs { kind: "a".into(), debounce: Some(debounce), ..Default::default() }
+    }
+
+    #[test]
+    fn a_burst_is_bounded_whatever_is_said() {
+        let bound = |args: CreateExecutionArgs| args.debounce.map(|debounce| debounce.bound_ms());
+        assert_eq!(bound(debounced(100, None)), Some(1_000));
+        assert_eq!(bound(debounced(100, Some(150))), Some(150));
+        let longest = limits::DEBOUNCE_WAIT_MAX_MS;
+        assert_eq!(bound(debounced(longest, None)), Some(longest));
+    }
+
+    #[test]
+    fn what_cannot_be_kept_under_a_key_is_refused_by_field() {
+        let refused = |args: CreateExecutionArgs| args.validate().unwrap_err().details["field"].clone();
+        debounced(100, Some(100)).validate().unwrap();
+        assert_eq!(refused(debounced(0, None)), "debounce.wait_ms");
+        assert_eq!(refused(debounced(100, Some(99))), "debounce.max_wait_ms");
+        let singleton = Some(Singleton { key: "k".into() });
+        assert_eq!(refused(CreateExecutionArgs { singleton: singleton.clone(), ..debounced(1, None) }), "singleton");
+        let placed =
+            CreateExecutionArgs { execution_id: Some(ExecutionId::default()), debounce: None, ..debounced(1, None) };
+        placed.validate().unwrap();
+        assert_eq!(refused(CreateExecutionArgs { singleton, ..placed }), "singleton");
+        assert_eq!(refused(CreateExecutionArgs { delay_until: Some(5), ..debounced(1, None) }), "debounce");
+        let weight = CreateExecutionArgs { kind: "a".into(), fair_weight: Some(2), ..Default::default() };
+        assert_eq!(refused(weight.clone()), "fair_weight");
+        CreateExecutionArgs { fair_key: Some("t".into()), ..weight }.validate().unwrap();
     }
 }

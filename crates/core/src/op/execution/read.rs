@@ -187,6 +187,8 @@ vocabulary! {
         QuotaFull "quota_full",
         /// A provider has no room before its turn.
         ProviderBusy "provider_busy",
+        /// As many as allowed run under one of its concurrency keys.
+        ConcurrencyKeyFull "concurrency_key_full",
         /// A quota does not exist.
         QuotaNotFound "quota_not_found",
         /// Its lane gives out no work.

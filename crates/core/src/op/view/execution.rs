@@ -14,6 +14,7 @@ use crate::lease::{AttemptKind, AttemptOutcome, ClaimKind, LeaseEnd, LeaseFence}
 use crate::op::parts::Content;
 use crate::op::view::{JoinView, QuestionView};
 use crate::policy::{FallbackTier, Policy};
+use crate::sharing::ConcurrencyLimit;
 use crate::state::{EligibilityState, PublicState, StateVector};
 use crate::suspension::{ResumeSignal, SuspendReason, TimeoutBehavior};
 use crate::text::Tags;
@@ -81,6 +82,18 @@ pub struct ExecutionView {
     /// The quota it runs under.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota_policy_id: Option<String>,
+    /// The keys it holds while it runs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub concurrency: Vec<ConcurrencyLimit>,
+    /// The key by which it takes turns in its lane.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fair_key: Option<String>,
+    /// The singleton key it was created under.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub singleton_key: Option<String>,
+    /// The debounce key it was created under.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub debounce_key: Option<String>,
     /// The key it was created with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
@@ -224,10 +237,13 @@ pub struct CancellationView {
     /// Why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Who asked for it: operator, lease_holder, flow or timeout.
+    /// Who asked for it: operator, lease_holder, flow, timeout or superseded.
     pub source: String,
     /// When.
     pub cancelled_at: i64,
+    /// The execution that took its place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub superseded_by: Option<ExecutionId>,
 }
 
 /// What is known of a result without its bytes.

@@ -20,6 +20,7 @@ use crate::execution_data::close_waitpoints;
 use crate::flow::{cancel_siblings, connect, flow_not_found, save_flow};
 use crate::journal;
 use crate::op::Request;
+use crate::op::execution::single::take_key_again;
 use crate::transaction::{Command, Tx};
 use crate::view::some_text;
 use crate::visibility::{load_visible, not_found};
@@ -158,6 +159,7 @@ pub(crate) async fn replay(tx: &mut Tx<'_>, execution: &mut Execution, below: Op
             save_flow(tx, &flow);
         }
     }
+    take_key_again(tx, execution).await?;
     tx.save_execution(execution, effects);
     cancel_siblings(tx, execution, &[]).await
 }

@@ -8,15 +8,16 @@ use ff_core::execution::{DEFAULT_LANE, Execution, NewExecution};
 use ff_core::idempotency::IdempotencyRecord;
 use ff_core::op::{
     CreateExecution, CreateExecutionArgs, CreateExecutionOutcome, CreateExecutions, CreateExecutionsArgs,
-    CreateExecutionsOutcome, CreateResult, create_execution,
+    CreateExecutionsOutcome, CreateResult, Debounce, create_execution,
 };
 use ff_core::partition::digest16;
 use ff_core::planted::{Bug, planted};
-use ff_core::{Blob, Code, Error, ExecutionId, Indexed, Partition, Result, limits};
+use ff_core::{Blob, Code, Error, ExecutionId, Indexed, Partition, Result, Sharing, limits};
 use uuid::Uuid;
 
 use crate::engine::{Caller, Engine, Handle};
 use crate::limits::bytes;
+use crate::op::execution::single::{Place, holder_key, take_key};
 use crate::transaction::{Command, Prepared, Tx};
 use crate::{env, payload};
 
@@ -40,12 +41,19 @@ pub(crate) struct Submission {
     pub(crate) key: Option<(String, i64)>,
     /// The caller brought the id.
     pub(crate) own_id: bool,
+    /// How its key puts it off, if it has one that does.
+    pub(crate) debounce: Option<Debounce>,
 }
 
 impl Submission {
     /// Whether it is more than an execution of its own.
     pub(crate) fn joins_a_flow(&self, args: &CreateExecutionArgs) -> bool {
         args.flow_id.is_some() || args.parent.is_some() || !args.dependencies.is_empty()
+    }
+
+    /// Whether it is created by itself, and not in one commit call with others.
+    fn is_apart(&self, args: &CreateExecutionArgs) -> bool {
+        self.joins_a_flow(args) || self.request.sharing.single.is_some()
     }
 
     /// What the store remembers of the idempotency key.
@@ -78,6 +86,7 @@ impl Submission {
             duplicate: true,
             flow_id: existing.flow,
             public_state: existing.public_state(),
+            superseded: None,
         })
     }
 }
@@ -88,7 +97,7 @@ impl Engine {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let lane = args.lane.clone().unwrap_or_else(|| DEFAULT_LANE.to_owned());
         caller.check_lane(&lane)?;
-        self.check_submission(&namespace, &lane).await?;
+        let aging_ms = self.check_submission(&namespace, &lane).await?;
         let input = args.input()?;
         let size = input.as_ref().map_or(0, |input| input.bytes.len());
         bytes("input", size, self.limits().input_max_bytes)?;
@@ -123,11 +132,13 @@ impl Engine {
             request_hash: Blob::from(args.content_digest()[..16].to_vec()),
             trace_context: args.trace_context.clone().unwrap_or_default(),
             schedule: None,
+            sharing: Sharing { aging_ms, ..args.sharing() },
         };
         request.validate()?;
         let window_ms = args.dedup_window_ms.unwrap_or(self.options().dedup_window_ms);
         let key = args.idempotency_key.clone().map(|key| (key, window_ms));
-        Ok(Submission { request, blob, key, own_id: args.execution_id.is_some() })
+        let debounce = args.debounce.clone();
+        Ok(Submission { request, blob, key, own_id: args.execution_id.is_some(), debounce })
     }
 
     /// Creates an execution of its own.
@@ -138,6 +149,10 @@ impl Engine {
             self.record_key(&mut submission, refusal).await?;
         }
         let partition = submission.request.id.partition();
+        let _turn = match holder_key(&submission.request) {
+            Some(key) => Some(self.locks().take(partition, key).await),
+            None => None,
+        };
         let verb = CreateSolo { submission: &submission };
         match self.transact(partition, self.fresh_command(), &verb).await? {
             Solo::Here(outcome) => Ok(outcome),
@@ -186,7 +201,7 @@ impl Engine {
             parent.execution_id.check(self.partitions())?;
             return Ok(ExecutionId::in_partition(parent.execution_id.partition(), &mint));
         }
-        Ok(match &args.idempotency_key {
+        Ok(match args.single_key().or(args.idempotency_key.as_deref()) {
             Some(key) => ExecutionId::in_partition(self.partitions().key_partition(namespace, key), &mint),
             None => ExecutionId::solo(self.partitions(), &mint),
         })
@@ -235,18 +250,28 @@ impl Command for CreateSolo<'_> {
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<Solo> {
         let submission = self.submission;
-        if tx.is_repeat()
+        let single = submission.request.sharing.single.is_some();
+        if (single || tx.is_repeat())
             && let Some(found) = find_duplicate(tx, submission).await?
         {
             return Ok(found);
         }
-        let execution = Execution::create(submission.request.clone(), tx.now)?;
+        let mut request = submission.request.clone();
+        let superseded = match single {
+            true => match Box::pin(take_key(tx, &mut request, submission.debounce.as_ref())).await? {
+                Place::Free { superseded } => superseded,
+                Place::Taken(outcome) => return Ok(Solo::Here(outcome)),
+            },
+            false => None,
+        };
+        let execution = Execution::create(request, tx.now)?;
         keep_key(tx, submission);
         let outcome = CreateExecutionOutcome {
             execution_id: execution.id,
             duplicate: false,
             flow_id: execution.flow,
             public_state: execution.public_state(),
+            superseded,
         };
         write_new(tx, execution, submission.blob.clone());
         Ok(Solo::Here(outcome))
@@ -305,7 +330,7 @@ pub(crate) fn write_new(tx: &mut Tx<'_>, execution: Execution, blob: Option<Byte
     tx.create_execution(Arc::new(execution));
 }
 
-/// Members of flows, and executions that live apart from their keys, that are created at the same time.
+/// Members of flows, and executions with keys that others may have, that are created at the same time.
 const APART_AT_ONCE: usize = 16;
 
 impl Handle<CreateExecutions> for Engine {
@@ -323,7 +348,7 @@ impl Handle<CreateExecutions> for Engine {
                 Err(error) => Err(error),
             };
             match checked {
-                Ok(submission) if submission.joins_a_flow(one) || self.key_is_elsewhere(&submission) => {
+                Ok(submission) if submission.is_apart(one) || self.key_is_elsewhere(&submission) => {
                     apart.push((place, one, submission));
                 }
                 Ok(submission) => solo.entry(submission.request.id.partition()).or_default().push((place, submission)),

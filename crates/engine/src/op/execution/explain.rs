@@ -10,7 +10,10 @@ use ff_core::op::{ExplainExecution, ExplainExecutionArgs, Explanation, Reason, R
 use ff_core::provider::EffectiveLimits;
 use ff_core::quota::QuotaPolicy;
 use ff_core::worker::Worker;
-use ff_core::{AttemptState, BlockingReason, Document, LifecyclePhase, Partition, Result, index, limits};
+use ff_core::{
+    AttemptState, BlockingReason, ConcurrencyKey, ConcurrencyLimit, Document, LifecyclePhase, Partition, Result, index,
+    limits,
+};
 use ff_store::{Answer, Query, Scan};
 use serde::Serialize;
 
@@ -64,6 +67,9 @@ impl Engine {
                 for name in budget::names_to(named) {
                     reasons.extend(self.budget_in_the_way(execution, name, name != named).await?);
                 }
+            }
+            for limit in execution.concurrency() {
+                reasons.extend(self.key_in_the_way(execution, limit).await?);
             }
             if let Some(name) = &execution.quota {
                 reasons.extend(self.quota_in_the_way(execution, name).await?);
@@ -147,6 +153,16 @@ impl Engine {
             .with("limit", limit);
         reason.until = refusal.next_reset_at;
         Ok(Some(reason))
+    }
+
+    async fn key_in_the_way(&self, execution: &Execution, limit: &ConcurrencyLimit) -> Result<Option<Reason>> {
+        let (namespace, key) = (&execution.namespace, &limit.key);
+        let partition = self.partitions().concurrency_partition(namespace, key);
+        let document = self.find::<ConcurrencyKey>(partition, ConcurrencyKey::key_of(namespace, key)).await?;
+        let Some(document) = document.filter(|document| document.room(limit.limit) == 0) else { return Ok(None) };
+        let message = format!("concurrency key {key}: {}/{} running", document.in_use, limit.limit);
+        let full = reason(ReasonCode::ConcurrencyKeyFull, message);
+        Ok(Some(full.with("key", key).with("in_use", document.in_use).with("limit", limit.limit)))
     }
 
     async fn quota_in_the_way(&self, execution: &Execution, name: &str) -> Result<Option<Reason>> {

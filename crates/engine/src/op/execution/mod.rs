@@ -8,3 +8,4 @@ mod namespaces;
 mod read;
 mod remove;
 pub(crate) mod search;
+mod single;

@@ -106,7 +106,8 @@ impl Command for CreateMember<'_> {
         let upstreams: Vec<_> = self.args.dependencies.iter().map(|dependency| dependency.upstream).collect();
         cancel_siblings(tx, &child, &upstreams).await?;
         let public_state = child.public_state();
-        Ok(CreateExecutionOutcome { execution_id: child.id, duplicate: false, flow_id: Some(flow.id), public_state })
+        let flow_id = Some(flow.id);
+        Ok(CreateExecutionOutcome { execution_id: child.id, duplicate: false, flow_id, public_state, superseded: None })
     }
 }
 

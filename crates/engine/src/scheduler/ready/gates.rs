@@ -10,6 +10,9 @@ use super::queue::QueueId;
 /// Admissions in a row after which a gate counts as open.
 const OPEN_AFTER: usize = 64;
 
+/// How the names of a gate's parts begin: budgets, quotas and concurrency keys.
+const KINDS: [&str; 3] = ["b:", "q:", "c:"];
+
 /// A gate by namespace and name.
 pub(super) type GateName = (String, String);
 
@@ -31,7 +34,7 @@ enum State {
 pub(super) struct Gates {
     states: BTreeMap<GateName, State>,
     queues: BTreeMap<GateName, BTreeSet<QueueId>>,
-    /// The gates that name a budget or quota; `b:name` or `q:name`.
+    /// The gates that name a budget, quota or concurrency key.
     parts: BTreeMap<GateName, BTreeSet<String>>,
 }
 
@@ -180,7 +183,7 @@ impl Gates {
         let mut gates: BTreeSet<GateName> =
             indexed.into_iter().flatten().map(|gate| (namespace.to_owned(), gate.clone())).collect();
         // A name that looks like several parts is not indexed under itself.
-        if part.contains(",b:") || part.contains(",q:") {
+        if KINDS.iter().any(|kind| part.split(',').skip(1).any(|piece| piece.starts_with(kind))) {
             let known = self.queues.keys().chain(self.states.keys());
             gates.extend(known.filter(|(of, gate)| of == namespace && names(gate, part)).cloned());
         }
@@ -202,7 +205,7 @@ fn parts_of(gate: &str) -> Vec<String> {
     let mut parts: Vec<String> = Vec::new();
     for piece in gate.split(',') {
         match parts.last_mut() {
-            Some(last) if !piece.starts_with("b:") && !piece.starts_with("q:") => {
+            Some(last) if !KINDS.iter().any(|kind| piece.starts_with(kind)) => {
                 last.push(',');
                 last.push_str(piece);
             }
@@ -227,6 +230,7 @@ mod tests {
     #[test]
     fn commas_in_names_hide_no_part() {
         assert_eq!(parts_of("b:a,b:x,y,q:z"), ["b:a", "b:x,y", "q:z"]);
+        assert_eq!(parts_of("b:a,c:1:x,y,c:2:z,q:z"), ["b:a", "c:1:x,y", "c:2:z", "q:z"]);
         assert!(names("b:a,b:x,y,q:z", "b:x,y") && names("b:a,b:b", "b:a,b:b") && names("b:a,b:ab", "b:ab"));
         assert!(!names("b:ab", "b:a") && !names("b:a,b:bc", "b:b"));
     }

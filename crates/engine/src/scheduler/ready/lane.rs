@@ -8,6 +8,7 @@ use std::sync::Arc;
 use ff_core::{CapabilitySet, Partition};
 
 use super::queue::{QueueId, QueueName};
+use super::turns::{Order, Place, Turns};
 
 /// What is known of a lane.
 #[derive(Debug)]
@@ -63,6 +64,8 @@ pub(super) struct AwaitedLane {
     pub(super) by_kind: bool,
     /// Those who wait for its work, by what they can take.
     pub(super) lines: BTreeMap<Arc<Skills>, Line>,
+    /// Whose turn it is. A lane in which no work has a key does without.
+    pub(super) turns: Option<Box<Turns>>,
 }
 
 /// What a claimer can take.
@@ -81,21 +84,21 @@ impl Skills {
     }
 }
 
-/// Queues that require the same, by their heads' scores.
-#[derive(Debug, Default)]
+/// Queues that require the same, by where their heads stand.
+#[derive(Debug)]
 pub(super) struct Heads {
-    all: BTreeSet<(i64, QueueId)>,
+    all: Order,
     /// Empty unless the lane lists by kind.
-    by_kind: BTreeMap<String, BTreeSet<(i64, QueueId)>>,
+    by_kind: BTreeMap<String, Order>,
 }
 
 impl Heads {
-    fn best<'a>(&'a self, kinds: &'a BTreeSet<String>) -> Option<&'a (i64, QueueId)> {
-        if kinds.is_empty() { self.all.first() } else { self.served(kinds).filter_map(BTreeSet::first).min() }
+    fn best<'a>(&'a self, kinds: &'a BTreeSet<String>) -> Option<(Place, &'a QueueId)> {
+        if kinds.is_empty() { self.all.first() } else { self.served(kinds).filter_map(Order::first).min() }
     }
 
     /// The heads of these kinds, and those of queues that hold any kind.
-    fn served<'a>(&'a self, kinds: &'a BTreeSet<String>) -> impl Iterator<Item = &'a BTreeSet<(i64, QueueId)>> {
+    fn served<'a>(&'a self, kinds: &'a BTreeSet<String>) -> impl Iterator<Item = &'a Order> {
         kinds.iter().map(String::as_str).chain([""]).filter_map(|kind| self.by_kind.get(kind))
     }
 }
@@ -110,30 +113,63 @@ pub(super) struct Line {
 }
 
 impl AwaitedLane {
+    /// Knows of a queue. Says whether its work is the first in the lane that takes turns: then what was listed before must
+    /// be listed again.
+    pub(super) fn add_queue(&mut self, name: &QueueName, id: &QueueId) -> bool {
+        self.queues.insert(id.clone());
+        let first = self.turns.is_none() && !name.fair_key.is_empty();
+        if first {
+            self.turns = Some(Box::default());
+            self.routes.clear();
+        }
+        first
+    }
+
+    /// A key is served, or was not after all.
+    pub(super) fn charge(&mut self, key: &str, weight: u32, served: bool) {
+        let Some(turns) = &mut self.turns else { return };
+        if served {
+            turns.charge(key, weight)
+        } else {
+            turns.refund(key, weight)
+        }
+        for heads in self.routes.values_mut() {
+            heads.all.moved(key, turns);
+            heads.by_kind.values_mut().for_each(|of_kind| of_kind.moved(key, turns));
+        }
+        if turns.are_many() {
+            turns.forget_unlisted(|key| self.routes.values().any(|heads| heads.all.has_key(key)));
+        }
+    }
+
     pub(super) fn list(&mut self, name: &QueueName, score: i64, id: QueueId) {
+        let turns = self.turns.as_deref();
         if !self.routes.contains_key(&name.route) {
-            self.routes.insert(name.route.clone(), Heads::default());
+            let heads = Heads { all: Order::of(turns), by_kind: BTreeMap::new() };
+            self.routes.insert(name.route.clone(), heads);
         }
         let Some(heads) = self.routes.get_mut(&name.route) else { return };
         if self.by_kind {
-            match heads.by_kind.get_mut(&name.kind) {
-                Some(of_kind) => drop(of_kind.insert((score, id.clone()))),
-                None => drop(heads.by_kind.insert(name.kind.clone(), BTreeSet::from([(score, id.clone())]))),
+            if !heads.by_kind.contains_key(&name.kind) {
+                heads.by_kind.insert(name.kind.clone(), Order::of(turns));
+            }
+            if let Some(of_kind) = heads.by_kind.get_mut(&name.kind) {
+                of_kind.insert(&name.fair_key, (score, id.clone()), turns);
             }
         }
-        heads.all.insert((score, id));
+        heads.all.insert(&name.fair_key, (score, id), turns);
     }
 
     pub(super) fn unlist(&mut self, name: &QueueName, score: i64, id: &QueueId) {
         let Some(heads) = self.routes.get_mut(&name.route) else { return };
-        let head = (score, id.clone());
-        heads.all.remove(&head);
+        let (head, turns) = ((score, id.clone()), self.turns.as_deref());
+        heads.all.remove(&name.fair_key, &head, turns);
         if heads.all.is_empty() {
             self.routes.remove(&name.route);
             return;
         }
         if let Some(of_kind) = heads.by_kind.get_mut(&name.kind) {
-            of_kind.remove(&head);
+            of_kind.remove(&name.fair_key, &head, turns);
             if of_kind.is_empty() {
                 heads.by_kind.remove(&name.kind);
             }

@@ -14,6 +14,7 @@ mod learning;
 mod queue;
 #[cfg(test)]
 mod tests;
+mod turns;
 mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -169,13 +170,33 @@ impl Ready {
                 }
                 return None;
             }
-            lane.queues.insert(id.clone());
+            let others = if lane.add_queue(&name, id) { lane.queues.clone() } else { BTreeSet::new() };
             self.gates.add_queue(&name.namespace, &name.gate, id);
             self.queues.insert(id.clone(), Queue::new(name, now));
+            self.begin_turns(others);
         }
         let queue = self.queues.get_mut(id)?;
         queue.stamp = self.stamp;
         Some(queue)
+    }
+
+    /// The work of these queues takes turns from now on.
+    fn begin_turns(&mut self, queues: BTreeSet<QueueId>) {
+        for id in queues {
+            let Some(queue) = self.queues.get(&id) else { continue };
+            let Some(lane) = lane_mut(&mut self.lanes, &queue.name.namespace, &queue.name.lane) else { continue };
+            if let Some(score) = queue.listed {
+                lane.list(&queue.name, score, id);
+            }
+        }
+    }
+
+    /// A candidate takes the turn of its key, or gives it back. In a lane without keys nothing happens.
+    fn charge(&mut self, candidate: &Candidate, served: bool) {
+        let execution = &candidate.execution;
+        if let Some(lane) = lane_mut(&mut self.lanes, &execution.namespace, &execution.lane) {
+            lane.charge(execution.fair_key(), execution.fair_weight(), served);
+        }
     }
 
     /// Moves a queue to its place among the heads of its lane. Everything that changes a queue ends with this.
@@ -241,6 +262,7 @@ impl Ready {
                 let gate = (queue.name.namespace.clone(), queue.name.gate.clone());
                 self.buffered -= 1;
                 self.in_flight.insert(candidate.place());
+                self.charge(&candidate, true);
                 pick.candidates.push(candidate);
                 if !gate.1.is_empty() && self.gates.begin_try(&gate) {
                     self.relist_gate(&gate);
@@ -388,6 +410,7 @@ impl Ready {
         let place = candidate.place();
         self.in_flight.remove(&place);
         self.tried(&candidate, false);
+        self.charge(&candidate, false);
         let id = candidate.queue.clone();
         if let Some(queue) = self.queues.get_mut(&id)
             && queue.buffer.insert((candidate.execution.queue_score(), place.1), candidate).is_none()
@@ -399,7 +422,7 @@ impl Ready {
 
     /// The gate of a candidate has room for the next one, and for more if it admitted this one.
     fn tried(&mut self, candidate: &Candidate, admitted: bool) {
-        if candidate.execution.budgets.is_empty() && candidate.execution.quota.is_none() {
+        if !candidate.execution.is_gated() {
             return;
         }
         let gate = (candidate.execution.namespace.clone(), candidate.execution.gate());

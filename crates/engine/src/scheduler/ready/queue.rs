@@ -39,15 +39,19 @@ pub(crate) struct QueueName {
     pub(crate) kind: String,
     pub(crate) route: CapabilitySet,
     pub(crate) gate: String,
+    /// Whose turn its work waits for; empty for work without a key.
+    pub(crate) fair_key: String,
 }
 
 impl QueueName {
     /// `None` for a name that this version cannot read; such a queue is passed over.
     pub(crate) fn parse(index: &IndexName) -> Option<Self> {
         let parts = index.parts()?;
-        let (namespace, lane, kind, route, gate) = match parts.as_slice() {
-            [namespace, lane, kind, route, gate] => (namespace, lane, *kind, route, gate),
-            [namespace, lane, route, gate] => (namespace, lane, &[][..], route, gate),
+        let nothing = &[][..];
+        let (namespace, lane, kind, route, gate, fair_key) = match parts.as_slice() {
+            [namespace, lane, kind, route, gate, fair_key] => (namespace, lane, *kind, route, gate, *fair_key),
+            [namespace, lane, kind, route, gate] => (namespace, lane, *kind, route, gate, nothing),
+            [namespace, lane, route, gate] => (namespace, lane, nothing, route, gate, nothing),
             _ => return None,
         };
         let text = |bytes: &[u8]| std::str::from_utf8(bytes).ok().map(str::to_owned);
@@ -57,6 +61,7 @@ impl QueueName {
             kind: text(kind)?,
             route: CapabilitySet::from_route(&text(route)?).ok()?,
             gate: text(gate)?,
+            fair_key: text(fair_key)?,
         })
     }
 

@@ -46,6 +46,7 @@ fn new_execution() -> NewExecution {
         request_hash: Default::default(),
         trace_context: String::new(),
         schedule: None,
+        sharing: Default::default(),
     }
 }
 
@@ -243,4 +244,39 @@ fn a_queue_of_an_earlier_version_is_read_by_everybody_and_hands_out_nothing_itse
     let pick = ready.pick(&criteria, 0, 1, 0);
     assert!(pick.candidates.is_empty());
     assert_eq!(heads(&pick), [&old]);
+}
+
+#[test]
+fn the_first_key_in_a_lane_finds_what_waited_there_before_it() {
+    let keyed = |key: &str, number: u8| {
+        let mut candidate = candidate("lane", number);
+        let mut execution = Execution::clone(&candidate.execution);
+        execution.sharing = Some(Box::new(ff_core::Sharing { fair_key: key.into(), ..Default::default() }));
+        candidate.queue.index = execution.queue();
+        candidate.execution = Arc::new(execution);
+        candidate
+    };
+    let mut ready = Ready::default();
+    let criteria = begin(&mut ready, "lane", 0);
+    for number in 1..=3 {
+        ready.offer(candidate("lane", number), 0);
+    }
+    for number in 4..=6 {
+        ready.offer(keyed("a", number), 0);
+    }
+    ready.offer(keyed("b", 7), 0);
+    let picked = ready.pick(&criteria, 0, 4, 0).candidates;
+    let keys: Vec<&str> = picked.iter().map(|candidate| candidate.execution.fair_key()).collect();
+    assert_eq!(keys.iter().filter(|key| **key == "b").count(), 1, "{keys:?}");
+    assert!(keys[..3].contains(&"") && keys[..3].contains(&"a") && keys[..3].contains(&"b"), "{keys:?}");
+    // What is given back is as if it had never been taken.
+    for candidate in picked {
+        ready.put_back(candidate);
+    }
+    let by_kind = serving(&["k"]);
+    ready.begin(&by_kind, Vec::new, 0);
+    let all = ready.pick(&by_kind, 0, 10, 0).candidates;
+    assert_eq!(all.len(), 7);
+    assert!(all[..3].iter().any(|candidate| candidate.execution.fair_key() == "b"));
+    assert!(!ready.may_have_work(&by_kind));
 }

@@ -1,0 +1,194 @@
+//! How many executions run under a key. The document of a key is made when a claim first takes a slot of it and goes when
+//! nobody holds one; every request brings its own limit.
+
+use std::collections::BTreeMap;
+
+use crate::encoding::Document;
+use crate::gate::Parked;
+use crate::id::{ExecutionId, LeaseId, SlotId};
+use crate::index::{Due, Indexed, kind};
+use crate::key::{Entry, Key};
+use crate::partition::digest16;
+use crate::slot::Slot;
+use crate::{document, limits};
+
+document! {
+    /// A concurrency key that is in use, or was not long ago.
+    pub struct ConcurrencyKey {
+        /// Whose it is.
+        "n" namespace: String,
+        /// The key.
+        "k" key: String,
+        /// How many slot documents there are.
+        "u" in_use: u32,
+        /// How many were given back so far, counted from the instant at which the document was made: a document that was
+        /// made anew never shows a number that its predecessor showed.
+        "g" given_back: i64,
+        /// Where executions wait for it, by the limit under which they do.
+        "p" parked_under: BTreeMap<u32, Parked>,
+        /// When it last changed.
+        "t" updated_at: i64,
+    }
+}
+
+impl Document for ConcurrencyKey {
+    const KIND: u8 = kind::CONCURRENCY_KEY;
+}
+
+impl Indexed for ConcurrencyKey {
+    fn key(&self) -> Key {
+        Self::key_of(&self.namespace, &self.key)
+    }
+
+    /// One that nobody holds is only kept for what waits for it, and not for long.
+    fn index_entries(&self, _: i64) -> Vec<Entry> {
+        self.idle_at().map(|at| Due::Timer.entry(&self.key(), at)).into_iter().collect()
+    }
+}
+
+/// A claim that asks for a slot of a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeyRequest {
+    /// The execution.
+    pub execution: ExecutionId,
+    /// The lease it is claimed with.
+    pub lease: LeaseId,
+    /// The slot it would take: one for each try.
+    pub slot: SlotId,
+    /// It is admitted while fewer hold the key.
+    pub limit: u32,
+}
+
+impl ConcurrencyKey {
+    /// The document of a key that nobody holds.
+    pub fn new(namespace: &str, key: &str, now: i64) -> Self {
+        let (namespace, key) = (namespace.to_owned(), key.to_owned());
+        Self { namespace, key, given_back: now, updated_at: now, ..Default::default() }
+    }
+
+    /// Where the document of a key lives in the key's partition.
+    pub fn key_of(namespace: &str, key: &str) -> Key {
+        Key::new(kind::CONCURRENCY_KEY, &[&digest16(&[namespace.as_bytes(), key.as_bytes()])])
+    }
+
+    /// How many could take a slot now under a limit.
+    pub fn room(&self, limit: u32) -> u64 {
+        u64::from(limit.saturating_sub(self.in_use))
+    }
+
+    /// Takes a slot, to be written in the same commit; `None` while as many as the limit says hold the key.
+    pub fn take(&mut self, request: &KeyRequest, now: i64) -> Option<Slot> {
+        if self.room(request.limit) == 0 {
+            return None;
+        }
+        let now = self.touch(now);
+        self.in_use += 1;
+        Some(Slot {
+            namespace: self.namespace.clone(),
+            quota: self.key.clone(),
+            of_key: true,
+            execution: request.execution,
+            id: request.slot,
+            lease: request.lease,
+            taken_at: now,
+            ..Default::default()
+        })
+    }
+
+    /// Gives back one slot.
+    pub fn release(&mut self, now: i64) {
+        self.touch(now);
+        self.in_use = self.in_use.saturating_sub(1);
+        self.given_back += 1;
+    }
+
+    /// Corrects the number of slots to what was counted under this document's version; says whether it was wrong.
+    pub fn recount(&mut self, slots: u32, now: i64) -> bool {
+        let wrong = self.in_use != slots;
+        if wrong {
+            self.touch(now);
+            self.in_use = slots;
+        }
+        wrong
+    }
+
+    /// Remembers where something waits under a limit; says whether that is news.
+    pub fn park(&mut self, limit: u32, partition: u16, now: i64) -> bool {
+        let news = self.parked_under.entry(limit).or_default().add(partition);
+        if news {
+            self.touch(now);
+        }
+        news
+    }
+
+    /// Takes the memory of what waits under limits that have room now.
+    pub fn take_parked(&mut self) -> Vec<(u32, Parked)> {
+        let open: Vec<u32> = self.parked_under.keys().copied().filter(|limit| self.room(*limit) > 0).collect();
+        open.into_iter().filter_map(|limit| self.parked_under.remove_entry(&limit)).collect()
+    }
+
+    /// Whether nobody holds it and nothing waits for it.
+    pub fn is_idle(&self) -> bool {
+        self.in_use == 0 && self.parked_under.is_empty()
+    }
+
+    /// When it is to be forgotten, if nobody holds it.
+    pub fn idle_at(&self) -> Option<i64> {
+        (self.in_use == 0).then_some(self.updated_at + limits::CONCURRENCY_IDLE_MS)
+    }
+
+    fn touch(&mut self, now: i64) -> i64 {
+        self.updated_at = self.updated_at.max(now);
+        self.updated_at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::Mint;
+
+    fn request(number: u8, limit: u32) -> KeyRequest {
+        let mint = Mint { now_ms: 1, random: [number; 10] };
+        let (lease, slot) = (LeaseId::mint(&mint), SlotId::mint(&mint));
+        KeyRequest { execution: ExecutionId::default(), lease, slot, limit }
+    }
+
+    #[test]
+    fn each_request_is_held_to_its_own_limit() {
+        let mut key = ConcurrencyKey::new("n", "k", 1_000);
+        assert!(key.take(&request(1, 1), 1_000).is_some());
+        assert!(key.take(&request(2, 1), 1_000).is_none());
+        assert!(key.take(&request(3, 2), 1_000).is_some());
+        assert_eq!((key.in_use, key.room(2), key.room(5)), (2, 0, 3));
+        key.release(1_001);
+        assert!(key.take(&request(4, 1), 1_001).is_none() && key.take(&request(5, 2), 1_001).is_some());
+    }
+
+    #[test]
+    fn what_waits_is_taken_under_the_limits_that_have_room() {
+        let mut key = ConcurrencyKey::new("n", "k", 1_000);
+        for number in 0..3 {
+            key.take(&request(number, 3), 1_000);
+        }
+        assert!(key.park(1, 7, 1_000) && key.park(3, 8, 1_000) && !key.park(3, 8, 1_000));
+        assert!(key.take_parked().is_empty());
+        key.release(1_001);
+        let taken: Vec<u32> = key.take_parked().into_iter().map(|(limit, _)| limit).collect();
+        assert_eq!((taken, key.is_idle(), key.idle_at()), (vec![3], false, None));
+        key.release(1_002);
+        key.release(1_003);
+        assert_eq!(key.take_parked().len(), 1);
+        assert!(key.is_idle());
+        assert_eq!(key.index_entries(0), [Due::Timer.entry(&key.key(), 1_003 + limits::CONCURRENCY_IDLE_MS)]);
+        assert_eq!(ConcurrencyKey::decode(&key.encode()).unwrap(), key);
+    }
+
+    #[test]
+    fn slots_of_two_keys_for_one_try_are_two_documents() {
+        let slot = |key: &str| ConcurrencyKey::new("n", key, 1).take(&request(1, 1), 1).unwrap();
+        assert_ne!(slot("a").key(), slot("b").key());
+        assert_eq!(slot("a").key(), Slot::key_of_concurrency(&ExecutionId::default(), &request(1, 1).slot, "a"));
+        assert_ne!(slot("a").key(), Slot { of_key: false, ..slot("a") }.key());
+    }
+}

@@ -1,0 +1,95 @@
+//! Keys that stand for one execution at a time. The execution lives in the partition of its key, so that one commit
+//! decides about both; its end frees the key in the same commit as itself.
+
+use ff_core::event::Effects;
+use ff_core::execution::{Execution, NewExecution};
+use ff_core::op::{CreateExecutionOutcome, Debounce};
+use ff_core::{ExecutionId, Key, KeyHolder, Result, SingleUse};
+
+use crate::transaction::Tx;
+
+/// Whether an execution may be created under its key.
+pub(super) enum Place {
+    /// It may, perhaps in the place of another one.
+    Free { superseded: Option<ExecutionId> },
+    /// This one stands for the key.
+    Taken(CreateExecutionOutcome),
+}
+
+/// Where the holder of a request's key is written down.
+pub(super) fn holder_key(request: &NewExecution) -> Option<Key> {
+    let single = request.sharing.single.as_ref()?;
+    Some(KeyHolder::key_of(&request.namespace, single.usage, &single.key))
+}
+
+/// Takes the key of a new execution, and says when the execution starts if its key puts it off.
+pub(super) async fn take_key(
+    tx: &mut Tx<'_>,
+    request: &mut NewExecution,
+    debounce: Option<&Debounce>,
+) -> Result<Place> {
+    let (Some(single), Some(key)) = (request.sharing.single.clone(), holder_key(request)) else {
+        return Ok(Place::Free { superseded: None });
+    };
+    let known = tx.load::<KeyHolder>(key).await?.map(|loaded| loaded.document);
+    let holder = match &known {
+        Some(known) => tx.load::<Execution>(Execution::key_of(&known.execution)).await?,
+        None => None,
+    };
+    let holder = holder.map(|loaded| loaded.document).filter(|one| one.holds_key(single.usage, &single.key));
+    let mut began_at = tx.now;
+    let mut superseded = None;
+    match (holder, debounce) {
+        (Some(holder), None) => return Ok(Place::Taken(existing(&holder))),
+        (Some(mut holder), Some(debounce)) => {
+            let began = known.map_or(tx.now, |known| known.began_at);
+            let mut effects = Effects::default();
+            // A burst that has lasted as long as it may is let run: what replaced it would wait at the end of the queue.
+            if holder.is_replaceable() && tx.now < began + debounce.bound_ms() {
+                holder.supersede(request.id, tx.now, &mut effects)?;
+                (began_at, superseded) = (began, Some(holder.id));
+            } else {
+                holder.let_key_go(tx.now);
+            }
+            tx.save_execution(&holder, effects);
+        }
+        (None, _) => {}
+    }
+    if let Some(debounce) = debounce {
+        request.delay_until = Some((tx.now + debounce.wait_ms).min(began_at + debounce.bound_ms()));
+    }
+    let holder = KeyHolder {
+        namespace: request.namespace.clone(),
+        usage: single.usage,
+        key: single.key,
+        execution: request.id,
+        began_at,
+        ..Default::default()
+    };
+    tx.save(&holder);
+    Ok(Place::Free { superseded })
+}
+
+fn existing(holder: &Execution) -> CreateExecutionOutcome {
+    CreateExecutionOutcome {
+        execution_id: holder.id,
+        duplicate: true,
+        flow_id: holder.flow,
+        public_state: holder.public_state(),
+        superseded: None,
+    }
+}
+
+/// An execution that runs again stands for its key again, unless the key stands for another one by now.
+pub(super) async fn take_key_again(tx: &mut Tx<'_>, execution: &mut Execution) -> Result<()> {
+    for usage in [SingleUse::Singleton, SingleUse::Debounce] {
+        let Some(key) = execution.single_key(usage) else { continue };
+        let key = KeyHolder::key_of(&execution.namespace, usage, key);
+        if tx.load::<KeyHolder>(key).await?.is_none()
+            && let Some(holder) = execution.take_key_again()
+        {
+            tx.save(&holder);
+        }
+    }
+    Ok(())
+}

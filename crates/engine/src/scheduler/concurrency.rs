@@ -1,0 +1,287 @@
+//! Slots of concurrency keys taken and given back. A key is known by its use alone: its document is made by the first
+//! claim that takes a slot and goes with the last one. Requests to one key share commits, as those to one quota do.
+
+use std::collections::BTreeSet;
+
+use ff_core::concurrency::{ConcurrencyKey, KeyRequest};
+use ff_core::execution::Execution;
+use ff_core::planted::{Bug, planted};
+use ff_core::slot::Slot;
+use ff_core::{Code, ConcurrencyLimit, Error, ExecutionId, Indexed, Key, LeaseId, Partition, Result, SlotId, index};
+
+use super::admission::{Limit, Refusal};
+use super::parking::Opened;
+use crate::engine::Engine;
+use crate::groups::{self, Groups, Name};
+use crate::hint::Item;
+use crate::transaction::{Command, Tx};
+
+/// What is asked of a key.
+#[derive(Debug, Clone)]
+pub(crate) enum Ask {
+    /// Take a slot.
+    Take(KeyRequest),
+    /// Give back slots. One that is not there was given back before.
+    Free(Vec<Key>),
+}
+
+/// What became of it.
+#[derive(Debug)]
+pub(crate) enum Told {
+    Taken,
+    /// So many hold the key.
+    Full(u32),
+    /// Slots were given back; where something waits that may use them, for one of those who made the room.
+    Freed(Vec<OpenedKey>),
+}
+
+/// A limit of a key that has room for what waits under it.
+#[derive(Debug)]
+pub(crate) struct OpenedKey {
+    pub(crate) gate: String,
+    pub(crate) opened: Opened,
+}
+
+/// Requests to concurrency keys on their way.
+pub(crate) type ConcurrencyKeys = Groups<Ask, Told>;
+
+impl Engine {
+    /// Takes a slot of every key of an execution, in the order of the keys. A refusal gives back what was taken.
+    pub(super) async fn take_keys(
+        &self,
+        execution: &Execution,
+        lease: LeaseId,
+        slot: SlotId,
+    ) -> Result<std::result::Result<(), Refusal>> {
+        let namespace = &execution.namespace;
+        for (place, limit) in execution.concurrency().iter().enumerate() {
+            let request = KeyRequest { execution: execution.id, lease, slot, limit: limit.limit };
+            let refused = match self.ask_key(namespace, &limit.key, Ask::Take(request)).await {
+                Ok(Told::Taken) => continue,
+                Ok(Told::Full(in_use)) => Ok(Err(full(limit, in_use))),
+                Ok(Told::Freed(_)) => Err(Error::of(Code::Internal)),
+                Err(error) => Err(error),
+            };
+            // After an error this one may have been taken, too.
+            let taken = if refused.is_err() { place + 1 } else { place };
+            self.free_keys(execution, &execution.concurrency()[..taken], slot).await;
+            return refused;
+        }
+        Ok(Ok(()))
+    }
+
+    /// Gives back the slots of a try that did not come about. What cannot be given back is freed as an orphan.
+    pub(super) async fn free_keys(&self, execution: &Execution, limits: &[ConcurrencyLimit], slot: SlotId) {
+        for limit in limits {
+            let keys = vec![Slot::key_of_concurrency(&execution.id, &slot, &limit.key)];
+            if let Err(error) = self.free_key_slots(&execution.namespace, &limit.key, keys).await
+                && let Some(suppressed) = self.may_log("an unused slot of a key could not be given back")
+            {
+                let key = &limit.key;
+                tracing::warn!(key, %error, suppressed, "an unused slot could not be given back; it is freed as an orphan");
+            }
+        }
+    }
+
+    /// Gives back what an execution owes to its keys, and lets in what waited for it.
+    pub(crate) async fn give_back_keys(
+        &self,
+        namespace: &str,
+        keys: &[String],
+        execution: &ExecutionId,
+        slots: &[SlotId],
+    ) -> Result<()> {
+        for key in keys {
+            let slots = slots.iter().map(|slot| Slot::key_of_concurrency(execution, slot, key)).collect();
+            self.free_key_slots(namespace, key, slots).await?;
+        }
+        Ok(())
+    }
+
+    /// Frees slots of a key and lets in what waited for them.
+    pub(crate) async fn free_key_slots(&self, namespace: &str, key: &str, slots: Vec<Key>) -> Result<()> {
+        match self.ask_key(namespace, key, Ask::Free(slots)).await? {
+            Told::Freed(opened) => self.release_keys_soon(namespace, opened),
+            Told::Taken | Told::Full(_) => return Err(Error::of(Code::Internal)),
+        }
+        Ok(())
+    }
+
+    /// What waits for a key is let in beside everything else: whoever gave the slot back need not wait for that.
+    pub(crate) fn release_keys_soon(&self, namespace: &str, opened: Vec<OpenedKey>) {
+        for OpenedKey { gate, opened } in opened {
+            let (engine, namespace) = (self.clone(), namespace.to_owned());
+            self.spawn_short(async move { engine.release_parked(&namespace, &gate, opened).await });
+        }
+    }
+
+    async fn ask_key(&self, namespace: &str, key: &str, ask: Ask) -> Result<Told> {
+        let serve = |name| {
+            let engine = self.clone();
+            self.spawn_short(async move { engine.serve_key(name).await });
+        };
+        self.concurrency_keys().ask((namespace.to_owned(), key.to_owned()), ask, serve).await
+    }
+
+    async fn serve_key(&self, name: Name) {
+        let partition = self.partitions().concurrency_partition(&name.0, &name.1);
+        loop {
+            let waiting = self.concurrency_keys().take(&name);
+            if waiting.is_empty() {
+                return;
+            }
+            let (asks, senders): (Vec<Ask>, Vec<_>) = waiting.into_iter().unzip();
+            let turn = self.locks().take(partition, ConcurrencyKey::key_of(&name.0, &name.1)).await;
+            let outcome = self.transact(partition, self.fresh_command(), &AskAll { name: &name, asks: &asks }).await;
+            drop(turn);
+            groups::answer(senders, outcome.map(|told| told.into_iter().map(Ok).collect()));
+        }
+    }
+
+    /// Writes down that something waits for a key under a limit, unless the key has room: then it is let in at once.
+    pub(super) async fn note_parked_on_key(
+        &self,
+        namespace: &str,
+        gate: &str,
+        places: Vec<Partition>,
+        left_at: Option<u64>,
+    ) -> Result<Opened> {
+        let Some(limit) = ConcurrencyLimit::of_gate(gate) else { return Ok(Opened::default()) };
+        let home = self.partitions().concurrency_partition(namespace, &limit.key);
+        let verb = NoteParked { namespace, limit: &limit, gate, places, left_at };
+        let _turn = self.locks().take(home, ConcurrencyKey::key_of(namespace, &limit.key)).await;
+        self.transact(home, self.fresh_command(), &verb).await
+    }
+}
+
+fn full(limit: &ConcurrencyLimit, in_use: u32) -> Refusal {
+    let detail = format!("concurrency key {}: {in_use}/{} running", limit.key, limit.limit);
+    Refusal::waits(limit.gate(), Limit::Quota("key"), detail, None)
+}
+
+/// What waits for a key under limits that have room now. The memory is taken, and whoever takes it must look.
+pub(crate) fn open(tx: &mut Tx<'_>, document: &mut ConcurrencyKey) -> Vec<OpenedKey> {
+    let given_back = u64::try_from(document.given_back).unwrap_or(0);
+    let mut opened = Vec::new();
+    for (limit, parked) in document.take_parked() {
+        let gate = ConcurrencyLimit { key: document.key.clone(), limit, ..Default::default() }.gate();
+        tx.hint(Item::Gate(index::blocked(&document.namespace, &gate)));
+        let places = parked.places(tx.engine.partitions());
+        opened.push(OpenedKey { gate, opened: Opened { places, count: document.room(limit), given_back } });
+    }
+    opened
+}
+
+/// Everything that was asked of a key, in one commit. What is given back can be taken at once.
+struct AskAll<'a> {
+    name: &'a Name,
+    asks: &'a [Ask],
+}
+
+impl Command for AskAll<'_> {
+    type Outcome = Vec<Told>;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<Vec<Told>> {
+        let (namespace, key) = self.name;
+        let mut slots = BTreeSet::new();
+        for ask in self.asks {
+            match ask {
+                Ask::Free(keys) => slots.extend(keys.iter().cloned()),
+                // Its slot has an id of its own: only an earlier try of this command can have taken it.
+                Ask::Take(request) if tx.is_repeat() => {
+                    slots.insert(Slot::key_of_concurrency(&request.execution, &request.slot, key));
+                }
+                Ask::Take(_) => {}
+            }
+        }
+        let before = tx.load::<ConcurrencyKey>(ConcurrencyKey::key_of(namespace, key)).await?;
+        let before = before.map(|loaded| loaded.document);
+        let found = tx.load_many::<Slot>(slots.into_iter().collect()).await?;
+        let mut held: BTreeSet<Key> = found.into_iter().flatten().map(|loaded| loaded.document.key()).collect();
+        let mut document = before.clone().unwrap_or_else(|| ConcurrencyKey::new(namespace, key, tx.now));
+        let given = self.asks.iter().filter_map(|ask| match ask {
+            Ask::Free(keys) => Some(keys),
+            Ask::Take(_) => None,
+        });
+        let mut freed = false;
+        for slot in given.flatten().filter(|_| !planted(Bug::QuotaSlotLeaked)) {
+            if held.remove(slot) {
+                tx.delete(slot);
+                document.release(tx.now);
+                freed = true;
+            }
+        }
+        let opened = if freed { open(tx, &mut document) } else { Vec::new() };
+        let woken = !opened.is_empty();
+        let mut opened = Some(opened);
+        let mut told = Vec::with_capacity(self.asks.len());
+        for ask in self.asks {
+            told.push(match ask {
+                Ask::Free(_) => Told::Freed(opened.take().unwrap_or_default()),
+                Ask::Take(request) => self.take(tx, &mut document, &held, request),
+            });
+        }
+        // What was woken may leave something behind, and tells by the document whether more was given back meanwhile.
+        match before {
+            None if document.is_idle() => {}
+            Some(_) if document.is_idle() && !woken => tx.delete(&document.key()),
+            before if before.as_ref() != Some(&document) => tx.save(&document),
+            _ => {}
+        }
+        Ok(told)
+    }
+}
+
+impl AskAll<'_> {
+    fn take(&self, tx: &mut Tx<'_>, document: &mut ConcurrencyKey, held: &BTreeSet<Key>, asked: &KeyRequest) -> Told {
+        if held.contains(&Slot::key_of_concurrency(&asked.execution, &asked.slot, &self.name.1)) {
+            return Told::Taken;
+        }
+        match document.take(asked, tx.now) {
+            Some(slot) => {
+                tx.create(&slot);
+                Told::Taken
+            }
+            None => Told::Full(document.in_use),
+        }
+    }
+}
+
+/// Adds partitions to a key's memory. If the key has room by now, the memory is taken instead.
+struct NoteParked<'a> {
+    namespace: &'a str,
+    limit: &'a ConcurrencyLimit,
+    gate: &'a str,
+    places: Vec<Partition>,
+    /// As many as could run were woken when so many slots had been given back. What is left waits for the next one.
+    left_at: Option<u64>,
+}
+
+impl Command for NoteParked<'_> {
+    type Outcome = Opened;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<Opened> {
+        let (namespace, key, limit) = (self.namespace, &self.limit.key, self.limit.limit);
+        let loaded = tx.load::<ConcurrencyKey>(ConcurrencyKey::key_of(namespace, key)).await?;
+        let Some(mut document) = loaded.map(|loaded| loaded.document) else {
+            // Nobody holds it.
+            return Ok(Opened { places: self.places.clone(), count: u64::from(limit), given_back: 0 });
+        };
+        let given_back = u64::try_from(document.given_back).unwrap_or(0);
+        let mut news = false;
+        for place in &self.places {
+            news |= document.park(limit, place.number, tx.now);
+        }
+        let count = document.room(limit);
+        if count > 0 && self.left_at != Some(given_back) {
+            let parked = document.parked_under.remove(&limit).unwrap_or_default();
+            tx.hint(Item::Gate(index::blocked(namespace, self.gate)));
+            tx.save(&document);
+            return Ok(Opened { places: parked.places(tx.engine.partitions()), count, given_back });
+        }
+        if news {
+            tx.save(&document);
+        }
+        Ok(Opened::default())
+    }
+}

@@ -1,0 +1,192 @@
+//! Concurrency keys: never more at once under a key than each request says, whoever claims and whatever crashes.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::support::Harness;
+use ff_core::index::kind;
+use ff_core::op::{Complete, CreateQuota, Delay, ExplainExecution, Fail, GetExecution, ReasonCode};
+use ff_core::{ExecutionId, PublicState};
+use serde_json::{Value, json};
+
+async fn submit(h: &Harness, keys: Value) -> ExecutionId {
+    h.submit(json!({ "concurrency": keys })).await
+}
+
+async fn claim_now(h: &Harness) -> Option<ff_core::op::view::Task> {
+    h.claim_with(json!({ "wait_ms": 0 })).await
+}
+
+async fn complete(h: &Harness, task: &ff_core::op::view::Task) {
+    h.must::<Complete>(json!({ "execution_id": task.execution_id, "fence": task.fence })).await;
+}
+
+/// How many documents of keys and of their slots there are.
+fn documents(h: &Harness) -> (usize, usize) {
+    let count = |of: u8| {
+        h.store.inspect(|contents| {
+            let all = contents.partitions().map(|(_, c)| c.documents().filter(|(key, _)| key.kind() == of).count());
+            all.sum()
+        })
+    };
+    (count(kind::CONCURRENCY_KEY), count(kind::SLOT))
+}
+
+#[tokio::test(start_paused = true)]
+async fn ten_racing_workers_at_two_servers_never_run_two_under_a_limit_of_one() {
+    let h = Harness::start().await;
+    let other = h.second().await;
+    for _ in 0..30 {
+        submit(&h, json!([{ "key": "door", "limit": 1 }])).await;
+    }
+    let running = AtomicUsize::new(0);
+    let worker = |number: usize| {
+        let (h, running) = (if number % 2 == 0 { &h } else { &other }, &running);
+        async move {
+            let mut done = 0;
+            let ask = json!({ "instance_id": format!("w-{number}"), "wait_ms": 20_000 });
+            while let Some(task) = h.claim_with(ask.clone()).await {
+                let now = running.fetch_add(1, Ordering::SeqCst) + 1;
+                assert_eq!(now, 1, "{now} run at once");
+                h.pass(50).await;
+                running.fetch_sub(1, Ordering::SeqCst);
+                complete(h, &task).await;
+                done += 1;
+            }
+            done
+        }
+    };
+    let done: usize = futures_util::future::join_all((0..10).map(worker)).await.into_iter().sum();
+    assert_eq!(done, 30);
+    h.pass(30_000).await;
+    assert_eq!(documents(&h), (0, 0), "the documents of an idle key leave");
+    other.engine.close().await;
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_runs_the_moment_the_key_is_given_up() {
+    for how in ["complete", "fail", "delay", "lose"] {
+        let h = Harness::start().await;
+        let policy = json!({ "retry": { "max_retries": 0 }, "max_reclaim_count": 0 });
+        let first = h.submit(json!({ "concurrency": [{ "key": "k", "limit": 1 }], "policy": policy })).await;
+        let task = h.claim_with(json!({ "lease_ttl_ms": 2_000 })).await.unwrap();
+        let second = submit(&h, json!([{ "key": "k", "limit": 1 }])).await;
+        let began = h.engine.now();
+        let (taken, ()) = tokio::join!(h.claim(), async {
+            h.pass(1_000).await;
+            assert_eq!(h.state(&second).await, PublicState::RateLimited, "{how}");
+            match how {
+                "complete" => complete(&h, &task).await,
+                "fail" => {
+                    h.must::<Fail>(json!({ "execution_id": first, "fence": task.fence, "reason": "x" })).await;
+                }
+                "delay" => {
+                    h.must::<Delay>(json!({ "execution_id": first, "fence": task.fence, "delay_ms": 60_000 })).await;
+                }
+                _ => {}
+            }
+        });
+        let taken = taken.unwrap();
+        assert_eq!(taken.execution_id, second, "{how}");
+        let waited = h.engine.now() - began;
+        assert!(waited <= 2_100, "{how}: it ran after {waited} ms");
+        complete(&h, &taken).await;
+        h.pass(15_000).await;
+        assert_eq!(documents(&h), (0, 0), "{how}");
+        h.finish().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_request_is_held_to_its_own_limit_and_nobody_stands_in_anothers_way() {
+    let h = Harness::start().await;
+    submit(&h, json!([{ "key": "k", "limit": 2 }])).await;
+    let first = claim_now(&h).await.unwrap();
+    let alone = h.submit(json!({ "concurrency": [{ "key": "k", "limit": 1 }], "priority": 5 })).await;
+    let pair = submit(&h, json!([{ "key": "k", "limit": 2 }])).await;
+    let full = submit(&h, json!([{ "key": "k", "limit": 2 }])).await;
+    let free = submit(&h, json!([{ "key": "other", "limit": 1 }])).await;
+    let mut taken = Vec::new();
+    while let Some(task) = claim_now(&h).await {
+        taken.push(task);
+    }
+    let ids: Vec<ExecutionId> = taken.iter().map(|task| task.execution_id).collect();
+    assert_eq!(ids, [pair, free]);
+    for held in [alone, full] {
+        assert_eq!(h.state(&held).await, PublicState::RateLimited);
+    }
+    let why = h.must::<ExplainExecution>(json!({ "execution_id": alone })).await;
+    assert_eq!(why.reasons[0].code, ReasonCode::ConcurrencyKeyFull);
+    assert_eq!((&why.reasons[0].details["key"], &why.reasons[0].details["in_use"]), (&json!("k"), &json!(2)));
+    let view = h.must::<GetExecution>(json!({ "execution_id": alone })).await;
+    assert_eq!(view.blocking_detail.as_deref(), Some("concurrency key k: 1/1 running"));
+    complete(&h, &first).await;
+    let next = h.claim().await.unwrap();
+    assert_eq!(next.execution_id, full, "one runs: there is room under two, and none under one");
+    complete(&h, &next).await;
+    complete(&h, &taken[0]).await;
+    assert_eq!(h.claim().await.unwrap().execution_id, alone);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_gives_back_the_keys_that_were_taken_before_it() {
+    let h = Harness::start().await;
+    submit(&h, json!([{ "key": "b", "limit": 1 }])).await;
+    let holder = claim_now(&h).await.unwrap();
+    let both = submit(&h, json!([{ "key": "b", "limit": 1 }, { "key": "a", "limit": 1 }])).await;
+    assert!(claim_now(&h).await.is_none());
+    let only = submit(&h, json!([{ "key": "a", "limit": 1 }])).await;
+    let task = h.claim_with(json!({ "wait_ms": 100 })).await.unwrap();
+    assert_eq!(task.execution_id, only, "the refused one keeps no key");
+    complete(&h, &task).await;
+    complete(&h, &holder).await;
+    assert_eq!(h.claim().await.unwrap().execution_id, both);
+    h.must::<CreateQuota>(json!({ "name": "none", "max_concurrent": 1 })).await;
+    h.submit(json!({ "quota_policy_id": "none" })).await;
+    let filler = claim_now(&h).await.unwrap();
+    h.submit(json!({ "quota_policy_id": "none", "concurrency": [{ "key": "z", "limit": 1 }] })).await;
+    assert!(claim_now(&h).await.is_none());
+    assert!(claim_now(&h).await.is_none());
+    submit(&h, json!([{ "key": "z", "limit": 1 }])).await;
+    assert!(h.claim_with(json!({ "wait_ms": 100 })).await.is_some(), "a quota that refuses gives the key back");
+    complete(&h, &filler).await;
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slot_whose_claim_never_came_is_freed_and_one_in_use_is_kept() {
+    let (h, trouble) = Harness::with_trouble(ff_engine::Options::default()).await;
+    let id = submit(&h, json!([{ "key": "k", "limit": 1 }])).await;
+    // The slot is taken, and the claim itself fails for a while.
+    trouble.begin(|call| {
+        let claim = matches!(call, ff_store::memory::Call::Commit { partition, .. }
+            if partition.family == ff_core::Family::Flow);
+        ff_store::memory::Plan { fault: claim.then_some(ff_store::memory::Fault::Unavailable), ..Default::default() }
+    });
+    let refused = h.call::<ff_core::op::Claim>(json!({ "instance_id": "w", "lanes": ["default"], "wait_ms": 0 })).await;
+    assert!(refused.is_err() || refused.is_ok_and(|answer| answer.tasks.is_empty()));
+    trouble.end();
+    let task = h.claim_with(json!({ "wait_ms": 30_000 })).await.unwrap();
+    assert_eq!(task.execution_id, id);
+    h.pass(11_000).await;
+    assert_eq!(documents(&h), (1, 1), "the slot of a live lease is kept past the age of orphans");
+    complete(&h, &task).await;
+    h.pass(15_000).await;
+    assert_eq!(documents(&h), (0, 0));
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_holds_its_keys_until_it_lapses() {
+    let h = Harness::start().await;
+    submit(&h, json!([{ "key": "k", "limit": 1 }])).await;
+    let ask = json!({ "instance_id": "w-1", "lanes": ["default"], "mode": "grant", "grant_ttl_ms": 5_000 });
+    assert_eq!(h.must::<ff_core::op::Claim>(ask).await.grants.len(), 1);
+    assert_eq!(documents(&h), (1, 1));
+    let task = h.claim_with(json!({ "wait_ms": 20_000 })).await.unwrap();
+    complete(&h, &task).await;
+    h.pass(15_000).await;
+    assert_eq!(documents(&h), (0, 0));
+    h.finish().await;
+}

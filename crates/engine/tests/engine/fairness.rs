@@ -1,0 +1,105 @@
+//! Work of different keys takes turns in a lane, at every server.
+
+use crate::support::Harness;
+use ff_core::ExecutionId;
+use ff_core::op::{Claim, Complete, CreateExecutions};
+use serde_json::json;
+
+/// Submits so many under one key.
+async fn flood(h: &Harness, key: &str, count: usize) {
+    for chunk in (0..count).collect::<Vec<_>>().chunks(1_000) {
+        let items: Vec<_> = chunk.iter().map(|_| json!({ "kind": "test", "fair_key": key })).collect();
+        h.must::<CreateExecutions>(json!({ "executions": items })).await;
+    }
+}
+
+async fn claim(h: &Harness) -> ff_core::op::view::Task {
+    h.claim_with(json!({ "wait_ms": 1_000 })).await.expect("something waits")
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_comes_after_thousands_of_another_key_is_claimed_within_two_claims_at_each_server() {
+    let h = Harness::start().await;
+    let servers = [h.second().await, h.second().await];
+    flood(&h, "a", 3_000).await;
+    for (number, server) in [&h, &servers[0], &servers[1]].into_iter().enumerate() {
+        // It has served the crowd for a while.
+        for _ in 0..20 {
+            claim(server).await;
+        }
+        let late = h.submit(json!({ "fair_key": format!("late-{number}") })).await;
+        h.pass(100).await;
+        let next: Vec<ExecutionId> = [claim(server).await, claim(server).await].map(|task| task.execution_id).to_vec();
+        assert!(next.contains(&late), "server {number} claimed {next:?}, not {late}");
+    }
+    for server in servers {
+        server.engine.close().await;
+    }
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn small_tenants_are_through_after_twice_their_number_of_claims() {
+    let h = Harness::start().await;
+    flood(&h, "a", 2_000).await;
+    claim(&h).await;
+    for key in ["b", "c", "d"] {
+        flood(&h, key, 10).await;
+    }
+    let mut last = 0;
+    for place in 1..=60 {
+        let task = claim(&h).await;
+        let view = h.must::<ff_core::op::GetExecution>(json!({ "execution_id": task.execution_id })).await;
+        if view.fair_key.as_deref() != Some("a") {
+            last = place;
+        }
+    }
+    assert!((30..=60).contains(&last), "the last of thirty was claim {last}");
+    assert!(last <= 44, "four keys take turns: thirty of three are through after forty claims, not {last}");
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_of_weight_three_gets_three_turns_and_priority_goes_before_turns() {
+    let h = Harness::start().await;
+    for _ in 0..40 {
+        h.submit(json!({ "fair_key": "light" })).await;
+        h.submit(json!({ "fair_key": "heavy", "fair_weight": 3 })).await;
+    }
+    let urgent = h.submit(json!({ "fair_key": "light", "priority": 1 })).await;
+    assert_eq!(claim(&h).await.execution_id, urgent);
+    let args = json!({ "instance_id": "w-1", "lanes": ["default"], "max_tasks": 20, "wait_ms": 1_000 });
+    let tasks = h.must::<Claim>(args).await.tasks;
+    assert_eq!(tasks.len(), 20);
+    let mut heavy = 0;
+    for task in &tasks {
+        let view = h.must::<ff_core::op::GetExecution>(json!({ "execution_id": task.execution_id })).await;
+        heavy += usize::from(view.fair_key.as_deref() == Some("heavy"));
+    }
+    assert!((14..=16).contains(&heavy), "{heavy} of 20");
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_without_a_key_takes_turns_as_one_and_runs_to_the_end() {
+    let h = Harness::start().await;
+    for _ in 0..5 {
+        h.submit(json!({})).await;
+    }
+    flood(&h, "a", 5).await;
+    flood(&h, "b", 5).await;
+    let mut kinds = Vec::new();
+    for _ in 0..15 {
+        let task = claim(&h).await;
+        let view = h.must::<ff_core::op::GetExecution>(json!({ "execution_id": task.execution_id })).await;
+        kinds.push(view.fair_key.unwrap_or_default());
+        h.must::<Complete>(json!({ "execution_id": task.execution_id, "fence": task.fence })).await;
+    }
+    for round in kinds.chunks(3) {
+        let mut sorted = round.to_vec();
+        sorted.sort();
+        assert_eq!(sorted, ["", "a", "b"], "{kinds:?}");
+    }
+    assert!(h.claim_with(json!({ "wait_ms": 0 })).await.is_none());
+    h.finish().await;
+}

@@ -1,0 +1,164 @@
+//! Keys that stand for one execution at a time: singletons and debounced bursts.
+
+use crate::support::{Harness, START};
+use ff_core::op::{
+    CancelExecution, Complete, CreateExecution, CreateExecutionOutcome, CreateExecutions, GetExecution, ReplayExecution,
+};
+use ff_core::{Code, ExecutionId, PublicState};
+use serde_json::{Value, json};
+
+async fn create(h: &Harness, more: Value) -> CreateExecutionOutcome {
+    let mut args = json!({ "kind": "test" });
+    args.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    h.must::<CreateExecution>(args).await
+}
+
+async fn single(h: &Harness) -> CreateExecutionOutcome {
+    create(h, json!({ "singleton": { "key": "report" } })).await
+}
+
+async fn debounced(h: &Harness, input: i64) -> CreateExecutionOutcome {
+    create(h, json!({ "input": input, "debounce": { "key": "index", "wait_ms": 1_000, "max_wait_ms": 2_500 } })).await
+}
+
+fn holders(h: &Harness) -> usize {
+    h.store.inspect(|contents| {
+        let holder = |key: &ff_core::Key| key.kind() == ff_core::index::kind::KEY_HOLDER;
+        contents.partitions().map(|(_, c)| c.documents().filter(|(key, _)| holder(key)).count()).sum()
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_singleton_is_answered_while_it_waits_or_runs_and_made_anew_after_its_end() {
+    let h = Harness::start().await;
+    let first = single(&h).await;
+    assert!(!first.duplicate);
+    assert_eq!((single(&h).await.execution_id, single(&h).await.duplicate), (first.execution_id, true));
+    let task = h.claim().await.unwrap();
+    let again = single(&h).await;
+    assert_eq!((again.execution_id, again.public_state), (first.execution_id, PublicState::Active));
+    assert!(!create(&h, json!({ "singleton": { "key": "other" } })).await.duplicate);
+    h.must::<Complete>(json!({ "execution_id": first.execution_id, "fence": task.fence })).await;
+    assert_eq!(holders(&h), 1, "the document of an ended one leaves with it");
+    let next = single(&h).await;
+    assert!(!next.duplicate && next.execution_id != first.execution_id);
+    h.must::<CancelExecution>(json!({ "execution_id": next.execution_id })).await;
+    assert_eq!(holders(&h), 1);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn racing_submissions_of_a_singleton_make_one() {
+    let h = Harness::start().await;
+    let other = h.second().await;
+    let racing = (0..20).map(|number| single(if number % 2 == 0 { &h } else { &other }));
+    let outcomes = futures_util::future::join_all(racing).await;
+    assert_eq!(outcomes.iter().filter(|outcome| !outcome.duplicate).count(), 1);
+    assert!(outcomes.iter().all(|outcome| outcome.execution_id == outcomes[0].execution_id));
+    let items = vec![json!({ "kind": "test", "singleton": { "key": "report" } }); 5];
+    let batch = serde_json::to_value(h.must::<CreateExecutions>(json!({ "executions": items })).await).unwrap();
+    for result in batch["results"].as_array().unwrap() {
+        assert_eq!((&result["duplicate"], &result["execution_id"]), (&json!(true), &json!(outcomes[0].execution_id)));
+    }
+    other.engine.close().await;
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replayed_singleton_stands_for_its_key_unless_another_does() {
+    let h = Harness::start().await;
+    let first = single(&h).await.execution_id;
+    h.must::<CancelExecution>(json!({ "execution_id": first })).await;
+    h.must::<ReplayExecution>(json!({ "execution_id": first })).await;
+    assert_eq!(single(&h).await.execution_id, first);
+    h.must::<CancelExecution>(json!({ "execution_id": first })).await;
+    let second = single(&h).await.execution_id;
+    h.must::<ReplayExecution>(json!({ "execution_id": first })).await;
+    assert_eq!(single(&h).await.execution_id, second);
+    h.must::<CancelExecution>(json!({ "execution_id": first })).await;
+    assert_eq!(single(&h).await.execution_id, second, "the end of one without the key frees it for nobody");
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idempotency_key_names_the_singleton_that_it_made() {
+    let h = Harness::start().await;
+    let keyed = json!({ "singleton": { "key": "report" }, "idempotency_key": "monday" });
+    let first = create(&h, keyed.clone()).await;
+    h.must::<CancelExecution>(json!({ "execution_id": first.execution_id })).await;
+    let again = create(&h, keyed).await;
+    assert_eq!((again.execution_id, again.duplicate), (first.execution_id, true));
+    assert!(!single(&h).await.duplicate);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_burst_the_last_one_runs_and_says_whose_place_it_took() {
+    let h = Harness::start().await;
+    let first = debounced(&h, 1).await;
+    assert_eq!((first.public_state, first.superseded), (PublicState::Delayed, None));
+    h.pass(900).await;
+    let second = debounced(&h, 2).await;
+    assert_eq!(second.superseded, Some(first.execution_id));
+    let view = h.must::<GetExecution>(json!({ "execution_id": first.execution_id })).await;
+    let cancellation = view.cancellation.unwrap();
+    assert_eq!(view.public_state, PublicState::Cancelled);
+    assert_eq!((cancellation.source.as_str(), cancellation.superseded_by), ("superseded", Some(second.execution_id)));
+    let task = h.claim().await.unwrap();
+    assert_eq!(task.execution_id, second.execution_id);
+    let now = h.engine.now() - START;
+    assert!((1_900..2_100).contains(&now), "one second after the last, not at {now}");
+    // What runs is left alone, and a new burst begins beside it.
+    let third = debounced(&h, 3).await;
+    assert_eq!((third.superseded, third.public_state), (None, PublicState::Delayed));
+    h.must::<Complete>(json!({ "execution_id": second.execution_id, "fence": task.fence })).await;
+    assert_eq!(debounced(&h, 4).await.superseded, Some(third.execution_id), "the end of the second freed nothing");
+    let last = h.claim().await.unwrap();
+    h.must::<Complete>(json!({ "execution_id": last.execution_id, "fence": last.fence })).await;
+    assert_eq!(holders(&h), 0, "the document of an idle key leaves");
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_burst_starts_no_later_than_its_bound() {
+    let h = Harness::start().await;
+    let mut created: Vec<ExecutionId> = Vec::new();
+    for number in 0..4 {
+        created.push(debounced(&h, number).await.execution_id);
+        h.pass(800).await;
+    }
+    // At 2,400 the fourth came; it was to wait until 3,400, but the burst began at 0.
+    let task = h.claim().await.unwrap();
+    assert_eq!(task.execution_id, created[3]);
+    let waited = h.must::<GetExecution>(json!({ "execution_id": created[3] })).await.started_at.unwrap() - START;
+    assert!((2_500..3_300).contains(&waited), "started at {waited}");
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_burst_that_waited_as_long_as_it_may_keeps_its_place() {
+    let h = Harness::start().await;
+    let first = debounced(&h, 1).await;
+    h.pass(2_600).await;
+    let second = debounced(&h, 2).await;
+    assert_eq!(second.superseded, None, "no worker came, and the next burst waits for its own turn");
+    assert_eq!(h.state(&first.execution_id).await, PublicState::Waiting);
+    assert_eq!(h.claim().await.unwrap().execution_id, first.execution_id);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_and_a_place_of_its_own_exclude_each_other() {
+    let h = Harness::start().await;
+    for wrong in [
+        json!({ "singleton": { "key": "a" }, "debounce": { "key": "a", "wait_ms": 1 } }),
+        json!({ "debounce": { "key": "a", "wait_ms": 1 }, "delay_until": START + 5_000 }),
+        json!({ "debounce": { "key": "a", "wait_ms": 0 } }),
+        json!({ "singleton": { "key": "" } }),
+    ] {
+        let mut args = json!({ "kind": "test" });
+        args.as_object_mut().unwrap().extend(wrong.as_object().unwrap().clone());
+        assert_eq!(h.refused::<CreateExecution>(args).await, Code::Invalid, "{wrong}");
+    }
+    h.finish().await;
+}
