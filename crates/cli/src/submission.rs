@@ -1,7 +1,7 @@
 //! What submissions have in common, whoever makes them: `ff submit` and `ff task child`.
 
 use flowfabric::op::create_execution::Args;
-use flowfabric::{CapabilitySet, SdkError};
+use flowfabric::{CapabilitySet, ConcurrencyLimit, SdkError};
 
 use crate::failure::Result;
 use crate::input::{self, Payload, SOURCE, Source};
@@ -43,6 +43,15 @@ pub(crate) struct Terms {
     /// The quota it runs under
     #[arg(long, value_name = "NAME")]
     quota: Option<String>,
+    /// Runs only while fewer than LIMIT others with this key do; may be repeated
+    #[arg(long, value_name = "KEY=LIMIT", value_parser = limit)]
+    concurrency: Vec<ConcurrencyLimit>,
+    /// Work of different keys takes turns in its lane
+    #[arg(long, value_name = "KEY")]
+    fair_key: Option<String>,
+    /// Turns of its fair key for each turn of another
+    #[arg(long, value_name = "COUNT", requires = "fair_key")]
+    fair_weight: Option<u32>,
     /// Retries after a failure; over what --policy says
     #[arg(long, value_name = "COUNT")]
     retries: Option<u32>,
@@ -96,10 +105,20 @@ impl Terms {
             required_capabilities: capabilities,
             budget_ids: self.budgets.clone(),
             quota_policy_id: self.quota.clone(),
+            concurrency: self.concurrency.clone(),
+            fair_key: self.fair_key.clone(),
+            fair_weight: self.fair_weight,
             policy: Some(policy),
             ..Args::default()
         })
     }
+}
+
+/// A concurrency key and its limit, which is what follows the last `=`.
+fn limit(text: &str) -> std::result::Result<ConcurrencyLimit, String> {
+    let (key, limit) = text.rsplit_once('=').ok_or("expected KEY=LIMIT")?;
+    let limit = limit.parse().map_err(|_| format!("{limit:?} is not a number"))?;
+    Ok(ConcurrencyLimit { key: key.to_owned(), limit, ..Default::default() })
 }
 
 fn policy(source: &Source) -> Result<flowfabric::Policy> {

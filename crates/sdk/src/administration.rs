@@ -1,6 +1,7 @@
 //! What a client does beside single executions: lists, flows, budgets, quotas, lanes, workers, tokens.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use ff_core::budget::{BudgetAnswer, Limits};
 use ff_core::op::CreateResult;
@@ -202,7 +203,15 @@ impl Client {
             namespace: None,
             state: Some(state),
             reason: Some(reason.into()),
+            aging_ms: None,
         };
+        self.call::<ConfigureLane>(args).await
+    }
+
+    /// So much age is worth one step of priority, for work that is submitted to the lane from now on.
+    pub async fn set_lane_aging(&self, lane: &str, aging: Duration) -> Result<LaneView> {
+        let aging_ms = Some(i64::try_from(aging.as_millis()).unwrap_or(i64::MAX));
+        let args = configure_lane::Args { lane: lane.to_owned(), namespace: None, state: None, reason: None, aging_ms };
         self.call::<ConfigureLane>(args).await
     }
 

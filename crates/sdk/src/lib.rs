@@ -90,10 +90,10 @@ pub use ff_core::text::Tags;
 pub use ff_core::tool::{ToolDefinition, ToolView};
 pub use ff_core::{
     AnyOf, AttemptIndex, BlockingReason, BudgetStatus, BulkId, CancelFlowPolicy, CancelFlowResult, CapabilitySet,
-    Class, Code, Condition, ConditionMatcher, CountCondition, Distinct, Error, ExecutionId, FlowId, FrameId, FrameMode,
-    JoinPolicy, JsonText, LaneState, LaneView, LeaseEpoch, LeaseId, OnSatisfied, PartitionConfig, PublicState, Quorum,
-    QuotaStatus, ReportUsageResult, ResumeSignal, Role, SignalEffect, SignalId, SignalOutcome, StreamFrame,
-    StreamFrames, SuspendReason, TimeoutBehavior, WaitpointId, WorkerView, limits,
+    Class, Code, ConcurrencyLimit, Condition, ConditionMatcher, CountCondition, Distinct, Error, ExecutionId, FlowId,
+    FrameId, FrameMode, JoinPolicy, JsonText, LaneState, LaneView, LeaseEpoch, LeaseId, OnSatisfied, PartitionConfig,
+    PublicState, Quorum, QuotaStatus, ReportUsageResult, ResumeSignal, Role, SignalEffect, SignalId, SignalOutcome,
+    StreamFrame, StreamFrames, SuspendReason, TimeoutBehavior, WaitpointId, WorkerView, limits,
 };
 pub use ff_engine::{Engine, Options as EngineOptions, Serves};
 pub use tokio_util::sync::CancellationToken;

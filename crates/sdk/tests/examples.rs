@@ -66,6 +66,11 @@ fn agent_loop() {
 }
 
 #[test]
+fn tenants() {
+    run("tenants", "nobody waited for acme");
+}
+
+#[test]
 fn saga() {
     run("saga", "the trip failed: no cars are left");
 }

@@ -108,7 +108,7 @@ mod tests {
     fn the_age_of_an_entry_does_not_depend_on_its_priority() {
         let now = 1_800_000_000_000;
         for priority in [0, 1, 7, 9_000] {
-            assert_eq!(age(index::queue_score(priority, now - 1_500), now), 1_500);
+            assert_eq!(age(index::queue_score(priority, now - 1_500, PRIORITY_STEP), now), 1_500);
         }
     }
 }

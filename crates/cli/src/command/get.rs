@@ -70,6 +70,10 @@ pub(crate) fn text(execution: &ExecutionView, style: Style) -> String {
     fields.add("requires", Cell::list(execution.required_capabilities.tokens()));
     fields.add("budgets", Cell::list(&execution.budget_ids));
     fields.add("quota", Cell::maybe(execution.quota_policy_id.as_ref()));
+    fields.add("concurrency", Cell::list(execution.concurrency.iter().map(|one| format!("{}={}", one.key, one.limit))));
+    fields.add("fair key", Cell::maybe(execution.fair_key.as_ref()));
+    fields.add("singleton", Cell::maybe(execution.singleton_key.as_ref()));
+    fields.add("debounce", Cell::maybe(execution.debounce_key.as_ref()));
     fields.add("flow", Cell::maybe(execution.flow_id));
     fields.add("node", Cell::maybe(execution.node.as_ref()));
     add_progress(&mut fields, execution);

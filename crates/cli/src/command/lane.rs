@@ -1,14 +1,16 @@
 //! `ff lane`: opens and closes lanes.
 
-use flowfabric::LaneView;
 use flowfabric::op::{
-    DeleteLane, DisableLane, DrainLane, ListLanes, PauseLane, ResumeLane, delete_lane, list_lanes, pause_lane,
+    ConfigureLane, DeleteLane, DisableLane, DrainLane, ListLanes, PauseLane, ResumeLane, configure_lane, delete_lane,
+    list_lanes, pause_lane,
 };
+use flowfabric::{LaneView, limits};
 
 use crate::command::pages;
 use crate::failure::Result;
 use crate::output::{Cell, Style, Table, lane_state};
 use crate::session::Session;
+use crate::span;
 
 /// What the command takes.
 #[derive(Debug, clap::Args)]
@@ -41,6 +43,17 @@ enum Verb {
     /// Neither submissions nor claims
     #[command(after_help = "Examples:\n  ff lane disable gpu --reason 'sold the machine'")]
     Disable(Change),
+    /// Let old work overtake work of a higher priority
+    #[command(
+        after_help = "Examples:\n  ff lane age batch 10m        ten minutes of age are worth one step of priority\n  ff lane age batch off        priority decides before age"
+    )]
+    Age {
+        /// The lane
+        lane: String,
+        /// So much age is worth one step of priority, for work submitted from now on; or `off`
+        #[arg(value_name = "SPAN", value_parser = aging)]
+        span: i64,
+    },
     /// Forget a lane and its state; a lane that is used again is active
     #[command(
         after_help = "Examples:\n  ff lane rm gpu\n  ff lane rm gpu --force        also while executions are in it"
@@ -73,12 +86,20 @@ pub(crate) async fn run(session: Session, arguments: Arguments) -> Result<()> {
             let answer = client.call::<DeleteLane>(args).await?;
             return session.out.answer(&answer, |_| format!("{lane} is forgotten"));
         }
+        Verb::Age { lane, span } => {
+            let args = configure_lane::Args { lane, namespace: None, state: None, reason: None, aging_ms: Some(span) };
+            client.call::<ConfigureLane>(args).await?
+        }
         Verb::Pause(change) => client.call::<PauseLane>(args(change)).await?,
         Verb::Resume(change) => client.call::<ResumeLane>(args(change)).await?,
         Verb::Drain(change) => client.call::<DrainLane>(args(change)).await?,
         Verb::Disable(change) => client.call::<DisableLane>(args(change)).await?,
     };
     session.out.answer(&lane, |style| text(std::slice::from_ref(&lane), style))
+}
+
+fn aging(text: &str) -> std::result::Result<i64, String> {
+    if text == "off" { Ok(limits::AGING_DEFAULT_MS) } else { span::parse(text) }
 }
 
 fn args(change: Change) -> pause_lane::Args {
@@ -95,11 +116,12 @@ async fn ls(session: &Session) -> Result<()> {
 }
 
 fn text(lanes: &[LaneView], style: Style) -> String {
-    let mut table = Table::new(["LANE", "STATE", "CHANGED", "BY", "REASON"]);
+    let mut table = Table::new(["LANE", "STATE", "AGING", "CHANGED", "BY", "REASON"]);
     for lane in lanes {
         table.row([
             Cell::of(&lane.name),
             Cell::coloured(lane.state, lane_state(lane.state)),
+            Cell::maybe(lane.aging_ms.map(span::show)),
             Cell::maybe_at(lane.changed_at),
             Cell::maybe(lane.changed_by.as_ref()),
             Cell::maybe(lane.reason.as_ref()),

@@ -1,8 +1,7 @@
 //! `ff submit`: hands in work.
 
-use flowfabric::op::CreateResult;
 use flowfabric::op::create_execution::Args;
-use flowfabric::op::{CreateExecution, create_execution};
+use flowfabric::op::{CreateExecution, CreateResult, Debounce, Singleton, create_execution};
 use flowfabric::{Client, JsonText, SdkError, limits};
 
 use crate::command::result;
@@ -23,6 +22,9 @@ Examples:
   ff submit ocr @scan.png --content-type image/png any bytes
   ff submit greet '\"Ada\"' --wait                   wait, and print the result
   ff submit greet --each @names.jsonl              one for each line
+  ff submit report --singleton nightly             not while one waits or runs
+  ff submit index --debounce doc-7=2s              only the last of a burst
+  ff submit sync --concurrency acme=1 --fair-key acme
 
 Prints the id, or with --wait the result.")]
 pub(crate) struct Arguments {
@@ -37,6 +39,15 @@ pub(crate) struct Arguments {
     /// The same key means the same execution, for a day
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
+    /// While one with this key waits or runs, that one is the answer
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["debounce", "each"])]
+    singleton: Option<String>,
+    /// Starts when no other with this key came for SPAN, in the place of the one before
+    #[arg(long, value_name = "KEY=SPAN", value_parser = debounce, conflicts_with_all = ["delay", "each"])]
+    debounce: Option<(String, i64)>,
+    /// Put off a debounced burst for no longer than this [default: ten times the span]
+    #[arg(long, value_name = "SPAN", value_parser = span::parse, requires = "debounce")]
+    max_wait: Option<i64>,
     /// Not before: a span from now or RFC 3339
     #[arg(long, value_name = "WHEN", value_parser = span::parse_instant)]
     delay: Option<i64>,
@@ -56,6 +67,9 @@ pub(crate) async fn run(session: Session, arguments: Arguments) -> Result<()> {
     if created.duplicate {
         session.out.note("It was there already.");
     }
+    if let Some(superseded) = created.superseded {
+        session.out.note(&format!("It takes the place of {superseded}."));
+    }
     if arguments.wait {
         // Whoever stops waiting knows what to ask for later.
         session.out.note(&format!("waiting for {}", created.execution_id));
@@ -70,9 +84,17 @@ impl Arguments {
             idempotency_key: self.idempotency_key.clone(),
             delay_until: self.delay,
             deadline_at: self.deadline,
+            singleton: self.singleton.clone().map(|key| Singleton { key }),
+            debounce: self.debounce.clone().map(|(key, wait_ms)| Debounce { key, wait_ms, max_wait_ms: self.max_wait }),
             ..request
         }
     }
+}
+
+/// A debounce key and its span, which is what follows the last `=`.
+fn debounce(text: &str) -> std::result::Result<(String, i64), String> {
+    let (key, wait) = text.rsplit_once('=').ok_or("expected KEY=SPAN, such as index=2s")?;
+    Ok((key.to_owned(), span::parse(wait)?))
 }
 
 /// Everything is checked before anything is sent.

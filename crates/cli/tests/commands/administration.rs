@@ -173,6 +173,7 @@ fn lanes_are_opened_and_closed() {
     it.both(&["lane", "ls"]);
     it.both(&["lane", "pause", "gpu", "--reason", "driver update"]);
     it.both(&["lane", "resume", "gpu"]);
+    it.both(&["lane", "age", "gpu", "10m"]);
     it.both(&["lane", "drain", "gpu"]);
     it.both(&["lane", "disable", "gpu", "--reason", "sold"]);
     it.ff(&["submit", "greet", "--lane", "gpu"]);

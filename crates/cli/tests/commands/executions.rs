@@ -25,6 +25,20 @@ fn work_is_submitted_from_an_argument_a_file_or_standard_input() {
 }
 
 #[test]
+fn work_shares_keys_with_other_work() {
+    let mut it = Transcript::new("keys");
+    it.both(&["submit", "report", "--singleton", "nightly"]);
+    it.ff(&["submit", "index", "1", "--debounce", "page=7=1h", "--max-wait", "2h"]);
+    it.ff(&["submit", "index", "2", "--debounce", "page=7=1h"]);
+    it.ff(&["ls", "--all"]);
+    it.ff(&["submit", "sync", "--concurrency", "acme=2", "--fair-key", "acme", "--fair-weight", "3"]);
+    it.ff(&["submit", "sync", "--concurrency", "acme"]);
+    it.ff(&["submit", "sync", "--debounce", "a"]);
+    it.ff(&["submit", "sync", "--concurrency", "acme=0"]);
+    it.finish("keys");
+}
+
+#[test]
 fn bytes_stay_what_they_are() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("scan.png");

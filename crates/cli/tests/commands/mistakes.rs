@@ -98,6 +98,7 @@ const COMMANDS: &[(&[&str], i32)] = &[
     (&["lane", "resume", "x"], 0),
     (&["lane", "drain", "x"], 0),
     (&["lane", "disable", "x"], 0),
+    (&["lane", "age", "x", "10m"], 0),
     (&["lane", "rm", "nothing"], 3),
     (&["worker", "ls"], 0),
     (&["worker", "rm", "nothing"], 0),

@@ -3,13 +3,14 @@
 mod child_names;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use ff_core::op::CreateExecution;
 use ff_core::op::create_execution::Args;
-use ff_core::op::{Dependency, ParentLink, ScheduleTemplate};
+use ff_core::op::{Debounce, Dependency, ParentLink, ScheduleTemplate, Singleton};
 use ff_core::policy::Policy;
-use ff_core::{Blob, CapabilitySet, ExecutionId, FlowId, JoinPolicy, JsonText};
+use ff_core::{Blob, CapabilitySet, ConcurrencyLimit, ExecutionId, FlowId, JoinPolicy, JsonText};
 use serde::Serialize;
 
 pub(crate) use child_names::ChildNames;
@@ -140,6 +141,46 @@ impl Submission {
         self
     }
 
+    /// Adds a key that it holds while it runs: it is claimed only while fewer than `limit` others hold the key.
+    pub fn concurrency(mut self, key: impl Into<String>, limit: u32) -> Self {
+        self.args.concurrency.push(ConcurrencyLimit { key: key.into(), limit, ..Default::default() });
+        self
+    }
+
+    /// Work of different keys takes turns in its lane, whatever the number that waits under each.
+    pub fn fair_key(mut self, key: impl Into<String>) -> Self {
+        self.args.fair_key = Some(key.into());
+        self
+    }
+
+    /// Its fair key gets so many turns for each turn of another.
+    pub fn fair_weight(mut self, weight: u32) -> Self {
+        self.args.fair_weight = Some(weight);
+        self
+    }
+
+    /// While an execution with this key waits or runs, that one is the answer, and no other is created.
+    pub fn singleton(mut self, key: impl Into<String>) -> Self {
+        self.args.singleton = Some(Singleton { key: key.into() });
+        self
+    }
+
+    /// Of a burst of submissions with this key only the last one runs, when no other came for `wait`; the burst is put off
+    /// for at most ten times that, unless [`max_wait`](Submission::max_wait) says otherwise.
+    pub fn debounce(mut self, key: impl Into<String>, wait: Duration) -> Self {
+        self.args.debounce = Some(Debounce { key: key.into(), wait_ms: milliseconds(wait), max_wait_ms: None });
+        self
+    }
+
+    /// A debounced burst starts no later than this after its first submission.
+    pub fn max_wait(mut self, max_wait: Duration) -> Self {
+        match &mut self.args.debounce {
+            Some(debounce) => debounce.max_wait_ms = Some(milliseconds(max_wait)),
+            None => self.broken = Some(SdkError::config("submission", "max_wait", "needs a debounce")),
+        }
+        self
+    }
+
     /// The flow it joins, and its name there.
     pub fn in_flow(mut self, flow_id: FlowId, node: impl Into<String>) -> Self {
         self.args.flow_id = Some(flow_id);
@@ -224,4 +265,9 @@ impl Submission {
         name.into_iter().for_each(ChildName::used);
         Ok(Execution::new(client, created.execution_id))
     }
+}
+
+/// A span that does not fit is longer than any that is accepted.
+fn milliseconds(span: Duration) -> i64 {
+    i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
 }
