@@ -10,6 +10,7 @@ mod journal;
 mod leases;
 mod lifecycle;
 mod schedules;
+mod sharing;
 mod subscriptions;
 mod suspension;
 mod world;
@@ -108,6 +109,10 @@ sequences! {
     governance::s42_a_killed_holder_settles_at_the_reserve_and_a_new_lease_reserves_anew,
     governance::s42_a_budget_asks_one_question_for_all_that_wait,
     governance::s42_a_charge_counts_in_everything_a_budget_stands_under,
+    sharing::s43_a_tenant_with_one_does_not_wait_for_a_tenant_with_many,
+    sharing::s44_ten_workers_never_run_two_under_a_key_of_one,
+    sharing::s44_a_singleton_is_one_while_it_waits_or_runs,
+    sharing::s44_the_last_of_a_burst_takes_the_place_of_the_others,
     governance::s49_services_with_different_kinds_share_a_lane,
     flows::s50_an_edge_after_the_decision_lets_the_child_run,
     journal::s51_a_waitpoint_survives_the_wake_of_another,

@@ -54,6 +54,11 @@ impl World {
         Self { clients, turn: Arc::default(), namespace }
     }
 
+    /// How many servers take calls in turn.
+    pub(crate) fn servers(&self) -> usize {
+        self.clients.len()
+    }
+
     /// Calls an operation; the namespace is added where the operation takes one and names none.
     pub(crate) async fn call(&self, operation: &str, args: Value) -> Result<Value> {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::checker::{KEY_TAG, LAST_GUSTS_MS};
 use crate::desk::put;
-use crate::gates::{BUDGETS, QUOTAS};
+use crate::gates::{BUDGETS, KEYS, QUOTAS};
 use crate::worker::{CAPABILITIES, LANES};
 use crate::world::World;
 
@@ -21,7 +21,8 @@ pub(crate) async fn run(world: Arc<World>) {
         let pause = world.between(0, 400);
         world.wait(pause).await;
         match world.between(0, 99) {
-            0..=54 => submit(&world).await,
+            0..=49 => submit(&world).await,
+            50..=54 => submit_under_a_key(&world).await,
             55..=64 => submit_many(&world).await,
             65..=79 => submit_graph(&world).await,
             80..=85 => grow_graph(&world).await,
@@ -198,6 +199,26 @@ fn elsewhere(world: &World, args: &mut Value) {
     }
 }
 
+/// Work of which one at a time waits or runs, or the last of a burst.
+async fn submit_under_a_key(world: &Arc<World>) {
+    let mut args = request(world);
+    elsewhere(world, &mut args);
+    let key = world.pick(&KEYS);
+    if world.chance(500) {
+        args["singleton"] = json!({ "key": key });
+    } else {
+        if let Some(args) = args.as_object_mut() {
+            args.remove("delay_until");
+        }
+        let wait_ms = world.between(1, 2_000);
+        args["debounce"] = json!({ "key": key, "wait_ms": wait_ms, "max_wait_ms": wait_ms + world.between(0, 4_000) });
+    }
+    let generation = world.checker().generation;
+    if let Some(Ok(outcome)) = world.insist::<CreateExecution>(&args).await {
+        acknowledge(world, generation, [outcome.execution_id]);
+    }
+}
+
 async fn submit_many(world: &Arc<World>) {
     let mut executions = Vec::new();
     for _ in 0..world.between(1, 5) {
@@ -324,6 +345,15 @@ pub(crate) fn request(world: &World) -> Value {
     }
     if world.chance(250) {
         args["required_capabilities"] = json!(world.pick(&CAPABILITIES));
+    }
+    if world.chance(200) {
+        let limit = |key: &str| json!({ "key": key, "limit": world.between(1, 2) });
+        let both = world.chance(300);
+        args["concurrency"] =
+            if both { json!([limit(KEYS[1]), limit(KEYS[0])]) } else { json!([limit(world.pick(&KEYS))]) };
+    }
+    if world.chance(300) {
+        args["fair_key"] = json!(world.pick(&KEYS));
     }
     args
 }

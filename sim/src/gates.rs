@@ -23,6 +23,8 @@ pub(crate) const QUOTAS: [&str; 2] = ["slots", "rate"];
 
 /// The provider that holders call.
 pub(crate) const PROVIDER: &str = "model";
+/// The concurrency keys that some submissions take, and the keys by which some take turns.
+pub(crate) const KEYS: [&str; 2] = ["ada", "bob"];
 
 /// Defines everything, then closes and opens things while the storm lasts, and afterwards keeps them open.
 pub(crate) async fn run(world: Arc<World>) {

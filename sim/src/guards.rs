@@ -107,6 +107,8 @@ fn document(key: Option<&Key>) -> &'static str {
         Some(kind::BUDGET) => "budget",
         Some(kind::QUOTA) => "quota",
         Some(kind::SLOT) => "slot",
+        Some(kind::CONCURRENCY_KEY) => "concurrency_key",
+        Some(kind::KEY_HOLDER) => "key_holder",
         Some(kind::RESERVATION) => "reservation",
         Some(kind::PROVIDER) => "provider",
         Some(kind::BOOKING) => "booking",

@@ -9,7 +9,7 @@ use ff_store::Batch;
 const UNKNOWN: &[u8] = b"\xa4~new\x01";
 
 /// The kinds of documents whose next version has the key.
-const KINDS: [u8; 10] = [
+const KINDS: [u8; 12] = [
     kind::EXECUTION,
     kind::FLOW,
     kind::EDGE,
@@ -18,6 +18,8 @@ const KINDS: [u8; 10] = [
     kind::BUDGET,
     kind::QUOTA,
     kind::SLOT,
+    kind::CONCURRENCY_KEY,
+    kind::KEY_HOLDER,
     kind::RESERVATION,
     kind::LANE,
 ];

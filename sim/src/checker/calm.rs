@@ -171,7 +171,7 @@ impl Checker {
     fn startable(&self) -> impl Iterator<Item = (&Execution, i64)> {
         self.meeting.eligible.iter().filter_map(|(place, since)| {
             let document = &self.facts.executions.get(place)?.document;
-            let gated = !document.budgets.is_empty() || document.quota.is_some();
+            let gated = document.is_gated();
             let flow = document.flow.and_then(|flow| self.facts.flows.get(&flow));
             let cancelled = flow.is_some_and(|flow| flow.cancellation.is_some());
             let reachable = self.meeting.out != Some(place.0);

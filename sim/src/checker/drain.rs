@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ff_core::encoding::Document;
 use ff_core::index::kind;
 use ff_core::provider::Provider;
-use ff_core::{Key, QuotaPolicy};
+use ff_core::{ConcurrencyKey, Key, QuotaPolicy};
 use ff_store::memory::Contents;
 
 use super::Checker;
@@ -34,13 +34,17 @@ fn calls_counted<'c>(documents: impl Iterator<Item = (&'c Key, &'c [u8])>) -> Op
     Some(format!("provider {} counts {} calls under way and {} booked", busy.name, busy.in_use, busy.booked))
 }
 
-/// Quotas that count slots in use.
+/// A quota or concurrency key that counts slots in use.
 fn slots_in_use(contents: &Contents) -> Option<(String, u32)> {
     let documents = contents.partitions().flat_map(|(_, contents)| contents.documents());
-    let mut quotas = documents
-        .filter(|(key, _)| key.kind() == kind::QUOTA)
-        .filter_map(|(_, raw)| QuotaPolicy::decode(&raw.body).ok());
-    quotas.find(|quota| quota.in_use > 0).map(|quota| (quota.name, quota.in_use))
+    let mut counted = documents.filter_map(|(key, raw)| match key.kind() {
+        kind::QUOTA => QuotaPolicy::decode(&raw.body).ok().map(|quota| (format!("quota {}", quota.name), quota.in_use)),
+        kind::CONCURRENCY_KEY => {
+            ConcurrencyKey::decode(&raw.body).ok().map(|key| (format!("key {}", key.key), key.in_use))
+        }
+        _ => None,
+    });
+    counted.find(|(_, in_use)| *in_use > 0)
 }
 
 impl Checker {
@@ -55,7 +59,7 @@ impl Checker {
             return;
         }
         if let Some((name, in_use)) = slots_in_use(contents) {
-            self.violate(Invariant::SlotsReturned, format!("quota {name} has {in_use} slots in use at rest"));
+            self.violate(Invariant::SlotsReturned, format!("{name} has {in_use} slots in use at rest"));
         }
     }
 

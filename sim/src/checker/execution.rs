@@ -4,7 +4,9 @@ use ff_core::encoding::Document;
 use ff_core::execution::{Execution, Hold, ResumedBy};
 use ff_core::lease::{AttemptKind, ClaimKind, LeaseEnd, LeaseFence};
 use ff_core::subscription::WEBHOOK_KIND;
-use ff_core::{AttemptIndex, AttemptState, ExecutionId, Key, LeaseEpoch, LeaseId, LifecyclePhase, TerminalOutcome};
+use ff_core::{
+    AttemptIndex, AttemptState, ExecutionId, Key, LeaseEpoch, LeaseId, LifecyclePhase, SingleUse, TerminalOutcome,
+};
 use ff_store::memory::RawDocument;
 
 use super::{Checker, Commit, Seen, fence_key};
@@ -91,6 +93,7 @@ impl Checker {
                 self.facts.grants.extend(document.grant.as_ref().map(|grant| (document.id, grant.id)));
             }
         }
+        self.check_single(&document);
         self.facts.executions.insert(place, Seen { document, lease_until: raw.lease_until });
     }
 
@@ -103,6 +106,22 @@ impl Checker {
         let first = *self.facts.keys.entry(key.clone()).or_insert(document.id);
         self.expect(first == document.id, Invariant::OneEffect, || {
             format!("{first} and {} were both submitted as {key}", document.id)
+        });
+    }
+
+    /// A singleton's key stands for one execution.
+    fn check_single(&mut self, document: &Execution) {
+        let Some(key) = document.single_key(SingleUse::Singleton) else { return };
+        if !document.holds_key(SingleUse::Singleton, key) {
+            return;
+        }
+        let other = self.facts.executions.values().map(|seen| &seen.document).find(|other| {
+            let same = other.id != document.id && other.namespace == document.namespace;
+            same && other.holds_key(SingleUse::Singleton, key)
+        });
+        let other = other.map(|other| other.id);
+        self.expect(other.is_none(), Invariant::OneEffect, || {
+            format!("{} and {other:?} stand for the singleton key {key}", document.id)
         });
     }
 

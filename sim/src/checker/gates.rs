@@ -1,5 +1,5 @@
 //! `usage_once` and `admission_holds`: what is charged was reported and not charged before, and nothing starts on a
-//! budget that has long been used up, over a quota's cap, or more often than its window allows.
+//! budget that has long been used up, over the cap of a quota or of a concurrency key, or more often than its window allows.
 
 use ff_core::encoding::Document;
 use ff_core::execution::Execution;
@@ -7,7 +7,7 @@ use ff_core::index::{self, kind};
 use ff_core::lease::ClaimKind;
 use ff_core::partition::digest16;
 use ff_core::reservation::{Reservation, ReservationState};
-use ff_core::{Budget, Key, LifecyclePhase, QuotaPolicy};
+use ff_core::{Budget, ConcurrencyKey, Key, LifecyclePhase, QuotaPolicy};
 use ff_store::memory::RawDocument;
 
 use super::{Checker, Commit};
@@ -135,6 +135,17 @@ impl Checker {
         });
     }
 
+    /// A concurrency key was written: it counts the slots that are taken.
+    pub(super) fn key_changed(&mut self, commit: Commit<'_>, after: Option<&RawDocument>) {
+        let Some(key) = after.and_then(|raw| ConcurrencyKey::decode(&raw.body).ok()) else { return };
+        let slots = index::key_slots(&key.namespace, &key.key);
+        let taken = commit.contents.entries().filter(|(index, _, _)| **index == slots).count();
+        let counted = usize::try_from(key.in_use).unwrap_or(usize::MAX);
+        self.expect(taken == counted, Invariant::AdmissionHolds, || {
+            format!("key {} counts {counted} slots, {taken} are taken", key.key)
+        });
+    }
+
     /// An execution was claimed.
     pub(super) fn check_admission(&mut self, document: &Execution, at: i64) {
         let id = document.id;
@@ -145,6 +156,7 @@ impl Checker {
                 format!("{id} started at {at} on budget {budget}, which was used up at {since}")
             });
         }
+        self.check_keys(document);
         let Some(quota) = document.quota.clone() else { return };
         let Some(definition) = self.facts.quotas.get(&quota).cloned() else { return };
         self.check_cap(&quota, usize::try_from(definition.max_concurrent).unwrap_or(usize::MAX), document);
@@ -176,6 +188,27 @@ impl Checker {
         self.expect(running <= cap, Invariant::AdmissionHolds, || {
             format!("quota {quota}: {running} run at once, {cap} may: {} beside {others:?}", claimed.id)
         });
+    }
+
+    /// Never more hold a key than the one that is claimed allows; exact only in a deployment that never forgot.
+    fn check_keys(&mut self, claimed: &Execution) {
+        if self.generation > 0 {
+            return;
+        }
+        for limit in claimed.concurrency() {
+            let holds = |document: &Execution| {
+                document.state.lifecycle_phase == LifecyclePhase::Active
+                    && document.namespace == claimed.namespace
+                    && document.id != claimed.id
+                    && document.concurrency().iter().any(|other| other.key == limit.key)
+            };
+            let others = self.facts.executions.values().filter(|seen| holds(&seen.document));
+            let others: Vec<_> = others.map(|seen| (seen.document.id, seen.lease_until)).collect();
+            let (running, may) = (others.len() + 1, usize::try_from(limit.limit).unwrap_or(usize::MAX));
+            self.expect(running <= may, Invariant::AdmissionHolds, || {
+                format!("key {}: {running} run at once, {may} may: {} beside {others:?}", limit.key, claimed.id)
+            });
+        }
     }
 
     /// Somebody is about to report usage under this record.

@@ -225,6 +225,7 @@ impl Checker {
                 kind::BUDGET => self.budget_changed(commit, &key, after),
                 kind::QUOTA => self.quota_changed(commit, after),
                 kind::BULK_PART => self.bulk_part_changed(commit, &key, after),
+                kind::CONCURRENCY_KEY => self.key_changed(commit, after),
                 kind::SCHEDULE => self.schedule_changed(commit, &key, after),
                 kind::SUBSCRIPTION => self.subscription_changed(after),
                 kind::CURSOR => self.cursor_changed(commit, &key, after),
