@@ -92,7 +92,8 @@ impl<D: Deployment> Call<'_, D> {
         if let Some(reporter) = &mut reporter {
             reporter.begin(id).await;
         }
-        let mut changed_after = None;
+        // The first look answers at once; from there on only a change does.
+        let mut changed_after = Some(0);
         loop {
             let wait_ms = if reporter.is_some() { LOOK_AT_STEPS_MS } else { LOOK_MS };
             let args = wait_execution::Args { execution_id: id, wait_ms: Some(wait_ms), changed_after };
