@@ -12,7 +12,8 @@ a worker here. What is left out, and why:
 * tools-call-image, -audio, -embedded-resource, -mixed-content: a result is one value of its worker, not a list of content.
 * resources-read-text, -binary, resources-templates-read: they read resources with fixed names; ours are executions and flows.
 * json-schema-2020-12, http-custom-header-server-validation: schemas with keywords that arguments cannot be checked against are refused.
-* tasks-lifecycle, tasks-required-task-error, tasks-mrtr-composition, tasks-mrtr-input: every kind is a task for a client that has tasks, and no worker
+* tasks-lifecycle, tasks-request-headers, tasks-dispatch-and-envelope: they call a tool that answers at once and is no task; every kind is a task here.
+* tasks-required-task-error, tasks-mrtr-composition, tasks-mrtr-input: every kind is a task for a client that has tasks, and no worker
   answers with an error of the protocol, asks before its execution exists, or asks twice at once.
 * tasks-status-notifications: the scenario itself skips; `rmcp` has no filter for tasks.
 * server-stateless and the other input-required-result-*: they call tools by the rules of a server that makes up its own keys and state.
@@ -34,6 +35,8 @@ from pathlib import Path
 from typing import Any
 
 TODAY, BEFORE = "2026-07-28", "2025-11-25"
+# Scenarios of an extension belong to no version: asked for one, the package skips them and says that they passed.
+EXTENSION = ""
 SCENARIOS = [
     ("server-initialize", BEFORE),
     ("ping", BEFORE),
@@ -49,11 +52,9 @@ SCENARIOS = [
     ("dns-rebinding-protection", TODAY),
     ("caching", TODAY),
     ("http-header-validation", TODAY),
-    ("tasks-capability-negotiation", TODAY),
-    ("tasks-wire-fields", TODAY),
-    ("tasks-request-state-removal", TODAY),
-    ("tasks-request-headers", TODAY),
-    ("tasks-dispatch-and-envelope", TODAY),
+    ("tasks-capability-negotiation", EXTENSION),
+    ("tasks-wire-fields", EXTENSION),
+    ("tasks-request-state-removal", EXTENSION),
 ]
 KINDS = [
     "greet", "slow_compute", "failing_job", "test_simple_text", "test_error_handling", "test_tool_with_progress",
@@ -145,7 +146,8 @@ def main() -> int:
     failed = []
     try:
         for scenario, version in SCENARIOS:
-            options = ["--url", f"http://{server.address}/mcp", "--scenario", scenario, "--spec-version", version]
+            options = ["--url", f"http://{server.address}/mcp", "--scenario", scenario]
+            options += ["--spec-version", version] if version else []
             with tempfile.TemporaryDirectory() as place:
                 run = subprocess.run(
                     [*program, "server", *options], cwd=place, capture_output=True, text=True, timeout=180, check=False

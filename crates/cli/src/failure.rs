@@ -175,6 +175,8 @@ fn next_step(code: Code) -> Option<&'static str> {
         Code::QuotaNotFound => "`ff quota ls` lists what there is; `ff quota create` makes one.",
         Code::ScheduleNotFound => "`ff schedule ls` lists what there is; `ff schedule create` makes one.",
         Code::BulkNotFound => "`ff bulk ls` lists what there is; one that has ended is forgotten after the retention.",
+        Code::SubscriptionNotFound => "`ff subscription ls` lists what there is; `ff subscription create` makes one.",
+        Code::HookNotFound => "`ff hook ls` lists what there is; `ff hook create` makes one.",
         Code::LaneNotFound => "`ff lane ls` lists the lanes of this deployment.",
         Code::WorkerNotFound => "`ff worker ls` lists the live workers.",
         Code::TokenNotFound => "`ff token ls` lists the tokens.",

@@ -3729,6 +3729,8 @@ export interface components {
             flow_id?: components["schemas"]["FlowId"] | null;
             /** @description Its state now. */
             public_state: components["schemas"]["PublicState"];
+            /** @description The execution whose place it took; that one is cancelled. */
+            superseded?: components["schemas"]["ExecutionId"] | null;
         };
         /** @description What the call says. */
         CreateExecutionArgs: {
@@ -3794,6 +3796,19 @@ export interface components {
             parent?: components["schemas"]["ParentLink"] | null;
             /** @description Handed to the worker. */
             trace_context?: string | null;
+            /** @description Keys that it holds while it runs, at most four: it is claimed only while fewer than `limit` others hold the key. */
+            concurrency?: components["schemas"]["ConcurrencyLimit"][];
+            /** @description Work of different keys takes turns in its lane, whatever the number that waits under each. */
+            fair_key?: string | null;
+            /**
+             * Format: uint32
+             * @description Its key gets so many turns for each turn of another; 1 when absent.
+             */
+            fair_weight?: number | null;
+            /** @description While one with this key waits or runs, the answer is that one, as a duplicate. */
+            singleton?: components["schemas"]["Singleton"] | null;
+            /** @description It starts after a pause, and takes the place of the one before it that has not started. */
+            debounce?: components["schemas"]["Debounce"] | null;
         };
         /** @description Everything a submitter may ask for. */
         Policy: {
@@ -4111,6 +4126,43 @@ export interface components {
             /** @description Under which name it reads the child's result. */
             data_ref?: string | null;
         };
+        /** @description At most so many executions with this key run at once, as far as the one that says so is concerned. */
+        ConcurrencyLimit: {
+            /**
+             * @description The key; it belongs to the namespace.
+             * @default
+             */
+            key?: string;
+            /**
+             * Format: uint32
+             * @description It is claimed only while fewer than this many others hold the key.
+             * @default 0
+             */
+            limit?: number;
+        };
+        /** @description While one execution with this key waits or runs, submissions answer with it instead of creating another. */
+        Singleton: {
+            /** @description The key; it belongs to the namespace. */
+            key: string;
+        };
+        /**
+         * @description Of a burst of submissions with this key only the last one runs: each takes the place of the one before it, which is
+         *     cancelled unless it has started.
+         */
+        Debounce: {
+            /** @description The key; it belongs to the namespace. */
+            key: string;
+            /**
+             * Format: int64
+             * @description It starts when no other submission came for so long.
+             */
+            wait_ms: number;
+            /**
+             * Format: int64
+             * @description A burst is put off no longer than this after its first submission; ten times `wait_ms` when absent.
+             */
+            max_wait_ms?: number | null;
+        };
         /** @description The answer. */
         CreateExecutionsOutcome: {
             /** @description What became of each, in the same order. */
@@ -4210,6 +4262,14 @@ export interface components {
             budget_ids: string[];
             /** @description The quota it runs under. */
             quota_policy_id?: string | null;
+            /** @description The keys it holds while it runs. */
+            concurrency?: components["schemas"]["ConcurrencyLimit"][];
+            /** @description The key by which it takes turns in its lane. */
+            fair_key?: string | null;
+            /** @description The singleton key it was created under. */
+            singleton_key?: string | null;
+            /** @description The debounce key it was created under. */
+            debounce_key?: string | null;
             /** @description The key it was created with. */
             idempotency_key?: string | null;
             /**
@@ -4354,13 +4414,15 @@ export interface components {
         CancellationView: {
             /** @description Why. */
             reason?: string | null;
-            /** @description Who asked for it: operator, lease_holder, flow or timeout. */
+            /** @description Who asked for it: operator, lease_holder, flow, timeout or superseded. */
             source: string;
             /**
              * Format: int64
              * @description When.
              */
             cancelled_at: number;
+            /** @description The execution that took its place. */
+            superseded_by?: components["schemas"]["ExecutionId"] | null;
         };
         /** @description A lease, present or past. */
         LeaseView: {
@@ -4753,7 +4815,7 @@ export interface components {
             };
         };
         /** @enum {string} */
-        ReasonCode: "terminal" | "running" | "suspended" | "held_by_operator" | "flow_cancelled" | "waiting_for_upstream" | "waiting_for_child" | "delay" | "retry_backoff" | "resume_delay" | "budget_exhausted" | "budget_not_found" | "quota_full" | "provider_busy" | "quota_not_found" | "lane_not_active" | "no_worker" | "kind_not_served" | "no_capable_worker" | "pinned_to_build" | "granted" | "queued" | "copying_journal" | "decision_needed";
+        ReasonCode: "terminal" | "running" | "suspended" | "held_by_operator" | "flow_cancelled" | "waiting_for_upstream" | "waiting_for_child" | "delay" | "retry_backoff" | "resume_delay" | "budget_exhausted" | "budget_not_found" | "quota_full" | "provider_busy" | "concurrency_key_full" | "quota_not_found" | "lane_not_active" | "no_worker" | "kind_not_served" | "no_capable_worker" | "pinned_to_build" | "granted" | "queued" | "copying_journal" | "decision_needed";
         /** @description What became of a reported failure. */
         FailOutcome: {
             /** @constant */
@@ -5995,6 +6057,11 @@ export interface components {
              * @description When it was first used.
              */
             created_at: number;
+            /**
+             * Format: int64
+             * @description So much age is worth one step of priority; priority decides before age when absent.
+             */
+            aging_ms?: number | null;
         };
         /** @enum {string} */
         LaneState: "active" | "paused" | "draining" | "disabled";
@@ -8284,6 +8351,19 @@ export interface operations {
                     parent?: components["schemas"]["ParentLink"] | null;
                     /** @description Handed to the worker. */
                     trace_context?: string | null;
+                    /** @description Keys that it holds while it runs, at most four: it is claimed only while fewer than `limit` others hold the key. */
+                    concurrency?: components["schemas"]["ConcurrencyLimit"][];
+                    /** @description Work of different keys takes turns in its lane, whatever the number that waits under each. */
+                    fair_key?: string | null;
+                    /**
+                     * Format: uint32
+                     * @description Its key gets so many turns for each turn of another; 1 when absent.
+                     */
+                    fair_weight?: number | null;
+                    /** @description While one with this key waits or runs, the answer is that one, as a duplicate. */
+                    singleton?: components["schemas"]["Singleton"] | null;
+                    /** @description It starts after a pause, and takes the place of the one before it that has not started. */
+                    debounce?: components["schemas"]["Debounce"] | null;
                 };
                 "application/octet-stream": string;
             };
@@ -10792,12 +10872,18 @@ export interface operations {
         requestBody?: {
             content: {
                 "application/json": {
-                    /** @description Why. */
-                    reason?: string | null;
+                    /**
+                     * Format: int64
+                     * @description From now on so many milliseconds of age are worth one step of priority, so that old work of a low priority is not
+                     *     passed over for ever. As it is when absent; 1000000000000, the default, lets priority decide before age.
+                     */
+                    aging_ms?: number | null;
                     /** @description Where it belongs; the caller's default when absent. */
                     namespace?: string | null;
                     /** @description Its state from now on; as it is, or active, when absent. */
                     state?: components["schemas"]["LaneState"] | null;
+                    /** @description Why. */
+                    reason?: string | null;
                 };
             };
         };

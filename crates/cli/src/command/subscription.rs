@@ -53,7 +53,7 @@ A secret that the server makes is shown this once. It verifies the header webhoo
     #[command(after_help = "Examples:\n  ff subscription resume alarms")]
     Resume(Noted),
     /// Deliver a message of the type test
-    #[command(after_help = "Examples:\n  ff wait $(ff subscription test alarms)")]
+    #[command(after_help = "Examples:\n  ff subscription test alarms\n  ff wait $(ff subscription test alarms)")]
     Test {
         /// The subscription
         name: String,

@@ -138,7 +138,7 @@ OwnershipState: TypeAlias = Literal["unowned", "leased", "lease_expired_reclaima
 
 PublicState: TypeAlias = Literal["waiting", "delayed", "rate_limited", "waiting_children", "active", "suspended", "completed", "failed", "cancelled", "expired", "skipped"] | str
 
-ReasonCode: TypeAlias = Literal["terminal", "running", "suspended", "held_by_operator", "flow_cancelled", "waiting_for_upstream", "waiting_for_child", "delay", "retry_backoff", "resume_delay", "budget_exhausted", "budget_not_found", "quota_full", "provider_busy", "quota_not_found", "lane_not_active", "no_worker", "kind_not_served", "no_capable_worker", "pinned_to_build", "granted", "queued", "copying_journal", "decision_needed"] | str
+ReasonCode: TypeAlias = Literal["terminal", "running", "suspended", "held_by_operator", "flow_cancelled", "waiting_for_upstream", "waiting_for_child", "delay", "retry_backoff", "resume_delay", "budget_exhausted", "budget_not_found", "quota_full", "provider_busy", "concurrency_key_full", "quota_not_found", "lane_not_active", "no_worker", "kind_not_served", "no_capable_worker", "pinned_to_build", "granted", "queued", "copying_journal", "decision_needed"] | str
 
 ReservationState: TypeAlias = Literal["held", "settled", "released", "orphaned"] | str
 
@@ -635,10 +635,12 @@ class CancellationView(Model):
 
     #: Why.
     reason: str | None = None
-    #: Who asked for it: operator, lease_holder, flow or timeout.
+    #: Who asked for it: operator, lease_holder, flow, timeout or superseded.
     source: str
     #: When.
     cancelled_at: int
+    #: The execution that took its place.
+    superseded_by: ExecutionId | None = None
 
 
 class CatchUpAll(Model):
@@ -751,6 +753,15 @@ class CompleteOutcome(Model):
     completed_at: int
 
 
+class ConcurrencyLimit(Model):
+    """At most so many executions with this key run at once, as far as the one that says so is concerned."""
+
+    #: The key; it belongs to the namespace.
+    key: str = ""
+    #: It is claimed only while fewer than this many others hold the key.
+    limit: int = 0
+
+
 class ConditionMatcher(Model):
     """What one signal must look like."""
 
@@ -853,6 +864,16 @@ class CreateExecutionArgs(Model):
     parent: ParentLink | None = None
     #: Handed to the worker.
     trace_context: str | None = None
+    #: Keys that it holds while it runs, at most four: it is claimed only while fewer than `limit` others hold the key.
+    concurrency: list[ConcurrencyLimit] = []
+    #: Work of different keys takes turns in its lane, whatever the number that waits under each.
+    fair_key: str | None = None
+    #: Its key gets so many turns for each turn of another; 1 when absent.
+    fair_weight: int | None = None
+    #: While one with this key waits or runs, the answer is that one, as a duplicate.
+    singleton: Singleton | None = None
+    #: It starts after a pause, and takes the place of the one before it that has not started.
+    debounce: Debounce | None = None
 
 
 class CreateExecutionOutcome(Model):
@@ -866,6 +887,8 @@ class CreateExecutionOutcome(Model):
     flow_id: FlowId | None = None
     #: Its state now.
     public_state: PublicState
+    #: The execution whose place it took; that one is cancelled.
+    superseded: ExecutionId | None = None
 
 
 class CreateExecutionsOutcome(Model):
@@ -956,6 +979,8 @@ class CreateResult(Model):
     flow_id: FlowId | None = None
     #: Its state now.
     public_state: PublicState | None = None
+    #: The execution whose place it took; that one is cancelled.
+    superseded: ExecutionId | None = None
     #: Why.
     error: Error | None = None
 
@@ -996,6 +1021,19 @@ class CreateTokenOutcome(Model):
     token: ApiTokenInfo
     #: To be sent as `Authorization: Bearer`.
     secret: Secret
+
+
+class Debounce(Model):
+    """Of a burst of submissions with this key only the last one runs: each takes the place of the one before it,
+    which is cancelled unless it has started.
+    """
+
+    #: The key; it belongs to the namespace.
+    key: str
+    #: It starts when no other submission came for so long.
+    wait_ms: int
+    #: A burst is put off no longer than this after its first submission; ten times `wait_ms` when absent.
+    max_wait_ms: int | None = None
 
 
 class DecideStepOutcome(Model):
@@ -1360,6 +1398,14 @@ class ExecutionView(Model):
     budget_ids: list[str]
     #: The quota it runs under.
     quota_policy_id: str | None = None
+    #: The keys it holds while it runs.
+    concurrency: list[ConcurrencyLimit] = []
+    #: The key by which it takes turns in its lane.
+    fair_key: str | None = None
+    #: The singleton key it was created under.
+    singleton_key: str | None = None
+    #: The debounce key it was created under.
+    debounce_key: str | None = None
     #: The key it was created with.
     idempotency_key: str | None = None
     #: When it was created.
@@ -1787,6 +1833,8 @@ class LaneView(Model):
     changed_at: int | None = None
     #: When it was first used.
     created_at: int
+    #: So much age is worth one step of priority; priority decides before age when absent.
+    aging_ms: int | None = None
 
 
 class LastWords(Model):
@@ -2955,6 +3003,13 @@ class SignedView(Model):
     at: int
 
 
+class Singleton(Model):
+    """While one execution with this key waits or runs, submissions answer with it instead of creating another."""
+
+    #: The key; it belongs to the namespace.
+    key: str
+
+
 class SpendRefusal(Model):
     """Why a reservation was refused."""
 
@@ -3886,7 +3941,7 @@ CREATE_EXECUTION: Operation[CreateExecutionOutcome] = Operation(
     "POST",
     "/v1/executions",
     frozenset(),
-    frozenset({"budget_ids", "content_type", "creator", "deadline_at", "dedup_window_ms", "delay_until", "dependencies", "execution_id", "flow_id", "idempotency_key", "input", "input_base64", "join", "kind", "lane", "namespace", "node", "parent", "policy", "priority", "quota_policy_id", "required_capabilities", "tags", "trace_context"}),
+    frozenset({"budget_ids", "concurrency", "content_type", "creator", "deadline_at", "debounce", "dedup_window_ms", "delay_until", "dependencies", "execution_id", "fair_key", "fair_weight", "flow_id", "idempotency_key", "input", "input_base64", "join", "kind", "lane", "namespace", "node", "parent", "policy", "priority", "quota_policy_id", "required_capabilities", "singleton", "tags", "trace_context"}),
     CreateExecutionOutcome,
 )
 """Submits an execution."""
@@ -4563,7 +4618,7 @@ CONFIGURE_LANE: Operation[LaneView] = Operation(
     "PUT",
     "/v1/lanes/{lane}",
     frozenset(),
-    frozenset({"namespace", "reason", "state"}),
+    frozenset({"aging_ms", "namespace", "reason", "state"}),
     LaneView,
 )
 """Creates a lane or sets its state."""
