@@ -9,10 +9,10 @@ const ROWS: &[&[&str]] = &[
     &["ff-core", "ff-macros", "ff-testkit"],
     &["ff-store"],
     &["ff-store-sqlite", "ff-store-postgres", "ff-store-valkey", "ff-engine"],
-    &["ff-stores"],
+    &["ff-mcp", "ff-stores"],
     &["ff-server", "flowfabric", "ff-sim"],
     &["ff-bench", "ff-sequences"],
-    &["ff-cli", "ff-torture"],
+    &["ff-cli"],
     &["xtask"],
 ];
 
