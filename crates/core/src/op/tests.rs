@@ -239,6 +239,7 @@ fn answers_carry_their_outcome_by_name() {
         duplicate: false,
         flow_id: None,
         public_state: crate::state::PublicState::Waiting,
+        superseded: None,
     };
     let created = CreateResult::Created(created);
     let text = serde_json::to_string(&created).unwrap();
