@@ -424,7 +424,7 @@ impl<'e> Tx<'e> {
         {
             self.items.push(Item::Log(logs::frames(&execution.id, attempt.index)));
         }
-        if execution.is_terminal() {
+        if paused || execution.is_terminal() {
             self.items.push(Item::Changed(execution.key()));
         }
         self.executions.retain(|kept| kept.id != execution.id);

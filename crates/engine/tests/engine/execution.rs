@@ -2,7 +2,7 @@
 
 use crate::support::Harness;
 use ff_core::lease::ClaimKind;
-use ff_core::op::{Complete, CreateExecution, Delay, Fail, GetExecution, GetResult, WaitExecution};
+use ff_core::op::{Complete, CreateExecution, Delay, Fail, GetExecution, GetResult, Suspend, WaitExecution};
 use ff_core::{Code, OwnershipState, PublicState};
 use serde_json::json;
 
@@ -97,5 +97,24 @@ async fn a_terminal_execution_is_gone_after_its_retention() {
     h.must::<Complete>(json!({ "execution_id": id, "fence": task.fence })).await;
     h.pass(60_001).await;
     assert_eq!(h.refused::<GetExecution>(json!({ "execution_id": id })).await, Code::ExecutionNotFound);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_for_a_change_ends_when_the_worker_suspends() {
+    let h = Harness::start().await;
+    let id = h.submit(json!({})).await;
+    let task = h.claim().await.unwrap();
+    let known = h.must::<GetExecution>(json!({ "execution_id": id })).await.updated_at;
+    let began = tokio::time::Instant::now();
+    let wait = json!({ "execution_id": id, "wait_ms": 20_000, "changed_after": known });
+    let (waited, ()) = tokio::join!(h.must::<WaitExecution>(wait), async {
+        h.pass(5).await;
+        let condition = json!({ "any": [{ "name": "approve" }] });
+        let suspend = json!({ "execution_id": id, "fence": task.fence, "reason": "approval", "condition": condition });
+        h.must::<Suspend>(suspend).await;
+    });
+    assert_eq!(waited.execution.public_state, PublicState::Suspended);
+    assert!(began.elapsed().as_millis() < 1_000, "{:?}", began.elapsed());
     h.finish().await;
 }

@@ -32,11 +32,12 @@ impl Handle<ListExecutions> for Engine {
         let mut sources = self.sources(&filter, after).await?;
         let partitions: BTreeSet<Partition> = sources.iter().map(|source| source.partition).collect();
         let chunk = (limit / partitions.len().max(1)).clamp(CHUNK_MIN, limits::PAGE_MAX);
+        sources.iter_mut().for_each(|source| source.scan.limit = chunk);
         let mut items = Vec::new();
         let mut position = after;
         let mut seen = BTreeSet::new();
         for _ in 0..SCANNED_MAX {
-            self.refill(&mut sources, chunk).await?;
+            self.refill(&mut sources).await?;
             let heads = sources.iter_mut().filter(|source| source.head().is_some());
             let head = match filter.order() {
                 ListOrder::Newest => heads.max_by_key(|source| source.head()),
@@ -260,8 +261,9 @@ impl Engine {
         Ok(candidates.pop().unwrap_or_default())
     }
 
-    /// Reads on where a buffer ran dry: one read for each partition.
-    async fn refill(&self, sources: &mut [Source], chunk: usize) -> Result<()> {
+    /// Reads on where a buffer ran dry: one read for each partition. A filter that lets little through reads twice as much
+    /// each time, so that a page costs few reads however far it has to look.
+    async fn refill(&self, sources: &mut [Source]) -> Result<()> {
         let mut dry: BTreeMap<Partition, Vec<usize>> = BTreeMap::new();
         for (place, source) in sources.iter().enumerate() {
             if source.buffer.is_empty() && !source.exhausted {
@@ -272,7 +274,7 @@ impl Engine {
             return Ok(());
         }
         let reads = dry.into_iter().map(|(partition, places)| {
-            let scans = places.iter().map(|place| Scan { limit: chunk, ..sources[*place].scan.clone() });
+            let scans = places.iter().map(|place| sources[*place].scan.clone());
             let queries: Vec<Query> = scans.map(Query::Scan).collect();
             async move { (places, self.read(partition, queries).await) }
         });
@@ -280,7 +282,8 @@ impl Engine {
             for (place, answer) in places.into_iter().zip(answers?.answers) {
                 let page = answer.into_scan().unwrap_or_default();
                 let source = &mut sources[place];
-                source.exhausted = page.entries.len() < chunk;
+                source.exhausted = page.entries.len() < source.scan.limit;
+                source.scan.limit = (source.scan.limit * 2).min(limits::PAGE_MAX);
                 if let Some(last) = page.entries.last() {
                     source.scan.after = Some((last.score, last.member.clone()));
                 }
