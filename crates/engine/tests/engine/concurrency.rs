@@ -40,7 +40,7 @@ async fn ten_racing_workers_at_two_servers_never_run_two_under_a_limit_of_one() 
     }
     let running = AtomicUsize::new(0);
     let worker = |number: usize| {
-        let (h, running) = (if number % 2 == 0 { &h } else { &other }, &running);
+        let (h, running) = (if number.is_multiple_of(2) { &h } else { &other }, &running);
         async move {
             let mut done = 0;
             let ask = json!({ "instance_id": format!("w-{number}"), "wait_ms": 20_000 });
