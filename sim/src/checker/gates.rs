@@ -202,9 +202,12 @@ impl Checker {
                     && document.id != claimed.id
                     && document.concurrency().iter().any(|other| other.key == limit.key)
             };
-            let others = self.facts.executions.values().filter(|seen| holds(&seen.document));
-            let others: Vec<_> = others.map(|seen| (seen.document.id, seen.lease_until)).collect();
-            let (running, may) = (others.len() + 1, usize::try_from(limit.limit).unwrap_or(usize::MAX));
+            let others: Vec<_> = self.facts.executions.values().filter(|seen| holds(&seen.document)).collect();
+            // Slots are taken before executions are claimed: one with a larger limit may have come second and be claimed first.
+            let limits = others.iter().flat_map(|seen| seen.document.concurrency()).chain([limit]);
+            let most = limits.filter(|other| other.key == limit.key).map(|other| other.limit).max().unwrap_or(0);
+            let others: Vec<_> = others.iter().map(|seen| (seen.document.id, seen.lease_until)).collect();
+            let (running, may) = (others.len() + 1, usize::try_from(most).unwrap_or(usize::MAX));
             self.expect(running <= may, Invariant::AdmissionHolds, || {
                 format!("key {}: {running} run at once, {may} may: {} beside {others:?}", limit.key, claimed.id)
             });

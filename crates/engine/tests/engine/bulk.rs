@@ -249,7 +249,7 @@ async fn what_changed_after_the_job_began_is_left_alone() {
     let h = deployment().await;
     let ids = submit(&h, 12, json!({})).await;
     let job = begin(&h, json!({}), "cancel", json!({ "rate_per_second": 10 })).await;
-    h.pass(10).await;
+    h.pass(200).await;
     let last = *ids.iter().max_by_key(|id| (id.partition, id.uuid)).unwrap();
     h.must::<ChangePriority>(json!({ "execution_id": last, "priority": 5 })).await;
     let later = submit(&h, 3, json!({})).await;
