@@ -16,7 +16,9 @@ use ff_core::op::view::{EventMessage, EventView};
 use ff_core::op::{CreateExecutionArgs, SubscriptionTarget};
 use ff_core::payload::Payload;
 use ff_core::subscription::{DELIVERY_LANE, Delivery, Subscription, SubscriptionCursor, WEBHOOK_KIND};
-use ff_core::{Blob, Class, ExecutionId, IndexName, Indexed, Key, Partition, Result, SubscriptionId, index, limits};
+use ff_core::{
+    Blob, Class, ExecutionId, Family, IndexName, Indexed, Key, Partition, Result, SubscriptionId, index, limits,
+};
 use ff_store::{Answer, LogPage, LogStart, Query, Scan};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use tokio::sync::Notify;
@@ -87,7 +89,8 @@ struct Place {
 impl Subscriptions {
     /// Something may have happened in a partition.
     pub(crate) fn note(&self, partition: Partition) {
-        if self.any.load(Ordering::Relaxed) {
+        // Cursors are where executions live.
+        if partition.family == Family::Flow && self.any.load(Ordering::Relaxed) {
             self.known().waiting.insert(partition);
             self.wake.notify_one();
         }
