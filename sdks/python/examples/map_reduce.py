@@ -34,7 +34,8 @@ async def count_words(ctx: ff.Context, pages: list[int]) -> dict[str, int]:
 @ff.task("count-all-words", retries=3)
 async def count_all_words(ctx: ff.Context, pages: int) -> dict[str, int]:
     chunks = [list(range(start, min(start + CHUNK, pages))) for start in range(0, pages, CHUNK)]
-    counts = await ctx.map("chunk", count_words, chunks)
+    children = [ctx.child("chunk", count_words, chunk, str(chunk[0])) for chunk in chunks]
+    counts = await asyncio.gather(*children)
     return sum((Counter(one) for one in counts), Counter())
 
 

@@ -19,15 +19,15 @@ async def report(ctx: ff.Context, of: str) -> str:
 
 async def main() -> None:
     async with ff.AsyncClient() as client, ff.Worker([report], client).running():
-        schedule = client.schedule("morning-report")
-        what = ff.submission(report, "yesterday")
+        name, what = "morning-report", ff.submission(report, "yesterday")
         # While one report is not finished, the next is not begun; after an outage the last one is made up for.
-        await schedule.create(what, cron="0 6 * * MON-FRI", zone="Europe/Berlin", overlap="skip", catch_up="last")
-        triggered = await schedule.trigger()
+        when: ff.When = {"cron": "0 6 * * MON-FRI", "zone": "Europe/Berlin", "overlap": "skip", "catch_up": "last"}
+        await client.call(ff.wire.create_schedule, name=name, **ff.schedule(what, **when))
+        triggered = await client.call(ff.wire.trigger_schedule, name=name)
         print(await client.execution(triggered.execution_id or "", str).result())
-        for at in (await schedule.get()).next[:3]:
+        for at in (await client.call(ff.wire.get_schedule, name=name)).next[:3]:
             print(f"next: {datetime.fromtimestamp(at / 1000, timezone.utc):%A, %H:%M} UTC")
-        await schedule.delete()
+        await client.call(ff.wire.delete_schedule, name=name)
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ def crash_at(kill_at: int) -> None:
             boundary()
         return answer
 
-    ff.AsyncClient.call = counted  # type: ignore[method-assign]
+    ff.AsyncClient.call = counted  # type: ignore[method-assign,assignment]
 
 
 def note(execution: str, name: str) -> str:

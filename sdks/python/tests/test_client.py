@@ -198,10 +198,10 @@ def test_what_waits_for_people_is_listed_and_decided(approved: bool, server: Ser
         async with server.async_client() as client:
             lane = f"lane-{uuid4().hex[:12]}"
             execution = await client.submit("refund", 40, lane=lane)
-            claimed = await client.call(wire.CLAIM, instance_id=lane, lanes=[lane], wait_ms=20_000)
+            claimed = await client.call(wire.claim, instance_id=lane, lanes=[lane], wait_ms=20_000)
             (task,) = claimed.tasks
             await client.call(
-                wire.SUSPEND,
+                wire.suspend,
                 execution_id=task.execution_id,
                 fence=task.fence.model_dump(),
                 reason="approval",
@@ -213,8 +213,8 @@ def test_what_waits_for_people_is_listed_and_decided(approved: bool, server: Ser
             decided = await (execution.approve({"amount": 40}) if approved else execution.reject())
             assert decided.outcome
             assert [one async for one in client.approvals(execution_id=execution.id)] == []
-            resumed = await client.call(wire.CLAIM, instance_id=lane, lanes=[lane], wait_ms=20_000)
-            signals = await client.call(wire.LIST_RESUME_SIGNALS, execution_id=resumed.tasks[0].execution_id)
+            resumed = await client.call(wire.claim, instance_id=lane, lanes=[lane], wait_ms=20_000)
+            signals = await client.call(wire.list_resume_signals, execution_id=resumed.tasks[0].execution_id)
             assert [one.name for one in signals.items] == ["approve" if approved else "reject"]
 
     run(test())
@@ -294,11 +294,11 @@ def test_a_waitpoint_token_decides_without_an_api_token_and_does_nothing_else(tm
             ):
                 execution = await admin.submit(asks)
                 await until_state(execution, "suspended")
-                (asked,) = (await admin.call(wire.LIST_PENDING_WAITPOINTS, execution_id=execution.id)).items
+                (asked,) = (await admin.call(wire.list_pending_waitpoints, execution_id=execution.id)).items
                 where = {"execution_id": execution.id, "waitpoint_id": asked.waitpoint_id}
                 link = {
                     "waitpoint_id": asked.waitpoint_id,
-                    "token": (await admin.call(wire.GET_WAITPOINT_TOKEN, **where)).token,
+                    "token": (await admin.call(wire.get_waitpoint_token, **where)).token,
                 }
                 theirs = anybody.execution(execution.id)
                 for refused in (theirs.get(), theirs.cancel(), theirs.signal("decision", "no")):

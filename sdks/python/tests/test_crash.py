@@ -72,7 +72,7 @@ def test_every_effect_happens_once_where_once_says_so(kind: str, tmp_path: Path)
 async def settle(client: ff.AsyncClient, execution: ff.AsyncExecution[list[str]], folder: Path) -> bool | None:
     """Answers what an execution or its child is in doubt about, as a person does who looks at what happened; says when
     the execution has ended."""
-    upstreams = await client.call(ff.wire.LIST_UPSTREAMS, execution_id=execution.id)
+    upstreams = await client.call(ff.wire.list_upstreams, execution_id=execution.id)
     for one in [execution, *(client.execution(child.execution_id) for child in upstreams.items)]:
         if (await one.get()).public_state != "suspended":
             continue
@@ -81,7 +81,7 @@ async def settle(client: ff.AsyncClient, execution: ff.AsyncExecution[list[str]]
             if begun.get(name) == "begun":
                 happened = f"{execution.id} {name}" in (folder / "effects").read_text().splitlines()
                 answer = {"answer": "happened", "result": f"{name} done"} if happened else {"answer": "did_not_happen"}
-                await client.call(wire.DECIDE_STEP, execution_id=one.id, step={"name": name}, **answer)
+                await client.call(wire.decide_step, execution_id=one.id, step={"name": name}, **answer)
     return True if (await execution.get()).public_state in {"completed", "failed", "cancelled"} else None
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from datetime import datetime, timedelta, timezone
 from uuid import uuid4
 
 import pytest
 
 import flowfabric as ff
+from flowfabric import wire
 from flowfabric.testing import Server
 
 from .support import bench, run, until, until_state
@@ -18,6 +20,10 @@ START = datetime(2030, 1, 1, tzinfo=timezone.utc)
 
 def unique(name: str) -> str:
     return f"{name}-{uuid4().hex[:12]}"
+
+
+def milliseconds_of(at: datetime) -> int:
+    return round(at.timestamp() * 1000)
 
 
 @ff.task("report", retries=0)
@@ -30,52 +36,58 @@ def test_a_schedule_from_its_creation_to_its_end(server: Server) -> None:
 
     async def test() -> None:
         async with bench(server, report) as its:
-            schedule = its.client.schedule(name)
+            client = its.client
             what = ff.submission(report, "the day", lane=its.lane)
-            created = await schedule.create(
+            nightly = ff.schedule(
                 what, cron="0 2 * * *", zone="Europe/Berlin", starts_at=START, jitter=10, overlap="skip", catch_up=5
             )
+            created = await client.call(wire.create_schedule, name=name, **nightly)
             assert created.outcome == "created"
-            seen = await schedule.get()
+            seen = await client.call(wire.get_schedule, name=name)
             assert (seen.overlap, seen.jitter_ms, seen.catch_up) == ("skip", 10_000, {"all": {"max": 5}})
             # Two in the morning in Berlin is one o'clock in the winter of UTC.
-            assert seen.next[0] == round((START + timedelta(hours=1)).timestamp() * 1000)
-            assert name in [one.name async for one in its.client.schedules()]
-            assert (await schedule.pause("the warehouse is moved")).state == "paused"
-            assert (await schedule.resume()).state == "active"
-            triggered = await schedule.trigger()
+            assert seen.next[0] == milliseconds_of(START + timedelta(hours=1))
+            assert name in [one.name async for one in client.items(wire.list_schedules)]
+            paused = await client.call(wire.pause_schedule, name=name, note="the warehouse is moved")
+            assert paused.state == "paused"
+            assert (await client.call(wire.resume_schedule, name=name)).state == "active"
+            triggered = await client.call(wire.trigger_schedule, name=name)
             assert triggered.execution_id
-            assert await its.client.execution(triggered.execution_id, str).result(20) == "a report of the day"
-            backfill = await schedule.backfill(START, START + timedelta(days=2))
+            assert await client.execution(triggered.execution_id, str).result(20) == "a report of the day"
+            first, last = milliseconds_of(START), milliseconds_of(START + timedelta(days=2))
+            backfill = await client.call(wire.backfill_schedule, name=name, from_=first, to=last)
             assert backfill.instants == 2
 
             async def both_ran() -> bool | None:
-                runs = [one async for one in its.client.list(schedule=name, state="completed")]
+                runs = [one async for one in client.list(schedule=name, state="completed")]
                 return True if len(runs) == 3 else None
 
             await until(both_ran)
+            hourly = ff.schedule(what, every=timedelta(hours=1))
             with pytest.raises(ff.Conflict) as stale:
-                await schedule.update(what, every=timedelta(hours=1), expected_revision=0)
+                await client.call(wire.update_schedule, name=name, expected_revision=0, **hourly)
             assert stale.value.code == "stale_revision"
-            updated = await schedule.update(what, every=timedelta(hours=1), expected_revision=seen.revision + 2)
+            revision = seen.revision + 2
+            updated = await client.call(wire.update_schedule, name=name, expected_revision=revision, **hourly)
             assert updated.spec.every_ms == 3_600_000
-            assert (await schedule.delete()).schedule_id == created.schedule_id
+            assert (await client.call(wire.delete_schedule, name=name)).schedule_id == created.schedule_id
             with pytest.raises(ff.NotFound):
-                await schedule.get()
+                await client.call(wire.get_schedule, name=name)
 
     run(test())
 
 
 def test_a_schedule_of_a_flow_and_a_spec_that_cannot_be_read(server: Server) -> None:
     with server.client() as client:
-        schedule = client.schedule(unique("weekly"))
+        weekly = unique("weekly")
         flow = ff.Flow("weekly").node("first", report, "a").node("second", report, "b").edge("first", "second")
-        schedule.create(flow, at=[START, START + timedelta(days=7)])
-        assert schedule.get().template.model_dump()["flow"]["kind"] == "weekly"
+        at = [START, START + timedelta(days=7)]
+        client.call(wire.create_schedule, name=weekly, **ff.schedule(flow, at=at))
+        assert client.call(wire.get_schedule, name=weekly).template.model_dump()["flow"]["kind"] == "weekly"
         with pytest.raises(ff.Invalid) as refused:
-            client.schedule(unique("bad")).create(flow, cron="every day")
+            client.call(wire.create_schedule, name=unique("bad"), **ff.schedule(flow, cron="every day"))
         assert refused.value.details["field"] == "spec.cron"
-        schedule.delete()
+        client.call(wire.delete_schedule, name=weekly)
 
 
 def test_a_tree_of_budgets_shows_what_is_used_and_left(server: Server) -> None:
@@ -90,7 +102,7 @@ def test_a_tree_of_budgets_shows_what_is_used_and_left(server: Server) -> None:
             await its.client.create_budget(root, hard={"tokens": 100})
             await its.client.create_budget(f"{root}/ada", hard={"tokens": 80})
             await (await its.submit(charges, 30)).result(20)
-            tree = {one.name: one.standing["tokens"] async for one in its.client.budget_tree(root)}
+            tree = {one.name: one.standing["tokens"] async for one in its.client.items(wire.get_budget_tree, name=root)}
             assert {name: (one.used, one.left) for name, one in tree.items()} == {
                 root: (30, 70),
                 f"{root}/ada": (30, 50),
@@ -197,7 +209,7 @@ def test_a_budget_that_asks_a_person_lets_the_task_wait_and_go_on(server: Server
             execution = await its.submit(asking)
             view = await until_state(execution, "suspended")
             assert view.retry_count == 0
-            await its.client.call(ff.wire.DECIDE_BUDGET, name=name, answer="grant", amounts={"tokens": 100})
+            await its.client.call(ff.wire.decide_budget, name=name, answer="grant", amounts={"tokens": 100})
             assert await execution.result(20) == "done"
             assert (await its.client.budget(name)).usage == {"tokens": 120}
 
@@ -240,3 +252,59 @@ def test_many_that_spend_at_once_never_pass_the_limit_together(server: Server) -
 
     run(test())
     assert len(set(won)) == len(won) == 10
+
+
+def test_a_call_to_a_provider_counts_what_it_really_cost_and_heeds_a_429(server: Server) -> None:
+    name = unique("api")
+    calls: list[float] = []
+
+    async def ask(prompt: str) -> ff.Spent[str]:
+        calls.append(time.monotonic())
+        if len(calls) == 1:
+            raise ff.Throttled("too many requests", retry_after=0.3)
+        return ff.Spent(prompt.upper(), {"tokens": 120})
+
+    @ff.task("asker", retries=0)
+    async def asker(ctx: ff.Context) -> str:
+        answer = await ctx.acquire(name, "ask", ask, "tides", tokens=1_000)
+        await ctx.wait_signal("again")
+        return answer
+
+    async def test() -> None:
+        async with bench(server, asker) as its:
+            await its.client.call(wire.create_provider, name=name, max_tokens=4_000, max_concurrent=2)
+            execution = await its.submit(asker)
+            await until_state(execution, "suspended")
+            seen = await its.client.call(wire.get_provider, name=name)
+            assert (seen.tokens_in_window, seen.in_use) == (120, 0)
+            # The limit was halved by the 429.
+            assert seen.effective.tokens < 4_000
+            await execution.signal("again")
+            assert await execution.result(20) == "TIDES"
+        # The provider was left alone for as long as it said, and the second run of the function asked nobody.
+        assert len(calls) == 2
+        assert calls[1] - calls[0] >= 0.3
+
+    run(test())
+
+
+def test_a_failed_call_to_a_provider_counts_as_expected(server: Server) -> None:
+    name = unique("api")
+
+    async def ask() -> ff.Spent[str]:
+        raise ff.TaskError("the model has no answer", category="model")
+
+    @ff.task("asker", retries=0)
+    async def asker(ctx: ff.Context) -> str:
+        return await ctx.acquire(name, "ask", ask, tokens=1_000)
+
+    async def test() -> None:
+        async with bench(server, asker) as its:
+            await its.client.call(wire.create_provider, name=name, max_tokens=4_000)
+            execution = await its.submit(asker)
+            failure = (await execution.wait(20)).last_failure
+            assert failure
+            assert (failure.category, failure.reason) == ("model", "the model has no answer")
+            assert (await its.client.call(wire.get_provider, name=name)).tokens_in_window == 1_000
+
+    run(test())

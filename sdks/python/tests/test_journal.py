@@ -41,7 +41,7 @@ def test_recorded_steps_are_not_run_again_after_a_lost_lease(server: Server) -> 
         async with bench(server, research, lease_ttl=1.0) as its:
             execution = await its.submit(research)
             await asyncio.wait_for(begun.wait(), 10)
-            await its.client.call(ff.wire.REVOKE_LEASE, execution_id=execution.id)
+            await its.client.call(ff.wire.revoke_lease, execution_id=execution.id)
             assert await execution.result(20) == ["page first", "page second", "page third"]
         assert ran == {"first": 1, "second": 1, "third": 1}
 
@@ -159,7 +159,7 @@ def test_a_once_step_in_doubt_asks_and_takes_each_answer(server: Server, answer:
             await until_state(execution, "suspended")
             result = {"result": "receipt 7"} if answer == "happened" else {}
             await its.client.call(
-                ff.wire.DECIDE_STEP, execution_id=execution.id, step={"name": "pay"}, answer=answer, **result
+                ff.wire.decide_step, execution_id=execution.id, step={"name": "pay"}, answer=answer, **result
             )
             assert await execution.result(20) == expected
         assert len(ran) == runs
@@ -302,7 +302,7 @@ def test_two_branches_wait_for_two_signals_and_the_second_link_still_works(serve
         async with bench(server, branches) as its:
             execution = await its.submit(branches)
             await until_state(execution, "suspended")
-            waiting = await its.client.call(ff.wire.LIST_PENDING_WAITPOINTS, execution_id=execution.id)
+            waiting = await its.client.call(ff.wire.list_pending_waitpoints, execution_id=execution.id)
             assert len(waiting.items) == 2
             await execution.signal("left", "yes")
 
@@ -387,14 +387,15 @@ def test_a_child_is_spawned_once_and_its_failure_is_the_parents_to_catch(server:
     run(test())
 
 
-def test_a_map_spawns_its_children_in_batches_and_keeps_their_order(server: Server) -> None:
+def test_children_that_are_spawned_together_share_a_call_and_keep_their_order(server: Server) -> None:
     @ff.task("square", retries=0)
     async def square(ctx: ff.Context, number: int) -> int:
         return number * number
 
     @ff.task("squares", retries=0)
     async def squares(ctx: ff.Context, lane: str) -> int:
-        return sum(await ctx.map("square", square, range(100), lane=lane))
+        children = [ctx.child("square", square, number, str(number), lane=lane) for number in range(100)]
+        return sum(await asyncio.gather(*children))
 
     async def test() -> None:
         async with bench(server, square, squares, concurrency=50) as its:

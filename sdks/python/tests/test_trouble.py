@@ -193,12 +193,12 @@ def test_a_worker_whose_token_is_revoked_loses_its_leases_and_says_so(
         secret = {"FF_API_TOKEN": "the-admin-token"}
         with Server(f"sqlite://{tmp_path}/flowfabric.db", options=SERVER, environment=secret) as server:
             async with server.async_client(token="the-admin-token") as admin:
-                made = [await admin.call(ff.wire.CREATE_TOKEN, name=name, role="worker") for name in ("one", "two")]
+                made = [await admin.call(ff.wire.create_token, name=name, role="worker") for name in ("one", "two")]
                 first, second = (server.async_client(token=one.secret) for one in made)
                 async with ff.Worker([pay], first, claim_wait=0.2, lease_ttl=1.0, drain=0).running():
                     execution = await admin.submit(pay)
                     await effects.reached.wait()
-                    await admin.call(ff.wire.REVOKE_TOKEN, name="one")
+                    await admin.call(ff.wire.revoke_token, name="one")
                     async with ff.Worker([pay], second, lease_ttl=1.0, drain=0).running():
                         await until_state(execution, "suspended")
                         await execution.decide("pay", "did_not_happen")

@@ -42,23 +42,23 @@ def test_something_in_between_that_answers_in_its_own_words_counts_as_unreachabl
 
 def test_an_argument_that_the_operation_does_not_have_is_refused_before_it_is_sent() -> None:
     with pytest.raises(TypeError, match="takes no argument 'lanes'"):
-        Call(wire.PAUSE_LANE, {"lane": "gpu", "lanes": []}, Settings("http://localhost"), 1)
+        Call(wire.pause_lane, {"lane": "gpu", "lanes": []}, Settings("http://localhost"), 1)
     with pytest.raises(TypeError, match="needs 'lane'"):
-        Call(wire.PAUSE_LANE, {}, Settings("http://localhost"), 1)
+        Call(wire.pause_lane, {}, Settings("http://localhost"), 1)
 
 
 def test_an_identity_is_minted_before_the_first_try_and_stays() -> None:
     settings = Settings("http://localhost")
-    claim = Call(wire.CLAIM, {"instance_id": "w", "lanes": ["l"], "max_tasks": 3}, settings, 1)
+    claim = Call(wire.claim, {"instance_id": "w", "lanes": ["l"], "max_tasks": 3}, settings, 1)
     first = claim.request()["content"]
     claim.repeated()
     again = claim.request()["content"]
     assert first.replace(b"}", b',"retry":true}') == again
-    create = Call(wire.CREATE_EXECUTION, {"kind": "k"}, settings, 4)
+    create = Call(wire.create_execution, {"kind": "k"}, settings, 4)
     assert b'"execution_id":"000' in create.request()["content"]
-    keyed = Call(wire.CREATE_EXECUTION, {"kind": "k", "idempotency_key": "mine"}, settings, 4)
+    keyed = Call(wire.create_execution, {"kind": "k", "idempotency_key": "mine"}, settings, 4)
     assert b"execution_id" not in keyed.request()["content"]
-    hold = Call(wire.HOLD_EXECUTION, {"execution_id": "e"}, settings, 1)
+    hold = Call(wire.hold_execution, {"execution_id": "e"}, settings, 1)
     assert hold.request()["headers"]["idempotency-key"] == hold.request()["headers"]["idempotency-key"]
 
 

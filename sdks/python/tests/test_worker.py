@@ -101,7 +101,7 @@ def test_a_thread_whose_lease_is_lost_is_told_and_keeps_its_place(server: Server
         async with bench(server, stubborn, lease_ttl=1.0, concurrency=1) as its:
             execution = await its.submit(stubborn)
             await until_state(execution, "active")
-            await its.client.call(ff.wire.REVOKE_LEASE, execution_id=execution.id)
+            await its.client.call(ff.wire.revoke_lease, execution_id=execution.id)
             assert await execution.result(30) == "done elsewhere"
         assert told.is_set()
 

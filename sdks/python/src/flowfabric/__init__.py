@@ -12,46 +12,22 @@ not done again.
 """
 
 from . import wire
-from ._calls import RetryPolicy
-from ._step import OnDoubt, Retry
-from ._sync import Client, Execution, Schedule
-from ._tail import StreamEvent
-from .client import AsyncClient, AsyncExecution, AsyncSchedule, Difference
-from .context import Child, Context, Spent, SyncContext, current
-from .errors import (
-    BudgetExceeded,
-    BudgetRefused,
-    ChildFailed,
-    Conflict,
-    FlowFabricError,
-    Forbidden,
-    InternalError,
-    Invalid,
-    LimitReached,
-    NotCompleted,
-    NotDone,
-    NotFound,
-    Parked,
-    Refused,
-    SignalTimeout,
-    Stale,
-    StepFailed,
-    TaskError,
-    Unauthenticated,
-    Unavailable,
-    Unreachable,
-    Unreadable,
-)  # fmt: skip
-from .flow import Flow
-from .schedule import When
-from .task import Options, Submission, Task, submission, task
+from ._calls import RetryPolicy, StreamEvent
+from ._step import OnDoubt, Retry, Spent
+from ._sync import Client, Execution
+from .client import AsyncClient, AsyncExecution, Difference
+from .context import Child, Context, SyncContext, current
+from .errors import BudgetExceeded, BudgetRefused, ChildFailed, NotDone, SignalTimeout, StepFailed, TaskError, Throttled
+from .errors import Conflict, Forbidden, InternalError, Invalid, LimitReached, NotFound, Refused, Stale
+from .errors import FlowFabricError, NotCompleted, Parked, Unauthenticated, Unavailable, Unreachable, Unreadable
+from .task import Flow, Options, Submission, Task, When, schedule, submission, task
 from .worker import Worker
 
 __all__ = [
-    "AsyncClient", "AsyncExecution", "AsyncSchedule", "BudgetExceeded", "BudgetRefused", "Child", "ChildFailed",
-    "Client", "Conflict", "Context", "Difference", "Execution", "Flow", "FlowFabricError", "Forbidden",
-    "InternalError", "Invalid", "LimitReached", "NotCompleted", "NotDone", "NotFound", "OnDoubt", "Options",
-    "Parked", "Refused", "Retry", "RetryPolicy", "Schedule", "SignalTimeout", "Spent", "Stale", "StepFailed",
-    "StreamEvent", "Submission", "SyncContext", "Task", "TaskError", "Unauthenticated", "Unavailable",
-    "Unreachable", "Unreadable", "When", "Worker", "current", "submission", "task", "wire",
+    "AsyncClient", "AsyncExecution", "BudgetExceeded", "BudgetRefused", "Child", "ChildFailed", "Client", "Conflict",
+    "Context", "Difference", "Execution", "Flow", "FlowFabricError", "Forbidden", "InternalError", "Invalid",
+    "LimitReached", "NotCompleted", "NotDone", "NotFound", "OnDoubt", "Options", "Parked", "Refused", "Retry",
+    "RetryPolicy", "SignalTimeout", "Spent", "Stale", "StepFailed", "StreamEvent", "Submission", "SyncContext", "Task",
+    "TaskError", "Throttled", "Unauthenticated", "Unavailable", "Unreachable", "Unreadable", "When", "Worker",
+    "current", "schedule", "submission", "task", "wire",
 ]  # fmt: skip

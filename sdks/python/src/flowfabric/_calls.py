@@ -1,8 +1,8 @@
-"""One call: how it is written, read and repeated. Nothing here sends; the two clients do."""
+"""One call: how it is written, read and repeated; and a stream of events. Nothing here sends; the two clients do."""
 
 from __future__ import annotations
 
-import importlib
+import base64
 import random
 import time
 from dataclasses import dataclass, field
@@ -17,26 +17,20 @@ from . import wire
 from ._ids import mint, mint_beside, mint_spread
 from .errors import FlowFabricError, Refused, Unreachable, Unreadable, refusal
 
-propagate: Any
-context: Any
 try:
-    propagate = importlib.import_module("opentelemetry.propagate")
-    context = importlib.import_module("opentelemetry.context")
+    from opentelemetry import context, propagate
 except ImportError:
-    propagate = context = None
+    context = propagate = None
 
 T = TypeVar("T")
 
 CONNECT_TIMEOUT_S = 10.0
-#: The field that holds a call's identity.
-IDENTITIES = {
-    "deliver_signal": "signal_id",
-    "suspend": "idempotency_key",
-    "report_usage": "dedup_key",
-    "report_budget_usage": "dedup_key",
-}
-#: Calls that are the same call by nature: their arguments name what they do, and nothing undoes it.
-NATURAL = frozenset({"heartbeat_worker", "renew_leases", "exchange", "create_budget", "create_quota"})
+#: The server pings every 15 seconds; one that misses three of them is gone.
+SILENCE_MAX_S = 50.0
+#: Calls whose caller mints ids that name a partition.
+NEEDS_PARTITIONS = (wire.create_execution, wire.create_executions)
+#: Fields that hold a call's identity. The server takes the header `idempotency-key` for them.
+IDENTITIES = {"command_id", "dedup_key", "idempotency_key", "signal_id"}
 
 
 @dataclass(frozen=True)
@@ -84,7 +78,9 @@ class Settings:
 class Call(Generic[T]):
     """A call with its identity."""
 
-    def __init__(self, operation: wire.Operation[T], args: dict[str, Any], settings: Settings, partitions: int) -> None:
+    def __init__(
+        self, operation: wire.Operation[..., T], args: dict[str, Any], settings: Settings, partitions: int
+    ) -> None:
         self.operation = operation
         args = {name: value for name, value in args.items() if value is not None}
         if settings.namespace:
@@ -93,12 +89,13 @@ class Call(Generic[T]):
                 # A child is where its parent is.
                 if "parent" not in one:
                     one.setdefault("namespace", settings.namespace)
-        self.headers = trace_headers()
-        _identify(operation, args, partitions, self.headers)
+        self.headers = {**in_trace(), **_identify(operation, args, partitions)}
         self.path = operation.path
         self._query: dict[str, str | list[str]] = {}
         self._body: dict[str, Any] = {}
-        for name, value in args.items():
+        for argument, value in args.items():
+            # A word of Python has an underscore behind it, such as `from_`.
+            name = argument.rstrip("_")
             if "{" + name + "}" in self.path:
                 self.path = self.path.replace("{" + name + "}", quote(str(value), safe=""))
             elif name in operation.body:
@@ -173,38 +170,31 @@ class Repeats:
         return pause
 
 
-def needs_partitions(operation: wire.Operation[Any]) -> bool:
-    """Whether the caller mints an id that names a partition."""
-    return operation.name in {"create_execution", "create_executions", "create_flow"}
-
-
-def _identify(operation: wire.Operation[Any], args: dict[str, Any], partitions: int, headers: dict[str, str]) -> None:
-    name = operation.name
-    if name in {"create_execution", "create_executions"}:
+def _identify(operation: wire.Operation[..., Any], args: dict[str, Any], partitions: int) -> dict[str, str]:
+    """Gives a call its identity: ids that it brings along, what it says about its lease, or else a header."""
+    if operation in NEEDS_PARTITIONS:
         for one in args.get("executions", [args]):
             _identify_submission(one, partitions)
-    elif name in {"claim", "exchange"}:
-        if claim := args if name == "claim" else args.get("claim"):
+    elif operation in (wire.claim, wire.exchange):
+        if claim := args if operation is wire.claim else args.get("claim"):
             claim.setdefault("lease_ids", [mint() for _ in range(claim.get("max_tasks", 1))])
-    elif "idempotency_key" in args:
-        return
-    elif name == "create_flow":
-        args.setdefault("flow_id", mint_spread(partitions))
-    elif name in IDENTITIES:
-        args.setdefault(IDENTITIES[name], mint())
-    elif "command_id" in operation.body:
-        args.setdefault("command_id", mint())
-    elif operation.method == "POST" and "fence" not in args and name not in NATURAL:
-        headers["idempotency-key"] = mint()
+    elif operation.method == "POST":
+        own = IDENTITIES & operation.body
+        if not own & args.keys() and (own or not operation.body & {"fence", "leases"}):
+            return {"idempotency-key": mint()}
+    return {}
 
 
 def _identify_submission(args: dict[str, Any], partitions: int) -> None:
-    """An id costs nothing; a key would leave a record."""
+    """An id costs nothing; a key leaves a record. Where a key decides which execution it is, that gives the id."""
     parent = args.get("parent") or {}
     if "execution_id" in args or "idempotency_key" in args or parent.get("key"):
         return
     beside = args.get("flow_id") or parent.get("execution_id")
-    args["execution_id"] = mint_beside(beside) if beside else mint_spread(partitions)
+    if "singleton" in args or "debounce" in args:
+        args["idempotency_key"] = mint()
+    else:
+        args["execution_id"] = mint_beside(beside) if beside else mint_spread(partitions)
 
 
 def _query_text(value: Any) -> str | list[str]:
@@ -226,8 +216,8 @@ def failure_of(status: int, content: bytes) -> FlowFabricError:
     return Unreadable(f"status {status} without a reason that this version knows")
 
 
-def trace_headers() -> dict[str, str]:
-    """The span that the caller is in, where OpenTelemetry is installed."""
+def in_trace() -> dict[str, str]:
+    """The span that the caller is in, where OpenTelemetry is installed, as a header."""
     headers: dict[str, str] = {}
     if propagate is not None:
         propagate.inject(headers)
@@ -238,3 +228,84 @@ def enter_trace(traceparent: str | None) -> None:
     """What this task does from now on belongs to the submitter's trace, where OpenTelemetry is installed."""
     if propagate is not None and traceparent:
         context.attach(propagate.extract({"traceparent": traceparent}))
+
+
+@dataclass(frozen=True)
+class StreamEvent:
+    """What a viewer of a stream sees. `kind` is `frame`; `attempt`, after which what came before is void; `paused`,
+    when the worker let go; `end`; or something that a newer server says."""
+
+    kind: str
+    data: dict[str, Any]
+    frame: wire.StreamFrame | None = None
+
+    @property
+    def payload(self) -> bytes:
+        """The bytes of a frame."""
+        return base64.b64decode(self.frame.payload_base64) if self.frame else b""
+
+    @property
+    def text(self) -> str:
+        """The text of a frame."""
+        return self.payload.decode()
+
+    def json(self) -> Any:
+        """The JSON of a frame."""
+        return from_json(self.payload)
+
+
+@dataclass
+class Following:
+    """What has been shown of a stream: a new connection goes on after it, so that no frame is missed or comes twice."""
+
+    execution_id: str
+    after: str
+    paused: bool = False
+    ended: bool = False
+    _kind: str = ""
+    _data: str = "{}"
+
+    def request(self) -> dict[str, Any]:
+        """The arguments of httpx's `stream` for a new connection."""
+        self._kind = ""
+        resume = {"last-event-id": self.after} if self.after != "0-0" else {}
+        return {
+            "url": f"/v1/executions/{self.execution_id}/stream",
+            "headers": {"accept": "text/event-stream", **resume},
+            "timeout": httpx.Timeout(SILENCE_MAX_S, connect=CONNECT_TIMEOUT_S, pool=None),
+        }
+
+    def read(self, line: str) -> StreamEvent | None:
+        """The event that ends with this line, unless it was shown before."""
+        field, _, value = line.partition(": ")
+        if field == "event":
+            self._kind, self._data = value, "{}"
+        elif field == "data":
+            self._data = value
+        if line or self._kind in {"", "ping"}:
+            return None
+        event, self._kind = _event(self._kind, self._data), ""
+        return event if self._is_news(event) else None
+
+    def _is_news(self, event: StreamEvent) -> bool:
+        if event.kind == "paused":
+            news, self.paused = not self.paused, True
+            return news
+        if event.frame:
+            self.paused, self.after = False, event.frame.id
+        elif event.kind == "attempt":
+            self.paused, self.after = False, f"{event.data.get('attempt', 0)}-0"
+        elif event.kind == "end":
+            self.ended = True
+        return True
+
+
+def _event(kind: str, data: str) -> StreamEvent:
+    try:
+        body = from_json(data)
+        frame = wire.StreamFrame.model_validate(body) if kind == "frame" else None
+    except ValueError as error:
+        raise Unreadable(f"an event: {error}") from error
+    if kind == "error":
+        raise refusal(200, body)
+    return StreamEvent(kind, body, frame)

@@ -10,11 +10,11 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 from . import wire
-from ._gather import Gatherer, settle
+from ._batches import Gatherer, settle
 from .errors import Parked, Refused, TaskError
 
 if TYPE_CHECKING:
@@ -25,8 +25,6 @@ T = TypeVar("T")
 #: Entries in one call, and records in one page.
 RECORD_MAX = 100
 PAGE_MAX = 1_000
-#: Things that one park waits for.
-WAITS_MAX = 1_000
 #: Entries that one ending names.
 NAMED_MAX = 100
 #: Turns of the event loop in which nothing happens before a function counts as waiting: a branch that was just woken
@@ -62,15 +60,11 @@ class Identity(NamedTuple):
 
 @dataclass
 class Wait:
-    """Something that a branch waits for: the arguments of `park` it stands for, and the branch."""
+    """Something that a branch waits for: what stands for it in a list of `park`, and the branch."""
 
     list_name: str
-    args: list[dict[str, Any]]
-    #: It waits for all of them, which are all children there are: nothing less is worth waking for.
-    for_all: bool = False
-    ended: asyncio.Future[wire.StepView | None] = field(
-        default_factory=lambda: asyncio.get_running_loop().create_future()
-    )
+    args: dict[str, Any]
+    ended: asyncio.Future[wire.StepView]
 
 
 class Journal:
@@ -169,8 +163,8 @@ class Journal:
     async def ask(self, identity: Identity, reason: str, detail: str, kind: str, input_hash: str | None) -> NoReturn:
         """Asks a person about an entry. The function is unwound, and called again with the answer in its journal."""
         await self._gate()
-        question = {"step": identity.args(), "reason": reason, "detail": detail, "kind": kind}
-        await self._wait(identity, Wait("questions", [{**question, "input_hash": input_hash}]))
+        question = {"reason": reason, "detail": detail, "kind": kind, "input_hash": input_hash}
+        await self._wait(identity, "questions", question)
         raise AssertionError("a question ends with the run that asks it")
 
     async def take(self, name: str) -> list[wire.StepView]:
@@ -183,7 +177,7 @@ class Journal:
     async def _read_rest(self) -> None:
         while not self._complete:
             after = max((entry.number for entry in self._entries.values()), default=0)
-            page: wire.ListStepsOutcome = await self._run.call(wire.LIST_STEPS, after=after, limit=PAGE_MAX)
+            page: wire.ListStepsOutcome = await self._run.call(wire.list_steps, after=after, limit=PAGE_MAX)
             self._note(page.items)
             self._complete = page.next_after is None or page.generation != self._run.task.generation
 
@@ -201,10 +195,13 @@ class Journal:
     async def _send(self, entries: list[dict[str, Any]]) -> list[int | BaseException]:
         first = self.next_number
         try:
-            answer = await self._run.call(wire.RECORD_STEPS, first_number=first, entries=entries)
+            answer = await self._run.call(wire.record_steps, first_number=first, entries=entries)
         except Exception as failure:
             return [self._of_record(failure)] * len(entries)
         self.next_number = answer.next_number
+        if answer.loop_detected:
+            # The policy `no_progress` ended the run, or asks a person about it: the task was let go.
+            self._run.unwind()
         return list(range(first, first + len(entries)))
 
     def _of_record(self, error: Exception) -> BaseException:
@@ -240,18 +237,11 @@ class Journal:
             return known
         if IN_STEP.get():
             raise TaskError("a step cannot wait for something durable; wait between steps", category="wait_in_step")
-        ended = await self._wait(identity, Wait(list_name, [{"step": identity.args(), **args}]))
-        assert ended is not None
-        return ended
+        return await self._wait(identity, list_name, args)
 
-    async def until_children(self, name: str, children: dict[Identity, str], for_all: bool) -> None:
-        """Waits until one of these children has ended, or all of them when there are no others."""
-        await self._gate()
-        waits = [{"step": child.args(), "execution_id": execution_id} for child, execution_id in children.items()]
-        await self._wait(Identity(name, None, -1), Wait("children", waits[:WAITS_MAX], for_all))
-
-    async def _wait(self, identity: Identity, wait: Wait) -> wire.StepView | None:
-        self._waits[identity] = wait
+    async def _wait(self, identity: Identity, list_name: str, args: dict[str, Any]) -> wire.StepView:
+        ended = asyncio.get_running_loop().create_future()
+        wait = self._waits[identity] = Wait(list_name, {"step": identity.args(), **args}, ended)
         self._consider_parking()
         try:
             return await wait.ended
@@ -285,11 +275,7 @@ class Journal:
     async def _park(self) -> None:
         try:
             await self.flush()
-            if all(wait.for_all for wait in self._waits.values()):
-                await self._run.call(wire.WAIT_CHILDREN)
-                outcome = wire.ParkOutcome(outcome="parked")
-            else:
-                outcome = await self._run.call(wire.PARK, **self._park_args())
+            outcome = await self._run.call(wire.park, **self._park_args())
         except Exception as failure:
             self._parking = None
             error = self._of_record(failure)
@@ -305,7 +291,7 @@ class Journal:
         self._activity += 1
         for identity, wait in self._waits.items():
             known = self._entries.get(identity)
-            if wait.list_name != "questions" and (identity.occurrence == -1 or (known and is_ended(known))):
+            if wait.list_name != "questions" and known and is_ended(known):
                 settle(wait.ended, known)
         self._consider_parking()
 
@@ -316,10 +302,9 @@ class Journal:
             # The instant of a wait is fixed the first time.
             if known and known.next_at is not None:
                 for relative, fixed in (("sleep_ms", "until"), ("timeout_ms", "timeout_at")):
-                    for args in wait.args:
-                        if args.pop(relative, None) is not None:
-                            args[fixed] = known.next_at
-            lists.setdefault(wait.list_name, []).extend(wait.args)
+                    if wait.args.pop(relative, None) is not None:
+                        wait.args[fixed] = known.next_at
+            lists.setdefault(wait.list_name, []).append(wait.args)
         return {"first_number": self.next_number, **lists}
 
     def close(self) -> None:

@@ -122,15 +122,15 @@ class LeaseKeeper(threading.Thread):
     def _renew(self, client: Client, renewals: list[dict[str, Any]]) -> list[wire.RenewalOutcome]:
         names = {name: self._registration[name] for name in ("instance_id", "nonce")}
         try:
-            return client.call(wire.HEARTBEAT_WORKER, **names, leases=renewals).leases
+            return client.call(wire.heartbeat_worker, **names, leases=renewals).leases
         except Refused as error:
             if error.code == "worker_not_found":
                 log.warning("the worker's registration is gone; it registers again")
-                client.call(wire.REGISTER_WORKER, **self._registration)
+                client.call(wire.register_worker, **self._registration)
             elif error.code == "duplicate_worker_instance":
                 log.error("another process has taken this worker's instance id; it claims nothing more")
                 self._on_replaced()
             elif not renewals:
                 raise
         # Leases are kept elsewhere than registrations: they may well be renewed.
-        return client.call(wire.RENEW_LEASES, leases=renewals).results if renewals else []
+        return client.call(wire.renew_leases, leases=renewals).results if renewals else []

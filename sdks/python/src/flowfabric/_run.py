@@ -6,12 +6,11 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from . import wire
+from ._batches import Ending, Frames
 from ._calls import enter_trace
-from ._frames import Frames
-from ._gather import Gatherer
 from ._journal import Journal
 from ._leases import EXPIRED, Lease
 from ._step import in_thread, in_words
@@ -27,16 +26,8 @@ log = logging.getLogger("flowfabric")
 
 #: A reason is cut where it is too long for the API; its beginning says the most.
 REASON_MAX_BYTES = 4_096
-#: How many children one call spawns.
-SPAWN_MAX = 1_000
-#: Calls after which the task is no longer in hand.
-PARTINGS = (wire.PARK, wire.WAIT_CHILDREN)
 #: A function whose task was let go has this long to unwind before it is cancelled.
 UNWIND_S = 1.0
-
-
-#: How a task is to end: the call, and what it says.
-Ending: TypeAlias = tuple[wire.Operation[Any], dict[str, Any]]
 
 
 class Run:
@@ -56,9 +47,6 @@ class Run:
         self._thread: asyncio.Task[Any] | None = None
         #: What is spent under this lease is told apart by its number.
         self.spends = itertools.count()
-        self._spawns: Gatherer[dict[str, Any], None] = Gatherer(self._send_spawns, SPAWN_MAX)
-        #: Those that are known to be there.
-        self.children: set[str] = set()
         self._restart = False
         self._calls: set[asyncio.Future[Any]] = set()
         self._reporting: asyncio.Task[Any] | None = None
@@ -66,15 +54,16 @@ class Run:
 
     # What the journal, the stream and the context need
 
-    async def call(self, operation: wire.Operation[Any], **args: Any) -> Any:
+    async def call(self, operation: wire.Operation[..., Any], **args: Any) -> Any:
         """Calls an operation of the lease holder."""
         if "fence" in operation.body:
             args["fence"] = self.fence
-        args["execution_id"] = self.task.execution_id
+        if "{execution_id}" in operation.path:
+            args["execution_id"] = self.task.execution_id
         desk = self.worker.desk
         try:
             return await self._while_held(
-                desk.end(operation, args) if operation in PARTINGS else desk.patient.call(operation, **args)
+                desk.end(operation, args) if operation is wire.park else desk.patient.call(operation, **args)
             )
         except Refused as error:
             if error.is_lease_lost:
@@ -97,7 +86,7 @@ class Run:
     async def continue_as_new(self, args: dict[str, Any]) -> None:
         """Ends this generation of the execution and begins the next."""
         await self.journal.flush()
-        await self.call(wire.CONTINUE_AS_NEW, **args)
+        await self.call(wire.continue_as_new, **args)
         self.unwind()
 
     def unwind(self, restart: bool = False) -> None:
@@ -126,12 +115,7 @@ class Run:
     async def spawn(self, args: dict[str, Any]) -> None:
         """Spawns a child. Children that are spawned together share a call."""
         parent = {"execution_id": self.task.execution_id, "fence": self.fence}
-        await self._spawns.put({**args, "parent": parent})
-
-    async def _send_spawns(self, children: list[dict[str, Any]]) -> list[BaseException | None]:
-        answer = await self._while_held(self.worker.desk.patient.call(wire.CREATE_EXECUTIONS, executions=children))
-        refused = [one.error for one in answer.results]
-        return [TaskError(error.detail, category=error.code) if error else None for error in refused]
+        await self._while_held(self.worker.desk.patient.create({**args, "parent": parent}))
 
     # The life of the task
 
@@ -155,7 +139,7 @@ class Run:
         else:
             error = self._function.exception()
         if self._restart:
-            return wire.DELAY, {"delay_ms": 0}
+            return wire.delay, {"delay_ms": 0}
         if self.closed:
             return None
         try:
@@ -169,7 +153,7 @@ class Run:
             return self._failure(error)
         try:
             result = task.result.encode("result", self._function.result())
-            return wire.COMPLETE, {**result, **self.journal.notes()}
+            return wire.complete, {**result, **self.journal.notes()}
         except Exception as failure:
             return self._failure(TaskError(str(failure), category="invalid_result"))
 
@@ -203,7 +187,7 @@ class Run:
             cause = cause.__cause__
         if isinstance(cause, StepFailed):
             args["cause"], args["first_number"] = cause.step, self.journal.next_number
-        return wire.FAIL, args
+        return wire.fail, args
 
     async def _report(self, ending: Ending) -> None:
         operation, args = ending[0], {"execution_id": self.task.execution_id, "fence": self.fence, **ending[1]}
@@ -219,7 +203,7 @@ class Run:
             self._reporting.result()
         elif error.is_lease_lost:
             log.warning("execution %s: the lease was lost before its end: %s", self.task.execution_id, error)
-        elif not error.is_about_content or operation is wire.FAIL:
+        elif not error.is_about_content or operation is wire.fail:
             raise error
         else:
             # Without this its work would be done again and again, whenever its lease has run out.
@@ -232,6 +216,6 @@ class Run:
         if self._reporting is not None:
             self._reporting.cancel()
         try:
-            await self.client.call(wire.DELAY, execution_id=self.task.execution_id, fence=self.fence, delay_ms=0)
+            await self.client.call(wire.delay, execution_id=self.task.execution_id, fence=self.fence, delay_ms=0)
         except FlowFabricError as error:
             log.warning("execution %s could not be handed back: %s", self.task.execution_id, error)

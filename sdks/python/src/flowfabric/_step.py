@@ -1,4 +1,4 @@
-"""One step: code whose result is kept, so that it does not run again."""
+"""One step: code whose result is kept, so that it does not run again; and its turn, where a provider allows so many."""
 
 from __future__ import annotations
 
@@ -6,29 +6,32 @@ import asyncio
 import contextlib
 import hashlib
 import inspect
+import itertools
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import copy_context
 from dataclasses import dataclass
 from threading import Thread
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar, get_args
 
 from pydantic_core import to_json
 from typing_extensions import TypedDict
 
 from . import wire
-from ._gather import settle
+from ._batches import settle
 from ._journal import IN_STEP, Identity, Journal, changed, is_ended
-from ._payload import codec, returned_type
-from .errors import NotDone, StepFailed, TaskError
-from .task import Span, milliseconds
+from .errors import NotDone, StepFailed, TaskError, Throttled
+from .task import Span, codec, milliseconds, returned_type
+
+if TYPE_CHECKING:
+    from ._run import Run
 
 T = TypeVar("T")
 
 #: A body that runs longer than this is shown to people as begun.
 SHOWN_AFTER_S = 1.0
-#: The longest wait between two tries under one lease.
-WAIT_MAX_S = 5.0
+#: Waits up to this long are waited under the lease.
+SHORT_WAIT_S = 5.0
 #: The category of a step of which nobody knows whether it happened.
 IN_DOUBT = "in_doubt"
 
@@ -49,7 +52,7 @@ class Retry:
 
     def seconds_before(self, tried: int) -> float:
         """How long to wait after so many tries."""
-        return min(milliseconds(self.wait) / 1000 * 2.0 ** min(tried - 1, 16), WAIT_MAX_S)
+        return min(milliseconds(self.wait) / 1000 * 2.0 ** min(tried - 1, 16), SHORT_WAIT_S)
 
 
 class StepOptions(TypedDict, total=False):
@@ -74,6 +77,10 @@ class StepOptions(TypedDict, total=False):
 class Step:
     """A step about to run."""
 
+    #: What is waited for before each try.
+    turn: Turn | None = None
+    identity: Identity
+
     def __init__(self, journal: Journal, body: Callable[[], Any], options: StepOptions, kind: str = "step") -> None:
         self.journal = journal
         self.body = body
@@ -88,7 +95,6 @@ class Step:
         self.on_change = options.get("on_change", "keep")
         given = options.get("input")
         self.input_hash = None if given is None else hashlib.sha256(to_json(given)).hexdigest()[:32]
-        self.identity: Identity
 
     async def run(self, identity: Identity) -> Any:
         """Runs it, or brings back what it did before."""
@@ -113,10 +119,12 @@ class Step:
         return await self._run_body(known.tries)
 
     async def _run_body(self, before: int) -> Any:
-        if self.once:
-            await self.journal.record(self._entry("begun", before))
         tried = 0
         while True:
+            if self.turn:
+                await self.turn.wait(self.identity.label)
+            if self.once and not tried:
+                await self.journal.record(self._entry("begun", before))
             tried += 1
             started = time.monotonic()
             try:
@@ -129,6 +137,9 @@ class Step:
                 took_ms = round((time.monotonic() - started) * 1000)
                 await self.journal.record(self._entry("completed", before + tried, took_ms=took_ms, **encoded))
                 return value
+            if self.turn and isinstance(failure, Throttled):
+                tried -= 1
+                continue
             if self.once in {"ask", "fail"} and not isinstance(failure, NotDone):
                 await self._doubt()
             if tried < self.retry.tries:
@@ -220,3 +231,62 @@ def _failed(identity: Identity, reason: str, category: str | None, retry_after: 
     # A step that failed because nobody knows whether it happened does not run again by itself.
     failed.step = None if category == IN_DOUBT else identity.args()
     return failed
+
+
+@dataclass(frozen=True)
+class Spent(Generic[T]):
+    """What a piece of work gave, and what it really spent, by dimension."""
+
+    value: T
+    actual: Mapping[str, int]
+
+
+def value_type(body: Callable[..., Any]) -> Any:
+    """The type of the value, where a function says that it returns `Spent[T]`."""
+    return next(iter(get_args(returned_type(body))), Any)
+
+
+class Turn:
+    """The right to make one call."""
+
+    def __init__(self, run: Run, provider: str, tokens: int, ttl: Span | None) -> None:
+        self._run = run
+        self._provider = provider
+        self._tokens = tokens
+        self._ttl_ms = None if ttl is None else milliseconds(ttl)
+        self._naps = itertools.count()
+        self._key = ""
+
+    async def wait(self, step: str) -> None:
+        """Returns when the call may be made. A long wait lets go of the task, which keeps its place in the line."""
+        self._key, run = step, self._run
+        asks = {"provider": self._provider, "key": step, "cost": {"tokens": self._tokens}, "ttl_ms": self._ttl_ms}
+        while True:
+            with run.journal.busy():
+                acquired = await run.call(wire.acquire_provider, **asks)
+                if acquired.granted:
+                    return
+                if acquired.wait_ms <= SHORT_WAIT_S * 1000:
+                    await asyncio.sleep(acquired.wait_ms / 1000)
+                    continue
+            # A wait that an earlier run of the function has been through is over at once.
+            nap = run.journal.begin(f"wait for {self._provider}", f"{step} {next(self._naps)}")
+            sleep = {"sleep_ms": acquired.wait_ms, "provider": self._provider}
+            await run.journal.until_ended(nap, "sleeps", sleep)
+
+    async def make(self, body: Callable[[], Any]) -> Any:
+        """Makes the call, and settles what it cost. One that raises counts as expected."""
+        tokens = self._tokens
+        try:
+            spent: Spent[Any] = await call_body(body)
+            tokens = spent.actual.get("tokens", 0)
+            return spent.value
+        except Throttled as error:
+            tokens = 0
+            after = None if error.retry_after is None else milliseconds(error.retry_after)
+            namespace = self._run.task.namespace
+            await self._run.call(wire.throttle_provider, name=self._provider, namespace=namespace, retry_after_ms=after)
+            raise
+        finally:
+            cost = {"requests": 1, "tokens": tokens}
+            await self._run.call(wire.settle_provider, provider=self._provider, key=self._key, actual=cost)

@@ -7,24 +7,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
 from typing import Any, Generic, overload
 
 import httpx
 from typing_extensions import Self, Unpack
 
 from . import wire
-from ._calls import CONNECT_TIMEOUT_S, Call, Repeats, failure_of, needs_partitions
-from ._payload import Codec, codec
-from ._tail import SILENCE_MAX_S, Following, StreamEvent
+from ._calls import NEEDS_PARTITIONS, Call, Following, Repeats, StreamEvent, failure_of
 from .client import (
-    WAIT_MAX_S, Answer, Difference, I, R, Step, SyncConnection, T,
+    LOOK_EVERY_S, WAIT_MAX_S, Answer, Difference, P, Step, SyncConnection, T,
     chunks, compared, not_completed, step_args,
 )  # fmt: skip
 from .errors import FlowFabricError, Refused, Unreachable, refusal
-from .flow import Flow
-from .schedule import Overlap, When, schedule_args
-from .task import Options, Span, Submission, Task, instant, milliseconds, submission
+from .task import NOTHING, Codec, Flow, I, Options, R, Span, Submission, Task, codec, milliseconds, submission
 
 
 class Client(SyncConnection):
@@ -42,9 +37,9 @@ class Client(SyncConnection):
         """Closes its connections."""
         self._http.close()
 
-    def call(self, operation: wire.Operation[T], /, **args: Any) -> T:
+    def call(self, operation: wire.Operation[P, T], /, *_: P.args, **args: P.kwargs) -> T:
         """Calls an operation. It is repeated while the server cannot be reached, and takes effect once."""
-        partitions = self._partition_count() if needs_partitions(operation) else 1
+        partitions = self._partition_count() if operation in NEEDS_PARTITIONS else 1
         call = Call(operation, args, self.settings, partitions)
         repeats = Repeats(self.settings.retry)
         while True:
@@ -60,25 +55,19 @@ class Client(SyncConnection):
 
     def _partition_count(self) -> int:
         if self._partitions is None:
-            self._partitions = (self.call(wire.GET_DEPLOYMENT)).partitions.flow
+            self._partitions = (self.call(wire.get_deployment)).partitions.flow
         return self._partitions
 
-    @overload
-    def submit(self, what: Task[I, R], input: I = ..., **options: Unpack[Options]) -> Execution[R]: ...
-    @overload
-    def submit(self, what: str, input: Any = ..., **options: Unpack[Options]) -> Execution[Any]: ...
-    def submit(
-        self, what: Task[Any, Any] | str, input: Any = None, **options: Unpack[Options]
-    ) -> Execution[Any]:
+    def submit(self, what: Task[I, R] | str, input: I = NOTHING, **options: Unpack[Options]) -> Execution[R]:
         """Submits a task, or a kind that somebody else serves, with its input."""
         made = submission(what, input, **options)
-        return Execution(self, self._create(made.args), made.result)
+        return Execution(self, self.create(made.args), made.result)
 
     def submit_all(self, submissions: Iterable[Submission[R]]) -> list[Execution[R] | Refused]:
         """Submits many, up to 1,000 in a call; each has its own answer."""
         answers: list[Execution[R] | Refused] = []
         for chunk in chunks(list(submissions)):
-            created = self.call(wire.CREATE_EXECUTIONS, executions=[dict(one.args) for one in chunk])
+            created = self.call(wire.create_executions, executions=[dict(one.args) for one in chunk])
             for one, answer in zip(chunk, created.results, strict=True):
                 refused = refusal(200, answer.error.model_dump()) if answer.error else None
                 answers.append(refused or Execution(self, answer.execution_id or "", one.result))
@@ -92,38 +81,54 @@ class Client(SyncConnection):
         """An execution that is there already."""
         return Execution(self, execution_id, codec(returns))
 
+    def items(
+        self, operation: wire.Operation[P, wire.Page[T]], /, *_: P.args, **args: P.kwargs
+    ) -> Iterator[T]:
+        """Everything that a list has, page by page."""
+        pages: wire.Operation[..., Any] = operation
+        cursor = "after" if "after" in pages.query else "cursor"
+        given: dict[str, Any] = dict(args)
+        while True:
+            page = self.call(pages, **given)
+            for one in page.items:
+                yield one
+            given[cursor] = getattr(page, f"next_{cursor}")
+            if not given[cursor]:
+                return
+
     def list(self, **filters: Any) -> Iterator[wire.ExecutionSummary]:
         """Executions, the newest first; the filters are those of `list_executions`."""
-        return self._items(wire.LIST_EXECUTIONS, filters)
+        return self.items(wire.list_executions, **filters)
 
     def approvals(self, **filters: Any) -> Iterator[wire.ApprovalView]:
         """What waits for people, what has waited longest first; the filters are those of `list_approvals`."""
-        return self._items(wire.LIST_APPROVALS, filters)
-
-    def _items(
-        self, operation: wire.Operation[Any], args: dict[str, Any], cursor: str = "cursor"
-    ) -> Iterator[Any]:
-        """What a list has, page by page."""
-        while True:
-            page = self.call(operation, **args)
-            for one in page.items:
-                yield one
-            args[cursor] = getattr(page, f"next_{cursor}")
-            if not args[cursor]:
-                return
+        return self.items(wire.list_approvals, **filters)
 
     def events(self, *, cursor: str | None = None, **filters: Any) -> Iterator[wire.EventView]:
         """What happens in the deployment, from the oldest event there is, or after a cursor. It does not end."""
         while True:
-            page = self.call(wire.LIST_EVENTS, cursor=cursor, wait_ms=milliseconds(WAIT_MAX_S), **filters)
+            page = self.call(wire.list_events, cursor=cursor, wait_ms=milliseconds(WAIT_MAX_S), **filters)
             for one in page.items:
                 yield one
             cursor = page.next_cursor
 
+    def bulk(self, action: wire.BulkAction, filter: Mapping[str, Any], **more: Any) -> wire.BulkView:
+        """Does something to everything that a filter matches, and waits until it is done:
+        `bulk("replay", {"state": ["failed"]})`. Without the wait: `call(wire.create_bulk, ...)`."""
+        job = self.call(wire.create_bulk, action=action, filter=filter, **more)
+        while job.ended_at is None:
+            time.sleep(LOOK_EVERY_S)
+            job = self.call(wire.get_bulk, bulk_id=job.bulk_id)
+        return job
+
     def create_flow(self, flow: Flow) -> dict[str, Execution[Any]]:
         """Creates a flow and all of its executions at once; answers them by their nodes."""
-        created = self.call(wire.CREATE_FLOW, **flow.args)
+        created = self.call(wire.create_flow, **flow.args)
         return {name: Execution(self, one, flow.results[name]) for name, one in created.executions.items()}
+
+    def budget(self, name: str) -> wire.BudgetStatus:
+        """What a budget has used; its `standing` says what is held and left, how fast it goes, and where that ends."""
+        return self.call(wire.get_budget, name=name)
 
     def create_budget(
         self, name: str, *, hard: Mapping[str, int] = {}, soft: Mapping[str, int] = {}, **more: Any
@@ -131,69 +136,7 @@ class Client(SyncConnection):
         """Creates a budget with its limits by dimension, unless it is there. The name may be a path: `acme/ada` stands
         under `acme`."""
         limits = {one: {"hard": hard.get(one, 0), "soft": soft.get(one, 0)} for one in {**hard, **soft}}
-        return self.call(wire.CREATE_BUDGET, name=name, dimensions=limits, **more)
-
-    def budget(self, name: str) -> wire.BudgetStatus:
-        """What a budget has used; its `standing` says what is held and left, how fast it goes, and where that ends."""
-        return self.call(wire.GET_BUDGET, name=name)
-
-    def budget_tree(self, name: str) -> Iterator[wire.BudgetStatus]:
-        """A budget and everything that stands under it, by name."""
-        return self._items(wire.GET_BUDGET_TREE, {"name": name})
-
-    def schedule(self, name: str) -> Schedule:
-        """The schedule of this name, whether it is there already or is to be created."""
-        return Schedule(self, name)
-
-    def schedules(self, **filters: Any) -> Iterator[wire.ScheduleSummary]:
-        """Schedules by name, with their next instant and what became of the last one."""
-        return self._items(wire.LIST_SCHEDULES, filters)
-
-
-class Schedule:
-    """What creates an execution or a flow again and again."""
-
-    def __init__(self, client: Client, name: str) -> None:
-        self.client = client
-        self.name = name
-
-    def create(self, what: Submission[Any] | Flow, **when: Unpack[When]) -> wire.CreateScheduleOutcome:
-        """Creates it, unless it is there: `create(ff.submission(report, "eu"), cron="0 2 * * *", overlap="skip")`."""
-        return self.client.call(wire.CREATE_SCHEDULE, name=self.name, **schedule_args(what, when))
-
-    def update(
-        self, what: Submission[Any] | Flow, *, expected_revision: int | None = None, **when: Unpack[When]
-    ) -> wire.ScheduleSummary:
-        """Replaces all of its definition, if it still has this revision. It goes on from now."""
-        args = {"name": self.name, "expected_revision": expected_revision, **schedule_args(what, when)}
-        return self.client.call(wire.UPDATE_SCHEDULE, **args)
-
-    def get(self) -> wire.ScheduleView:
-        """Its definition, its next instants and its last runs."""
-        return self.client.call(wire.GET_SCHEDULE, name=self.name)
-
-    def pause(self, note: str | None = None) -> wire.ScheduleSummary:
-        """Passes over the instants from now on."""
-        return self.client.call(wire.PAUSE_SCHEDULE, name=self.name, note=note)
-
-    def resume(self, note: str | None = None) -> wire.ScheduleSummary:
-        """Goes on from now."""
-        return self.client.call(wire.RESUME_SCHEDULE, name=self.name, note=note)
-
-    def trigger(self, overlap: Overlap | None = None) -> wire.TriggerScheduleOutcome:
-        """Runs it once, now, whether it is paused or not."""
-        return self.client.call(wire.TRIGGER_SCHEDULE, name=self.name, overlap=overlap)
-
-    def backfill(
-        self, first: datetime, last: datetime, overlap: Overlap | None = None
-    ) -> wire.BackfillScheduleOutcome:
-        """Runs the instants of a stretch once more."""
-        stretch = {"from": instant(first), "to": instant(last)}
-        return self.client.call(wire.BACKFILL_SCHEDULE, name=self.name, overlap=overlap, **stretch)
-
-    def delete(self) -> wire.DeleteScheduleOutcome:
-        """Removes it. Its runs stay and go on."""
-        return self.client.call(wire.DELETE_SCHEDULE, name=self.name)
+        return self.call(wire.create_budget, name=name, dimensions=limits, **more)
 
 
 class Execution(Generic[R]):
@@ -206,14 +149,14 @@ class Execution(Generic[R]):
 
     def get(self) -> wire.ExecutionView:
         """Everything about it but its bytes."""
-        return self.client.call(wire.GET_EXECUTION, execution_id=self.id)
+        return self.client.call(wire.get_execution, execution_id=self.id)
 
     def wait(self, timeout: Span | None = None) -> wire.ExecutionView:
         """Waits until it has ended. `TimeoutError` when the time is up."""
         until = None if timeout is None else time.monotonic() + milliseconds(timeout) / 1000
         while True:
             left = WAIT_MAX_S if until is None else max(0.0, min(WAIT_MAX_S, until - time.monotonic()))
-            waited = self.client.call(wire.WAIT_EXECUTION, execution_id=self.id, wait_ms=milliseconds(left))
+            waited = self.client.call(wire.wait_execution, execution_id=self.id, wait_ms=milliseconds(left))
             if waited.terminal:
                 return waited.execution
             if left == 0:
@@ -224,17 +167,17 @@ class Execution(Generic[R]):
         view = self.wait(timeout)
         if view.public_state != "completed":
             raise not_completed(view)
-        content = self.client.call(wire.GET_RESULT, execution_id=self.id)
+        content = self.client.call(wire.get_result, execution_id=self.id)
         return self._result.decode(content)
 
     def cancel(self, reason: str | None = None) -> wire.CancelExecutionOutcome:
         """Cancels it, whatever it does."""
-        return self.client.call(wire.CANCEL_EXECUTION, execution_id=self.id, reason=reason)
+        return self.client.call(wire.cancel_execution, execution_id=self.id, reason=reason)
 
     def replay(self, from_step: Step | None = None, **args: Any) -> wire.ReplayExecutionOutcome:
         """Runs it again after its end, with a journal of its own, or with what it did before a step."""
         step = None if from_step is None else step_args(from_step)
-        return self.client.call(wire.REPLAY_EXECUTION, execution_id=self.id, from_step=step, **args)
+        return self.client.call(wire.replay_execution, execution_id=self.id, from_step=step, **args)
 
     def fork(self, before: Step | None = None, **args: Any) -> Execution[R]:
         """Begins another execution with what this one did before a step, or with all of it; `input`, `tags` and
@@ -242,7 +185,7 @@ class Execution(Generic[R]):
         if "input" in args:
             args |= codec(Any).encode("input", args.pop("input"))
         step = None if before is None else step_args(before)
-        forked = self.client.call(wire.FORK_EXECUTION, execution_id=self.id, before_step=step, **args)
+        forked = self.client.call(wire.fork_execution, execution_id=self.id, before_step=step, **args)
         return Execution(self.client, forked.execution_id, self._result)
 
     def diff(self, other: Execution[Any]) -> list[Difference]:
@@ -253,7 +196,7 @@ class Execution(Generic[R]):
     def signal(self, name: str, payload: Any = None, **more: Any) -> wire.SignalOutcome:
         """Signals it by name; `waitpoint_id` and `token` where the caller has only those."""
         args = {"name": name, **codec(Any).encode("payload", payload), **more}
-        return self.client.call(wire.DELIVER_SIGNAL, execution_id=self.id, **args)
+        return self.client.call(wire.deliver_signal, execution_id=self.id, **args)
 
     def approve(self, payload: Any = None, **more: Any) -> wire.SignalOutcome:
         """Says yes to what it asks people."""
@@ -268,31 +211,28 @@ class Execution(Generic[R]):
         `keep`, `run_again` or `fail` for one that the program no longer fits."""
         happened = codec(Any).encode("result", result) if answer == "happened" else {}
         args = {"execution_id": self.id, "step": step_args(step), "answer": answer, **happened}
-        return self.client.call(wire.DECIDE_STEP, **args)
+        return self.client.call(wire.decide_step, **args)
 
     def explain(self) -> wire.Explanation:
         """Why it is not running."""
-        return self.client.call(wire.EXPLAIN_EXECUTION, execution_id=self.id)
+        return self.client.call(wire.explain_execution, execution_id=self.id)
 
     def steps(self, generation: int | None = None) -> Iterator[wire.StepView]:
         """Its journal, oldest first."""
-        return self.client._items(wire.LIST_STEPS, {"execution_id": self.id, "generation": generation}, "after")
+        return self.client.items(wire.list_steps, execution_id=self.id, generation=generation)
 
     def tail(self, after: str = "0-0") -> Iterator[StreamEvent]:
         """Its stream over all attempts, until it ends. It reconnects by itself after the last frame."""
-        following = Following(after)
+        following = Following(self.id, after)
         repeats = Repeats(self.client.settings.retry)
-        timeout = httpx.Timeout(SILENCE_MAX_S, connect=CONNECT_TIMEOUT_S, pool=None)
-        url = f"/v1/executions/{self.id}/stream"
         while not following.ended:
             failure: FlowFabricError = Unreachable("the stream was cut")
             try:
-                stream = self.client._http.stream("GET", url, headers=following.headers(), timeout=timeout)
-                with stream as response:
+                with self.client._http.stream("GET", **following.request()) as response:
                     if response.status_code != 200:
                         raise failure_of(response.status_code, response.read())
-                    for data in response.iter_bytes():
-                        for event in following.feed(data):
+                    for line in response.iter_lines():
+                        if event := following.read(line):
                             repeats = Repeats(self.client.settings.retry)
                             yield event
             except httpx.TransportError as error:

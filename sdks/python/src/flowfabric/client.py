@@ -1,6 +1,7 @@
 """The client that is awaited. `Client`, which blocks, has the same methods: tools/generate.py writes it from this file.
 
-Every operation of the API is `client.call(wire.PAUSE_LANE, lane="gpu")`; the methods are those used most.
+Every operation of the API is `client.call(wire.pause_lane, lane="gpu")`, and what a list has is
+`client.items(wire.list_hooks)`; the other methods do more than one call does, or are those used most.
 """
 
 from __future__ import annotations
@@ -12,28 +13,24 @@ import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import replace
-from datetime import datetime
-from typing import Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar, overload
+from typing import Any, Generic, Literal, NamedTuple, ParamSpec, TypeAlias, TypeVar, overload
 
 import httpx
 from typing_extensions import Self, Unpack
 
 from . import wire
-from ._calls import CONNECT_TIMEOUT_S, Call, Repeats, RetryPolicy, Settings, failure_of, needs_partitions, trace_headers
-from ._gather import Gatherer
-from ._payload import Codec, codec
-from ._tail import SILENCE_MAX_S, Following, StreamEvent
+from ._batches import Gatherer
+from ._calls import NEEDS_PARTITIONS, Call, Following, Repeats, RetryPolicy, Settings, StreamEvent, failure_of, in_trace
 from .errors import FlowFabricError, NotCompleted, Refused, Unreachable, refusal
-from .flow import Flow
-from .schedule import Overlap, When, schedule_args
-from .task import Options, Span, Submission, Task, instant, milliseconds, submission
+from .task import NOTHING, Codec, Flow, I, Options, R, Span, Submission, Task, codec, milliseconds, submission
 
-I = TypeVar("I")  # noqa: E741
-R = TypeVar("R")
+P = ParamSpec("P")
 T = TypeVar("T")
 
 #: One call waits at most this long; a longer wait is several calls.
 WAIT_MAX_S = 30.0
+#: How often a bulk job is looked at while somebody waits for its end.
+LOOK_EVERY_S = 0.2
 #: How many executions one call creates.
 BATCH_MAX = 1_000
 #: A step by its name, by name and key, or by name and how many calls of it came before.
@@ -90,8 +87,8 @@ class SyncConnection(Connection):
 
     call: Any
 
-    def _create(self, args: dict[str, Any]) -> str:
-        return str(self.call(wire.CREATE_EXECUTION, **args).execution_id)
+    def create(self, args: dict[str, Any]) -> str:
+        return str(self.call(wire.create_execution, **args).execution_id)
 
 
 class AsyncConnection(Connection):
@@ -100,20 +97,20 @@ class AsyncConnection(Connection):
     call: Any
     _creates: Gatherer[dict[str, Any], str | None] | None = None
 
-    async def _create(self, args: dict[str, Any]) -> str:
+    async def create(self, args: dict[str, Any]) -> str:
         created = None
         # One that belongs to a trace brings it along in a call of its own.
-        if not trace_headers():
+        if not in_trace():
             self._creates = self._creates or Gatherer(self._create_all, BATCH_MAX)
             created = await self._creates.put(args)
         # So does one that the shared call did not take: its own answer says all there is to say.
-        return created or str((await self.call(wire.CREATE_EXECUTION, **args)).execution_id)
+        return created or str((await self.call(wire.create_execution, **args)).execution_id)
 
     async def _create_all(self, args: list[dict[str, Any]]) -> list[str | None]:
         if len(args) == 1:
             return [None]
         try:
-            return [one.execution_id for one in (await self.call(wire.CREATE_EXECUTIONS, executions=args)).results]
+            return [one.execution_id for one in (await self.call(wire.create_executions, executions=args)).results]
         except Refused:
             # They are too large together.
             return [None] * len(args)
@@ -164,9 +161,9 @@ class AsyncClient(AsyncConnection):
         """Closes its connections."""
         await self._http.aclose()
 
-    async def call(self, operation: wire.Operation[T], /, **args: Any) -> T:
+    async def call(self, operation: wire.Operation[P, T], /, *_: P.args, **args: P.kwargs) -> T:
         """Calls an operation. It is repeated while the server cannot be reached, and takes effect once."""
-        partitions = await self._partition_count() if needs_partitions(operation) else 1
+        partitions = await self._partition_count() if operation in NEEDS_PARTITIONS else 1
         call = Call(operation, args, self.settings, partitions)
         repeats = Repeats(self.settings.retry)
         while True:
@@ -182,25 +179,19 @@ class AsyncClient(AsyncConnection):
 
     async def _partition_count(self) -> int:
         if self._partitions is None:
-            self._partitions = (await self.call(wire.GET_DEPLOYMENT)).partitions.flow
+            self._partitions = (await self.call(wire.get_deployment)).partitions.flow
         return self._partitions
 
-    @overload
-    async def submit(self, what: Task[I, R], input: I = ..., **options: Unpack[Options]) -> AsyncExecution[R]: ...
-    @overload
-    async def submit(self, what: str, input: Any = ..., **options: Unpack[Options]) -> AsyncExecution[Any]: ...
-    async def submit(
-        self, what: Task[Any, Any] | str, input: Any = None, **options: Unpack[Options]
-    ) -> AsyncExecution[Any]:
+    async def submit(self, what: Task[I, R] | str, input: I = NOTHING, **options: Unpack[Options]) -> AsyncExecution[R]:
         """Submits a task, or a kind that somebody else serves, with its input."""
         made = submission(what, input, **options)
-        return AsyncExecution(self, await self._create(made.args), made.result)
+        return AsyncExecution(self, await self.create(made.args), made.result)
 
     async def submit_all(self, submissions: Iterable[Submission[R]]) -> list[AsyncExecution[R] | Refused]:
         """Submits many, up to 1,000 in a call; each has its own answer."""
         answers: list[AsyncExecution[R] | Refused] = []
         for chunk in chunks(list(submissions)):
-            created = await self.call(wire.CREATE_EXECUTIONS, executions=[dict(one.args) for one in chunk])
+            created = await self.call(wire.create_executions, executions=[dict(one.args) for one in chunk])
             for one, answer in zip(chunk, created.results, strict=True):
                 refused = refusal(200, answer.error.model_dump()) if answer.error else None
                 answers.append(refused or AsyncExecution(self, answer.execution_id or "", one.result))
@@ -214,38 +205,54 @@ class AsyncClient(AsyncConnection):
         """An execution that is there already."""
         return AsyncExecution(self, execution_id, codec(returns))
 
+    async def items(
+        self, operation: wire.Operation[P, wire.Page[T]], /, *_: P.args, **args: P.kwargs
+    ) -> AsyncIterator[T]:
+        """Everything that a list has, page by page."""
+        pages: wire.Operation[..., Any] = operation
+        cursor = "after" if "after" in pages.query else "cursor"
+        given: dict[str, Any] = dict(args)
+        while True:
+            page = await self.call(pages, **given)
+            for one in page.items:
+                yield one
+            given[cursor] = getattr(page, f"next_{cursor}")
+            if not given[cursor]:
+                return
+
     def list(self, **filters: Any) -> AsyncIterator[wire.ExecutionSummary]:
         """Executions, the newest first; the filters are those of `list_executions`."""
-        return self._items(wire.LIST_EXECUTIONS, filters)
+        return self.items(wire.list_executions, **filters)
 
     def approvals(self, **filters: Any) -> AsyncIterator[wire.ApprovalView]:
         """What waits for people, what has waited longest first; the filters are those of `list_approvals`."""
-        return self._items(wire.LIST_APPROVALS, filters)
-
-    async def _items(
-        self, operation: wire.Operation[Any], args: dict[str, Any], cursor: str = "cursor"
-    ) -> AsyncIterator[Any]:
-        """What a list has, page by page."""
-        while True:
-            page = await self.call(operation, **args)
-            for one in page.items:
-                yield one
-            args[cursor] = getattr(page, f"next_{cursor}")
-            if not args[cursor]:
-                return
+        return self.items(wire.list_approvals, **filters)
 
     async def events(self, *, cursor: str | None = None, **filters: Any) -> AsyncIterator[wire.EventView]:
         """What happens in the deployment, from the oldest event there is, or after a cursor. It does not end."""
         while True:
-            page = await self.call(wire.LIST_EVENTS, cursor=cursor, wait_ms=milliseconds(WAIT_MAX_S), **filters)
+            page = await self.call(wire.list_events, cursor=cursor, wait_ms=milliseconds(WAIT_MAX_S), **filters)
             for one in page.items:
                 yield one
             cursor = page.next_cursor
 
+    async def bulk(self, action: wire.BulkAction, filter: Mapping[str, Any], **more: Any) -> wire.BulkView:
+        """Does something to everything that a filter matches, and waits until it is done:
+        `bulk("replay", {"state": ["failed"]})`. Without the wait: `call(wire.create_bulk, ...)`."""
+        job = await self.call(wire.create_bulk, action=action, filter=filter, **more)
+        while job.ended_at is None:
+            await asyncio.sleep(LOOK_EVERY_S)
+            job = await self.call(wire.get_bulk, bulk_id=job.bulk_id)
+        return job
+
     async def create_flow(self, flow: Flow) -> dict[str, AsyncExecution[Any]]:
         """Creates a flow and all of its executions at once; answers them by their nodes."""
-        created = await self.call(wire.CREATE_FLOW, **flow.args)
+        created = await self.call(wire.create_flow, **flow.args)
         return {name: AsyncExecution(self, one, flow.results[name]) for name, one in created.executions.items()}
+
+    async def budget(self, name: str) -> wire.BudgetStatus:
+        """What a budget has used; its `standing` says what is held and left, how fast it goes, and where that ends."""
+        return await self.call(wire.get_budget, name=name)
 
     async def create_budget(
         self, name: str, *, hard: Mapping[str, int] = {}, soft: Mapping[str, int] = {}, **more: Any
@@ -253,69 +260,7 @@ class AsyncClient(AsyncConnection):
         """Creates a budget with its limits by dimension, unless it is there. The name may be a path: `acme/ada` stands
         under `acme`."""
         limits = {one: {"hard": hard.get(one, 0), "soft": soft.get(one, 0)} for one in {**hard, **soft}}
-        return await self.call(wire.CREATE_BUDGET, name=name, dimensions=limits, **more)
-
-    async def budget(self, name: str) -> wire.BudgetStatus:
-        """What a budget has used; its `standing` says what is held and left, how fast it goes, and where that ends."""
-        return await self.call(wire.GET_BUDGET, name=name)
-
-    def budget_tree(self, name: str) -> AsyncIterator[wire.BudgetStatus]:
-        """A budget and everything that stands under it, by name."""
-        return self._items(wire.GET_BUDGET_TREE, {"name": name})
-
-    def schedule(self, name: str) -> AsyncSchedule:
-        """The schedule of this name, whether it is there already or is to be created."""
-        return AsyncSchedule(self, name)
-
-    def schedules(self, **filters: Any) -> AsyncIterator[wire.ScheduleSummary]:
-        """Schedules by name, with their next instant and what became of the last one."""
-        return self._items(wire.LIST_SCHEDULES, filters)
-
-
-class AsyncSchedule:
-    """What creates an execution or a flow again and again."""
-
-    def __init__(self, client: AsyncClient, name: str) -> None:
-        self.client = client
-        self.name = name
-
-    async def create(self, what: Submission[Any] | Flow, **when: Unpack[When]) -> wire.CreateScheduleOutcome:
-        """Creates it, unless it is there: `create(ff.submission(report, "eu"), cron="0 2 * * *", overlap="skip")`."""
-        return await self.client.call(wire.CREATE_SCHEDULE, name=self.name, **schedule_args(what, when))
-
-    async def update(
-        self, what: Submission[Any] | Flow, *, expected_revision: int | None = None, **when: Unpack[When]
-    ) -> wire.ScheduleSummary:
-        """Replaces all of its definition, if it still has this revision. It goes on from now."""
-        args = {"name": self.name, "expected_revision": expected_revision, **schedule_args(what, when)}
-        return await self.client.call(wire.UPDATE_SCHEDULE, **args)
-
-    async def get(self) -> wire.ScheduleView:
-        """Its definition, its next instants and its last runs."""
-        return await self.client.call(wire.GET_SCHEDULE, name=self.name)
-
-    async def pause(self, note: str | None = None) -> wire.ScheduleSummary:
-        """Passes over the instants from now on."""
-        return await self.client.call(wire.PAUSE_SCHEDULE, name=self.name, note=note)
-
-    async def resume(self, note: str | None = None) -> wire.ScheduleSummary:
-        """Goes on from now."""
-        return await self.client.call(wire.RESUME_SCHEDULE, name=self.name, note=note)
-
-    async def trigger(self, overlap: Overlap | None = None) -> wire.TriggerScheduleOutcome:
-        """Runs it once, now, whether it is paused or not."""
-        return await self.client.call(wire.TRIGGER_SCHEDULE, name=self.name, overlap=overlap)
-
-    async def backfill(
-        self, first: datetime, last: datetime, overlap: Overlap | None = None
-    ) -> wire.BackfillScheduleOutcome:
-        """Runs the instants of a stretch once more."""
-        stretch = {"from": instant(first), "to": instant(last)}
-        return await self.client.call(wire.BACKFILL_SCHEDULE, name=self.name, overlap=overlap, **stretch)
-
-    async def delete(self) -> wire.DeleteScheduleOutcome:
-        """Removes it. Its runs stay and go on."""
-        return await self.client.call(wire.DELETE_SCHEDULE, name=self.name)
+        return await self.call(wire.create_budget, name=name, dimensions=limits, **more)
 
 
 class AsyncExecution(Generic[R]):
@@ -328,14 +273,14 @@ class AsyncExecution(Generic[R]):
 
     async def get(self) -> wire.ExecutionView:
         """Everything about it but its bytes."""
-        return await self.client.call(wire.GET_EXECUTION, execution_id=self.id)
+        return await self.client.call(wire.get_execution, execution_id=self.id)
 
     async def wait(self, timeout: Span | None = None) -> wire.ExecutionView:
         """Waits until it has ended. `TimeoutError` when the time is up."""
         until = None if timeout is None else time.monotonic() + milliseconds(timeout) / 1000
         while True:
             left = WAIT_MAX_S if until is None else max(0.0, min(WAIT_MAX_S, until - time.monotonic()))
-            waited = await self.client.call(wire.WAIT_EXECUTION, execution_id=self.id, wait_ms=milliseconds(left))
+            waited = await self.client.call(wire.wait_execution, execution_id=self.id, wait_ms=milliseconds(left))
             if waited.terminal:
                 return waited.execution
             if left == 0:
@@ -346,17 +291,17 @@ class AsyncExecution(Generic[R]):
         view = await self.wait(timeout)
         if view.public_state != "completed":
             raise not_completed(view)
-        content = await self.client.call(wire.GET_RESULT, execution_id=self.id)
+        content = await self.client.call(wire.get_result, execution_id=self.id)
         return self._result.decode(content)
 
     async def cancel(self, reason: str | None = None) -> wire.CancelExecutionOutcome:
         """Cancels it, whatever it does."""
-        return await self.client.call(wire.CANCEL_EXECUTION, execution_id=self.id, reason=reason)
+        return await self.client.call(wire.cancel_execution, execution_id=self.id, reason=reason)
 
     async def replay(self, from_step: Step | None = None, **args: Any) -> wire.ReplayExecutionOutcome:
         """Runs it again after its end, with a journal of its own, or with what it did before a step."""
         step = None if from_step is None else step_args(from_step)
-        return await self.client.call(wire.REPLAY_EXECUTION, execution_id=self.id, from_step=step, **args)
+        return await self.client.call(wire.replay_execution, execution_id=self.id, from_step=step, **args)
 
     async def fork(self, before: Step | None = None, **args: Any) -> AsyncExecution[R]:
         """Begins another execution with what this one did before a step, or with all of it; `input`, `tags` and
@@ -364,7 +309,7 @@ class AsyncExecution(Generic[R]):
         if "input" in args:
             args |= codec(Any).encode("input", args.pop("input"))
         step = None if before is None else step_args(before)
-        forked = await self.client.call(wire.FORK_EXECUTION, execution_id=self.id, before_step=step, **args)
+        forked = await self.client.call(wire.fork_execution, execution_id=self.id, before_step=step, **args)
         return AsyncExecution(self.client, forked.execution_id, self._result)
 
     async def diff(self, other: AsyncExecution[Any]) -> list[Difference]:
@@ -375,7 +320,7 @@ class AsyncExecution(Generic[R]):
     async def signal(self, name: str, payload: Any = None, **more: Any) -> wire.SignalOutcome:
         """Signals it by name; `waitpoint_id` and `token` where the caller has only those."""
         args = {"name": name, **codec(Any).encode("payload", payload), **more}
-        return await self.client.call(wire.DELIVER_SIGNAL, execution_id=self.id, **args)
+        return await self.client.call(wire.deliver_signal, execution_id=self.id, **args)
 
     async def approve(self, payload: Any = None, **more: Any) -> wire.SignalOutcome:
         """Says yes to what it asks people."""
@@ -390,31 +335,28 @@ class AsyncExecution(Generic[R]):
         `keep`, `run_again` or `fail` for one that the program no longer fits."""
         happened = codec(Any).encode("result", result) if answer == "happened" else {}
         args = {"execution_id": self.id, "step": step_args(step), "answer": answer, **happened}
-        return await self.client.call(wire.DECIDE_STEP, **args)
+        return await self.client.call(wire.decide_step, **args)
 
     async def explain(self) -> wire.Explanation:
         """Why it is not running."""
-        return await self.client.call(wire.EXPLAIN_EXECUTION, execution_id=self.id)
+        return await self.client.call(wire.explain_execution, execution_id=self.id)
 
     def steps(self, generation: int | None = None) -> AsyncIterator[wire.StepView]:
         """Its journal, oldest first."""
-        return self.client._items(wire.LIST_STEPS, {"execution_id": self.id, "generation": generation}, "after")
+        return self.client.items(wire.list_steps, execution_id=self.id, generation=generation)
 
     async def tail(self, after: str = "0-0") -> AsyncIterator[StreamEvent]:
         """Its stream over all attempts, until it ends. It reconnects by itself after the last frame."""
-        following = Following(after)
+        following = Following(self.id, after)
         repeats = Repeats(self.client.settings.retry)
-        timeout = httpx.Timeout(SILENCE_MAX_S, connect=CONNECT_TIMEOUT_S, pool=None)
-        url = f"/v1/executions/{self.id}/stream"
         while not following.ended:
             failure: FlowFabricError = Unreachable("the stream was cut")
             try:
-                stream = self.client._http.stream("GET", url, headers=following.headers(), timeout=timeout)
-                async with stream as response:
+                async with self.client._http.stream("GET", **following.request()) as response:
                     if response.status_code != 200:
                         raise failure_of(response.status_code, await response.aread())
-                    async for data in response.aiter_bytes():
-                        for event in following.feed(data):
+                    async for line in response.aiter_lines():
+                        if event := following.read(line):
                             repeats = Repeats(self.client.settings.retry)
                             yield event
             except httpx.TransportError as error:

@@ -5,35 +5,26 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from functools import partial
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec, overload
 
 from typing_extensions import Unpack
 
 from . import wire
-from ._frames import frame
+from ._batches import frame
 from ._ids import child_id, derive, draw
 from ._journal import Identity, is_ended
-from ._payload import Codec, codec
-from ._step import Step, StepOptions, call_body
+from ._step import SHORT_WAIT_S, Spent, Step, StepOptions, Turn, call_body, value_type
 from .errors import BudgetExceeded, BudgetRefused, ChildFailed, NotDone, Parked, SignalTimeout, TaskError
-from .task import Options, Span, Submission, Task, milliseconds, submission
+from .task import NOTHING, Codec, I, Options, R, Span, Submission, Task, codec, milliseconds, submission
 
 if TYPE_CHECKING:
     from ._run import Run
 
-I = TypeVar("I")  # noqa: E741
-R = TypeVar("R")
 P = ParamSpec("P")
-
-#: Sleeps up to this long are slept under the lease.
-SHORT_SLEEP_S = 5.0
-TERMINAL = frozenset({"completed", "failed", "cancelled", "expired", "skipped"})
-
 
 #: The context of the task that the running code belongs to.
 CURRENT: ContextVar[Context] = ContextVar("flowfabric_context")
@@ -42,14 +33,6 @@ CURRENT: ContextVar[Context] = ContextVar("flowfabric_context")
 def current() -> Context | None:
     """The context of the task in hand, for code that is not given it."""
     return CURRENT.get(None)
-
-
-@dataclass(frozen=True)
-class Spent(Generic[R]):
-    """What a piece of work gave, and what it really spent, by dimension."""
-
-    value: R
-    actual: Mapping[str, int]
 
 
 class _About:
@@ -132,7 +115,7 @@ class Context(_About):
         known = await journal.find(identity, "sleep")
         if known and is_ended(known):
             return
-        if seconds <= SHORT_SLEEP_S and known is None:
+        if seconds <= SHORT_WAIT_S and known is None:
             with journal.busy():
                 await asyncio.sleep(seconds)
             await journal.record({**identity.args(), "kind": "sleep", "state": "completed"})
@@ -167,48 +150,12 @@ class Context(_About):
             reason = f"the payload of signal {identity.name!r} cannot be read: {error}"
             raise TaskError(reason, category="invalid_signal") from error
 
-    @overload
     def child(
-        self, name: str, what: Task[I, R], input: I = ..., *, key: str | None = ..., **options: Unpack[Options]
-    ) -> Child[R]: ...
-    @overload
-    def child(
-        self, name: str, what: str, input: Any = ..., *, key: str | None = ..., **options: Unpack[Options]
-    ) -> Child[Any]: ...
-    def child(
-        self,
-        name: str,
-        what: Task[Any, Any] | str,
-        input: Any = None,
-        *,
-        key: str | None = None,
-        **options: Unpack[Options],
-    ) -> Child[Any]:
+        self, name: str, what: Task[I, R] | str, input: I = NOTHING, key: str | None = None, **options: Unpack[Options]
+    ) -> Child[R]:
         """Spawns a child once. Awaiting it waits for its end without holding the task, and answers with its result;
         `await child.spawn()` only spawns it, to be awaited later."""
         return Child(self._run, self._run.journal.begin(name, key), submission(what, input, **options))
-
-    async def map(self, name: str, what: Task[I, R], inputs: Iterable[I], **options: Unpack[Options]) -> list[R]:
-        """One child for each input, spawned in batches, and their results in the order of the inputs. The task is not
-        held meanwhile. `ChildFailed` when one of them did not succeed."""
-        run = self._run
-        children = [self.child(name, what, one, key=str(number), **options) for number, one in enumerate(inputs)]
-        ended = await self._ended_children() if self.task.journal else {}
-        await asyncio.gather(*(child.spawn() for child in children if child.id not in ended))
-        while open_children := {child.identity: child.id for child in children if child.id not in ended}:
-            # Other children may run for long; with none, the task sleeps until all of these have ended.
-            alone = run.children == {child.id for child in children}
-            await run.journal.until_children(name, open_children, alone)
-            ended = await self._ended_children()
-        for child in children:
-            run.journal.end(child.identity)
-        return [child.result_in(ended[child.id]) for child in children]
-
-    async def _ended_children(self) -> dict[str, wire.UpstreamView]:
-        with self._run.journal.busy():
-            found = {one.execution_id: one for one in await self.upstreams() if one.role == "child"}
-        self._run.children.update(found)
-        return {one.execution_id: one for one in found.values() if one.public_state in TERMINAL}
 
     async def continue_as_new(self, input: Any) -> NoReturn:
         """Begins the function anew, with another input and an empty journal. It stays the same execution, so that a
@@ -221,11 +168,11 @@ class Context(_About):
     ) -> None:
         """Writes a frame to the task's stream in the background; all are stored before the task ends. Text and bytes
         are written as they are, anything else as JSON. `mode` is `durable`, `summary` or `best_effort`."""
-        await self._run.frames.write(frame(frame_type, value, mode, correlation_id))
+        await self._run.frames.write(frame(frame_type, value, mode=mode, correlation_id=correlation_id))
 
     async def progress(self, percent: float | None = None, message: str | None = None) -> None:
         """Says how far the task is."""
-        await self._run.call(wire.PROGRESS, pct=None if percent is None else round(percent), message=message)
+        await self._run.call(wire.progress, pct=None if percent is None else round(percent), message=message)
 
     async def usage(
         self, usage: Mapping[str, int], *, key: str | None = None, budget: str | None = None
@@ -234,7 +181,7 @@ class Context(_About):
         step. `BudgetExceeded` when the hard limit of a budget forbids it; a soft limit that is passed is in the
         answer."""
         answer: wire.ReportUsageOutcome
-        answer = await self._run.call(wire.REPORT_USAGE, usage=dict(usage), dedup_key=key, budget=budget)
+        answer = await self._run.call(wire.report_usage, usage=dict(usage), dedup_key=key, budget=budget)
         for name, said in answer.budgets.items():
             if said.outcome == "hard_breach":
                 raise BudgetExceeded(name, said.dimension)
@@ -252,7 +199,7 @@ class Context(_About):
         """
         run, key = self._run, f"{name} #{next(self._run.spends)}"
         with run.journal.busy():
-            held = await run.call(wire.RESERVE_SPEND, key=key, amounts=dict(estimate), budget=budget)
+            held = await run.call(wire.reserve_spend, key=key, amounts=dict(estimate), budget=budget)
             if held.outcome == "refused":
                 raise BudgetRefused(name, held)
             if held.outcome == "asked":
@@ -260,25 +207,47 @@ class Context(_About):
                 run.unwind()
                 raise Parked
             # A body that raises has spent the estimate, unless it says that it has done nothing.
-            operation: wire.Operation[Any] = wire.SETTLE_SPEND
+            operation: wire.Operation[..., Any] = wire.settle_spend
             actual = {"actual": dict(estimate)}
             try:
                 spent: Spent[Any] = await asyncio.ensure_future(call_body(partial(body, *args)))
                 actual = {"actual": dict(spent.actual)}
             except TaskError as error:
                 if error.category == NotDone.default_category:
-                    operation, actual = wire.RELEASE_SPEND, {}
+                    operation, actual = wire.release_spend, {}
                 raise
             finally:
                 if held.budgets and not run.closed:
                     await run.call(operation, key=key, **actual)
             return spent.value
 
+    def acquire(
+        self,
+        provider: str,
+        name: str,
+        body: Callable[..., Coroutine[Any, Any, Spent[R]] | Spent[R]],
+        *args: Any,
+        tokens: int = 0,
+        ttl: Span | None = None,
+        **options: Unpack[StepOptions],
+    ) -> Coroutine[Any, Any, R]:
+        """Waits until a provider lets a call through, makes it as a step, and tells what it really cost: the body
+        returns `Spent(value, {"tokens": used})`, and this the value.
+
+        `tokens` is what the call is expected to cost. A body that raises `Throttled` (a 429) has everybody leave the
+        provider alone, and is called again at its next turn. After `ttl` another call may be made in its stead.
+        """
+        turn = Turn(self._run, provider, tokens, ttl)
+        made: StepOptions = {"returns": value_type(body), **options}
+        step = Step(self._run.journal, partial(turn.make, partial(body, *args)), made)
+        step.turn = turn
+        return self._run.journal.call(name, options.get("key"), step.run)
+
     async def upstreams(self) -> list[wire.UpstreamView]:
         """What it depends on, with outcomes and results; also its children."""
         cursor, found = None, []
         while True:
-            page = await self._run.call(wire.LIST_UPSTREAMS, results=True, cursor=cursor)
+            page = await self._run.call(wire.list_upstreams, results=True, cursor=cursor)
             found += page.items
             if not (cursor := page.next_cursor):
                 return found
@@ -289,50 +258,40 @@ class Child(Generic[R], Awaitable[R]):
 
     def __init__(self, run: Run, identity: Identity, made: Submission[R]) -> None:
         self._run = run
-        self.identity = identity
+        self._identity = identity
         self._made = made
-        self._spawned = False
-        task = run.task
-        self.id = child_id(task.execution_id, task.generation or 0, *identity)
+        self.id = child_id(run.task.execution_id, run.task.generation or 0, *identity)
 
     async def spawn(self) -> str:
         """Spawns it without waiting for its end; answers its id. Spawning it again finds it."""
-        journal = self._run.journal
-        known = await journal.find(self.identity, "child")
-        if not self._spawned and known is None:
-            with journal.busy():
+        if await self._run.journal.find(self._identity, "child") is None:
+            with self._run.journal.busy():
                 await self._run.spawn({**self._made.args, "execution_id": self.id})
-        self._spawned = True
-        self._run.children.add(self.id)
         return self.id
 
-    def result_in(self, ended: wire.UpstreamView) -> R:
-        """Its result, from what its parent reads of it."""
-        if ended.public_state != "completed":
-            reason = ended.last_failure.reason if ended.last_failure else f"child {self.identity.label} did not succeed"
-            raise ChildFailed(reason, category=ended.public_state)
-        return self._made.result.decode(ended.result)
-
-    def __await__(self) -> Any:
+    def __await__(self) -> Generator[Any, Any, R]:
         return self._join().__await__()
 
     async def _join(self) -> R:
         journal = self._run.journal
         try:
             await self.spawn()
-            ended = await journal.until_ended(self.identity, "children", {"execution_id": self.id})
-            if ended.state == "failed":
-                reason = ended.message or f"child {self.identity.name!r} did not succeed"
-                raise ChildFailed(reason, category=ended.category)
-            if ended.result is not None:
-                # A fork has the results of the children of its origin in its own journal.
-                return self._made.result.decode(ended.result)
+            ended = await journal.until_ended(self._identity, "children", {"execution_id": self.id})
+            # An entry of an earlier generation names the child of that time.
+            its_id, content = ended.child_id or self.id, ended.result
             with journal.busy():
-                # An entry of an earlier generation names the child of that time.
-                content = await self._run.client.call(wire.GET_RESULT, execution_id=ended.child_id or self.id)
+                if ended.state == "failed":
+                    # The entry of a child that had ended before it was waited for does not say why.
+                    view = None if ended.message else await self._run.client.execution(its_id).get()
+                    reason = view.last_failure.reason if view and view.last_failure else ended.message
+                    reason = reason or f"child {self._identity.label} did not succeed"
+                    raise ChildFailed(reason, category=ended.category)
+                if content is None:
+                    # Only in a fork is the result of a child in the parent's journal.
+                    content = await self._run.client.call(wire.get_result, execution_id=its_id)
             return self._made.result.decode(content)
         finally:
-            journal.end(self.identity)
+            journal.end(self._identity)
 
 
 def _blocking(

@@ -134,6 +134,13 @@ class NotDone(TaskError):
     default_category = "not_done"
 
 
+class Throttled(TaskError):
+    """Raised by what `ctx.acquire` calls: the provider said that there were too many calls (429), and perhaps for how
+    many seconds it wants to be left alone (`retry_after`)."""
+
+    default_category = "throttled"
+
+
 class StepFailed(TaskError):
     """A step has failed. It is the same exception when the step ran now and when its failure is read from the journal;
     the body's own exception is the `__cause__` where it ran now."""

@@ -1,24 +1,30 @@
-"""A task: a function with the kind it serves, and a submission of one."""
+"""What is submitted: a task, which is a function with the kind it serves, once, in a graph, or again and again; and how
+its values become bytes: JSON through pydantic, as the annotation says, and `bytes` as they are."""
 
 from __future__ import annotations
 
+import base64
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, get_type_hints, overload
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, get_type_hints, overload
 
-from typing_extensions import TypedDict, Unpack
+from pydantic import TypeAdapter
+from pydantic_core import to_jsonable_python
+from typing_extensions import Self, TypedDict, TypeVar, Unpack
 
 from . import wire
-from ._payload import Codec, codec, plain, returned_type
 
 if TYPE_CHECKING:
     from .context import Context, SyncContext
 
-I = TypeVar("I")  # noqa: E741
-R = TypeVar("R")
-
+#: Input and result of a task; anything, where only its kind is known.
+I = TypeVar("I", default=Any)  # noqa: E741
+R = TypeVar("R", default=Any)
+#: The input of a task that takes none.
+NOTHING: Any = None
 #: Seconds, or a span.
 Span: TypeAlias = float | timedelta
 
@@ -32,6 +38,59 @@ def milliseconds(span: Span) -> int:
 def instant(at: datetime) -> int:
     """An instant in the unit of the API."""
     return round(at.timestamp() * 1000)
+
+
+class Codec(Generic[R]):
+    """Writes and reads values of one type."""
+
+    def __init__(self, annotation: Any) -> None:
+        self._raw = annotation is bytes
+        self._adapter: TypeAdapter[R] = TypeAdapter(Any if annotation is None else annotation)
+
+    def encode(self, field: str, value: Any) -> dict[str, Any]:
+        """The arguments of a call that carry a value in this field."""
+        if isinstance(value, bytes | bytearray):
+            return {f"{field}_base64": base64.b64encode(value).decode(), "content_type": "application/octet-stream"}
+        return {field: self._adapter.dump_python(value, mode="json", warnings=False)}
+
+    def decode(self, content: wire.Content | None) -> R:
+        """The value that some bytes hold. No bytes are null."""
+        data = base64.b64decode(content.payload_base64) if content else b""
+        if self._raw:
+            return data  # type: ignore[return-value]
+        return self._adapter.validate_json(data or b"null")
+
+    def same(self, value: Any) -> R:
+        """The value as a later run reads it, so that the run that made it sees nothing else."""
+        if isinstance(value, bytes | bytearray):
+            return bytes(value)  # type: ignore[return-value]
+        return self._adapter.validate_json(self._adapter.dump_json(value, warnings=False))
+
+
+@lru_cache(maxsize=1024)
+def _cached(annotation: Any) -> Codec[Any]:
+    return Codec(annotation)
+
+
+def codec(annotation: Any) -> Codec[Any]:
+    """The codec of an annotation; made once where the annotation can be remembered."""
+    try:
+        return _cached(annotation)
+    except TypeError:
+        return Codec(annotation)
+
+
+def returned_type(function: Callable[..., Any]) -> Any:
+    """What a function says it returns; anything where it says nothing."""
+    try:
+        return get_type_hints(inspect.unwrap(function)).get("return", Any)
+    except Exception:  # A name that only the type checker knows, or a callable without hints.
+        return Any
+
+
+def plain(value: Any) -> Any:
+    """Anything as what JSON holds."""
+    return to_jsonable_python(value)
 
 
 class Options(TypedDict, total=False):
@@ -56,6 +115,15 @@ class Options(TypedDict, total=False):
     requires: Sequence[str]
     budgets: Sequence[str]
     quota: str
+    #: It runs only while fewer than so many others hold each of these keys.
+    concurrency: Mapping[str, int]
+    #: Work of different keys takes turns in its lane, a key of weight 3 three times as often as one of weight 1.
+    fair_key: str
+    fair_weight: int
+    #: While one with this key waits or runs, that one is the answer.
+    singleton: str
+    #: Of a burst only the last one runs: `key`, `wait_ms` and `max_wait_ms`.
+    debounce: Mapping[str, Any]
     namespace: str
     creator: str
     #: An id that the caller minted.
@@ -72,14 +140,11 @@ class Task(Generic[I, R]):
         self.function = function
         self.options = options
         self.is_async = inspect.iscoroutinefunction(function)
-        parameters = list(inspect.signature(function).parameters.values())
-        if not 1 <= len(parameters) <= 2:
+        names = list(inspect.signature(function).parameters)
+        if not 1 <= len(names) <= 2:
             raise TypeError(f"{kind}: a task takes its context and at most one input")
-        self.takes_input = len(parameters) == 2
-        input_type: Any = None
-        if self.takes_input:
-            input_type = get_type_hints(function).get(parameters[1].name, Any)
-        self.input: Codec[I] = codec(input_type)
+        self.takes_input = len(names) == 2
+        self.input: Codec[I] = codec(get_type_hints(function).get(names[1], Any) if self.takes_input else None)
         self.result: Codec[R] = codec(returned_type(function))
         self.__name__ = function.__name__
         self.__doc__ = function.__doc__
@@ -125,35 +190,101 @@ class Submission(Generic[R]):
     result: Codec[R]
 
 
-@overload
-def submission(what: Task[I, R], input: I = ..., **options: Unpack[Options]) -> Submission[R]: ...
-@overload
-def submission(what: str, input: Any = ..., **options: Unpack[Options]) -> Submission[Any]: ...
-def submission(what: Task[Any, Any] | str, input: Any = None, **options: Unpack[Options]) -> Submission[Any]:
+def submission(what: Task[I, R] | str, input: I = NOTHING, **options: Unpack[Options]) -> Submission[R]:
     """What is to be created: a task, or a kind that somebody else serves, with its input and options."""
-    if isinstance(what, str):
-        kind, writer, reader, said = what, codec(Any), codec(Any), options
-    else:
-        kind, writer, reader, said = what.kind, what.input, what.result, Options(**{**what.options, **options})
-    args: dict[str, Any] = {"kind": kind, **writer.encode("input", input)}
-    for name, value in said.items():
-        if name not in {"retries", "never_retry", "policy", "extra"}:
-            args[_RENAMED.get(name, name)] = instant(value) if isinstance(value, datetime) else plain(value)
+    made: Task[I, R] | None = None if isinstance(what, str) else what
+    said: dict[str, Any] = {**(made.options if made else {}), **options}
+    writer, reader = (made.input, made.result) if made else (codec(Any), codec(Any))
+    args = {"kind": made.kind if made else what, **({} if input is None else writer.encode("input", input))}
     if policy := _policy(said):
         args["policy"] = policy
-    return Submission({**args, **said.get("extra", {})}, reader)
+    extra = said.pop("extra", {})
+    for name, value in said.items():
+        args[_RENAMED.get(name, name)] = _WRITTEN.get(name, plain)(value)
+    return Submission({**args, **extra}, reader)
 
 
-#: Options that the API calls otherwise.
+#: Options that the API calls otherwise, and those that it writes otherwise.
 _RENAMED = {"requires": "required_capabilities", "budgets": "budget_ids", "quota": "quota_policy_id"}
+_WRITTEN: dict[str, Callable[[Any], Any]] = {
+    "delay_until": instant,
+    "deadline_at": instant,
+    "concurrency": lambda limits: [{"key": key, "limit": limit} for key, limit in limits.items()],
+    "singleton": lambda key: {"key": key},
+}
 
 
-def _policy(said: Options) -> dict[str, Any]:
-    given = said.get("policy") or {}
+def _policy(said: dict[str, Any]) -> dict[str, Any]:
+    """Takes out of some options what they say about the policy."""
+    given = said.pop("policy", {})
     if isinstance(given, wire.Policy):
         given = given.model_dump(by_alias=True, exclude_unset=True)
     policy: dict[str, Any] = plain(dict(given))
     for name, called in (("retries", "max_retries"), ("never_retry", "non_retryable_categories")):
         if name in said:
-            policy.setdefault("retry", {})[called] = plain(said[name])  # type: ignore[literal-required]
+            policy.setdefault("retry", {})[called] = plain(said.pop(name))
     return policy
+
+
+class Flow:
+    """A graph of executions that a client creates in one call.
+
+    flow = Flow("report").node("fetch", fetch, url).node("render", render).edge("fetch", "render")
+    created = client.create_flow(flow)
+    """
+
+    def __init__(self, kind: str, *, tags: Mapping[str, str] | None = None, idempotency_key: str | None = None) -> None:
+        self.args: dict[str, Any] = {"kind": kind, "nodes": [], "edges": [], "tags": dict(tags or {})}
+        self.results: dict[str, Codec[Any]] = {}
+        if idempotency_key:
+            self.args["idempotency_key"] = idempotency_key
+
+    def node(
+        self, name: str, what: Task[I, Any] | str, input: I = NOTHING, *, join: Any = None, **options: Unpack[Options]
+    ) -> Self:
+        """Adds a node. It runs when all of its upstreams have succeeded, unless `join` says otherwise."""
+        made = submission(what, input, **options)
+        node = {"name": name, "request": made.args}
+        self.args["nodes"].append({**node, "join": join} if join is not None else node)
+        self.results[name] = made.result
+        return self
+
+    def edge(self, upstream: str, downstream: str) -> Self:
+        """The second node waits for the first, and can read its result."""
+        self.args["edges"].append({"from": upstream, "to": downstream})
+        return self
+
+
+class When(TypedDict, total=False):
+    """What can be said about a schedule. Exactly one of `cron`, `every` and `at` is given."""
+
+    #: A cron expression of five fields, or of six with the seconds first.
+    cron: str
+    #: The time zone of the expression; `UTC` when absent.
+    zone: str
+    every: Span
+    at: Sequence[datetime]
+    starts_at: datetime
+    ends_at: datetime
+    #: Each run starts up to so much later.
+    jitter: Span
+    #: What happens while the latest run has not ended; `allow` when absent.
+    overlap: wire.Overlap
+    #: What becomes of instants that no server saw to in time; a number runs so many of them at most.
+    catch_up: Literal["none", "last"] | int
+    #: So many failed runs in a row pause it.
+    pause_after_failures: int
+
+
+def schedule(what: Submission[Any] | Flow, **when: Unpack[When]) -> dict[str, Any]:
+    """What a schedule creates and when, for the operations that create and update one:
+    `client.call(wire.create_schedule, name="nightly", **schedule(submission(report, "eu"), cron="0 2 * * *"))`."""
+    said: dict[str, Any] = {name: instant(one) if isinstance(one, datetime) else one for name, one in when.items()}
+    spec = {"cron": said.pop("cron", None), "time_zone": said.pop("zone", None)}
+    spec["at"] = [instant(one) for one in said.pop("at", ())]
+    for name, among in (("every", spec), ("jitter", said)):
+        if name in said:
+            among[f"{name}_ms"] = milliseconds(said.pop(name))
+    if isinstance(said.get("catch_up"), int):
+        said["catch_up"] = {"all": {"max": said["catch_up"]}}
+    return {"spec": spec, "template": {"flow" if isinstance(what, Flow) else "execution": what.args}, **said}

@@ -102,12 +102,12 @@ class Server:
         """Moves its clock, and waits until what became due on the way has happened."""
         span = timedelta(days, seconds, 0, 0, minutes, hours)
         with self.client() as client:
-            client.call(wire.ADVANCE_TEST_CLOCK, advance_ms=round(span.total_seconds() * 1000))
+            client.call(wire.advance_test_clock, advance_ms=round(span.total_seconds() * 1000))
 
     def until_idle(self, timeout: float = 30.0) -> None:
         """Waits until nothing happens any more by itself: nothing is leased or claimable, and no timer is due."""
         with self.client() as client:
-            idle = client.call(wire.WAIT_UNTIL_IDLE, timeout_ms=round(timeout * 1000))
+            idle = client.call(wire.wait_until_idle, timeout_ms=round(timeout * 1000))
         if not idle.idle:
             raise TimeoutError(f"the server is busy: {idle.leased} leased, {idle.claimable} claimable, {idle.due} due")
 

@@ -13,8 +13,8 @@ from functools import partial
 from typing import Any
 
 from . import wire
+from ._batches import Desk
 from ._calls import Settings
-from ._desk import Desk
 from ._ids import mint
 from ._leases import LeaseKeeper
 from ._run import Run
@@ -68,7 +68,7 @@ class Worker:
             # Executions with the policy `pin_build` are run to their end by the build that started them.
             capabilities = [*capabilities, f"build:{build_id}"]
         #: What claims say, too: work of another kind is never handed out to this worker.
-        self._asks = {
+        self._asks: dict[str, Any] = {
             "instance_id": self.instance_id,
             "lanes": list(lanes),
             "capabilities": list(capabilities),
@@ -118,7 +118,7 @@ class Worker:
         stopping = self._stopping = asyncio.Event()
         self._freed = asyncio.Event()
         async with AsyncClient.of(self.settings) as client:
-            await client.call(wire.REGISTER_WORKER, **self._registration)
+            await client.call(wire.register_worker, **self._registration)
             capacity = self.concurrency + self._prefetch
             take = partial(self._take, client)
             self.desk = Desk(client, self._asks, capacity, lambda: len(self._runs) + len(self._waiting), take)
@@ -200,6 +200,6 @@ class Worker:
     async def _leave(self, client: AsyncClient) -> None:
         names = {name: self._registration[name] for name in ("instance_id", "nonce")}
         try:
-            await client.call(wire.DEREGISTER_WORKER, **names)
+            await client.call(wire.deregister_worker, **names)
         except FlowFabricError as error:
             log.warning("the worker could not deregister: %s", error)
