@@ -3,12 +3,12 @@ import { ExecutionFailedError, FlowFabricError } from "./errors.js";
 import { FlowBuilder } from "./flow.js";
 import { Gatherer } from "./gather.js";
 import { type CallOptions, Connection, type ConnectOptions, path } from "./http.js";
-import { labelOf, spreadId } from "./ids.js";
-import { Schedule } from "./schedule.js";
+import { labelOf, spreadId, uuid7 } from "./ids.js";
+import type { Answer, Args, ArgsGiven, Item, Method, Route } from "./operations.js";
 import { checked, type Content, encoded, present, type StandardSchema, valueOf } from "./schema.js";
 import { type StreamEvent, tail } from "./stream.js";
 import type { AnyTask, TaskDefinition } from "./task.js";
-import { milliseconds, type Span } from "./time.js";
+import { milliseconds, pause, type Span } from "./time.js";
 import type { components } from "./wire.js";
 
 export type Schemas = components["schemas"];
@@ -32,6 +32,15 @@ export interface SubmitOptions {
   deadline?: Span;
   budgets?: string[];
   quota?: string;
+  /** It runs only while fewer than so many others hold each of these keys. */
+  concurrency?: Record<string, number>;
+  /** Work of different keys takes turns in its lane, a key of weight 3 three times as often as one of weight 1. */
+  fairKey?: string;
+  fairWeight?: number;
+  /** While one with this key waits or runs, that one is the answer. */
+  singleton?: string;
+  /** Of a burst only the last one runs. */
+  debounce?: Schemas["Debounce"];
   capabilities?: string[];
   policy?: Partial<Schemas["Policy"]>;
   /** The W3C trace context of the submitter. */
@@ -58,6 +67,10 @@ export interface Page<T> {
 
 const WAIT_MS = 25_000;
 const CREATES_MAX = 1_000;
+/** How often a bulk job is looked at while somebody waits for its end. */
+const BULK_LOOK_EVERY_MS = 200;
+/** Fields that hold a call's identity. */
+const IDENTITIES = ["command_id", "dedup_key", "idempotency_key", "signal_id"];
 
 export class Client {
   readonly connection: Connection;
@@ -73,15 +86,11 @@ export class Client {
   async submit(kind: string, input?: unknown, options?: SubmitOptions): Promise<Execution>;
   async submit(task: string | AnyTask, input?: unknown, options: SubmitOptions = {}): Promise<Execution> {
     const body = submission(task, input, options, this.connection.namespace);
-    return this.execution(await this.#creates.create(body), outputOf(task));
+    return this.execution(await this.#creates.create(body), typeof task === "string" ? undefined : task.output);
   }
 
   /** Submits many in one call. A refused one is a `FlowFabricError` at its place; the others are not concerned. */
-  async submitBatch<I, O>(
-    task: TaskDefinition<I, O>,
-    inputs: readonly I[],
-    options: SubmitOptions = {},
-  ): Promise<(Execution<O> | FlowFabricError)[]> {
+  async submitBatch<I, O>(task: TaskDefinition<I, O>, inputs: readonly I[], options: SubmitOptions = {}): Promise<(Execution<O> | FlowFabricError)[]> {
     // Each is known by the key of the batch and its place in it.
     const { idempotencyKey, ...each } = options;
     const executions = inputs.map((input) => submission(task, input, each, this.connection.namespace));
@@ -113,11 +122,8 @@ export class Client {
     const { signal, cursor: first, ...query } = filter;
     let cursor = first;
     while (!signal?.aborted) {
-      const page: Schemas["ListEventsOutcome"] = await this.connection.call("GET", "/v1/events", {
-        query: { ...this.connection.scope, ...query, cursor, wait_ms: WAIT_MS },
-        waitMs: WAIT_MS,
-        signal,
-      });
+      const asked = { ...this.connection.scope, ...query, cursor, wait_ms: WAIT_MS };
+      const page: Schemas["ListEventsOutcome"] = await this.connection.call("GET", "/v1/events", { query: asked, waitMs: WAIT_MS, signal });
       yield* page.items;
       cursor = page.next_cursor;
     }
@@ -125,7 +131,7 @@ export class Client {
 
   /** What waits for people, what has waited longest first. */
   approvals(filter: { execution_id?: string; assignee?: string; kind?: string[]; tag?: string } = {}): AsyncGenerator<ApprovalView> {
-    return this.#items("/v1/approvals", filter);
+    return this.items("/v1/approvals", { ...this.connection.scope, ...filter });
   }
 
   /** Creates a budget. The name may be a path: `acme/ada` stands under `acme`. */
@@ -138,33 +144,36 @@ export class Client {
     return this.connection.call("GET", path`/v1/budgets/${name}`, { query: this.connection.scope });
   }
 
-  /** A budget and everything that stands under it, by name. */
-  budgetTree(name: string): AsyncGenerator<BudgetStatus> {
-    return this.#items(path`/v1/budgets/${name}/tree`);
+  /** Calls any operation of the API: `client.call("POST", "/v1/lanes/{lane}/pause", { lane: "gpu" })`. */
+  call<M extends Method, R extends Route<M>>(method: M, route: R, ...[args]: ArgsGiven<M, R>): Promise<Answer<M, R>> {
+    const given = Object.entries(args ?? {});
+    const named = (name: string) => encodeURIComponent(String(given.find(([one]) => one === name)?.[1]));
+    const at = route.replace(/\{(\w+)\}/g, (_, name: string) => named(name));
+    const rest = Object.fromEntries(given.filter(([name]) => !route.includes(`{${name}}`))) as Record<string, unknown>;
+    if (method === "GET" || method === "DELETE") return this.connection.call(method, at, { query: rest as NonNullable<CallOptions["query"]> });
+    const identified = IDENTITIES.some((field) => field in rest);
+    return this.connection.call(method, at, { body: rest, ...(identified && { idempotencyKey: null }) });
   }
 
-  /** The schedule of this name, whether it is there already or is to be created. */
-  schedule(name: string): Schedule {
-    return new Schedule(this.connection, name);
-  }
-
-  /** Schedules by name, with their next instant and what became of the last one. */
-  schedules(): AsyncGenerator<Schemas["ScheduleSummary"]> {
-    return this.#items("/v1/schedules");
-  }
-
-  async *#items<T>(route: string, filter: CallOptions["query"] = {}): AsyncGenerator<T> {
-    let cursor: string | undefined;
+  /** Everything that a list has, page by page: `client.items("/v1/schedules")`. */
+  async *items<R extends Route<"GET">>(route: R, ...[args]: ArgsGiven<"GET", R>): AsyncGenerator<Item<R>> {
+    let cursor: string | null | undefined;
     do {
-      const page: Page<T> = await this.connection.call("GET", route, { query: { ...this.connection.scope, ...filter, cursor } });
+      const given = [{ ...(args as object | undefined), ...(cursor != null && { cursor }) }] as unknown as ArgsGiven<"GET", R>;
+      const page = (await this.call("GET", route, ...given)) as Page<Item<R>>;
       yield* page.items;
-      cursor = page.next_cursor ?? undefined;
-    } while (cursor !== undefined);
+      cursor = page.next_cursor;
+    } while (cursor != null);
   }
 
-  /** Calls any operation of the HTTP API that has no method here. */
-  call<T>(method: "GET" | "POST" | "PUT" | "DELETE", route: string, body?: unknown): Promise<T> {
-    return this.connection.call<T>(method, route, body === undefined ? {} : { body });
+  /** Does something to everything that a filter matches, and waits until it is done: `client.bulk("replay", { state: ["failed"] })`. */
+  async bulk(action: Schemas["BulkAction"], filter: Schemas["BulkFilter"], options: Partial<Args<"POST", "/v1/bulk">> = {}): Promise<Schemas["BulkView"]> {
+    let job = await this.call("POST", "/v1/bulk", { ...options, action, filter });
+    while (job.ended_at == null) {
+      await pause(BULK_LOOK_EVERY_MS);
+      job = await this.call("GET", "/v1/bulk/{bulk_id}", { bulk_id: job.bulk_id });
+    }
+    return job;
   }
 }
 
@@ -177,8 +186,10 @@ class Creates {
   constructor(private readonly connection: Connection) {}
 
   async create(body: Record<string, unknown>): Promise<string> {
-    // An id costs nothing; a key would leave a record.
-    const identified = "idempotency_key" in body ? body : { execution_id: spreadId(await this.#partitionCount()), ...body };
+    // An id costs nothing; a key leaves a record. Where a key decides which execution it is, that gives the id.
+    const keyed = "singleton" in body || "debounce" in body;
+    const identity = async () => (keyed ? { idempotency_key: uuid7() } : { execution_id: spreadId(await this.#partitionCount()) });
+    const identified = "idempotency_key" in body ? body : { ...(await identity()), ...body };
     const result = await this.#shared.put(identified);
     if (result !== undefined && "execution_id" in result) return String(result.execution_id);
     // Its own answer says all there is to say about one that the shared call did not take.
@@ -224,11 +235,8 @@ export class Execution<O = unknown> {
     const until = options.timeout === undefined ? Infinity : Date.now() + milliseconds(options.timeout);
     for (;;) {
       const waitMs = Math.max(0, Math.min(WAIT_MS, until - Date.now()));
-      const answer = await this.connection.call<Schemas["WaitExecutionOutcome"]>("GET", this.#at("/wait"), {
-        query: { wait_ms: Math.round(waitMs) },
-        waitMs,
-        signal: options.signal,
-      });
+      const asked = { query: { wait_ms: Math.round(waitMs) }, waitMs, signal: options.signal };
+      const answer = await this.connection.call<Schemas["WaitExecutionOutcome"]>("GET", this.#at("/wait"), asked);
       if (answer.terminal || Date.now() >= until) return answer.execution;
     }
   }
@@ -291,11 +299,7 @@ export class Execution<O = unknown> {
    * Answers what is asked about a step: `happened` (with its result), `did_not_happen` or `fail` for a step in doubt;
    * `keep`, `run_again` or `fail` for one that the program no longer fits.
    */
-  async decide(
-    step: Step,
-    answer: "happened" | "did_not_happen" | "fail" | "keep" | "run_again",
-    result?: unknown,
-  ): Promise<void> {
+  async decide(step: Step, answer: Args<"POST", "/v1/executions/{execution_id}/steps/decide">["answer"], result?: unknown): Promise<void> {
     await this.connection.call("POST", this.#at("/steps/decide"), { body: present({ step: stepOf(step), answer, result }) });
   }
 
@@ -307,14 +311,12 @@ export class Execution<O = unknown> {
   /** The records of its journal. */
   async steps(generation?: number): Promise<Schemas["StepView"][]> {
     const items: Schemas["StepView"][] = [];
-    let after: number | undefined;
-    do {
-      const page: Schemas["ListStepsOutcome"] = await this.connection.call("GET", this.#at("/steps"), {
-        query: { generation, after, limit: 1_000 },
-      });
+    for (let after: number | undefined = 0; after !== undefined; ) {
+      const query = { generation, after, limit: 1_000 };
+      const page: Schemas["ListStepsOutcome"] = await this.connection.call("GET", this.#at("/steps"), { query });
       items.push(...page.items);
       after = page.next_after ?? undefined;
-    } while (after !== undefined);
+    }
     return items;
   }
 
@@ -343,6 +345,11 @@ export function submission(task: string | AnyTask, input: unknown, options: Subm
     deadline_at: after(options.deadline),
     budget_ids: options.budgets,
     quota_policy_id: options.quota,
+    concurrency: options.concurrency && Object.entries(options.concurrency).map(([key, limit]) => ({ key, limit })),
+    fair_key: options.fairKey,
+    fair_weight: options.fairWeight,
+    singleton: options.singleton === undefined ? undefined : { key: options.singleton },
+    debounce: options.debounce,
     required_capabilities: options.capabilities,
     trace_context: options.traceContext,
   });
@@ -354,8 +361,4 @@ function stepOf(step: Step | undefined): Exclude<Step, string> | undefined {
 
 function essence(step: Schemas["StepView"] | undefined): string {
   return step === undefined ? "" : JSON.stringify([step.state, step.category, step.input_hash, step.result]);
-}
-
-function outputOf(task: string | AnyTask): StandardSchema | undefined {
-  return typeof task === "string" ? undefined : task.output;
 }

@@ -1,12 +1,14 @@
 /** What a task's function is called with: steps, waits, children, and its stream. */
 import { type Schemas, submission, type SubmitOptions } from "./client.js";
-import { BudgetExceeded, BudgetRefused, inWords, NotDone, TaskError } from "./errors.js";
+import { BudgetExceeded, BudgetRefused, inWords, NotDone, TaskError, Throttled } from "./errors.js";
 import type { FrameWriter } from "./frames.js";
+import { type CallOptions, path } from "./http.js";
 import { childId, derived, draw, inputHash, type StepIdentity } from "./ids.js";
 import { isChanged, isEnded, type Journal, type StepEntry, type StepView } from "./journal.js";
 import { checked, type Content, type StandardSchema, valueOf } from "./schema.js";
 import type { AnyTask, TaskDefinition } from "./task.js";
-import { milliseconds, pause, type Span } from "./time.js";
+import { milliseconds, pause, SHORT_WAIT_MS, type Span } from "./time.js";
+import { Turn, type TurnOptions } from "./turn.js";
 
 export interface StepOptions {
   /** Tells calls of one name apart. Parallel calls need one. */
@@ -56,8 +58,8 @@ export interface TaskLink {
   readonly task: Schemas["Task"];
   readonly signal: AbortSignal;
   call<T>(part: string, body: Record<string, unknown>): Promise<T>;
-  submit(body: Record<string, unknown>): Promise<unknown>;
-  result(executionId: string): Promise<Content>;
+  /** Any call, repeated for as long as the lease lasts. */
+  held<T>(method: string, at: string, options?: CallOptions): Promise<T>;
   continueAsNew(input: unknown): Promise<never>;
   /** The task was let go: this call of the function ends here. */
   released(why: string): Promise<never>;
@@ -65,8 +67,6 @@ export interface TaskLink {
 
 /** A body that runs longer than this is shown to people as begun. */
 const SHOWN_AFTER_MS = 1_000;
-/** Sleeps up to this long are slept under the lease. */
-const SHORT_SLEEP_MS = 5_000;
 
 export class Context {
   readonly executionId: string;
@@ -98,16 +98,29 @@ export class Context {
 
   /** Runs the body and records its result, or brings back what it did before. Results are JSON. */
   async step<T>(name: string, body: Body<T>, options: StepOptions = {}): Promise<T> {
+    return this.#step(name, body, options);
+  }
+
+  /**
+   * Waits until a provider lets a call through, makes it as a step, and tells what it really cost. A body that throws
+   * `Throttled` (a 429) has everybody leave the provider alone, and is called again at its next turn.
+   */
+  async acquire<T>(provider: string, name: string, body: Body<Spent<T>>, options: StepOptions & TurnOptions = {}): Promise<T> {
+    const turn = new Turn(this.#link, this.#journal, provider, options);
+    return this.#step(name, (signal) => turn.make(body, signal), { ...options, turn });
+  }
+
+  async #step<T>(name: string, body: Body<T>, options: StepOptions & { turn?: Turn }): Promise<T> {
     return this.#journal.call(name, options.key, async (identity) => {
       const hash = options.input === undefined ? undefined : inputHash(options.input);
-      const known = await this.#journal.findSame(identity, "step", hash);
+      const known = await this.#journal.find(identity, "step", hash);
       if (known === undefined) return this.#runBody(identity, body, options, hash, 0);
       if (isEnded(known) && isChanged(known, "step", hash)) {
         if (options.onChange === "run_again") return this.#runBody(identity, body, options, hash, 0);
         if (options.onChange === "fail") {
           throw new TaskError(`step ${JSON.stringify(name)} has another input than the one it recorded`, { category: "journal_mismatch" });
         }
-        this.#journal.noteChanged(identity);
+        this.#journal.changed.push(identity);
       }
       if (known.state === "completed") return valueOf(known.result) as T;
       if (known.state === "failed") throw new StepFailure(identity, known);
@@ -116,16 +129,16 @@ export class Context {
     });
   }
 
-  async #runBody<T>(identity: StepIdentity, body: Body<T>, options: StepOptions, hash: string | undefined, before: number): Promise<T> {
+  async #runBody<T>(identity: StepIdentity, body: Body<T>, options: StepOptions & { turn?: Turn }, hash: string | undefined, before: number): Promise<T> {
     const doubt = onDoubt(options);
     const times = Math.max(options.retry?.times ?? 1, 1);
     const firstWait = milliseconds(options.retry?.wait ?? 0);
     const input = hash === undefined ? {} : { input_hash: hash };
     const entry = (state: StepEntry["state"], tries: number): StepEntry => ({ ...identity, state, tries, ...input });
     const compensates = compensated(options.compensates);
-    const begin = (tries: number) => (doubt === undefined ? undefined : this.#journal.record(entry("begun", tries)));
-    await begin(before);
     for (let tried = 1; ; tried++) {
+      await options.turn?.wait(identity);
+      if (doubt !== undefined && tried === 1) await this.#journal.record(entry("begun", before));
       const started = performance.now();
       try {
         const shown = doubt === undefined ? entry("begun", before + tried) : undefined;
@@ -137,9 +150,13 @@ export class Context {
         return result;
       } catch (thrown) {
         if (this.signal.aborted) throw thrown;
+        if (options.turn !== undefined && thrown instanceof Throttled) {
+          tried -= 1;
+          continue;
+        }
         if (!(thrown instanceof NotDone)) await this.#doubt(identity, options, hash);
         if (tried < times) {
-          await this.#journal.while(pause(Math.min(firstWait * 2 ** (tried - 1), SHORT_SLEEP_MS), this.signal));
+          await this.#journal.while(pause(Math.min(firstWait * 2 ** (tried - 1), SHORT_WAIT_MS), this.signal));
           continue;
         }
         const { category, message } = inWords(thrown);
@@ -193,9 +210,9 @@ export class Context {
   async sleep(name: string, span: Span): Promise<void> {
     const ms = milliseconds(span);
     return this.#journal.call(name, undefined, async (identity) => {
-      const known = await this.#journal.findSame(identity, "sleep");
+      const known = await this.#journal.find(identity, "sleep");
       if (known !== undefined && isEnded(known)) return;
-      if (ms <= SHORT_SLEEP_MS && known === undefined) {
+      if (ms <= SHORT_WAIT_MS && known === undefined) {
         await this.#journal.while(pause(ms, this.signal));
         await this.#journal.record({ ...identity, kind: "sleep", state: "completed" });
       } else {
@@ -208,7 +225,7 @@ export class Context {
   async waitSignal<T = unknown>(name: string, second: StandardSchema<T> | SignalOptions<T> = {}): Promise<T> {
     const options: SignalOptions<T> = "~standard" in second ? { schema: second } : second;
     return this.#journal.call(name, options.key, async (identity) => {
-      await this.#journal.findSame(identity, "signal");
+      await this.#journal.find(identity, "signal");
       const args = options.timeout === undefined ? {} : { timeout_ms: milliseconds(options.timeout) };
       const ended = await this.#journal.untilEnded(identity, { list: "waitpoints", args, fixedAs: "timeout_at" });
       if (ended.state === "failed") {
@@ -225,11 +242,11 @@ export class Context {
   async child(name: string, task: string | AnyTask, input?: unknown, options: SubmitOptions & { key?: string } = {}): Promise<unknown> {
     return this.#journal.call(name, options.key, async (identity) => {
       const id = childId(this.executionId, this.#generation, identity);
-      let ended = await this.#journal.findSame(identity, "child");
+      let ended = await this.#journal.find(identity, "child");
       if (ended === undefined || !isEnded(ended)) {
         const body = submission(task, input, options, undefined);
         const parent = { execution_id: this.executionId, fence: this.#link.task.fence };
-        await this.#journal.while(this.#link.submit({ ...body, execution_id: id, parent }));
+        await this.#journal.while(this.#link.held("POST", "/v1/executions", { body: { ...body, execution_id: id, parent }, idempotencyKey: null }));
         ended = await this.#journal.untilEnded(identity, { list: "children", args: { execution_id: id } });
       }
       if (ended.state === "failed") {
@@ -237,7 +254,7 @@ export class Context {
         throw new TaskError(message, { category: ended.category ?? "error" });
       }
       // An entry of an earlier generation keeps the child of that time; in a fork it holds the child's result itself.
-      const content = ended.result ?? (await this.#journal.while(this.#link.result(ended.child_id ?? id)));
+      const content = ended.result ?? (await this.#journal.while(this.#link.held<Content>("GET", path`/v1/executions/${ended.child_id ?? id}/result`)));
       return checked<unknown>(typeof task === "string" ? undefined : task.output, valueOf(content), "the child's result");
     });
   }
@@ -245,7 +262,7 @@ export class Context {
   /** The time in milliseconds, the same in every run. */
   async now(name = "now"): Promise<number> {
     return this.#journal.call(name, undefined, async (identity) => {
-      const known = await this.#journal.findSame(identity, "now");
+      const known = await this.#journal.find(identity, "now");
       if (known !== undefined && isEnded(known)) return valueOf(known.result) as number;
       const now = Date.now();
       await this.#journal.record({ ...identity, kind: "now", state: "completed", result: now });

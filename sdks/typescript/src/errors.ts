@@ -56,12 +56,13 @@ export interface TaskErrorOptions {
 /** A failure with a category. Any other error that a task throws fails the attempt with the category `error`. */
 export class TaskError extends Error {
   override readonly name: string = "TaskError";
+  static readonly category: string = "error";
   readonly category: string;
   readonly retryAfterMs: number | undefined;
 
   constructor(message: string, options: TaskErrorOptions = {}) {
     super(message, { cause: options.cause });
-    this.category = options.category ?? "error";
+    this.category = options.category ?? new.target.category;
     this.retryAfterMs = options.retryAfterMs;
   }
 }
@@ -69,33 +70,33 @@ export class TaskError extends Error {
 /** The body of a `once` step says for certain that nothing happened, so the body may be tried again. */
 export class NotDone extends TaskError {
   override readonly name = "NotDone";
+  static override readonly category = "not_done";
+}
 
-  constructor(message: string, options: TaskErrorOptions = {}) {
-    super(message, { ...options, category: "not_done" });
-  }
+/** What `ctx.acquire` calls says that the provider had too many calls (429), and perhaps for how long it wants to be left alone. */
+export class Throttled extends TaskError {
+  override readonly name = "Throttled";
+  static override readonly category = "throttled";
 }
 
 /** A hard limit of a budget forbids what a task has reported. */
 export class BudgetExceeded extends TaskError {
   override readonly name: string = "BudgetExceeded";
+  static override readonly category: string = "budget_exceeded";
 
-  constructor(
-    readonly budget: string,
-    readonly dimension: string | undefined,
-    message = `budget ${budget}: the limit of ${dimension ?? "it"} is reached`,
-    category = "budget_exceeded",
-  ) {
-    super(message, { category });
+  constructor(readonly budget: string, readonly dimension: string | undefined, message?: string) {
+    super(message ?? `budget ${budget}: the limit of ${dimension ?? "it"} is reached`);
   }
 }
 
 /** A budget has no room for what a task was about to spend: nothing was begun. `refusal` says what is left, and when it resets. */
 export class BudgetRefused extends BudgetExceeded {
   override readonly name = "BudgetRefused";
+  static override readonly category = "budget_refused";
 
   constructor(what: string, readonly refusal: components["schemas"]["SpendRefusal"]) {
     const { budget, dimension, left, limit, requested } = refusal;
-    super(budget, dimension, `${what}: budget ${budget} has ${left} ${dimension} left of ${limit}, ${requested} were asked for`, "budget_refused");
+    super(budget, dimension, `${what}: budget ${budget} has ${left} ${dimension} left of ${limit}, ${requested} were asked for`);
   }
 }
 

@@ -1,6 +1,6 @@
 /** A graph of executions, created in one call. */
 import { submission, type Schemas, type SubmitOptions } from "./client.js";
-import { type Connection, path } from "./http.js";
+import type { Connection } from "./http.js";
 import { present } from "./schema.js";
 import type { TaskDefinition } from "./task.js";
 
@@ -36,7 +36,7 @@ export class FlowBuilder {
     const body = { ...this.body(), ...this.connection.scope };
     const options = { body, ...(idempotencyKey !== undefined && { idempotencyKey }) };
     const created = await this.connection.call<Schemas["CreateFlowOutcome"]>("POST", "/v1/flows", options);
-    return new Flow(this.connection, created.flow_id, created.executions);
+    return { id: created.flow_id, executions: created.executions };
   }
 
   /** The graph as the wire has it. */
@@ -46,22 +46,10 @@ export class FlowBuilder {
   }
 }
 
-/** A flow that was created. */
-export class Flow {
-  constructor(
-    private readonly connection: Connection,
-    readonly id: string,
-    /** The execution of each node, by the node's name. */
-    readonly executions: Record<string, string>,
-  ) {}
-
-  get(): Promise<Schemas["FlowView"]> {
-    return this.connection.call("GET", path`/v1/flows/${this.id}`);
-  }
-
-  async cancel(reason?: string): Promise<Schemas["CancelFlowResult"]> {
-    return this.connection.call("POST", path`/v1/flows/${this.id}/cancel`, { body: present({ reason }) });
-  }
+/** A flow that was created, and the execution of each node, by the node's name. */
+export interface Flow {
+  id: string;
+  executions: Record<string, string>;
 }
 
 function joinOf(join: NodeOptions["join"]): Schemas["JoinPolicy"] | undefined {

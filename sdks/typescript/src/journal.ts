@@ -3,12 +3,11 @@
  * branches wait for. The worker gives it a `Holder` to talk to the server with, and learns from it when the function
  * may be parked.
  */
+import type { Schemas } from "./client.js";
 import { FlowFabricError, TaskError } from "./errors.js";
 import { Gatherer } from "./gather.js";
 import { labelOf, type StepIdentity } from "./ids.js";
-import type { components } from "./wire.js";
 
-type Schemas = components["schemas"];
 export type StepView = Schemas["StepView"];
 export type StepEntry = Schemas["StepEntry"];
 /** What a person is asked about an entry. */
@@ -53,7 +52,7 @@ export class Journal {
   readonly #counts = new Map<string, number>();
   readonly #visited = new Set<string>();
   /** Entries with a key that stand although this run gave them another input. */
-  readonly #changed: StepIdentity[] = [];
+  readonly changed: StepIdentity[] = [];
   /** Completed entries, those of this run included, with the entry that each of them undoes. */
   readonly #completed = new Map<string, { identity: StepIdentity; number: number; compensates: StepIdentity | undefined }>();
   /** Names without a key whose last call has not ended. */
@@ -62,7 +61,7 @@ export class Journal {
   readonly #records = new Gatherer<StepEntry, number>((entries) => this.#send(entries), ENTRIES_PER_CALL_MAX);
   #reading: Promise<void> | undefined;
   #complete: boolean;
-  #nextNumber: number;
+  nextNumber: number;
   /** Bodies that run, and entries that are sent. */
   #busy = 0;
   #closed: Error | undefined;
@@ -73,13 +72,9 @@ export class Journal {
     private readonly holder: Holder,
     journal: Schemas["Journal"] | null | undefined,
   ) {
-    this.#nextNumber = Math.max(journal?.next_number ?? 1, 1);
+    this.nextNumber = Math.max(journal?.next_number ?? 1, 1);
     this.#complete = journal?.complete ?? true;
     for (const entry of journal?.entries ?? []) this.#note(entry);
-  }
-
-  get nextNumber(): number {
-    return this.#nextNumber;
   }
 
   /** From now on every call is refused: what a forgotten branch does has no effect. */
@@ -119,18 +114,13 @@ export class Journal {
     return identity;
   }
 
-  /** What the journal says of an entry. The rest of a large journal is read when it is first asked for. */
-  async find(identity: StepIdentity): Promise<StepView | undefined> {
-    if (!this.#complete) {
-      this.#reading ??= this.#readRest();
-      await this.while(this.#reading);
-    }
-    return this.#entries.get(labelOf(identity));
-  }
-
-  /** The same for an entry of one kind and input. A counted entry of another one is asked about, and never comes back. */
-  async findSame(identity: StepIdentity, kind: NonNullable<StepEntry["kind"]>, hash?: string): Promise<StepView | undefined> {
-    const known = await this.find(identity);
+  /**
+   * What the journal says of an entry. The rest of a large journal is read when it is first asked for. A counted entry
+   * of another kind or input is asked about, and never comes back.
+   */
+  async find(identity: StepIdentity, kind: NonNullable<StepEntry["kind"]>, hash?: string): Promise<StepView | undefined> {
+    if (!this.#complete) await this.while((this.#reading ??= this.#readRest()));
+    const known = this.#entries.get(labelOf(identity));
     if (known === undefined || identity.key !== undefined || !isChanged(known, kind, hash)) return known;
     const detail = `${kind} ${JSON.stringify(identity.name)} is not what the journal recorded: the program has changed under it`;
     return this.ask({ step: identity, reason: "journal_mismatch", detail, kind, ...(hash !== undefined && { input_hash: hash }) });
@@ -143,16 +133,11 @@ export class Journal {
     return new Promise(() => undefined);
   }
 
-  /** An entry stands although its input is another one. */
-  noteChanged(identity: StepIdentity): void {
-    this.#changed.push(identity);
-  }
-
   /** What a run that has come to its end found out about its journal. */
   runNotes(): { run?: { steps_not_visited: StepIdentity[]; steps_changed: StepIdentity[] } } {
     const unasked = [...this.#entries].filter(([label]) => this.#complete && !this.#visited.has(label));
     const steps_not_visited = unasked.slice(0, STEPS_NAMED_MAX).map(([, entry]) => identityOf(entry));
-    const steps_changed = this.#changed.slice(0, STEPS_NAMED_MAX);
+    const steps_changed = this.changed.slice(0, STEPS_NAMED_MAX);
     return steps_not_visited.length + steps_changed.length === 0 ? {} : { run: { steps_not_visited, steps_changed } };
   }
 
@@ -196,9 +181,9 @@ export class Journal {
   }
 
   async #send(entries: StepEntry[]): Promise<number[]> {
-    const first = this.#nextNumber;
+    const first = this.nextNumber;
     try {
-      this.#nextNumber = (await this.holder.record(first, entries)).next_number;
+      this.nextNumber = (await this.holder.record(first, entries)).next_number;
     } catch (error) {
       throw failureOfRecord(error);
     }
@@ -232,12 +217,12 @@ export class Journal {
       const fixed = this.#entries.get(label)?.next_at;
       lists[wait.list].push({ step, ...(wait.fixedAs !== undefined && fixed != null ? { [wait.fixedAs]: fixed } : wait.args) });
     }
-    return { first_number: this.#nextNumber, entries: [], ...lists };
+    return { first_number: this.nextNumber, entries: [], ...lists };
   }
 
   /** Something that was waited for had happened before the park: the branches that wait for it go on. */
   satisfied(entries: StepView[], nextNumber: number): void {
-    this.#nextNumber = nextNumber;
+    this.nextNumber = nextNumber;
     for (const entry of entries) this.#note(entry);
     for (const [label, { wait, resolve }] of [...this.#waits]) {
       const entry = this.#entries.get(label);

@@ -4,11 +4,9 @@
  */
 import { parentPort, workerData } from "node:worker_threads";
 
+import type { Schemas } from "./client.js";
 import { FlowFabricError } from "./errors.js";
 import { Connection, type ConnectOptions } from "./http.js";
-import type { components } from "./wire.js";
-
-type Schemas = components["schemas"];
 
 export interface RenewerData {
   connect: ConnectOptions;

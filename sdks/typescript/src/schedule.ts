@@ -1,7 +1,7 @@
 /** A schedule: what creates an execution or a flow again and again. */
 import { type Schemas, submission, type SubmitOptions } from "./client.js";
 import { FlowBuilder } from "./flow.js";
-import { type Connection, path } from "./http.js";
+import type { Args } from "./operations.js";
 import { present } from "./schema.js";
 import type { AnyTask } from "./task.js";
 import { milliseconds, type Span } from "./time.js";
@@ -29,76 +29,22 @@ export interface When {
 /** What a run creates: a task or a kind with its input, or a flow. */
 export type Template = FlowBuilder | { task: AnyTask | string; input?: unknown; options?: SubmitOptions };
 
-type Summary = Schemas["ScheduleSummary"];
-
-export class Schedule {
-  constructor(
-    private readonly connection: Connection,
-    readonly name: string,
-  ) {}
-
-  /** Creates it, unless it is there. */
-  create(when: When, template: Template): Promise<Schemas["CreateScheduleOutcome"]> {
-    return this.connection.call("POST", "/v1/schedules", { body: { name: this.name, ...this.#definition(when, template) } });
-  }
-
-  /** Replaces all of its definition, if it still has this revision. It goes on from now. */
-  update(when: When, template: Template, expectedRevision?: number): Promise<Summary> {
-    const body = present({ expected_revision: expectedRevision, ...this.#definition(when, template) });
-    return this.connection.call("PUT", this.#at(), { body });
-  }
-
-  /** Its definition, its next instants and its last runs. */
-  get(): Promise<Schemas["ScheduleView"]> {
-    return this.connection.call("GET", this.#at(), { query: this.connection.scope });
-  }
-
-  /** Passes over the instants from now on. The note is kept. */
-  pause(note?: string): Promise<Summary> {
-    return this.#post("/pause", { note });
-  }
-
-  /** Goes on from now. */
-  resume(note?: string): Promise<Summary> {
-    return this.#post("/resume", { note });
-  }
-
-  /** Runs it once, now, whether it is paused or not. */
-  trigger(overlap?: Schemas["Overlap"]): Promise<Schemas["TriggerScheduleOutcome"]> {
-    return this.#post("/trigger", { overlap });
-  }
-
-  /** Runs the instants of a stretch once more. */
-  backfill(first: Date, last: Date, overlap?: Schemas["Overlap"]): Promise<Schemas["BackfillScheduleOutcome"]> {
-    return this.#post("/backfill", { from: first.getTime(), to: last.getTime(), overlap });
-  }
-
-  /** Removes it. Its runs stay and go on. */
-  async delete(): Promise<void> {
-    await this.connection.call("DELETE", this.#at(), { query: this.connection.scope });
-  }
-
-  #post<T>(part: string, body: Record<string, unknown>): Promise<T> {
-    return this.connection.call("POST", this.#at(part), { body: present({ ...body, ...this.connection.scope }) });
-  }
-
-  #definition(when: When, template: Template): Record<string, unknown> {
-    const span = (given: Span | undefined) => (given === undefined ? undefined : milliseconds(given));
-    const { cron, zone, every, at, catchUp } = when;
-    return present({
-      spec: present({ cron, time_zone: zone, every_ms: span(every), at: at?.map((one) => one.getTime()) }),
-      template: template instanceof FlowBuilder ? { flow: template.body() } : { execution: submission(template.task, template.input, template.options ?? {}, undefined) },
-      starts_at: when.startsAt?.getTime(),
-      ends_at: when.endsAt?.getTime(),
-      jitter_ms: span(when.jitter),
-      overlap: when.overlap,
-      catch_up: typeof catchUp === "number" ? { all: { max: catchUp } } : catchUp,
-      pause_after_failures: when.pauseAfterFailures,
-      ...this.connection.scope,
-    });
-  }
-
-  #at(part = ""): string {
-    return path`/v1/schedules/${this.name}` + part;
-  }
+/**
+ * What a schedule creates and when, for the operations that create and update one:
+ * `client.call("POST", "/v1/schedules", { name: "nightly", ...schedule({ cron: "0 2 * * *" }, { task: report }) })`.
+ */
+export function schedule(when: When, template: Template): Omit<Args<"POST", "/v1/schedules">, "name"> {
+  const span = (given: Span | undefined) => (given === undefined ? undefined : milliseconds(given));
+  const { cron, zone, every, at, catchUp } = when;
+  const once = () => ("task" in template ? submission(template.task, template.input, template.options ?? {}, undefined) : undefined);
+  return present({
+    spec: present({ cron, time_zone: zone, every_ms: span(every), at: at?.map((one) => one.getTime()) }),
+    template: template instanceof FlowBuilder ? { flow: template.body() } : { execution: once() },
+    starts_at: when.startsAt?.getTime(),
+    ends_at: when.endsAt?.getTime(),
+    jitter_ms: span(when.jitter),
+    overlap: when.overlap,
+    catch_up: typeof catchUp === "number" ? { all: { max: catchUp } } : catchUp,
+    pause_after_failures: when.pauseAfterFailures,
+  }) as Omit<Args<"POST", "/v1/schedules">, "name">;
 }

@@ -50,14 +50,8 @@ export async function* tail(connection: Connection, executionId: string, options
   }
 }
 
-interface ServerSentEvent {
-  name: string;
-  id: string;
-  data: string;
-}
-
 /** The events of one response. */
-async function* events(connection: Connection, executionId: string, after: string | undefined, signal: AbortSignal | undefined): AsyncGenerator<ServerSentEvent> {
+async function* events(connection: Connection, executionId: string, after: string | undefined, signal: AbortSignal | undefined): AsyncGenerator<ReturnType<typeof parse>> {
   const silence = new AbortController();
   const both = signal === undefined ? silence.signal : AbortSignal.any([silence.signal, signal]);
   const listen = () => setTimeout(() => { silence.abort(new UnreachableError("the stream is silent")); }, SILENCE_MAX_MS);
@@ -85,8 +79,8 @@ async function* events(connection: Connection, executionId: string, after: strin
   }
 }
 
-function parse(text: string): ServerSentEvent {
-  const event: ServerSentEvent = { name: "", id: "", data: "" };
+function parse(text: string): { name: string; id: string; data: string } {
+  const event = { name: "", id: "", data: "" };
   for (const line of text.split("\n")) {
     const at = line.indexOf(":");
     const value = line.slice(at + 1).replace(/^ /, "");

@@ -13,9 +13,11 @@ export interface TaskOptions<I, O> {
   lane?: string;
 }
 
+type Run<I, O> = (ctx: Context, input: I) => O | Promise<O>;
+
 export interface TaskDefinition<I, O> extends TaskOptions<I, O> {
   readonly kind: string;
-  readonly run: (ctx: Context, input: I) => O | Promise<O>;
+  readonly run: Run<I, O>;
 }
 
 /** A task of any input and result. */
@@ -23,20 +25,9 @@ export interface TaskDefinition<I, O> extends TaskOptions<I, O> {
 export type AnyTask = TaskDefinition<any, any>;
 
 /** Defines a task. The function may be called again from its first line: what it did in steps is not done again. */
-export function task<I = unknown, O = unknown>(
-  kind: string,
-  run: (ctx: Context, input: I) => O | Promise<O>,
-): TaskDefinition<I, O>;
-export function task<I = unknown, O = unknown>(
-  kind: string,
-  options: TaskOptions<I, O>,
-  run: (ctx: Context, input: I) => O | Promise<O>,
-): TaskDefinition<I, O>;
-export function task<I, O>(
-  kind: string,
-  second: TaskOptions<I, O> | TaskDefinition<I, O>["run"],
-  third?: TaskDefinition<I, O>["run"],
-): TaskDefinition<I, O> {
+export function task<I = unknown, O = unknown>(kind: string, run: Run<I, O>): TaskDefinition<I, O>;
+export function task<I = unknown, O = unknown>(kind: string, options: TaskOptions<I, O>, run: Run<I, O>): TaskDefinition<I, O>;
+export function task<I, O>(kind: string, second: TaskOptions<I, O> | Run<I, O>, third?: Run<I, O>): TaskDefinition<I, O> {
   if (typeof second === "function") return { kind, run: second };
   if (third === undefined) throw new TypeError(`the task ${JSON.stringify(kind)} has no function`);
   return { ...second, kind, run: third };

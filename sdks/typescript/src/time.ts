@@ -3,6 +3,9 @@ import { setTimeout } from "node:timers/promises";
 
 export type Span = number | string;
 
+/** Waits up to this long are waited under the lease. */
+export const SHORT_WAIT_MS = 5_000;
+
 const UNITS: Record<string, number> = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 };
 const PART = /^\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)/;
 

@@ -229,8 +229,11 @@ class HeldTask implements TaskLink {
     private readonly definition: AnyTask | undefined,
   ) {
     const holder = {
-      record: (first_number: number, entries: Schemas["StepEntry"][]) =>
-        this.call<Schemas["RecordStepsOutcome"]>("/steps", { first_number, entries }),
+      record: async (first_number: number, entries: Schemas["StepEntry"][]) => {
+        const recorded = await this.call<Schemas["RecordStepsOutcome"]>("/steps", { first_number, entries });
+        // The policy `no_progress` ended the run, or asks a person about it: the task was let go.
+        return recorded.loop_detected ? this.released("the same steps are done again and again") : recorded;
+      },
       list: (after: number) =>
         this.client.connection.call<Schemas["ListStepsOutcome"]>("GET", this.#at("/steps"), { query: { after, limit: 1_000 } }),
     };
@@ -256,18 +259,10 @@ class HeldTask implements TaskLink {
   /** A call of the lease holder, repeated for as long as the lease lasts. */
   call<T>(part: string, body: Record<string, unknown>): Promise<T> {
     // The fence, and the numbers or keys in the body, tell a repeat.
-    return this.#held("POST", this.#at(part), { body: { fence: this.task.fence, ...body }, idempotencyKey: null });
+    return this.held("POST", this.#at(part), { body: { fence: this.task.fence, ...body }, idempotencyKey: null });
   }
 
-  submit(body: Record<string, unknown>): Promise<unknown> {
-    return this.#held("POST", "/v1/executions", { body, idempotencyKey: null });
-  }
-
-  result(executionId: string): Promise<Content> {
-    return this.#held("GET", path`/v1/executions/${executionId}/result`);
-  }
-
-  #held<T>(method: string, at: string, options: CallOptions = {}): Promise<T> {
+  held<T>(method: string, at: string, options: CallOptions = {}): Promise<T> {
     return this.client.connection.call<T>(method, at, { ...options, signal: this.signal, retryForMs: Infinity });
   }
 

@@ -189,10 +189,11 @@ for (const approved of [true, false]) {
   test(`what waits for people is listed and ${approved ? "approved" : "rejected"}`, async () => {
     const lane = `people-${approved}`;
     const execution = await client.submit("refund", 40, { lane });
-    const claim = () => client.call<{ tasks: { fence: object }[] }>("POST", `/v1/workers/${lane}/claim`, { lanes: [lane], wait_ms: 20_000 });
+    const claim = () => client.call("POST", "/v1/workers/{instance_id}/claim", { instance_id: lane, lanes: [lane], wait_ms: 20_000 });
     const [held] = (await claim()).tasks;
-    const asks = { fence: held?.fence, reason: "approval", condition: { any: [{ name: "approve" }] }, question: "Refund 40 EUR to Ann?" };
-    await client.call("POST", `/v1/executions/${execution.id}/suspend`, asks);
+    assert.ok(held);
+    const asks = { fence: held.fence, reason: "approval" as const, condition: { any: [{ name: "approve" }] }, question: "Refund 40 EUR to Ann?" };
+    await client.call("POST", "/v1/executions/{execution_id}/suspend", { execution_id: execution.id, ...asks });
     const waiting = async () => {
       const questions: unknown[] = [];
       for await (const one of client.approvals({ execution_id: execution.id })) questions.push(one.question);
@@ -202,7 +203,7 @@ for (const approved of [true, false]) {
     await (approved ? execution.approve({ amount: 40 }) : execution.reject());
     assert.deepEqual(await waiting(), []);
     assert.equal((await claim()).tasks.length, 1);
-    const said = await client.call<{ items: { name: string }[] }>("GET", `/v1/executions/${execution.id}/resume-signals`);
+    const said = await client.call("GET", "/v1/executions/{execution_id}/resume-signals", { execution_id: execution.id });
     assert.deepEqual(said.items.map(({ name }) => name), [approved ? "approve" : "reject"]);
   });
 }
@@ -231,10 +232,10 @@ test("a waitpoint token decides without an API token, and does nothing else", as
     await withWorker(admin, [asks], async () => {
       const execution = await admin.submit(asks, null, { retries: 0 });
       await untilState(admin, execution.id, "suspended");
-      const at = `/v1/executions/${execution.id}`;
-      const { items } = await admin.call<{ items: { waitpoint_id: string }[] }>("GET", `${at}/pending-waitpoints`);
+      const at = { execution_id: execution.id };
+      const { items } = await admin.call("GET", "/v1/executions/{execution_id}/pending-waitpoints", at);
       const waitpoint = items[0]?.waitpoint_id ?? "";
-      const { token } = await admin.call<{ token: string }>("GET", `${at}/waitpoints/${waitpoint}/token`);
+      const { token } = await admin.call("GET", "/v1/executions/{execution_id}/waitpoints/{waitpoint_id}/token", { ...at, waitpoint_id: waitpoint });
       const theirs = server.client().execution(execution.id);
       for (const refused of [() => theirs.get(), () => theirs.cancel(), () => theirs.signal("decision", "no")]) {
         await assert.rejects(refused, (error) => error instanceof FlowFabricError && error.status === 401);

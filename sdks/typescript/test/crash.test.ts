@@ -53,7 +53,7 @@ async function killEach(client: Client, effects: string): Promise<void> {
 
 /** Answers what an execution or its child is in doubt about, as a person does who looks at what happened; says whether the execution has ended. */
 async function isSettled(client: Client, execution: Execution, effects: string): Promise<boolean> {
-  const children = await client.call<{ items: { execution_id: string }[] }>("GET", `/v1/executions/${execution.id}/upstreams`);
+  const children = await client.call("GET", "/v1/executions/{execution_id}/upstreams", { execution_id: execution.id });
   for (const one of [execution, ...children.items.map((child) => client.execution(child.execution_id))]) {
     if ((await one.get()).public_state !== "suspended") continue;
     for (const step of await one.steps()) {

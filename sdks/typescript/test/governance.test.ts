@@ -1,8 +1,11 @@
-/** Schedules, trees of budgets, and spending in two steps. */
+/** Schedules, trees of budgets, spending in two steps, providers, bulk jobs, keys, subscriptions and hooks. */
 import assert from "node:assert/strict";
+import { createHmac } from "node:crypto";
 import { after, before, test } from "node:test";
 
-import { BudgetRefused, type Client, ExecutionFailedError, FlowFabricError, NotDone, task } from "../src/index.js";
+import { BudgetRefused, type Client, ExecutionFailedError, FlowFabricError, NotDone, schedule, task, Throttled } from "../src/index.js";
+import { Server } from "../src/testing.js";
+import { pause } from "../src/time.js";
 import { startServer, until, untilState, withWorker } from "./support.js";
 
 const START = new Date("2030-01-01T00:00:00Z");
@@ -30,37 +33,41 @@ async function gathered<T>(items: AsyncIterable<T>): Promise<T[]> {
 const report = task("report", (_ctx, of: string) => `a report of ${of}`);
 
 test("a schedule from its creation to its end", async () => {
-  const schedule = client.schedule("nightly");
+  const name = "nightly";
   const template = { task: report, input: "the day" };
   const when = { cron: "0 2 * * *", zone: "Europe/Berlin", startsAt: START, jitter: "10s", overlap: "skip", catchUp: 5 } as const;
-  const created = await schedule.create(when, template);
+  const created = await client.call("POST", "/v1/schedules", { name, ...schedule(when, template) });
   assert.equal(created.outcome, "created");
-  const seen = await schedule.get();
+  const seen = await client.call("GET", "/v1/schedules/{name}", { name });
   assert.deepEqual([seen.overlap, seen.jitter_ms, seen.catch_up], ["skip", 10_000, { all: { max: 5 } }]);
   // Two in the morning in Berlin is one o'clock in the winter of UTC.
   assert.equal(seen.next[0], START.getTime() + 3_600_000);
-  assert.ok((await gathered(client.schedules())).some(({ name }) => name === "nightly"));
-  assert.equal((await schedule.pause("the warehouse is moved")).state, "paused");
-  assert.equal((await schedule.resume()).state, "active");
+  assert.ok((await gathered(client.items("/v1/schedules"))).some((one) => one.name === name));
+  assert.equal((await client.call("POST", "/v1/schedules/{name}/pause", { name, note: "the warehouse is moved" })).state, "paused");
+  assert.equal((await client.call("POST", "/v1/schedules/{name}/resume", { name })).state, "active");
   await withWorker(client, [report], async () => {
-    const triggered = await schedule.trigger();
+    const triggered = await client.call("POST", "/v1/schedules/{name}/trigger", { name });
     assert.equal(await client.execution(triggered.execution_id ?? "").result(), "a report of the day");
-    const backfill = await schedule.backfill(START, new Date(START.getTime() + 2 * DAY_MS));
+    const from = START.getTime();
+    const backfill = await client.call("POST", "/v1/schedules/{name}/backfill", { name, from, to: from + 2 * DAY_MS });
     assert.equal(backfill.instants, 2);
-    await until(async () => (await client.list({ schedule: "nightly", state: "completed" })).items.length === 3);
+    await until(async () => (await client.list({ schedule: name, state: "completed" })).items.length === 3);
   });
-  await assert.rejects(schedule.update({ every: "1h" }, template, 0), (error) => error instanceof FlowFabricError && error.code === "stale_revision");
-  assert.equal((await schedule.update({ every: "1h" }, template, seen.revision + 2)).spec.every_ms, 3_600_000);
-  await schedule.delete();
-  await assert.rejects(schedule.get(), (error) => error instanceof FlowFabricError && error.status === 404);
+  const update = (expected_revision: number) =>
+    client.call("PUT", "/v1/schedules/{name}", { name, expected_revision, ...schedule({ every: "1h" }, template) });
+  await assert.rejects(update(0), (error) => error instanceof FlowFabricError && error.code === "stale_revision");
+  assert.equal((await update(seen.revision + 2)).spec.every_ms, 3_600_000);
+  await client.call("DELETE", "/v1/schedules/{name}", { name });
+  await assert.rejects(client.call("GET", "/v1/schedules/{name}", { name }), (error) => error instanceof FlowFabricError && error.status === 404);
 });
 
 test("a schedule of a flow, and a spec that cannot be read", async () => {
   const flow = client.flow({ kind: "weekly" }).node("first", report, "a").node("second", report, "b", { after: ["first"] });
-  const schedule = client.schedule("weekly");
-  await schedule.create({ at: [START, new Date(START.getTime() + 7 * DAY_MS)] }, flow);
-  assert.match(JSON.stringify((await schedule.get()).template), /"flow".*"weekly"/);
-  await assert.rejects(client.schedule("bad").create({ cron: "every day" }, flow), (error) => error instanceof FlowFabricError && error.problem.details["field"] === "spec.cron");
+  const at = [START, new Date(START.getTime() + 7 * DAY_MS)];
+  await client.call("POST", "/v1/schedules", { name: "weekly", ...schedule({ at }, flow) });
+  assert.match(JSON.stringify((await client.call("GET", "/v1/schedules/{name}", { name: "weekly" })).template), /"flow".*"weekly"/);
+  const bad = client.call("POST", "/v1/schedules", { name: "bad", ...schedule({ cron: "every day" }, flow) });
+  await assert.rejects(bad, (error) => error instanceof FlowFabricError && error.problem.details["field"] === "spec.cron");
 });
 
 test("a tree of budgets shows what is used and left", async () => {
@@ -70,7 +77,7 @@ test("a tree of budgets shows what is used and left", async () => {
   await withWorker(client, [charges], async () => {
     await (await client.submit(charges, 30, { budgets: ["acme/ada"] })).result();
   });
-  const tree = await gathered(client.budgetTree("acme"));
+  const tree = await gathered(client.items("/v1/budgets/{name}/tree", { name: "acme" }));
   const left = tree.map(({ name, standing }) => [name, standing?.["tokens"]?.used, standing?.["tokens"]?.left]);
   assert.deepEqual(left, [["acme", 30, 70], ["acme/ada", 30, 50]]);
 });
@@ -132,7 +139,7 @@ test("a budget that asks a person lets the task wait and go on", async () => {
   await withWorker(client, [asking], async () => {
     const execution = await client.submit(asking, null, { retries: 0, budgets: ["asking"] });
     await untilState(client, execution.id, "suspended");
-    await client.call("POST", "/v1/budgets/asking/decide", { answer: "grant", amounts: { tokens: 100 } });
+    await client.call("POST", "/v1/budgets/{name}/decide", { name: "asking", answer: "grant", amounts: { tokens: 100 } });
     assert.equal(await execution.result(), "done");
   });
   assert.deepEqual(await standing("asking"), [120, 0]);
@@ -162,4 +169,109 @@ test("many that spend at once never pass the limit together", async () => {
   }, { concurrency: 64 });
   assert.equal(new Set(won).size, 10);
   assert.equal(won.length, 10);
+});
+
+test("a call to a provider counts what it really cost, and heeds a 429", async () => {
+  const calls: number[] = [];
+  const asker = task("asker", async (ctx) => {
+    const answer = await ctx.acquire("api", "ask", () => {
+      calls.push(performance.now());
+      if (calls.length === 1) throw new Throttled("too many requests", { retryAfterMs: 300 });
+      return { value: "TIDES", spent: { tokens: 120 } };
+    }, { tokens: 1_000 });
+    await ctx.waitSignal("again");
+    return answer;
+  });
+  await client.call("POST", "/v1/providers", { name: "api", max_tokens: 4_000, max_concurrent: 2 });
+  await withWorker(client, [asker], async () => {
+    const execution = await client.submit(asker, null, { retries: 0 });
+    await untilState(client, execution.id, "suspended");
+    const seen = await client.call("GET", "/v1/providers/{name}", { name: "api" });
+    assert.deepEqual([seen.tokens_in_window, seen.in_use], [120, 0]);
+    // The limit was halved by the 429.
+    assert.ok(seen.effective.tokens < 4_000);
+    await execution.signal("again");
+    assert.equal(await execution.result(), "TIDES");
+  });
+  // The provider was left alone for as long as it said, and the second run of the function asked nobody.
+  assert.equal(calls.length, 2);
+  assert.ok((calls[1] ?? 0) - (calls[0] ?? 0) >= 295);
+});
+
+test("a call to a provider waits for its turn without its task", async () => {
+  const clocked = await Server.start();
+  const its = clocked.client();
+  const asks = task("asks", (ctx, number: number) => ctx.acquire("slow-api", "ask", () => ({ value: number, spent: { tokens: 3 } }), { tokens: 10 }));
+  try {
+    await its.call("POST", "/v1/providers", { name: "slow-api", max_requests: 1, window_ms: 60_000 });
+    await withWorker(its, [asks], async () => {
+      assert.equal(await (await its.submit(asks, 1)).result(), 1);
+      const second = await its.submit(asks, 2);
+      await untilState(its, second.id, "delayed");
+      assert.match(JSON.stringify(await second.explain()), /slow-api/);
+      await clocked.advance("2m");
+      assert.equal(await second.result(), 2);
+    });
+  } finally {
+    await clocked.stop();
+  }
+});
+
+test("a bulk job replays what failed, and says how many", async () => {
+  let mended = false;
+  const fragile = task("fragile", () => {
+    if (!mended) throw new Error("not yet");
+    return "whole";
+  });
+  await withWorker(client, [fragile], async () => {
+    const executions = await Promise.all([1, 2, 3].map(() => client.submit(fragile, null, { retries: 0 })));
+    for (const one of executions) assert.equal((await one.wait()).public_state, "failed");
+    mended = true;
+    const failed = { kind: ["fragile"], state: ["failed" as const] };
+    assert.equal((await client.bulk("replay", failed, { dry_run: true })).progress.done, 3);
+    assert.equal((await client.bulk("replay", failed)).progress.done, 3);
+    for (const one of executions) assert.equal(await one.result(), "whole");
+  });
+});
+
+test("a submission says what it shares", async () => {
+  let most = 0;
+  let running = 0;
+  const exclusive = task("exclusive", async () => {
+    most = Math.max(most, ++running);
+    await pause(20);
+    running -= 1;
+  });
+  await withWorker(client, [exclusive], async () => {
+    const keys = { concurrency: { tenant: 1 }, fairKey: "tenant", fairWeight: 2 };
+    const executions = await Promise.all([1, 2, 3, 4, 5].map(() => client.submit(exclusive, null, keys)));
+    for (const one of executions) await one.result();
+    assert.equal(most, 1);
+    const later = { singleton: "tenant", lane: "nobody-works-here" };
+    const first = await client.submit(exclusive, null, later);
+    assert.equal((await client.submit(exclusive, null, later)).id, first.id);
+    const { states } = await client.call("GET", "/v1/counts");
+    assert.ok(Object.values(states).reduce((sum, { value }) => sum + value, 0) >= 6);
+    await first.cancel();
+  });
+});
+
+test("a subscription creates an execution for each end, and a hook one for each message", async () => {
+  const heard: string[] = [];
+  const works = task("works", () => null);
+  const hears = task("hears", (_ctx, message: { type?: string; number?: number }) => { heard.push(message.type ?? String(message.number)); });
+  await client.call("POST", "/v1/subscriptions", { name: "ends", filter: { kinds: ["works"] }, target: { execution: { kind: "hears" } } });
+  const secret = "a secret that both sides know";
+  await client.call("POST", "/v1/hooks", { name: "pulls", scheme: "github", secret, target: { execution: { kind: "hears" } } });
+  await withWorker(client, [works, hears], async () => {
+    await (await client.submit(works, null)).result();
+    await until(() => Promise.resolve(heard.includes("completed")));
+    const body = JSON.stringify({ number: 7 });
+    const signature = createHmac("sha256", secret).update(body).digest("hex");
+    const headers = { "x-hub-signature-256": `sha256=${signature}`, "x-github-delivery": "1", "content-type": "application/json" };
+    assert.equal((await fetch(`${client.connection.server}/v1/hooks/pulls`, { method: "POST", body, headers })).ok, true);
+    await until(() => Promise.resolve(heard.includes("7")));
+  });
+  await client.call("DELETE", "/v1/subscriptions/{name}", { name: "ends" });
+  await client.call("DELETE", "/v1/hooks/{name}", { name: "pulls" });
 });

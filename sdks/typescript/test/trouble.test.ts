@@ -139,12 +139,12 @@ test("a worker whose token is revoked loses its leases and says so", () => heari
   const pay = paying(effects);
   try {
     const admin = server.client({ token: "an-administrator-of-tests" });
-    const make = (name: string) => admin.call<{ secret: string }>("POST", "/v1/admin/tokens", { name, role: "worker", namespace: "default" });
+    const make = (name: string) => admin.call("POST", "/v1/admin/tokens", { name, role: "worker", namespace: "default" });
     const [first, second] = [await make("one"), await make("two")];
     const execution = await admin.submit(pay, null, { retries: 0 });
     await withWorker(server.client({ token: first.secret }), [pay], async () => {
       await until(() => effects.reached);
-      await admin.call("DELETE", "/v1/admin/tokens/one");
+      await admin.call("DELETE", "/v1/admin/tokens/{name}", { name: "one" });
       await withWorker(server.client({ token: second.secret }), [pay], async () => {
         await untilState(admin, execution.id, "suspended");
         await execution.decide("pay", "did_not_happen");

@@ -94,10 +94,10 @@ test("a token that is revoked is told as such", async () => {
   const { server, end } = await startServer({ FF_API_TOKEN: "an-administrator-of-tests" });
   try {
     const admin = server.client({ token: "an-administrator-of-tests" });
-    const created = await admin.call<{ secret: string }>("POST", "/v1/admin/tokens", { name: "temp", role: "submitter", namespace: "default" });
+    const created = await admin.call("POST", "/v1/admin/tokens", { name: "temp", role: "submitter", namespace: "default" });
     const temp = server.client({ token: created.secret });
     await temp.submit("k", 1);
-    await admin.call("DELETE", "/v1/admin/tokens/temp");
+    await admin.call("DELETE", "/v1/admin/tokens/{name}", { name: "temp" });
     await assert.rejects(temp.submit("k", 1), (error) => error instanceof FlowFabricError && error.status === 401);
   } finally {
     await end();
