@@ -24,7 +24,7 @@ operation! {
     "list_approvals" Get "/v1/approvals" Reader any_role validated filtered namespaced
 }
 
-/// What the call says.
+/// The arguments of `list_approvals`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ListApprovalsArgs {
@@ -51,7 +51,7 @@ pub struct ListApprovalsArgs {
     pub limit: Option<usize>,
 }
 
-/// The answer.
+/// The answer to `list_approvals`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ListApprovalsOutcome {
     /// What waits.
@@ -136,7 +136,7 @@ operation! {
     "signal_waitpoint" Post "/v1/signals/{waitpoint_id}" Operator validated with_roles audited own waitpoint_token identified("idempotency_key") body(crate::op::parts::body_for(limits::SIGNAL_PAYLOAD_MAX_BYTES))
 }
 
-/// What the call says.
+/// The arguments of `signal_waitpoint`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SignalWaitpointArgs {

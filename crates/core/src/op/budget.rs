@@ -23,7 +23,7 @@ operation! {
     "create_budget" Post "/v1/budgets" Operator administrative validated namespaced creates
 }
 
-/// What the call says.
+/// The arguments of `create_budget`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateBudgetArgs {
@@ -58,7 +58,7 @@ pub struct CreateBudgetArgs {
     pub calendar: Option<CalendarWindow>,
 }
 
-/// The answer.
+/// The answer to `create_budget`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum CreateBudgetOutcome {
@@ -106,7 +106,7 @@ operation! {
     "get_budget" Get "/v1/budgets/{name}" Reader validated namespaced
 }
 
-/// What the call says.
+/// The arguments of `get_budget`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GetBudgetArgs {
@@ -173,7 +173,7 @@ operation! {
     "list_budgets" Get "/v1/budgets" Reader validated filtered namespaced
 }
 
-/// The answer.
+/// The answer to `list_budgets`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ListBudgetsOutcome {
     /// The budgets.
@@ -189,7 +189,7 @@ operation! {
     "set_budget_limits" Put "/v1/budgets/{name}/limits" Operator administrative validated namespaced
 }
 
-/// What the call says.
+/// The arguments of `set_budget_limits`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SetBudgetLimitsArgs {
@@ -279,7 +279,7 @@ operation! {
     "report_budget_usage" Post "/v1/budgets/{name}/usage" Operator validated with_roles namespaced identified("dedup_key")
 }
 
-/// What the call says.
+/// The arguments of `report_budget_usage`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReportBudgetUsageArgs {
@@ -333,7 +333,7 @@ operation! {
     "report_usage" Post "/v1/executions/{execution_id}/usage" Worker validated identified("dedup_key")
 }
 
-/// What the call says.
+/// The arguments of `report_usage`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReportUsageArgs {
@@ -352,7 +352,7 @@ pub struct ReportUsageArgs {
     pub dedup_key: Option<String>,
 }
 
-/// The answer.
+/// The answer to `report_usage`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ReportUsageOutcome {
     /// What each budget answered, by name.
@@ -379,7 +379,7 @@ operation! {
     "reset_budget" Post "/v1/budgets/{name}/reset" Operator administrative validated namespaced identified("command_id")
 }
 
-/// What the call says.
+/// The arguments of `reset_budget`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ResetBudgetArgs {
@@ -393,7 +393,7 @@ pub struct ResetBudgetArgs {
     pub command_id: Option<CommandId>,
 }
 
-/// The answer.
+/// The answer to `reset_budget`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ResetBudgetOutcome {
     /// When it was reset.

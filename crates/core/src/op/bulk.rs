@@ -22,7 +22,7 @@ operation! {
     "create_bulk" Post "/v1/bulk" Operator administrative validated namespaced identified("command_id") creates
 }
 
-/// What the call says.
+/// The arguments of `create_bulk`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateBulkArgs {
@@ -198,7 +198,7 @@ operation! {
     "list_bulk" Get "/v1/bulk" Reader validated filtered namespaced
 }
 
-/// The answer.
+/// The answer to `list_bulk`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ListBulkOutcome {
     /// The jobs.

@@ -15,12 +15,12 @@ operation! {
     "get_deployment" Get "/v1/deployment" Reader any_role
 }
 
-/// What the call says.
+/// The arguments of `get_deployment`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GetDeploymentArgs {}
 
-/// The answer.
+/// The answer to `get_deployment`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GetDeploymentOutcome {
     /// How many partitions there are; whoever mints ids needs to know.
@@ -71,7 +71,7 @@ operation! {
     "list_audit" Get "/v1/admin/audit" Admin validated filtered namespaced
 }
 
-/// What the call says.
+/// The arguments of `list_audit`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ListAuditArgs {
@@ -92,7 +92,7 @@ pub struct ListAuditArgs {
     pub limit: Option<usize>,
 }
 
-/// The answer.
+/// The answer to `list_audit`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ListAuditOutcome {
     /// The acts.

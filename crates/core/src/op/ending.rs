@@ -23,7 +23,7 @@ operation! {
     "complete" Post "/v1/executions/{execution_id}/complete" Worker validated body(limits::BATCH_BODY_MAX_BYTES)
 }
 
-/// What the call says.
+/// The arguments of `complete`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CompleteArgs {
@@ -51,7 +51,7 @@ pub struct CompleteArgs {
     pub run: Option<RunNotes>,
 }
 
-/// The answer.
+/// The answer to `complete`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CompleteOutcome {
     /// `completed`.
@@ -92,7 +92,7 @@ operation! {
     "fail" Post "/v1/executions/{execution_id}/fail" Worker validated body(limits::BATCH_BODY_MAX_BYTES)
 }
 
-/// What the call says.
+/// The arguments of `fail`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FailArgs {
@@ -152,7 +152,7 @@ operation! {
     "delay" Post "/v1/executions/{execution_id}/delay" Worker validated body(limits::BATCH_BODY_MAX_BYTES)
 }
 
-/// What the call says.
+/// The arguments of `delay`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DelayArgs {
@@ -174,7 +174,7 @@ pub struct DelayArgs {
     pub first_number: Option<u64>,
 }
 
-/// The answer.
+/// The answer to `delay`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DelayOutcome {
     /// When it may be claimed again.
@@ -204,7 +204,7 @@ operation! {
     "wait_children" Post "/v1/executions/{execution_id}/wait-children" Worker validated body(crate::op::parts::body_for(limits::CONTINUATION_MAX_BYTES))
 }
 
-/// What the call says.
+/// The arguments of `wait_children`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WaitChildrenArgs {
@@ -242,7 +242,7 @@ impl WaitChildrenArgs {
     }
 }
 
-/// The answer.
+/// The answer to `wait_children`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WaitChildrenOutcome {
     /// How many it waits for; with none it is eligible at once.
@@ -257,7 +257,7 @@ operation! {
     "suspend" Post "/v1/executions/{execution_id}/suspend" Worker validated body(crate::op::parts::body_for(limits::CONTINUATION_MAX_BYTES)) identified("idempotency_key")
 }
 
-/// What the call says.
+/// The arguments of `suspend`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SuspendArgs {
@@ -313,7 +313,7 @@ pub struct SuspendArgs {
     pub idempotency_key: Option<String>,
 }
 
-/// The answer.
+/// The answer to `suspend`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum SuspendOutcome {

@@ -19,7 +19,7 @@ operation! {
 /// The cursor of a subscriber that wants what comes, and nothing of what was.
 pub const EVENTS_FROM_NOW: &str = "now";
 
-/// What the call says.
+/// The arguments of `list_events`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ListEventsArgs {
@@ -46,7 +46,7 @@ pub struct ListEventsArgs {
     pub wait_ms: Option<i64>,
 }
 
-/// The answer.
+/// The answer to `list_events`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ListEventsOutcome {
     /// The events, in order within each partition.
@@ -73,7 +73,7 @@ operation! {
     "list_execution_events" Get "/v1/executions/{execution_id}/events" Reader validated
 }
 
-/// What the call says.
+/// The arguments of `list_execution_events`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ListExecutionEventsArgs {
@@ -87,7 +87,7 @@ pub struct ListExecutionEventsArgs {
     pub limit: Option<usize>,
 }
 
-/// The answer.
+/// The answer to `list_execution_events`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ListExecutionEventsOutcome {
     /// The events, oldest first.

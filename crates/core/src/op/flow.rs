@@ -21,7 +21,7 @@ operation! {
     "create_flow" Post "/v1/flows" Submitter validated body(limits::BATCH_BODY_MAX_BYTES) namespaced identified("idempotency_key") creates
 }
 
-/// What the call says.
+/// The arguments of `create_flow`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateFlowArgs {
@@ -52,7 +52,7 @@ pub struct CreateFlowArgs {
     pub complete: bool,
 }
 
-/// The answer.
+/// The answer to `create_flow`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum CreateFlowOutcome {
@@ -206,7 +206,7 @@ operation! {
     "get_flow" Get "/v1/flows/{flow_id}" Reader
 }
 
-/// What the call says.
+/// The arguments of `get_flow`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GetFlowArgs {
@@ -220,7 +220,7 @@ operation! {
     "list_flows" Get "/v1/flows" Reader validated filtered namespaced
 }
 
-/// What the call says.
+/// The arguments of `list_flows`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ListFlowsArgs {
@@ -244,7 +244,7 @@ pub struct ListFlowsArgs {
     pub limit: Option<usize>,
 }
 
-/// The answer.
+/// The answer to `list_flows`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ListFlowsOutcome {
     /// The flows.
@@ -270,7 +270,7 @@ operation! {
     "get_flow_graph" Get "/v1/flows/{flow_id}/graph" Reader
 }
 
-/// What the call says.
+/// The arguments of `get_flow_graph`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GetFlowGraphArgs {
@@ -284,7 +284,7 @@ operation! {
     "add_execution_to_flow" Post "/v1/flows/{flow_id}/members" Submitter validated
 }
 
-/// What the call says.
+/// The arguments of `add_execution_to_flow`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AddExecutionToFlowArgs {
@@ -297,7 +297,7 @@ pub struct AddExecutionToFlowArgs {
     pub node: Option<String>,
 }
 
-/// The answer.
+/// The answer to `add_execution_to_flow`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum AddExecutionToFlowOutcome {
@@ -329,7 +329,7 @@ operation! {
     "stage_dependency_edge" Post "/v1/flows/{flow_id}/edges" Submitter validated
 }
 
-/// What the call says.
+/// The arguments of `stage_dependency_edge`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StageDependencyEdgeArgs {
@@ -350,7 +350,7 @@ pub struct StageDependencyEdgeArgs {
     pub expected_graph_revision: Option<u64>,
 }
 
-/// The answer.
+/// The answer to `stage_dependency_edge`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum StageDependencyEdgeOutcome {
@@ -380,7 +380,7 @@ operation! {
     "apply_dependency_to_child" Post "/v1/flows/{flow_id}/edges/apply" Submitter validated
 }
 
-/// What the call says.
+/// The arguments of `apply_dependency_to_child`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ApplyDependencyToChildArgs {
@@ -396,7 +396,7 @@ pub struct ApplyDependencyToChildArgs {
     pub join: Option<JoinPolicy>,
 }
 
-/// The answer.
+/// The answer to `apply_dependency_to_child`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum ApplyDependencyToChildOutcome {
@@ -425,7 +425,7 @@ operation! {
     "list_upstreams" Get "/v1/executions/{execution_id}/upstreams" Reader validated
 }
 
-/// What the call says.
+/// The arguments of `list_upstreams`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ListUpstreamsArgs {
@@ -448,7 +448,7 @@ pub struct ListUpstreamsArgs {
     pub limit: Option<usize>,
 }
 
-/// The answer.
+/// The answer to `list_upstreams`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ListUpstreamsOutcome {
     /// The upstreams.
@@ -472,7 +472,7 @@ operation! {
     "cancel_flow" Post "/v1/flows/{flow_id}/cancel" Operator administrative validated keyed
 }
 
-/// What the call says.
+/// The arguments of `cancel_flow`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CancelFlowArgs {

@@ -18,7 +18,7 @@ operation! {
     "create_hook" Post "/v1/hooks" Admin administrative validated namespaced keyed creates body(parts::body_for(limits::SCHEDULE_TEMPLATE_MAX_BYTES))
 }
 
-/// What the call says.
+/// The arguments of `create_hook`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateHookArgs {
@@ -145,7 +145,7 @@ impl CreateHookArgs {
     }
 }
 
-/// The answer.
+/// The answer to `create_hook`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum CreateHookOutcome {
@@ -183,7 +183,7 @@ operation! {
     "delete_hook" Delete "/v1/hooks/{name}" Admin administrative validated namespaced keyed
 }
 
-/// What the call says.
+/// The arguments of `delete_hook`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HookName {
@@ -201,7 +201,7 @@ impl HookName {
     }
 }
 
-/// The answer.
+/// The answer to `delete_hook`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DeleteHookOutcome {
     /// The hook that is gone.
@@ -214,7 +214,7 @@ operation! {
     "list_hooks" Get "/v1/hooks" Reader validated filtered namespaced
 }
 
-/// The answer.
+/// The answer to `list_hooks`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ListHooksOutcome {
     /// The hooks.

@@ -15,7 +15,7 @@ operation! {
     "list_lanes" Get "/v1/lanes" Reader validated filtered namespaced
 }
 
-/// The answer.
+/// The answer to `list_lanes`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ListLanesOutcome {
     /// The lanes.
@@ -31,7 +31,7 @@ operation! {
     "configure_lane" Put "/v1/lanes/{lane}" Operator administrative validated namespaced
 }
 
-/// What the call says.
+/// The arguments of `configure_lane`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ConfigureLaneArgs {

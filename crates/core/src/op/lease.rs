@@ -22,7 +22,7 @@ operation! {
     "claim" Post "/v1/workers/{instance_id}/claim" Worker validated namespaced identified marks_repeats answers_nothing hands_out waits(wait_ms)
 }
 
-/// What the call says.
+/// The arguments of `claim`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ClaimArgs {
@@ -64,7 +64,7 @@ pub struct ClaimArgs {
     pub grant_ttl_ms: Option<i64>,
 }
 
-/// The answer.
+/// The answer to `claim`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ClaimOutcome {
     /// What is leased, in `lease` mode.
@@ -142,7 +142,7 @@ operation! {
     "claim_from_grant" Post "/v1/workers/{instance_id}/grants/{grant_id}/claim" Worker validated namespaced hands_out
 }
 
-/// What the call says.
+/// The arguments of `claim_from_reclaim_grant`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ClaimFromGrantArgs {
@@ -163,7 +163,7 @@ pub struct ClaimFromGrantArgs {
     pub lease_ttl_ms: Option<i64>,
 }
 
-/// The answer.
+/// The answer to `claim_from_reclaim_grant`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ClaimFromGrantOutcome {
     /// The work.
@@ -199,7 +199,7 @@ operation! {
     "return_grant" Delete "/v1/workers/{instance_id}/grants/{grant_id}" Worker validated namespaced
 }
 
-/// What the call says.
+/// The arguments of `return_grant`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReturnGrantArgs {
@@ -214,7 +214,7 @@ pub struct ReturnGrantArgs {
     pub namespace: Option<String>,
 }
 
-/// The answer.
+/// The answer to `return_grant`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ReturnGrantOutcome {
     /// The grant was outstanding.
@@ -235,7 +235,7 @@ operation! {
     "renew_leases" Post "/v1/leases/renew" Worker validated
 }
 
-/// What the call says.
+/// The arguments of `renew_leases`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RenewLeasesArgs {
@@ -244,7 +244,7 @@ pub struct RenewLeasesArgs {
     pub leases: Vec<Renewal>,
 }
 
-/// The answer.
+/// The answer to `renew_leases`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RenewLeasesOutcome {
     /// What became of each, in the same order.
@@ -264,7 +264,7 @@ operation! {
     "progress" Post "/v1/executions/{execution_id}/progress" Worker validated
 }
 
-/// What the call says.
+/// The arguments of `progress`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ProgressArgs {

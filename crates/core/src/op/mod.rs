@@ -228,7 +228,7 @@ macro_rules! table {
         $(
             /// The arguments and the answer of one operation.
             pub mod $module {
-                /// What the call says.
+                /// The arguments of ``.
                 pub type Args = <super::$name as super::Operation>::Args;
                 /// What the call answers.
                 pub type Outcome = <super::$name as super::Operation>::Outcome;

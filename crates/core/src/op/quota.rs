@@ -15,7 +15,7 @@ operation! {
     "create_quota" Post "/v1/quotas" Operator administrative validated namespaced creates
 }
 
-/// What the call says.
+/// The arguments of `create_quota`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateQuotaArgs {
@@ -38,7 +38,7 @@ pub struct CreateQuotaArgs {
     pub jitter_ms: Option<i64>,
 }
 
-/// The answer.
+/// The answer to `create_quota`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum CreateQuotaOutcome {
@@ -82,7 +82,7 @@ operation! {
     "get_quota" Get "/v1/quotas/{name}" Reader validated namespaced
 }
 
-/// What the call says.
+/// The arguments of `get_quota`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GetQuotaArgs {
@@ -107,7 +107,7 @@ operation! {
     "list_quotas" Get "/v1/quotas" Reader validated filtered namespaced
 }
 
-/// The answer.
+/// The answer to `list_quotas`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ListQuotasOutcome {
     /// The quotas.

@@ -19,7 +19,7 @@ operation! {
     "create_schedule" Post "/v1/schedules" Operator administrative validated namespaced creates body(parts::body_for(limits::SCHEDULE_TEMPLATE_MAX_BYTES))
 }
 
-/// What the call says.
+/// The arguments of `create_schedule`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateScheduleArgs {
@@ -52,7 +52,7 @@ pub struct CreateScheduleArgs {
     pub template: ScheduleTemplate,
 }
 
-/// The answer.
+/// The answer to `create_schedule`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum CreateScheduleOutcome {
@@ -111,7 +111,7 @@ operation! {
     "get_schedule" Get "/v1/schedules/{name}" Reader validated namespaced
 }
 
-/// What the call says.
+/// The arguments of `get_schedule`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GetScheduleArgs {
@@ -135,7 +135,7 @@ operation! {
     "list_schedules" Get "/v1/schedules" Reader validated filtered namespaced
 }
 
-/// The answer.
+/// The answer to `list_schedules`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ListSchedulesOutcome {
     /// The schedules.
@@ -151,7 +151,7 @@ operation! {
     "update_schedule" Put "/v1/schedules/{name}" Operator administrative validated namespaced keyed body(parts::body_for(limits::SCHEDULE_TEMPLATE_MAX_BYTES))
 }
 
-/// What the call says.
+/// The arguments of `update_schedule`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UpdateScheduleArgs {
@@ -222,7 +222,7 @@ operation! {
     "resume_schedule" Post "/v1/schedules/{name}/resume" Operator administrative validated namespaced keyed
 }
 
-/// What the call says.
+/// The arguments of `resume_schedule`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ScheduleNote {
@@ -250,7 +250,7 @@ operation! {
     "trigger_schedule" Post "/v1/schedules/{name}/trigger" Operator administrative validated namespaced identified("command_id")
 }
 
-/// What the call says.
+/// The arguments of `trigger_schedule`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TriggerScheduleArgs {
@@ -279,7 +279,7 @@ impl TriggerScheduleArgs {
     }
 }
 
-/// The answer.
+/// The answer to `trigger_schedule`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TriggerScheduleOutcome {
     /// What became of it.
@@ -303,7 +303,7 @@ operation! {
     "backfill_schedule" Post "/v1/schedules/{name}/backfill" Operator administrative validated namespaced identified("command_id")
 }
 
-/// What the call says.
+/// The arguments of `backfill_schedule`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BackfillScheduleArgs {
@@ -342,7 +342,7 @@ impl BackfillScheduleArgs {
     }
 }
 
-/// The answer.
+/// The answer to `backfill_schedule`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BackfillScheduleOutcome {
     /// The backfill; part of the ids of its runs.
@@ -357,7 +357,7 @@ operation! {
     "delete_schedule" Delete "/v1/schedules/{name}" Operator administrative validated namespaced keyed
 }
 
-/// What the call says.
+/// The arguments of `delete_schedule`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DeleteScheduleArgs {
@@ -375,7 +375,7 @@ impl DeleteScheduleArgs {
     }
 }
 
-/// The answer.
+/// The answer to `delete_schedule`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DeleteScheduleOutcome {
     /// The schedule that is gone.

@@ -18,7 +18,7 @@ operation! {
     "append_frames" Post "/v1/executions/{execution_id}/frames" Worker validated body(limits::BATCH_BODY_MAX_BYTES)
 }
 
-/// What the call says.
+/// The arguments of `append_frames`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AppendFramesArgs {
@@ -33,7 +33,7 @@ pub struct AppendFramesArgs {
     pub frames: Vec<FrameRequest>,
 }
 
-/// The answer.
+/// The answer to `append_frames`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AppendFramesOutcome {
     /// The number of the last frame.
@@ -100,7 +100,7 @@ operation! {
     "read_stream" Get "/v1/executions/{execution_id}/attempts/{attempt}/stream" Reader validated watching checked_remote
 }
 
-/// What the call says.
+/// The arguments of `read_stream`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReadStreamArgs {
@@ -144,7 +144,7 @@ operation! {
     "tail_stream" Get "/v1/executions/{execution_id}/attempts/{attempt}/stream/tail" Reader validated waits(wait_ms) watching checked_remote
 }
 
-/// What the call says.
+/// The arguments of `tail_stream`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TailStreamArgs {
@@ -182,7 +182,7 @@ operation! {
     "read_summary" Get "/v1/executions/{execution_id}/attempts/{attempt}/summary" Reader
 }
 
-/// What the call says.
+/// The arguments of `read_summary`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReadSummaryArgs {
@@ -192,7 +192,7 @@ pub struct ReadSummaryArgs {
     pub attempt: AttemptIndex,
 }
 
-/// The answer.
+/// The answer to `read_summary`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ReadSummaryOutcome {
     /// The merged document; an empty object when nothing was written.

@@ -21,7 +21,7 @@ operation! {
     "create_subscription" Post "/v1/subscriptions" Admin administrative validated namespaced keyed creates body(parts::body_for(limits::SCHEDULE_TEMPLATE_MAX_BYTES))
 }
 
-/// What the call says.
+/// The arguments of `create_subscription`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateSubscriptionArgs {
@@ -125,7 +125,7 @@ impl CreateSubscriptionArgs {
     }
 }
 
-/// The answer.
+/// The answer to `create_subscription`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum CreateSubscriptionOutcome {
@@ -164,7 +164,7 @@ operation! {
     "get_subscription" Get "/v1/subscriptions/{name}" Reader validated namespaced
 }
 
-/// What the call says.
+/// The arguments of `delete_subscription`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SubscriptionName {
@@ -188,7 +188,7 @@ operation! {
     "list_subscriptions" Get "/v1/subscriptions" Reader validated filtered namespaced
 }
 
-/// The answer.
+/// The answer to `list_subscriptions`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ListSubscriptionsOutcome {
     /// The subscriptions.
@@ -210,7 +210,7 @@ operation! {
     "resume_subscription" Post "/v1/subscriptions/{name}/resume" Operator administrative validated namespaced keyed
 }
 
-/// What the call says.
+/// The arguments of `resume_subscription`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SubscriptionNote {
@@ -238,7 +238,7 @@ operation! {
     "test_subscription" Post "/v1/subscriptions/{name}/test" Operator administrative validated namespaced identified("command_id")
 }
 
-/// What the call says.
+/// The arguments of `test_subscription`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TestSubscriptionArgs {
@@ -264,7 +264,7 @@ impl TestSubscriptionArgs {
     }
 }
 
-/// The answer.
+/// The answer to `test_subscription`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TestSubscriptionOutcome {
     /// The delivery.
@@ -277,7 +277,7 @@ operation! {
     "delete_subscription" Delete "/v1/subscriptions/{name}" Admin administrative validated namespaced keyed
 }
 
-/// The answer.
+/// The answer to `delete_subscription`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DeleteSubscriptionOutcome {
     /// The subscription that is gone.

@@ -14,7 +14,7 @@ operation! {
     "create_stream_ticket" Post "/v1/stream-tickets" Reader
 }
 
-/// What the call says.
+/// The arguments of `create_stream_ticket`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateStreamTicketArgs {
@@ -23,7 +23,7 @@ pub struct CreateStreamTicketArgs {
     pub execution_id: Option<ExecutionId>,
 }
 
-/// The answer.
+/// The answer to `create_stream_ticket`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CreateStreamTicketOutcome {
     /// To be sent as `?ticket=`.

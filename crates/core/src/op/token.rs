@@ -15,7 +15,7 @@ operation! {
     "create_token" Post "/v1/admin/tokens" Admin administrative validated namespaced keyed creates
 }
 
-/// What the call says.
+/// The arguments of `create_token`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateTokenArgs {
@@ -38,7 +38,7 @@ pub struct CreateTokenArgs {
     pub lanes: Vec<String>,
 }
 
-/// The answer.
+/// The answer to `create_token`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CreateTokenOutcome {
     /// What is kept of it.
@@ -72,7 +72,7 @@ operation! {
     "list_tokens" Get "/v1/admin/tokens" Admin validated
 }
 
-/// What the call says.
+/// The arguments of `list_tokens`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ListTokensArgs {
@@ -84,7 +84,7 @@ pub struct ListTokensArgs {
     pub limit: Option<usize>,
 }
 
-/// The answer.
+/// The answer to `list_tokens`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ListTokensOutcome {
     /// The tokens.
@@ -107,7 +107,7 @@ operation! {
     "revoke_token" Delete "/v1/admin/tokens/{name}" Admin administrative validated
 }
 
-/// What the call says.
+/// The arguments of `revoke_token`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RevokeTokenArgs {
@@ -115,7 +115,7 @@ pub struct RevokeTokenArgs {
     pub name: String,
 }
 
-/// The answer.
+/// The answer to `revoke_token`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RevokeTokenOutcome {
     /// It was good before.

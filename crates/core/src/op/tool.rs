@@ -15,7 +15,7 @@ operation! {
     "list_tools" Get "/v1/tools" Reader validated filtered namespaced
 }
 
-/// What the call says.
+/// The arguments of `list_tools`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ListToolsArgs {
@@ -33,7 +33,7 @@ pub struct ListToolsArgs {
     pub limit: Option<usize>,
 }
 
-/// The answer.
+/// The answer to `list_tools`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ListToolsOutcome {
     /// The tools.
@@ -59,7 +59,7 @@ operation! {
     "delete_tool" Delete "/v1/tools/{kind}" Operator administrative validated namespaced keyed
 }
 
-/// What the call says.
+/// The arguments of `delete_tool`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DeleteToolArgs {

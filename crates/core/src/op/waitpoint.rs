@@ -24,7 +24,7 @@ operation! {
     "create_pending_waitpoint" Post "/v1/executions/{execution_id}/waitpoints" Worker validated identified
 }
 
-/// What the call says.
+/// The arguments of `create_pending_waitpoint`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreatePendingWaitpointArgs {
@@ -47,7 +47,7 @@ pub struct CreatePendingWaitpointArgs {
     pub step: Option<StepIdentity>,
 }
 
-/// The answer.
+/// The answer to `create_pending_waitpoint`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CreatePendingWaitpointOutcome {
     /// The waitpoint.
@@ -90,7 +90,7 @@ operation! {
     "deliver_signal" Post "/v1/executions/{execution_id}/signal" Operator validated with_roles audited own waitpoint_token body(crate::op::parts::body_for(limits::SIGNAL_PAYLOAD_MAX_BYTES)) identified("idempotency_key")
 }
 
-/// What the call says.
+/// The arguments of `deliver_signal`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DeliverSignalArgs {
@@ -193,7 +193,7 @@ operation! {
     "list_pending_waitpoints" Get "/v1/executions/{execution_id}/pending-waitpoints" Reader
 }
 
-/// What the call says.
+/// The arguments of `list_pending_waitpoints`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ListPendingWaitpointsArgs {
@@ -201,7 +201,7 @@ pub struct ListPendingWaitpointsArgs {
     pub execution_id: ExecutionId,
 }
 
-/// The answer.
+/// The answer to `list_pending_waitpoints`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ListPendingWaitpointsOutcome {
     /// The waitpoints.
@@ -214,7 +214,7 @@ operation! {
     "get_waitpoint_token" Get "/v1/executions/{execution_id}/waitpoints/{waitpoint_id}/token" Operator administrative
 }
 
-/// What the call says.
+/// The arguments of `get_waitpoint_token`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GetWaitpointTokenArgs {
@@ -224,7 +224,7 @@ pub struct GetWaitpointTokenArgs {
     pub waitpoint_id: WaitpointId,
 }
 
-/// The answer.
+/// The answer to `get_waitpoint_token`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GetWaitpointTokenOutcome {
     /// The waitpoint.
@@ -243,7 +243,7 @@ operation! {
     "close_waitpoint" Post "/v1/executions/{execution_id}/waitpoints/{waitpoint_id}/close" Operator administrative
 }
 
-/// What the call says.
+/// The arguments of `close_waitpoint`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CloseWaitpointArgs {
@@ -253,7 +253,7 @@ pub struct CloseWaitpointArgs {
     pub waitpoint_id: WaitpointId,
 }
 
-/// The answer.
+/// The answer to `close_waitpoint`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CloseWaitpointOutcome {
     /// It was open before.
@@ -266,7 +266,7 @@ operation! {
     "list_resume_signals" Get "/v1/executions/{execution_id}/resume-signals" Reader
 }
 
-/// What the call says.
+/// The arguments of `list_resume_signals`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ListResumeSignalsArgs {
@@ -274,7 +274,7 @@ pub struct ListResumeSignalsArgs {
     pub execution_id: ExecutionId,
 }
 
-/// The answer.
+/// The answer to `list_resume_signals`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ListResumeSignalsOutcome {
     /// The signals.
@@ -287,7 +287,7 @@ operation! {
     "rotate_waitpoint_secret" Post "/v1/admin/rotate-waitpoint-secret" Admin administrative
 }
 
-/// What the call says.
+/// The arguments of `rotate_waitpoint_secret`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RotateWaitpointSecretArgs {

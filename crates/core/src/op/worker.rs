@@ -28,7 +28,7 @@ operation! {
     "register_worker" Put "/v1/workers/{instance_id}" Worker validated body(limits::REGISTRATION_BODY_MAX_BYTES) namespaced
 }
 
-/// What the call says.
+/// The arguments of `register_worker`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RegisterWorkerArgs {
@@ -64,7 +64,7 @@ pub struct RegisterWorkerArgs {
     pub tools: Vec<ToolDefinition>,
 }
 
-/// The answer.
+/// The answer to `register_worker`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RegisterWorkerOutcome {
     /// When the registration runs out without a heartbeat.
@@ -96,7 +96,7 @@ operation! {
     "heartbeat_worker" Post "/v1/workers/{instance_id}/heartbeat" Worker validated namespaced
 }
 
-/// What the call says.
+/// The arguments of `heartbeat_worker`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HeartbeatWorkerArgs {
@@ -112,7 +112,7 @@ pub struct HeartbeatWorkerArgs {
     pub leases: Vec<Renewal>,
 }
 
-/// The answer.
+/// The answer to `heartbeat_worker`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HeartbeatWorkerOutcome {
     /// When the registration runs out without a further heartbeat.
@@ -137,7 +137,7 @@ operation! {
     "deregister_worker" Delete "/v1/workers/{instance_id}" Operator audited validated with_roles namespaced
 }
 
-/// What the call says.
+/// The arguments of `deregister_worker`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DeregisterWorkerArgs {
@@ -151,7 +151,7 @@ pub struct DeregisterWorkerArgs {
     pub nonce: Option<String>,
 }
 
-/// The answer.
+/// The answer to `deregister_worker`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DeregisterWorkerOutcome {
     /// It was registered.
@@ -183,7 +183,7 @@ operation! {
     "list_workers" Get "/v1/workers" Reader validated filtered namespaced
 }
 
-/// What the call says.
+/// The arguments of `list_workers`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ListWorkersArgs {
@@ -201,7 +201,7 @@ pub struct ListWorkersArgs {
     pub limit: Option<usize>,
 }
 
-/// The answer.
+/// The answer to `list_workers`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ListWorkersOutcome {
     /// The workers.
@@ -227,7 +227,7 @@ operation! {
     "exchange" Post "/v1/workers/{instance_id}/exchange" Worker validated body(limits::BATCH_BODY_MAX_BYTES) namespaced identified marks_repeats hands_out waits
 }
 
-/// What the call says.
+/// The arguments of `exchange`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExchangeArgs {

@@ -21,7 +21,7 @@ operation! {
     "change_priority" Put "/v1/executions/{execution_id}/priority" Operator administrative
 }
 
-/// What the call says.
+/// The arguments of `change_priority`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ChangePriorityArgs {
@@ -31,7 +31,7 @@ pub struct ChangePriorityArgs {
     pub priority: i64,
 }
 
-/// The answer.
+/// The answer to `change_priority`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ChangePriorityOutcome {
     /// The priority it has now.
@@ -44,7 +44,7 @@ operation! {
     "set_tags" Put "/v1/executions/{execution_id}/tags" Submitter validated
 }
 
-/// What the call says.
+/// The arguments of `set_tags`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SetTagsArgs {
@@ -55,7 +55,7 @@ pub struct SetTagsArgs {
     pub tags: Tags,
 }
 
-/// The answer.
+/// The answer to `set_tags`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SetTagsOutcome {
     /// The tags it has now.
@@ -75,7 +75,7 @@ operation! {
     "hold_execution" Post "/v1/executions/{execution_id}/hold" Operator administrative validated keyed
 }
 
-/// What the call says.
+/// The arguments of `hold_execution`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HoldExecutionArgs {
@@ -86,7 +86,7 @@ pub struct HoldExecutionArgs {
     pub reason: Option<String>,
 }
 
-/// The answer.
+/// The answer to `hold_execution`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HoldExecutionOutcome {
     /// It was not held before.
@@ -108,7 +108,7 @@ operation! {
     "release_execution" Post "/v1/executions/{execution_id}/release" Operator administrative keyed
 }
 
-/// What the call says.
+/// The arguments of `release_execution`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReleaseExecutionArgs {
@@ -116,7 +116,7 @@ pub struct ReleaseExecutionArgs {
     pub execution_id: ExecutionId,
 }
 
-/// The answer.
+/// The answer to `release_execution`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ReleaseExecutionOutcome {
     /// It was held before.
@@ -131,7 +131,7 @@ operation! {
     "cancel_execution" Post "/v1/executions/{execution_id}/cancel" Operator audited own validated with_roles keyed(is_from_outside)
 }
 
-/// What the call says.
+/// The arguments of `cancel_execution`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CancelExecutionArgs {
@@ -145,7 +145,7 @@ pub struct CancelExecutionArgs {
     pub fence: Option<LeaseFence>,
 }
 
-/// The answer.
+/// The answer to `cancel_execution`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum CancelExecutionOutcome {
@@ -189,7 +189,7 @@ operation! {
     "replay_execution" Post "/v1/executions/{execution_id}/replay" Operator administrative validated own identified("command_id")
 }
 
-/// What the call says.
+/// The arguments of `replay_execution`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReplayExecutionArgs {
@@ -216,7 +216,7 @@ impl ReplayExecutionArgs {
     }
 }
 
-/// The answer.
+/// The answer to `replay_execution`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ReplayExecutionOutcome {
     /// The number its new attempt will have.
@@ -277,7 +277,7 @@ operation! {
     "revoke_lease" Post "/v1/executions/{execution_id}/revoke-lease" Operator administrative validated identified("command_id")
 }
 
-/// What the call says.
+/// The arguments of `revoke_lease`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RevokeLeaseArgs {
@@ -294,7 +294,7 @@ pub struct RevokeLeaseArgs {
     pub command_id: Option<CommandId>,
 }
 
-/// The answer.
+/// The answer to `revoke_lease`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum RevokeLeaseOutcome {
@@ -339,7 +339,7 @@ operation! {
     "resume_execution" Post "/v1/executions/{execution_id}/resume" Operator administrative validated identified("command_id")
 }
 
-/// What the call says.
+/// The arguments of `resume_execution`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ResumeExecutionArgs {
@@ -353,7 +353,7 @@ pub struct ResumeExecutionArgs {
     pub command_id: Option<CommandId>,
 }
 
-/// The answer.
+/// The answer to `resume_execution`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ResumeExecutionOutcome {
     /// The suspension that ended.

@@ -25,7 +25,7 @@ operation! {
     "create_execution" Post "/v1/executions" Submitter validated with_roles body(crate::op::parts::body_for(limits::INPUT_MAX_BYTES)) namespaced identified("idempotency_key") creates about_execution
 }
 
-/// What the call says.
+/// The arguments of `create_execution`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateExecutionArgs {
@@ -117,7 +117,7 @@ pub struct CreateExecutionArgs {
     pub debounce: Option<Debounce>,
 }
 
-/// The answer.
+/// The answer to `create_execution`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CreateExecutionOutcome {
     /// The execution.
@@ -373,7 +373,7 @@ operation! {
     "create_executions" Post "/v1/executions/batch" Submitter validated with_roles body(limits::BATCH_BODY_MAX_BYTES) namespaced(set_default_namespace) identified
 }
 
-/// What the call says.
+/// The arguments of `create_executions`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateExecutionsArgs {
@@ -382,7 +382,7 @@ pub struct CreateExecutionsArgs {
     pub executions: Vec<create_execution::Args>,
 }
 
-/// The answer.
+/// The answer to `create_executions`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CreateExecutionsOutcome {
     /// What became of each, in the same order.

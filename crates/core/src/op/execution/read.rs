@@ -17,7 +17,7 @@ operation! {
     "get_execution" Get "/v1/executions/{execution_id}" Reader
 }
 
-/// What the call says.
+/// The arguments of `get_execution`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GetExecutionArgs {
@@ -31,7 +31,7 @@ operation! {
     "get_state" Get "/v1/executions/{execution_id}/state" Reader
 }
 
-/// What the call says.
+/// The arguments of `get_state`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GetStateArgs {
@@ -39,7 +39,7 @@ pub struct GetStateArgs {
     pub execution_id: ExecutionId,
 }
 
-/// The answer.
+/// The answer to `get_state`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GetStateOutcome {
     /// The execution.
@@ -56,7 +56,7 @@ operation! {
     "get_result" Get "/v1/executions/{execution_id}/result" Reader answers_bytes
 }
 
-/// What the call says.
+/// The arguments of `get_result`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GetResultArgs {
@@ -70,7 +70,7 @@ operation! {
     "get_input" Get "/v1/executions/{execution_id}/input" Reader answers_bytes
 }
 
-/// What the call says.
+/// The arguments of `get_input`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GetInputArgs {
@@ -84,7 +84,7 @@ operation! {
     "wait_execution" Get "/v1/executions/{execution_id}/wait" Reader validated waits(wait_ms) watching
 }
 
-/// What the call says.
+/// The arguments of `wait_execution`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WaitExecutionArgs {
@@ -98,7 +98,7 @@ pub struct WaitExecutionArgs {
     pub changed_after: Option<i64>,
 }
 
-/// The answer.
+/// The answer to `wait_execution`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WaitExecutionOutcome {
     /// It has ended; otherwise the time was up, or it has changed.
@@ -120,7 +120,7 @@ operation! {
     "explain_execution" Get "/v1/executions/{execution_id}/explain" Reader
 }
 
-/// What the call says.
+/// The arguments of `explain_execution`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExplainExecutionArgs {
@@ -218,7 +218,7 @@ operation! {
     "list_attempts" Get "/v1/executions/{execution_id}/attempts" Reader
 }
 
-/// What the call says.
+/// The arguments of `list_attempts`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ListAttemptsArgs {
@@ -226,7 +226,7 @@ pub struct ListAttemptsArgs {
     pub execution_id: ExecutionId,
 }
 
-/// The answer.
+/// The answer to `list_attempts`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ListAttemptsOutcome {
     /// The attempts.

@@ -33,7 +33,7 @@ vocabulary! {
     }
 }
 
-/// What the call says.
+/// The arguments of `list_executions`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ListExecutionsArgs {
@@ -96,7 +96,7 @@ pub struct ListExecutionsArgs {
     pub limit: Option<usize>,
 }
 
-/// The answer.
+/// The answer to `list_executions`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ListExecutionsOutcome {
     /// The executions.
@@ -161,7 +161,7 @@ operation! {
     "get_counts" Get "/v1/counts" Reader validated filtered namespaced
 }
 
-/// What the call says.
+/// The arguments of `get_counts`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GetCountsArgs {
@@ -170,7 +170,7 @@ pub struct GetCountsArgs {
     pub namespace: Option<String>,
 }
 
-/// The answer.
+/// The answer to `get_counts`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GetCountsOutcome {
     /// The namespace.
@@ -233,7 +233,7 @@ operation! {
     "list_namespaces" Get "/v1/namespaces" Reader validated filtered
 }
 
-/// What the call says.
+/// The arguments of `list_namespaces`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ListNamespacesArgs {
@@ -245,7 +245,7 @@ pub struct ListNamespacesArgs {
     pub limit: Option<usize>,
 }
 
-/// The answer.
+/// The answer to `list_namespaces`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ListNamespacesOutcome {
     /// The namespaces.
