@@ -68,7 +68,7 @@ impl AnswerSchema {
         Self::parse_at("schema", text)
     }
 
-    /// The same for a schema that is sent in another field.
+    /// Reads a schema that is sent in another field.
     pub fn parse_at(field: &str, text: &str) -> Result<Self> {
         if text.len() > limits::ANSWER_SCHEMA_MAX_BYTES {
             return Err(Error::too_large(field, text.len(), limits::ANSWER_SCHEMA_MAX_BYTES));
@@ -89,7 +89,7 @@ impl AnswerSchema {
         self.check_at("payload", value)
     }
 
-    /// The same for a value that is sent in another field.
+    /// Checks a value that is sent in another field.
     pub fn check_at(&self, field: &str, value: &Value) -> Result<()> {
         let mut steps = STEPS_MAX;
         self.fits(&self.0, value, &mut Place { path: field.to_owned(), depth: 0, steps: &mut steps })
@@ -259,7 +259,7 @@ impl AnswerSchema {
 
 type Fit = Result<(), Misfit>;
 
-/// What does not fit, and where.
+/// A mismatch between a value and the schema, and its place.
 struct Misfit {
     path: String,
     why: String,

@@ -1,5 +1,5 @@
-//! API tokens: who may do what, in which namespace. The secret part is shown once, when the token is made; only its
-//! hash is stored.
+//! API tokens: a token gives its bearer a role in a namespace. The secret part is shown once, when the token is made;
+//! only its hash is stored.
 
 use std::fmt;
 
@@ -32,7 +32,7 @@ pub fn token_name(name: &str) -> Result<()> {
 }
 
 crate::vocabulary! {
-    /// What a token may do.
+    /// The role of a token.
     #[derive(Default)]
     pub enum Role {
         /// Read.
@@ -122,19 +122,19 @@ crate::document! {
         "m" name: String,
         /// The namespace it is good for, or `*`.
         "n" namespace: String,
-        /// What it may do there.
+        /// Its role there.
         "r" role: Role,
         /// SHA-256 of the secret part, which is random and long, so a slow hash would add nothing.
         "h" hash: Blob,
         /// When it was made.
         "c" created_at: i64,
-        /// Who made it.
+        /// The name of the caller that made it.
         "b" created_by: String,
         /// From this instant on it is no good.
         "e" expires_at: Option<i64>,
-        /// Since when it is no good, because somebody said so.
+        /// Since when it is no good, because it was revoked.
         "v" revoked_at: Option<i64>,
-        /// It is believed about whom it speaks for, such as a program that relays what people say in a chat.
+        /// Its bearer is believed when it names the sender of a signal, such as a program that relays a chat.
         "s" may_assert_source: bool,
         /// The lanes it is good for; all when empty.
         "l" lanes: Vec<String>,
@@ -157,20 +157,20 @@ impl Indexed for ApiToken {
     }
 }
 
-/// What a token is made from.
+/// The parts a token is made from.
 #[derive(Debug, Clone, Default)]
 pub struct NewApiToken {
     /// Its name.
     pub name: String,
     /// The namespace it is good for, or `*`.
     pub namespace: String,
-    /// What it may do there.
+    /// Its role there.
     pub role: Role,
     /// How long it is good for.
     pub expires_in_ms: Option<i64>,
-    /// Who makes it.
+    /// The name of the caller that makes it.
     pub created_by: String,
-    /// It is believed about whom it speaks for.
+    /// Its bearer is believed when it names the sender of a signal.
     pub may_assert_source: bool,
     /// The lanes it is good for; all when empty.
     pub lanes: Vec<String>,
@@ -294,7 +294,7 @@ impl ApiToken {
         Some(ended_at.saturating_add(crate::limits::TOKEN_REMEMBERED_MS).min(crate::limits::SCORE_MAX))
     }
 
-    /// What lists show of it.
+    /// The view of it that lists show.
     pub fn info(&self) -> ApiTokenInfo {
         ApiTokenInfo {
             name: self.name.clone(),
@@ -322,17 +322,17 @@ pub struct ApiTokenInfo {
     pub name: String,
     /// The namespace it is good for, or `*`.
     pub namespace: String,
-    /// What it may do there.
+    /// Its role there.
     pub role: Role,
     /// When it was made.
     pub created_at: i64,
-    /// Who made it.
+    /// The name of the caller that made it.
     pub created_by: String,
     /// From this instant on it is no good.
     pub expires_at: Option<i64>,
-    /// Since when it is no good, because somebody said so.
+    /// Since when it is no good, because it was revoked.
     pub revoked_at: Option<i64>,
-    /// It is believed about whom it speaks for.
+    /// Its bearer is believed when it names the sender of a signal.
     pub may_assert_source: bool,
     /// The lanes it is good for; all when empty.
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -1,5 +1,5 @@
-//! Audit: one record for every administrative act, written whether it succeeded or not. A record holds names and
-//! codes, never tokens, secrets or payloads; whoever writes one decides what its detail says.
+//! Audit: one record for every administrative act, written whether it succeeded or not. A record holds names and codes,
+//! never tokens, secrets or payloads; the operation that writes it decides what its detail says.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ use crate::index::kind;
 use crate::{document, limits};
 
 document! {
-    /// What somebody with the right to do so did to the deployment, as it stands in the log.
+    /// An administrative act, as it stands in the log.
     pub struct AuditRecord {
         /// The name of the API token, or of the process that acted by itself.
         "w" who: String,
@@ -17,11 +17,11 @@ document! {
         "o" what: String,
         /// The namespace it touched; empty for the deployment.
         "n" namespace: String,
-        /// What it was done to: an id or a name.
+        /// The target of the act: an id or a name.
         "t" target: String,
         /// The code of the refusal; empty when it was done.
         "e" refusal: String,
-        /// When.
+        /// When the act happened.
         "a" at: i64,
         /// More about it, for people.
         "d" detail: String,
@@ -73,7 +73,7 @@ impl AuditRecord {
         Code::parse(&self.refusal)
     }
 
-    /// What people see; the sequence number is the record's place in the log.
+    /// The view of the record; the sequence number is its place in the log.
     pub fn view(&self, sequence: u64) -> AuditView {
         AuditView {
             sequence,
@@ -93,17 +93,17 @@ impl AuditRecord {
 pub struct AuditView {
     /// Its place in the log.
     pub sequence: u64,
-    /// Who acted.
+    /// The name of the caller that acted.
     pub who: String,
     /// The operation.
     pub what: String,
     /// The namespace it touched; empty for the deployment.
     pub namespace: String,
-    /// What it was done to.
+    /// The target of the act.
     pub target: String,
     /// `ok`, or the code of the refusal.
     pub outcome: String,
-    /// When.
+    /// When the act happened.
     pub at: i64,
     /// More about it.
     pub detail: String,

@@ -70,9 +70,9 @@ document! {
 }
 
 document! {
-    /// What people say about a budget.
+    /// The definition of a budget, as its creator wrote it.
     pub api struct BudgetDefinition {
-        /// What kind of thing the budget is for (`team`, `user`, `flow`); free text, may be empty.
+        /// The kind of thing the budget is for (`team`, `user`, `flow`); free text, may be empty.
         "t" scope_type: String,
         /// Which one of them; may be empty.
         "i" scope_id: String,
@@ -126,7 +126,7 @@ fn validate_dimensions(dimensions: &BTreeMap<String, Limits>) -> Result<()> {
     Ok(())
 }
 
-/// What is to become of a budget; what is absent stays.
+/// A change of a budget's definition; absent fields stay as they are.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct BudgetChange {
     /// The limits of the dimensions named; others stay.
@@ -148,9 +148,9 @@ pub struct BudgetChange {
 pub struct BudgetRefusal {
     /// The first dimension that is used up.
     pub dimension: String,
-    /// What is used and held of it.
+    /// The amount that is used and held.
     pub current: i64,
-    /// What of that is held by reservations.
+    /// The part of it that reservations hold.
     pub reserved: i64,
     /// Its hard limit.
     pub limit: i64,
@@ -161,7 +161,7 @@ pub struct BudgetRefusal {
 document! {
     /// A budget.
     pub struct Budget {
-        /// Whose it is.
+        /// The namespace it belongs to.
         "n" namespace: String,
         /// Unique in the namespace.
         "m" name: String,
@@ -170,7 +170,7 @@ document! {
         /// A digest of the definition it was created with, once its limits were changed: repeating the create is
         /// then still the same create.
         "o" original: Blob,
-        /// What was used since the last reset, by dimension.
+        /// The usage since the last reset, by dimension.
         "u" usage: BTreeMap<String, i64>,
         /// Dimensions in which a report was refused since the last reset or raised limit.
         "x" exhausted: BTreeSet<String>,
@@ -190,9 +190,9 @@ document! {
         "t" updated_at: i64,
         /// Where executions wait for it.
         "p" parked_in: Parked,
-        /// What is held in this window by reservations, by dimension.
+        /// The amounts that reservations hold in this window, by dimension.
         "rv" reserved: Amounts,
-        /// What was spent in this window beyond what was reserved for it, by dimension.
+        /// The amounts spent in this window beyond their reservations, by dimension.
         "ov" overrun: Amounts,
         /// When this window began; 0 is with the budget. No two windows of a budget began at the same instant, so that a
         /// reservation names its window by it.
@@ -201,11 +201,11 @@ document! {
         "pw" previous: ClosedWindow,
         /// Reservations that were refused, ever.
         "rf" refused_count: u64,
-        /// What a person granted on top of the hard limits, in this window only.
+        /// The amounts a person granted on top of the hard limits, in this window only.
         "g" granted: Amounts,
-        /// What people are asked in this window.
+        /// The question for people in this window.
         "q" question: BudgetQuestion,
-        /// A person said no: in this window nobody is asked again.
+        /// A person said no: the question is not asked again in this window.
         "dc" declined: bool,
     }
 }
@@ -448,12 +448,12 @@ impl Budget {
         answered || (before.admit().is_err() && self.admit().is_ok() && !self.question.is_open())
     }
 
-    /// What was used of a dimension since the last reset.
+    /// The usage of a dimension since the last reset.
     pub fn used(&self, dimension: &str) -> i64 {
         self.usage.get(dimension).copied().unwrap_or(0)
     }
 
-    /// What people see at an instant.
+    /// The view of the budget at an instant.
     pub fn status(&self, now: i64) -> BudgetStatus {
         let some = |at: i64| (at != 0).then_some(at);
         BudgetStatus {
@@ -562,13 +562,13 @@ fn definition_digest(definition: &BudgetDefinition) -> [u8; 16] {
 /// A budget as people see it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct BudgetStatus {
-    /// Whose it is.
+    /// The namespace it belongs to.
     pub namespace: String,
     /// Its name.
     pub name: String,
     /// Its limits and what happens at them.
     pub definition: BudgetDefinition,
-    /// What was used since the last reset, for every dimension.
+    /// The usage since the last reset, for every dimension.
     pub usage: BTreeMap<String, i64>,
     /// Dimensions that are used up.
     pub exhausted: Vec<String>,
@@ -592,16 +592,16 @@ pub struct BudgetStatus {
     /// When the present window began: with the budget, or with its last reset.
     #[serde(default)]
     pub window_began_at: i64,
-    /// What is used, held and left, for every dimension, and where that leads.
+    /// The amounts used, held and left, for every dimension, with a forecast.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub standing: BTreeMap<String, Standing>,
-    /// What a person granted on top of the hard limits, in this window only.
+    /// The amounts a person granted on top of the hard limits, in this window only.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub granted: Amounts,
-    /// What people are asked now.
+    /// The open question for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub question: Option<BudgetQuestionView>,
-    /// A person said no, and nobody is asked again in this window.
+    /// A person said no, and the question is not asked again in this window.
     #[serde(default)]
     pub declined: bool,
     /// The window before this one, with what was settled in it since.

@@ -59,11 +59,11 @@ vocabulary! {
         /// It goes through the partitions.
         #[default]
         Running "running",
-        /// Somebody cancelled it, and it is about to stop.
+        /// It was cancelled, and is about to stop.
         Cancelling "cancelling",
         /// It went through everything, or did as much as it may.
         Completed "completed",
-        /// Somebody stopped it; what was done stays done.
+        /// It was stopped; changes that were made stay.
         Cancelled "cancelled",
     }
 }
@@ -71,7 +71,7 @@ vocabulary! {
 document! {
     /// The change that is made.
     pub struct BulkChange {
-        /// What kind of change.
+        /// The kind of change.
         "a" action: BulkAction,
         /// Why; for a cancellation and a hold.
         "r" reason: String,
@@ -93,7 +93,7 @@ document! {
 }
 
 document! {
-    /// What became of the executions that were looked at.
+    /// Counts of the executions that were looked at, by what became of each.
     pub struct BulkCounts {
         /// Looked at.
         "x" examined: u64,
@@ -147,11 +147,11 @@ document! {
     pub struct BulkJob {
         /// Its identity.
         "i" id: BulkId,
-        /// Whose executions.
+        /// The namespace of the executions.
         "n" namespace: String,
         /// Which of them, as JSON; `op::BulkFilter` reads it.
         "f" filter: Blob,
-        /// What is done to them.
+        /// The change that is made to each of them.
         "ch" change: BulkChange,
         /// Nothing is changed, only counted.
         "dr" dry_run: bool,
@@ -159,7 +159,7 @@ document! {
         "mx" max: u64,
         /// At most so many a second; 0 is no limit.
         "rt" rate_per_second: u32,
-        /// Who asked for it.
+        /// The name of the caller that asked for it.
         "b" created_by: String,
         /// When it began.
         "c" created_at: i64,
@@ -179,7 +179,7 @@ document! {
         "pe" end_partition: u32,
         /// The sum over the partitions that it is through with.
         "st" settled: BulkCounts,
-        /// What the part of the present partition has said.
+        /// The counts of the present partition's part so far.
         "cu" current: BulkCounts,
         /// In which of its turns it said so.
         "tn" turn: u64,
@@ -210,16 +210,16 @@ impl Indexed for BulkJob {
     }
 }
 
-/// What a job is made from.
+/// The parts a job is made from.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewBulkJob {
     /// Derived from the identity of the call, so that a repeat names the same one.
     pub id: BulkId,
-    /// Whose executions.
+    /// The namespace of the executions.
     pub namespace: String,
     /// Which of them, as JSON.
     pub filter: Blob,
-    /// What is done to them.
+    /// The change that is made to each of them.
     pub change: BulkChange,
     /// Nothing is changed, only counted.
     pub dry_run: bool,
@@ -227,7 +227,7 @@ pub struct NewBulkJob {
     pub max: u64,
     /// At most so many a second; 0 is no limit.
     pub rate_per_second: u32,
-    /// Who asks for it.
+    /// The name of the caller that asks for it.
     pub created_by: String,
     /// The flow partitions in which they can be.
     pub partitions: std::ops::Range<u32>,
@@ -265,12 +265,12 @@ impl BulkJob {
         self.ended_at != 0
     }
 
-    /// What became of the executions that were looked at so far.
+    /// Counts of the executions looked at so far, by what became of each.
     pub fn counts(&self) -> BulkCounts {
         self.settled.plus(&self.current)
     }
 
-    /// Somebody wants it to stop; says whether that changes anything. It has stopped when it has ended.
+    /// Asks the job to stop; says whether that changes anything. The job has stopped once it has ended.
     pub fn cancel(&mut self, now: i64) -> bool {
         if self.has_ended() || self.state == BulkState::Cancelling {
             return false;
@@ -318,7 +318,7 @@ impl BulkJob {
     }
 }
 
-/// What a turn of a part came to.
+/// The report of one turn of a part.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BulkReport {
     /// The number of its partition.
@@ -334,7 +334,7 @@ document! {
     pub struct BulkPart {
         /// The job.
         "i" job: BulkId,
-        /// What changed after this instant of the partition's clock is left alone.
+        /// Executions that changed after this instant of the partition's clock are left alone.
         "b" before: i64,
         /// How many may be changed here.
         "a" allowed: u64,
@@ -344,7 +344,7 @@ document! {
         "at" cursor_at: i64,
         /// And what was created at it, up to this one.
         "id" cursor: Option<ExecutionId>,
-        /// What became of it.
+        /// Counts of the executions looked at, by what became of each.
         "c" counts: BulkCounts,
         /// There is nothing left to look at.
         "f" finished: bool,
@@ -352,7 +352,7 @@ document! {
         "m" reached_max: bool,
         /// The next turn is not before this instant.
         "w" not_before: i64,
-        /// When somebody looks whether its job is still there. A store that forgot the job leaves the part alone.
+        /// When the engine looks whether the job is still there. A store that forgot the job leaves the part alone.
         "l" look_at: i64,
     }
 }
@@ -402,7 +402,7 @@ impl BulkPart {
         self.cursor = Some(id);
     }
 
-    /// What became of a match.
+    /// Counts what became of a matching execution.
     pub fn settle(&mut self, execution: ExecutionId, changed: Result<bool, &Error>) {
         self.counts.matched += 1;
         match changed {

@@ -10,7 +10,7 @@ use crate::error::{Code, Error, Result};
 use crate::limits;
 use crate::text;
 
-/// What the capability begins with that names the build of a worker's program.
+/// The beginning of the capability that names the build of a worker's program.
 const BUILD: &str = "build:";
 /// How much of a refused token its error repeats.
 const TOKEN_SHOWN_CHARS: usize = 64;
@@ -18,8 +18,8 @@ const TOKEN_SHOWN_CHARS: usize = 64;
 /// A set of capability tokens in canonical form.
 ///
 /// A set that was read from JSON is canonical but not yet checked, so that [`CapabilitySet::check`] can answer with
-/// `invalid_capabilities` and the token's name instead of a complaint about JSON. Whoever takes one from outside
-/// checks it before anything else.
+/// `invalid_capabilities` and the token's name instead of a complaint about JSON. An operation that takes a set from
+/// outside checks it before anything else.
 #[derive(Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CapabilitySet(Vec<String>);
 
@@ -76,7 +76,7 @@ impl CapabilitySet {
         route.is_empty() || route.split(',').all(|token| self.contains(token))
     }
 
-    /// What this requirement has and `worker` lacks.
+    /// The capabilities that this requirement has and `worker` lacks.
     pub fn missing(&self, worker: &CapabilitySet) -> CapabilitySet {
         Self(self.0.iter().filter(|token| !worker.contains(token)).cloned().collect())
     }

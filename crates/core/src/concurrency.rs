@@ -1,5 +1,5 @@
-//! How many executions run under a key. The document of a key is made when a claim first takes a slot of it and goes when
-//! nobody holds one; every request brings its own limit.
+//! How many executions run under a key. The document of a key is made when a claim first takes a slot of it and goes
+//! when no slot is taken; every request brings its own limit.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::{document, limits};
 document! {
     /// A concurrency key that is in use, or was not long ago.
     pub struct ConcurrencyKey {
-        /// Whose it is.
+        /// The namespace it belongs to.
         "n" namespace: String,
         /// The key.
         "k" key: String,
@@ -40,7 +40,7 @@ impl Indexed for ConcurrencyKey {
         Self::key_of(&self.namespace, &self.key)
     }
 
-    /// One that nobody holds is only kept for what waits for it, and not for long.
+    /// The document of a key without holders is kept only for the executions that wait for it, and not for long.
     fn index_entries(&self, _: i64) -> Vec<Entry> {
         self.idle_at().map(|at| Due::Timer.entry(&self.key(), at)).into_iter().collect()
     }
@@ -60,7 +60,7 @@ pub struct KeyRequest {
 }
 
 impl ConcurrencyKey {
-    /// The document of a key that nobody holds.
+    /// The document of a key without holders.
     pub fn new(namespace: &str, key: &str, now: i64) -> Self {
         let (namespace, key) = (namespace.to_owned(), key.to_owned());
         Self { namespace, key, given_back: now, updated_at: now, ..Default::default() }
@@ -127,12 +127,12 @@ impl ConcurrencyKey {
         open.into_iter().filter_map(|limit| self.parked_under.remove_entry(&limit)).collect()
     }
 
-    /// Whether nobody holds it and nothing waits for it.
+    /// Whether no execution holds it and none waits for it.
     pub fn is_idle(&self) -> bool {
         self.in_use == 0 && self.parked_under.is_empty()
     }
 
-    /// When it is to be forgotten, if nobody holds it.
+    /// When it is to be forgotten, if no execution holds it.
     pub fn idle_at(&self) -> Option<i64> {
         (self.in_use == 0).then_some(self.updated_at + limits::CONCURRENCY_IDLE_MS)
     }

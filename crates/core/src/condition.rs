@@ -1,4 +1,4 @@
-//! What a suspension waits for: conditions over the signals that arrive, and which signals counted.
+//! Conditions that a suspension waits for, over the signals that arrive, and which signals counted.
 //!
 //! A condition is fed with signals in the order they were accepted. Every node counts for itself (one signal may serve
 //! several nodes), a node that is satisfied takes nothing more, and a signal that no node takes is a no-op.
@@ -12,11 +12,11 @@ use crate::id::{SignalId, WaitpointId};
 use crate::limits;
 use crate::text;
 
-/// The name of the signal that stands for a timeout. Nobody may send it.
+/// The name of the signal that stands for a timeout. No sender may use it.
 pub const TIMEOUT_SIGNAL: &str = "__timeout__";
 
 crate::document! {
-    /// What one signal must look like.
+    /// A pattern that one signal must match.
     pub api struct ConditionMatcher {
         /// The signal's name; empty accepts any.
         "n" name: String,
@@ -35,7 +35,7 @@ impl ConditionMatcher {
 }
 
 crate::vocabulary! {
-    /// What a count counts.
+    /// How a count tells signals apart.
     #[derive(Default)]
     pub enum Distinct {
         /// Every signal.
@@ -53,14 +53,14 @@ crate::document! {
     pub api struct CountCondition {
         /// How many are needed.
         "n" n: u32,
-        /// What is counted.
+        /// How signals are told apart.
         "d" distinct: Distinct,
         /// Only signals that one of these accepts count; none means all of them do.
         "m" matchers: Vec<ConditionMatcher>,
     }
 }
 
-/// What a suspension waits for.
+/// A condition that a suspension waits for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Condition {
@@ -88,19 +88,19 @@ impl Default for Condition {
 }
 
 crate::document! {
-    /// What a condition needs to know of an accepted signal.
+    /// The part of an accepted signal that conditions look at.
     pub struct SignalFact {
         /// The signal.
         "i" id: SignalId,
         /// Its name.
         "n" name: String,
-        /// Who sent it; see [`source`].
+        /// Its sender; see [`source`].
         "s" source: String,
         /// Where it arrived.
         "w" waitpoint: WaitpointId,
         /// When it was accepted.
         "a" at: i64,
-        /// Who stands behind it, for people: a person's name where somebody vouches for it.
+        /// Its sender as people see it: a person's name where a believed token names one.
         "b" by: String,
     }
 }
@@ -122,7 +122,7 @@ pub struct Progress {
     pub contributed: Vec<SignalId>,
 }
 
-/// What a condition took of the signals it was offered.
+/// The signals that a condition took of those it was offered.
 #[derive(Debug, Default)]
 pub(crate) struct Contributions {
     /// The places of the signals that count, among those that were offered.
@@ -270,7 +270,7 @@ impl Condition {
     }
 }
 
-/// What validation adds up over all levels.
+/// The totals that validation adds up over all levels.
 #[derive(Default)]
 struct Size {
     nodes: usize,
@@ -325,7 +325,7 @@ enum Shape<'a> {
     Never,
 }
 
-/// What makes two signals one for a count.
+/// The identity by which a count takes two signals for one.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Counted<'a> {
     Signal(SignalId),

@@ -7,7 +7,7 @@ use crate::key::{Entry, Key};
 use crate::partition::PartitionConfig;
 
 document! {
-    /// What every process of a deployment must agree on.
+    /// Settings that every process of a deployment must agree on.
     pub struct Deployment {
         /// Flow partitions.
         "f" flow_partitions: u32,

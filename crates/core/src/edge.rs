@@ -27,7 +27,7 @@ crate::vocabulary! {
 }
 
 crate::vocabulary! {
-    /// What an edge is for.
+    /// The purpose of an edge.
     #[derive(Default)]
     pub enum EdgeRole {
         /// The downstream starts after the upstream, by its join policy.
@@ -45,13 +45,13 @@ crate::document! {
         "i" id: EdgeId,
         /// The flow of both.
         "f" flow: FlowId,
-        /// Who must end first.
+        /// The execution that must end first.
         "u" upstream: ExecutionId,
-        /// Who waits.
+        /// The execution that waits for it.
         "d" downstream: ExecutionId,
-        /// What it is for.
+        /// Its purpose.
         "o" role: EdgeRole,
-        /// What people call this kind of dependency.
+        /// The name that people give this kind of dependency.
         "k" kind: String,
         /// The name under which the downstream reads the upstream's result; none when it passes no data.
         "r" data_ref: Option<String>,
@@ -84,18 +84,18 @@ impl Indexed for Edge {
     }
 }
 
-/// What an edge is made from.
+/// The parts an edge is made from.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct NewEdge {
     /// The flow of both ends.
     pub flow: FlowId,
-    /// Who must end first.
+    /// The execution that must end first.
     pub upstream: ExecutionId,
-    /// Who waits.
+    /// The execution that waits for it.
     pub downstream: ExecutionId,
-    /// What it is for.
+    /// Its purpose.
     pub role: EdgeRole,
-    /// What people call this kind of dependency; may be empty.
+    /// The name that people give this kind of dependency; may be empty.
     pub kind: String,
     /// The name under which the downstream reads the upstream's result.
     pub data_ref: Option<String>,

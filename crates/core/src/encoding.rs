@@ -334,7 +334,7 @@ mod tests {
     }
 
     document! {
-        /// What a newer version writes.
+        /// A document as a newer version might write it.
         pub struct Tomorrow {
             /// A name.
             "n" name: String,

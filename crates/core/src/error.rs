@@ -7,7 +7,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// What kind of refusal a code is.
+/// The class of a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Class {
@@ -80,7 +80,7 @@ macro_rules! error_table {
                 match self { $( Code::$variant => $retryable, )* }
             }
 
-            /// What to do about it, in one sentence.
+            /// Advice to the caller, in one sentence.
             pub const fn advice(self) -> &'static str {
                 match self { $( Code::$variant => $advice, )* }
             }
@@ -236,11 +236,11 @@ impl schemars::JsonSchema for Code {
 /// A refusal: a code, a sentence about this very case, and details that programs read.
 #[derive(Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Error {
-    /// What went wrong, from the table.
+    /// The code, from the table.
     pub code: Code,
-    /// What went wrong here, for people.
+    /// The particular circumstances, for people.
     pub detail: String,
-    /// The same for programs; `field` on invalid input.
+    /// The circumstances for programs; `field` on invalid input.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub details: Map<String, Value>,
     /// When repeating makes sense.

@@ -21,7 +21,7 @@ vocabulary! {
 }
 
 vocabulary! {
-    /// What exactly happened.
+    /// The type of an event.
     #[derive(Default)]
     pub enum EventType {
         /// The execution completed.
@@ -84,7 +84,7 @@ impl EventType {
 document! {
     /// One event, as the partition's log keeps it.
     pub api struct Event {
-        /// What happened.
+        /// The type of the event.
         "t" event_type: EventType,
         /// The namespace of the execution.
         "n" namespace: String,
@@ -113,7 +113,7 @@ document! {
     }
 }
 
-/// What a transition wants done beside the change of its document. Only the transaction acts on it.
+/// Effects that a transition wants beside the change of its document. Only the transaction acts on them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Effects {
     /// For subscribers.

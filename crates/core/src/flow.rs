@@ -75,12 +75,12 @@ impl MemberCounts {
             let moving = any(&[S::Waiting, S::Delayed, S::Active]);
             return if moving { FlowState::Running } else { FlowState::Blocked };
         }
-        // Where nobody was cancelled, members were skipped because of a failure, even if that was replayed since.
+        // Where no member was cancelled, members were skipped because of a failure, even if that was replayed since.
         if any(&[S::Failed, S::Expired]) || (any(&[S::Skipped]) && !any(&[S::Cancelled])) {
             FlowState::Failed
         } else if any(&[S::Skipped]) || !any(&[S::Completed]) {
-            // Nothing failed, so a cancelled member is why others were skipped. A cancelled member that nobody missed,
-            // such as the losers of a quorum, does not spoil the flow.
+            // Nothing failed, so a cancelled member is why others were skipped. A cancelled member that no other member
+            // needed, such as a loser of a quorum, does not spoil the flow.
             FlowState::Cancelled
         } else {
             FlowState::Completed
@@ -99,7 +99,7 @@ impl FromIterator<(PublicState, u64)> for MemberCounts {
 }
 
 crate::vocabulary! {
-    /// What a cancelled flow does to its members.
+    /// The effect of a flow's cancellation on its members.
     #[derive(Default)]
     pub enum CancelFlowPolicy {
         /// Cancels every member that has not ended.
@@ -115,21 +115,21 @@ crate::vocabulary! {
 crate::document! {
     /// Why and how a flow was cancelled.
     pub struct FlowCancellation {
-        /// What it does to the members.
+        /// Its effect on the members.
         "p" policy: CancelFlowPolicy,
-        /// Why.
+        /// The reason, for people.
         "r" reason: String,
-        /// When.
+        /// When it was cancelled.
         "a" at: i64,
         /// Whether members still have to be told.
         "o" outstanding: bool,
-        /// What it paused was kept for the retention and is cancelled now.
+        /// The members it paused were kept for the retention and are cancelled now.
         "l" lapsed: bool,
     }
 }
 
 impl FlowCancellation {
-    /// What it does to members now.
+    /// Its effect on members now.
     pub fn policy_now(&self) -> CancelFlowPolicy {
         if self.lapsed { CancelFlowPolicy::CancelPending } else { self.policy }
     }
@@ -154,7 +154,7 @@ crate::document! {
         "i" id: FlowId,
         /// Its namespace.
         "n" namespace: String,
-        /// What kind of flow it is.
+        /// The kind of the flow, for people.
         "k" kind: String,
         /// Its tags.
         "t" tags: Tags,
@@ -176,7 +176,7 @@ crate::document! {
         "d" empty_kept_ms: Option<i64>,
         /// Its retention is over and its removal has begun, which is not taken back.
         "v" removing: bool,
-        /// It is made step by step: more members may come, so it does not end before somebody closes it.
+        /// It is made step by step: more members may come, so it does not end before it is closed.
         "o" stays_open: bool,
         /// Since when all members of an open flow have ended; 0 while one has not, or another may come.
         "y" idle_since: i64,
@@ -217,25 +217,25 @@ impl Indexed for Flow {
     }
 }
 
-/// What the timer of a flow did.
+/// The effect of a flow's timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FlowFired {
     /// Nothing is due yet.
     Nothing,
-    /// What its cancellation paused is to be cancelled.
+    /// The members that its cancellation paused are to be cancelled.
     Lapsed,
     /// Its removal has begun.
     Removing,
 }
 
-/// What a flow is made from.
+/// The parts a flow is made from.
 #[derive(Debug, Clone, Default)]
 pub struct NewFlow {
     /// Its id.
     pub id: FlowId,
     /// Its namespace.
     pub namespace: String,
-    /// What kind of flow it is; may be empty.
+    /// The kind of the flow, for people; may be empty.
     pub kind: String,
     /// Its tags.
     pub tags: Tags,
@@ -278,7 +278,7 @@ impl Flow {
         Err(Error::of(Code::IdempotencyConflict).with("flow_id", self.id))
     }
 
-    /// Its state, given its members. Until its end is decided it takes members, and runs for everybody who looks, also
+    /// Its state, given its members. Until its end is decided it takes members, and every reader sees it running, also
     /// in the moment after its last member has ended.
     pub fn state(&self, counts: &MemberCounts) -> FlowState {
         match (&self.cancellation, &self.ended) {
@@ -350,7 +350,7 @@ impl Flow {
                 if pauses { after(cancellation.at, self.kept_ms) } else { None }
             }
             (None, None) if self.node_count == 0 => after(self.created_at, self.empty_kept_ms),
-            // Nobody closed it, and nobody added anything for as long as it would have been kept.
+            // No caller closed it, and none added a member for as long as it would have been kept.
             (None, None) if self.idle_since != 0 => after(self.idle_since, self.kept_ms),
             (None, None) => None,
         }
@@ -384,7 +384,7 @@ impl Flow {
         true
     }
 
-    /// Somebody wants it gone before its retention is over: its removal begins.
+    /// The flow is to be removed before its retention is over: its removal begins.
     pub fn begin_removal(&mut self) -> Result<()> {
         if self.ended.is_none() {
             return Err(Error::of(Code::FlowNotTerminal).with("flow_id", self.id));
@@ -537,7 +537,7 @@ impl Flow {
 pub struct CancelFailure {
     /// The member.
     pub execution_id: ExecutionId,
-    /// Why.
+    /// The refusal.
     pub error: Error,
 }
 
@@ -547,7 +547,7 @@ pub struct CancelFailure {
 pub enum CancelFlowResult {
     /// Nothing starts any more; members follow.
     CancellationScheduled {
-        /// What it does to the members.
+        /// Its effect on the members.
         policy: CancelFlowPolicy,
         /// How many members the flow has.
         member_count: u32,
@@ -556,7 +556,7 @@ pub enum CancelFlowResult {
     },
     /// Every member was told.
     Cancelled {
-        /// What it did to the members.
+        /// Its effect on the members.
         policy: CancelFlowPolicy,
         /// The first of those that were cancelled.
         members: Vec<ExecutionId>,
@@ -567,7 +567,7 @@ pub enum CancelFlowResult {
     AlreadyTerminal {
         /// The state it ended in.
         state: FlowState,
-        /// What its cancellation did to the members, if it was cancelled.
+        /// The effect of its cancellation on the members, if it was cancelled.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         policy: Option<CancelFlowPolicy>,
         /// Why it was cancelled, if it was.

@@ -1,4 +1,4 @@
-//! What budgets and quotas have in common: they are defined once under a name, and they remember where work is parked
+//! Common parts of budgets and quotas: they are defined once under a name, and they remember where work is parked
 //! because of them.
 
 use std::collections::BTreeSet;
@@ -7,7 +7,7 @@ use crate::error::{Code, Error};
 use crate::limits;
 use crate::partition::{Partition, PartitionConfig};
 
-/// What became of a definition.
+/// The outcome of a definition.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Defined<T> {
     /// The name was free; this document is to be written.

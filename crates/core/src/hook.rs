@@ -1,5 +1,5 @@
-//! Inbound hooks: somebody outside says that something happened, proves it by a signature, and work is created or a signal is
-//! delivered. Whoever knows the secret of a hook can do this one thing and nothing else.
+//! Inbound hooks: a system outside says that something happened, proves it by a signature, and work is created or a
+//! signal is delivered. A sender that knows the secret of a hook can do this one thing and nothing else.
 
 use std::collections::BTreeMap;
 
@@ -54,7 +54,7 @@ impl HookScheme {
 }
 
 document! {
-    /// What becomes of what somebody outside says.
+    /// Where messages from outside arrive, how they are proved, and what they lead to.
     pub struct Hook {
         /// Its identity. One that is made anew under an old name has another one.
         "i" id: HookId,
@@ -66,11 +66,11 @@ document! {
         "k" scheme: HookScheme,
         /// With what.
         "s" secret: Secret,
-        /// What it leads to, as JSON.
+        /// Its target, as JSON.
         "t" target: Blob,
-        /// Who created it.
+        /// The name of the caller that created it.
         "b" created_by: String,
-        /// When.
+        /// When it was created.
         "c" created_at: i64,
     }
 }
@@ -130,7 +130,8 @@ impl Hook {
             HookScheme::Slack => {
                 let at = header("x-slack-request-timestamp");
                 let signed = signature::verify_slack(&self.secret, at, header("x-slack-signature"), body);
-                // Slack has no header for it. What it repeats has the same id inside, or else the same body.
+                // Slack has no header for the id. A repeated message has the same id in its body, or else the same
+                // body.
                 let id = serde_json::from_slice::<SlackEvent>(body).ok().and_then(|event| event.event_id);
                 (signed && signature::is_fresh(at, now_ms), id.unwrap_or_else(|| digest(&[at.as_bytes(), body])))
             }

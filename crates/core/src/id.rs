@@ -11,7 +11,7 @@ use uuid::Uuid;
 use crate::error::Error;
 use crate::partition::{Partition, PartitionConfig, place};
 
-/// What minting an id needs: the time and ten random bytes.
+/// The time and ten random bytes, from which an id is minted.
 #[derive(Debug, Clone, Copy)]
 pub struct Mint {
     /// Milliseconds since the epoch.
@@ -25,7 +25,7 @@ pub struct Mint {
 pub struct Rising(std::sync::Mutex<Option<Mint>>);
 
 impl Rising {
-    /// What to mint the next id with, given the time and random bytes.
+    /// The values to mint the next id from, given the time and random bytes.
     pub fn next(&self, fresh: Mint) -> Mint {
         let mut last = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let next = last.as_ref().and_then(|last| last.raised(&fresh)).unwrap_or_else(|| fresh.with_room());
@@ -282,7 +282,7 @@ macro_rules! plain_id {
 }
 
 plain_id!(
-    /// A lease, chosen by whoever claims; a grant's id becomes the id of its lease.
+    /// A lease. The worker that claims chooses its id; a grant's id becomes the id of its lease.
     LeaseId
 );
 plain_id!(

@@ -1,6 +1,7 @@
 //! Evidence of commands. A command that is not the same command by nature (by its fence, its numbers, its ids) has an
-//! [`Identity`], and leaves a [`CommandRecord`] with its answer in the commit that the record speaks of: whoever repeats
-//! it, a caller or the engine itself, gets that answer and has no second effect. And what became of a submission's key.
+//! [`Identity`], and leaves a [`CommandRecord`] with its answer in the commit that the record speaks of: a repeat, by a
+//! caller or by the engine itself, gets that answer and has no second effect. The records of the idempotency keys of
+//! submissions are here, too.
 
 use crate::document;
 use crate::encoding::{Blob, Document};
@@ -53,7 +54,7 @@ impl Indexed for IdempotencyRecord {
     }
 }
 
-/// What makes a repeated command the same command.
+/// The identity by which a repeated command is recognised.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     digest: [u8; 16],
@@ -64,7 +65,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// The identity of a command of an operation. Its parts say who means what by it.
+    /// The identity of a command of an operation. Its parts tell the callers and their intents apart.
     pub fn new(operation: &str, parts: &[&[u8]], kept_ms: i64) -> Self {
         let mut all = vec![b"answer".as_slice(), operation.as_bytes()];
         all.extend_from_slice(parts);
@@ -76,7 +77,7 @@ impl Identity {
         Self { digest, request: Blob::default(), kept_ms }
     }
 
-    /// The same for one request only; another one under it is refused.
+    /// The identity for one request only; another request under it is refused.
     pub fn for_request(self, request: &[u8]) -> Self {
         Self { request: digest16(&[request]).to_vec().into(), ..self }
     }
@@ -117,7 +118,7 @@ document! {
     pub struct CommandRecord {
         /// The digest that is the record's key.
         "k" digest: Blob,
-        /// What tells its request from another one under the same identity.
+        /// A digest that tells its request from another one under the same identity.
         "h" request: Blob,
         /// The answer, as the operation keeps it.
         "a" answer: Blob,

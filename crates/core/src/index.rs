@@ -22,7 +22,7 @@ pub mod kind {
     pub const WAITPOINT: u8 = b'w';
     /// An accepted signal.
     pub const SIGNAL: u8 = b's';
-    /// What became of an idempotency or dedup key; expires.
+    /// The record of an idempotency or dedup key; expires.
     pub const RECORD: u8 = b'd';
     /// A budget.
     pub const BUDGET: u8 = b'b';
@@ -110,14 +110,14 @@ pub fn difference(mut before: Vec<Entry>, mut after: Vec<Entry>) -> (Vec<Entry>,
     (after, before)
 }
 
-/// What may be claimed: one queue for each namespace, lane, kind, required capability set and set of gates, so that a
-/// claim never looks at work that its worker does not serve.
+/// Executions that may be claimed: one queue for each namespace, lane, kind, required capability set and set of gates,
+/// so that a claim never looks at work that its worker does not serve.
 pub fn queue(namespace: &str, lane: &str, kind: &str, route: &str, gate: &str) -> IndexName {
     let parts = [namespace, lane, kind, route, gate].map(str::as_bytes);
     IndexName::from_parts(QUEUE_PREFIX, &parts)
 }
 
-/// The same for work that takes turns by key with other work of its lane.
+/// The queue of work that takes turns by key with other work of its lane.
 pub fn fair_queue(namespace: &str, lane: &str, kind: &str, route: &str, gate: &str, fair_key: &str) -> IndexName {
     let parts = [namespace, lane, kind, route, gate, fair_key].map(str::as_bytes);
     IndexName::from_parts(QUEUE_PREFIX, &parts)
@@ -145,12 +145,12 @@ pub const QUEUE_PREFIX: u8 = b'q';
 pub const STATE_PREFIX: u8 = b's';
 /// The first byte of the name of every index of slots.
 pub const SLOTS_PREFIX: u8 = b'o';
-/// What tells the slots of a concurrency key from those of a quota.
+/// The mark that tells the slots of a concurrency key from those of a quota.
 const KEY_SLOTS: &[u8] = b"c";
 /// The first byte of the name of every listing.
 pub const LISTING_PREFIX: u8 = b'n';
 
-/// What the name of a queue says.
+/// The parts of a queue's name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueName {
     /// The namespace.
@@ -162,7 +162,7 @@ pub struct QueueName {
 }
 
 impl QueueName {
-    /// What this name says, if it is the name of a queue.
+    /// The parts of this name, if it is the name of a queue.
     pub fn parse(name: &IndexName) -> Option<Self> {
         let parts = name.parts().filter(|_| name.as_bytes().first() == Some(&QUEUE_PREFIX))?;
         let (namespace, lane, kind) = match parts.as_slice() {
@@ -316,7 +316,7 @@ pub fn listing(document_kind: u8, namespace: &str) -> IndexName {
     IndexName::from_parts(LISTING_PREFIX, &[&[document_kind], namespace.as_bytes()])
 }
 
-/// What a `due` entry is about: its member is the document's key and one more byte.
+/// The subject of a `due` entry: its member is the document's key and one more byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Due {
     /// The lease beside the document runs out. The store moves this entry with every renewal.

@@ -10,7 +10,7 @@ crate::vocabulary! {
     /// What becomes of the upstreams that are no longer needed.
     #[derive(Default)]
     pub enum OnSatisfied {
-        /// Those that still live are cancelled.
+        /// The upstreams that have not ended are cancelled.
         #[default]
         CancelRemaining "cancel_remaining",
         /// They go on.
@@ -102,7 +102,7 @@ pub enum JoinState {
     Impossible,
 }
 
-/// What the end of one upstream decided.
+/// The decision that the end of one upstream led to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JoinDecision {
     /// Nothing yet.

@@ -22,7 +22,7 @@ use crate::payload::Payload;
 use crate::{document, limits, text, vocabulary};
 
 vocabulary! {
-    /// What an entry is about.
+    /// The kind of an entry.
     #[derive(Default)]
     pub enum StepKind {
         /// A piece of code with a result.
@@ -65,21 +65,21 @@ impl StepState {
 document! {
     /// A record of the journal as it stands in the log.
     pub struct StepRecord {
-        /// What the program calls it.
+        /// Its name in the program.
         "n" name: String,
         /// The caller's key; without one, calls of the name are counted.
         "k" key: Option<String>,
         /// Which call of the name it is, when it has no key.
         "o" occurrence: u32,
-        /// What it is about.
+        /// The kind of the entry.
         "t" kind: StepKind,
         /// How far it is.
         "s" state: StepState,
-        /// What it produced.
+        /// Its result.
         "r" result: Option<Payload>,
-        /// What kind of thing went wrong.
+        /// The category of the failure.
         "c" category: String,
-        /// What went wrong.
+        /// The message of the failure.
         "m" message: String,
         /// The attempt that wrote it.
         "a" attempt: AttemptIndex,
@@ -103,7 +103,7 @@ document! {
         "ch" child: Option<ExecutionId>,
         /// The entry that its body undoes.
         "cp" compensates: Option<StepRef>,
-        /// A digest of a result that is kept beside the journal, where somebody asks whether results are equal.
+        /// A digest of a result that is kept beside the journal, for a policy that compares results.
         "rd" result_digest: Blob,
     }
 }
@@ -116,7 +116,7 @@ impl Document for StepRecord {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StepEntry {
-    /// What the program calls it, 1 to 128 bytes.
+    /// Its name in the program, 1 to 128 bytes.
     pub name: String,
     /// The caller's key; without one, `occurrence` counts the calls of the name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -124,7 +124,7 @@ pub struct StepEntry {
     /// Which call of the name it is, from 0, when it has no key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub occurrence: Option<u32>,
-    /// What it is about; `step` when absent.
+    /// The kind of the entry; `step` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<StepKind>,
     /// How far it is.
@@ -132,16 +132,16 @@ pub struct StepEntry {
     /// The result of a completed entry. As any JSON value.
     #[serde(default, deserialize_with = "crate::encoding::present_json", skip_serializing_if = "Option::is_none")]
     pub result: Option<JsonText>,
-    /// The same as bytes; not both.
+    /// The result as bytes; not beside `result`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result_base64: Option<Blob>,
-    /// What the bytes are; `application/octet-stream` when absent.
+    /// The content type of the bytes; `application/octet-stream` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content_type: Option<String>,
-    /// What kind of thing went wrong, for a failed or retrying entry.
+    /// The category of the failure, for a failed or retrying entry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub category: Option<String>,
-    /// What went wrong, for a failed or retrying entry.
+    /// The message of the failure, for a failed or retrying entry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// How often its body ran.
@@ -250,7 +250,7 @@ impl StepEntry {
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StepIdentity {
-    /// What the program calls it.
+    /// Its name in the program.
     pub name: String,
     /// The caller's key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -271,7 +271,7 @@ impl StepIdentity {
         Ok(())
     }
 
-    /// What the journal says of this entry when its failure ended the attempt and a retry will run it again.
+    /// The entry as recorded when its failure ended the attempt and a retry will run it again.
     pub fn retried_at(&self, at: i64, reason: &str) -> StepEntry {
         StepEntry {
             name: self.name.clone(),
@@ -293,7 +293,8 @@ impl StepIdentity {
         }
     }
 
-    /// The waitpoint of this entry: whoever knows the execution and the entry knows where its signal goes.
+    /// The waitpoint of this entry. Its id follows from the execution and the entry, so that a sender that knows both
+    /// knows where the signal goes.
     pub fn waitpoint_id(&self, execution: &ExecutionId, generation: u32) -> WaitpointId {
         WaitpointId { partition: execution.partition, uuid: self.derive(b"waitpoint", execution, generation) }
     }
@@ -374,7 +375,7 @@ impl<'a> NewEntries<'a> {
     /// No entries.
     pub const NONE: NewEntries<'static> = NewEntries { first_number: 0, entries: &[] };
 
-    /// What a call brings: `first_number` is needed exactly when there are entries.
+    /// The entries that a call brings: `first_number` is needed exactly when there are any.
     pub fn of(first_number: Option<u64>, entries: &'a [StepEntry]) -> Result<Self> {
         if entries.len() > limits::STEPS_PER_RECORD_MAX {
             return Err(text::too_many("entries", entries.len(), limits::STEPS_PER_RECORD_MAX));
@@ -430,7 +431,7 @@ impl<'a> NewEntries<'a> {
     }
 }
 
-/// What the holder found out about its journal while the function ran, told with an ending.
+/// Findings of the holder about its journal while the function ran, sent with an ending.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RunNotes {
@@ -478,7 +479,7 @@ pub struct NewRecord {
 pub struct StepView {
     /// Its number in the journal.
     pub number: u64,
-    /// What the program calls it.
+    /// Its name in the program.
     pub name: String,
     /// The caller's key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -486,7 +487,7 @@ pub struct StepView {
     /// Which call of the name it is, when it has no key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub occurrence: Option<u32>,
-    /// What it is about.
+    /// The kind of the entry.
     pub kind: StepKind,
     /// How far it is.
     pub state: StepState,
@@ -496,10 +497,10 @@ pub struct StepView {
     /// How many bytes the result has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result_size: Option<u64>,
-    /// What kind of thing went wrong.
+    /// The category of the failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub category: Option<String>,
-    /// What went wrong.
+    /// The message of the failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// The attempt that recorded it.
@@ -542,14 +543,14 @@ impl StepView {
 }
 
 impl StepRecord {
-    /// What it says, in a line.
+    /// The entry in a line of text.
     pub fn in_words(&self) -> String {
         let key = self.key.as_ref().map_or(String::new(), |key| format!("[{key}]"));
         let why = if self.message.is_empty() { String::new() } else { format!(": {}", self.message) };
         format!("{} {}{key} {}{why}", self.kind, self.name, self.state)
     }
 
-    /// What a reader gets; number and instant come from the log, the result's bytes from where they are kept.
+    /// The view for readers; number and instant come from the log, the result's bytes from where they are kept.
     pub fn view(self, number: u64, recorded_at: i64, result: Option<Content>) -> StepView {
         let some = |text: String| Some(text).filter(|text| !text.is_empty());
         StepView {
@@ -643,7 +644,7 @@ mod tests {
         assert_eq!(NewEntries::of(Some(1), &many).unwrap_err().details["field"], "entries");
     }
 
-    /// The same as in docs/durable.md: SDKs of other languages derive these ids, too.
+    /// The ids are those of docs/durable.md: SDKs of other languages derive them, too.
     #[test]
     fn ids_derive_as_the_documentation_says() {
         let execution =
@@ -674,7 +675,7 @@ mod tests {
         }
     }
 
-    /// The same as in docs/durable.md: what one SDK drew, another draws again.
+    /// The numbers are those of docs/durable.md: what one SDK drew, another draws again.
     #[test]
     fn chance_derives_as_the_documentation_says() {
         let execution =

@@ -131,8 +131,8 @@ impl IndexName {
         self.0.as_bytes()
     }
 
-    /// Whether stores list it among the non-empty indexes. Those that begin with an exclamation mark are found by who
-    /// knows their names, and a store need not keep book of them.
+    /// Whether stores list it among the non-empty indexes. An index whose name begins with an exclamation mark is only
+    /// ever found by its name, so that a store need not keep book of it.
     pub fn is_listed(&self) -> bool {
         self.as_bytes().first() != Some(&UNLISTED)
     }
@@ -174,7 +174,7 @@ impl fmt::Debug for IndexName {
 pub struct Entry {
     /// The index.
     pub index: IndexName,
-    /// What is in it: usually the key of a document.
+    /// The member: usually the key of a document.
     pub member: Key,
     /// Where it stands.
     pub score: i64,

@@ -1,5 +1,5 @@
-//! Lanes: named queues that operators open and close. A lane that nobody has touched is active, so it needs no
-//! document before somebody uses it.
+//! Lanes: named queues that operators open and close. A lane is active until an operator changes it, so it needs no
+//! document before it is used.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ use crate::partition::digest16;
 use crate::{document, limits, text, vocabulary};
 
 vocabulary! {
-    /// What a lane lets through.
+    /// How much a lane lets through.
     pub enum LaneState {
         /// Submissions and claims.
         Active "active",
@@ -39,17 +39,17 @@ impl LaneState {
 document! {
     /// A lane.
     pub struct Lane {
-        /// Whose it is.
+        /// The namespace it belongs to.
         "n" namespace: String,
         /// Unique in the namespace.
         "m" name: String,
-        /// What it lets through.
+        /// How much it lets through.
         "s" state: LaneState = LaneState::Active,
-        /// Who changed the state last; empty if nobody did.
+        /// The name of the caller that last changed the state; empty if it was never changed.
         "b" changed_by: String,
-        /// Why.
+        /// The reason, for people.
         "w" reason: String,
-        /// When; 0 if nobody did.
+        /// When the state last changed; 0 is never.
         "a" changed_at: i64,
         /// When it was first used.
         "c" created_at: i64,
@@ -86,8 +86,8 @@ impl Lane {
         Ok(Self { namespace: namespace.to_owned(), name: name.to_owned(), created_at: now, ..Default::default() })
     }
 
-    /// Changes what the lane lets through; says whether it was something else before. Who, why and when stay those
-    /// of the change that brought the state about.
+    /// Changes what the lane lets through; says whether it was something else before. Name, reason and instant stay
+    /// those of the change that brought the state about.
     pub fn set_state(&mut self, state: LaneState, who: &str, reason: &str, now: i64) -> Result<bool> {
         text::optional_label("who", who)?;
         text::text("reason", reason)?;
@@ -118,7 +118,7 @@ impl Lane {
         self.state.admits_claims()
     }
 
-    /// Refuses a submission to a lane that takes none, saying who closed it and why.
+    /// Refuses a submission to a lane that takes none; the refusal names its last changer and the reason.
     pub fn check_submission(&self) -> Result<()> {
         if self.admits_submissions() {
             return Ok(());
@@ -132,7 +132,7 @@ impl Lane {
             .with("reason", &self.reason))
     }
 
-    /// What people see.
+    /// The view of it for answers.
     pub fn view(&self) -> LaneView {
         let changed = self.changed_at != 0;
         LaneView {
@@ -151,17 +151,17 @@ impl Lane {
 /// A lane as people see it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct LaneView {
-    /// Whose it is.
+    /// The namespace it belongs to.
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// What it lets through.
+    /// How much it lets through.
     pub state: LaneState,
-    /// Who changed the state last.
+    /// The name of the caller that last changed the state.
     pub changed_by: Option<String>,
-    /// Why.
+    /// The reason, for people.
     pub reason: Option<String>,
-    /// When.
+    /// When the state last changed.
     pub changed_at: Option<i64>,
     /// When it was first used.
     pub created_at: i64,

@@ -1,4 +1,4 @@
-//! Leases, grants and attempts: who works on an execution, under which number, and how that ended.
+//! Leases, grants and attempts: which worker runs an execution, under which number, and how that ended.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,7 @@ use crate::document;
 use crate::id::{AttemptIndex, ExecutionId, LeaseEpoch, LeaseId, SlotId, SuspensionId, WaitpointId};
 use crate::vocabulary;
 
-/// What a lease holder shows with every call. Attempt, id and epoch must all be those of the present lease.
+/// The proof that a lease holder shows with every call. Attempt, id and epoch must all be those of the present lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LeaseFence {
@@ -25,9 +25,9 @@ vocabulary! {
         /// It is the first.
         #[default]
         Initial "initial",
-        /// The one before it failed.
+        /// The attempt before it failed.
         Retry "retry",
-        /// The one before it lost its lease.
+        /// The attempt before it lost its lease.
         Reclaim "reclaim",
         /// The execution had ended and was run again.
         Replay "replay",
@@ -35,7 +35,7 @@ vocabulary! {
 }
 
 vocabulary! {
-    /// What a claim took up.
+    /// The kind of attempt that a claim got: a new one, or one that is taken up.
     #[derive(Default)]
     pub enum ClaimKind {
         /// A first attempt.
@@ -101,7 +101,7 @@ vocabulary! {
         Expired "expired",
         /// An operator took it away.
         Revoked "revoked",
-        /// The execution was cancelled by somebody else.
+        /// The execution was cancelled by another caller than the holder.
         ExecutionCancelled "execution_cancelled",
         /// The execution's deadline passed.
         DeadlinePassed "deadline_passed",
@@ -151,7 +151,7 @@ document! {
         "w" worker_id: String,
         /// The very process.
         "p" instance_id: String,
-        /// What its claim took up.
+        /// The kind of attempt that its claim got.
         "k" kind: ClaimKind,
         /// When it was taken.
         "s" acquired_at: i64,
@@ -167,7 +167,7 @@ document! {
 }
 
 document! {
-    /// What a lease's ending answered, so that the same call again gets the same answer.
+    /// The answer to a lease's ending, kept so that the same call again gets the same answer.
     pub struct LeaseEnding {
         /// The lease.
         "i" lease_id: LeaseId,
@@ -201,9 +201,9 @@ document! {
         "x" ended_at: i64,
         /// How it ended.
         "o" outcome: AttemptOutcome,
-        /// What went wrong.
+        /// The reason of the failure.
         "r" failure_reason: String,
-        /// What kind of thing went wrong.
+        /// The category of the failure.
         "c" failure_category: String,
         /// Time spent under its earlier leases.
         "u" used_ms: i64,
@@ -235,7 +235,7 @@ document! {
 }
 
 vocabulary! {
-    /// Whether a grant is for work nobody has begun, or for an interrupted or lost attempt.
+    /// Whether a grant is for work that has not begun, or for an interrupted or lost attempt.
     pub enum GrantKind {
         /// A new attempt.
         Claim "claim",
@@ -250,7 +250,7 @@ vocabulary! {
 pub struct ClaimGrant {
     /// Becomes the id of the lease.
     pub grant_id: LeaseId,
-    /// What may be claimed.
+    /// The execution that may be claimed.
     pub execution_id: ExecutionId,
     /// The flow partition it lives in.
     pub partition: u16,
@@ -258,7 +258,7 @@ pub struct ClaimGrant {
     pub lane: String,
     /// New work, or an interrupted or lost attempt.
     pub kind: GrantKind,
-    /// The one worker that may use it.
+    /// The only worker that may use it.
     pub worker_id: String,
     /// When it lapses.
     pub expires_at: i64,

@@ -26,7 +26,8 @@ pub const BODY_MAX_BYTES: usize = 64 * 1024;
 /// The HTTP body of a registration, which may define tools with their schemas.
 pub const REGISTRATION_BODY_MAX_BYTES: usize = 2 * 1024 * 1024;
 
-/// Nesting of a JSON value that is passed on as it came: whoever reads it inside of an answer has its own limit, often 128.
+/// Nesting of a JSON value that is passed on as it came: a client that parses an answer around it has its own limit,
+/// often 128.
 pub const JSON_DEPTH_MAX: usize = 100;
 
 /// Capability tokens in one set.
@@ -194,7 +195,8 @@ pub const RESERVATION_TTL_MIN_MS: i64 = 1_000;
 pub const RESERVATION_TTL_MAX_MS: i64 = 24 * 3600 * 1000;
 /// An ended reservation is known by its key this long, so that a repeat changes nothing and a late word corrects it.
 pub const RESERVATION_REMEMBERED_MS: i64 = 24 * 3600 * 1000;
-/// What waits for the answer to a budget's question tries again after this time, in case the answer went past it.
+/// An execution that waits for the answer to a budget's question tries again after this time, in case the answer missed
+/// it.
 pub const ASKED_RECHECK_MS: i64 = 3600 * 1000;
 /// Flow partitions in which a budget or quota remembers parked work by number; with more it says "anywhere".
 pub const PARKED_PARTITIONS_MAX: usize = 64;
@@ -204,7 +206,7 @@ pub const QUOTA_CONCURRENT_MAX: u32 = 10_000;
 pub const CONCURRENCY_KEYS_MAX: usize = 4;
 /// The largest limit of a concurrency key.
 pub const CONCURRENCY_LIMIT_MAX: u32 = 10_000;
-/// A concurrency key that nobody holds, and that something waited for, is forgotten after this long.
+/// A concurrency key without holders that executions waited for is forgotten after this long.
 pub const CONCURRENCY_IDLE_MS: i64 = 10_000;
 /// Turns of a fair key that may count as one.
 pub const FAIR_WEIGHT_MAX: u32 = 100;
@@ -228,7 +230,7 @@ pub const QUOTA_JITTER_MAX_MS: i64 = 3600 * 1000;
 pub const QUOTA_RECENT_KEPT: usize = 128;
 /// A concurrency slot whose execution holds another lease is freed at this age.
 pub const SLOT_ORPHAN_AGE_MS: i64 = 10_000;
-/// What a budget or quota blocks is looked at again within this time, hint or not.
+/// Work that a budget or quota blocks is looked at again within this time, hint or not.
 pub const BLOCKED_RECHECK_MS: i64 = 30_000;
 
 /// Shortest interval of a schedule; each run is a commit.
@@ -239,11 +241,11 @@ pub const SCHEDULE_INSTANTS_MAX: usize = 1_000;
 pub const SCHEDULE_JITTER_MAX_MS: i64 = 24 * 3600 * 1000;
 /// Late instants that a schedule may run.
 pub const SCHEDULE_CATCH_UP_MAX: u32 = 1_000;
-/// An instant that nobody has seen to by then is late, and `catch_up` decides about it.
+/// An instant that the engine has not seen to by then is late, and `catch_up` decides about it.
 pub const SCHEDULE_LATE_MS: i64 = 60_000;
-/// What a schedule creates, as JSON.
+/// Bytes of the template of a schedule, as JSON.
 pub const SCHEDULE_TEMPLATE_MAX_BYTES: usize = 256 * 1024;
-/// What became of this many instants is kept with the schedule.
+/// Records of past instants that a schedule keeps.
 pub const SCHEDULE_RUNS_KEPT: usize = 20;
 /// Coming instants that are shown.
 pub const SCHEDULE_NEXT_SHOWN: usize = 10;
@@ -299,7 +301,7 @@ pub const DELIVERIES_SHOWN: usize = 20;
 pub const SUBSCRIPTION_EVENTS_PER_LOOK: usize = 200;
 /// Deliveries that one commit creates.
 pub const DELIVERIES_PER_COMMIT: usize = 100;
-/// Events that nobody wanted are passed over in memory; past so many the cursor is stored.
+/// Events that no subscription wanted are passed over in memory; past so many the cursor is stored.
 pub const SUBSCRIPTION_UNSTORED_MAX: u64 = 500;
 /// How long a partition remembers that a subscription was removed: longer than a server may believe that it is there.
 pub const SUBSCRIPTION_REMEMBERED_MS: i64 = 10 * 60 * 1000;
@@ -358,7 +360,7 @@ pub const STEPS_NAMED_MAX: usize = 100;
 
 /// Parts of a provider's window in which calls are counted; one of them is how early or late a call may come.
 pub const PROVIDER_PARTS: i64 = 64;
-/// Parts of the window after which a booking that nobody took is counted anew where its call is made.
+/// Parts of the window after which a booking that was not taken is counted anew where its call is made.
 pub const PROVIDER_LATE_PARTS: i64 = 16;
 /// Windows ahead for which calls are booked; callers behind that come again.
 pub const PROVIDER_HORIZON_WINDOWS: i64 = 16;
@@ -370,9 +372,9 @@ pub const PROVIDER_WINDOW_MIN_MS: i64 = 1_000;
 pub const PROVIDER_WINDOW_MAX_MS: i64 = 24 * 3600 * 1000;
 /// Most requests or tokens in a provider's definition or a call's cost.
 pub const PROVIDER_AMOUNT_MAX: u64 = 1_000_000_000_000;
-/// A booking that nobody takes lapses so long after its instant.
+/// A booking that is not taken lapses so long after its instant.
 pub const PROVIDER_BOOKING_GRACE_MS: i64 = 10_000;
-/// What became of a booking is known for so long.
+/// A settled booking is remembered for so long.
 pub const PROVIDER_REMEMBERED_MS: i64 = 3600 * 1000;
 /// Thousandths of its limits that a throttled provider regains with each window.
 pub const PROVIDER_INCREASE_THOUSANDTHS: u32 = 100;

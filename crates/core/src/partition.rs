@@ -149,8 +149,8 @@ impl PartitionConfig {
             .chain([Partition::SYSTEM])
     }
 
-    /// The budget partition of a budget by its name. What stands under a root lives with it, so that a charge counts in all
-    /// of them in one commit.
+    /// The budget partition of a budget by its name. Budgets under one root live together, so that a charge counts in
+    /// all of them in one commit.
     pub fn budget_partition(&self, namespace: &str, name: &str) -> Partition {
         let root = name.split('/').next().unwrap_or(name);
         Partition::budget(place(self.budget, &[namespace.as_bytes(), root.as_bytes()]))

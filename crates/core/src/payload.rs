@@ -15,7 +15,7 @@ document! {
         "b" bytes: Blob,
         /// How many bytes there are.
         "z" size: u64,
-        /// What they are.
+        /// Their content type.
         "c" content_type: String,
         /// They live in a blob.
         "x" external: bool,
@@ -28,7 +28,7 @@ impl Payload {
         Self::divide_at(bytes, content_type, limits::INLINE_MAX_BYTES)
     }
 
-    /// The same where more or less than usual is small.
+    /// Divides a payload with a limit of its own for what is kept inside the document.
     pub fn divide_at(bytes: Bytes, content_type: &str, inline_max_bytes: usize) -> (Self, Option<Bytes>) {
         let external = bytes.len() > inline_max_bytes;
         let payload = Self {

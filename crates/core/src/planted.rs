@@ -3,7 +3,7 @@
 
 macro_rules! bugs {
     ($( $variant:ident $name:literal $what:literal, )*) => {
-        /// A bug that somebody might write.
+        /// A bug that a change might bring.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Bug { $( #[doc = $what] $variant, )* }
 
@@ -16,7 +16,7 @@ macro_rules! bugs {
                 match self { $( Bug::$variant => $name, )* }
             }
 
-            /// What it does.
+            /// The effect of the bug.
             pub const fn what(self) -> &'static str {
                 match self { $( Bug::$variant => $what, )* }
             }

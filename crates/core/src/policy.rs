@@ -1,5 +1,5 @@
-//! What an execution asks of the engine: retries, timeouts, limits, routing. Unknown fields are refused, and what is
-//! not said has the defaults declared here.
+//! The policy of an execution: retries, timeouts, limits, routing. Unknown fields are refused, and absent ones have the
+//! defaults declared here.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,8 +11,8 @@ use crate::suspension::TimeoutBehavior;
 use crate::text;
 use crate::vocabulary;
 
-/// By convention the category of failures that no retry would change. It is a category like any other: who submits lists
-/// it as not retryable, see [`RetryPolicy::spare_permanent`].
+/// By convention the category of failures that no retry would change. It is a category like any other: a submission
+/// lists it as not retryable, see [`RetryPolicy::spare_permanent`].
 pub const PERMANENT: &str = "permanent";
 
 document! {
@@ -26,11 +26,11 @@ document! {
         "rc" max_reclaim_count: u32 = limits::RECLAIMS_DEFAULT,
         /// Times a finished execution may be run again.
         "rp" max_replay_count: u32 = limits::REPLAYS_DEFAULT,
-        /// What a suspension does when it says nothing itself.
+        /// The defaults of a suspension.
         "s" suspension: SuspensionPolicy,
         /// Which workers may run it.
         "ro" routing: RoutingPolicy,
-        /// What its stream keeps.
+        /// How much its stream keeps.
         "st" stream: StreamPolicy,
         /// Signals the execution accepts in its life.
         "sg" max_signals_per_execution: u32 = limits::SIGNALS_PER_EXECUTION_DEFAULT,
@@ -68,7 +68,7 @@ document! {
         "s" same: u32 = limits::NO_PROGRESS_SAME_DEFAULT,
         /// Within how many of the last records of the journal.
         "w" window: u32 = limits::NO_PROGRESS_WINDOW_DEFAULT,
-        /// What becomes of the execution then.
+        /// What becomes of an execution that is taken for a loop.
         "a" action: NoProgressAction,
     }
 }
@@ -135,7 +135,7 @@ document! {
     pub api struct SuspensionPolicy {
         /// The timeout of a suspension that names none.
         "t" default_timeout_ms: Option<i64>,
-        /// What happens then.
+        /// What happens when its time is up.
         "b" timeout_behavior: Option<TimeoutBehavior>,
     }
 }
@@ -143,13 +143,13 @@ document! {
 document! {
     /// Which workers may run it.
     pub api struct RoutingPolicy {
-        /// What a worker must be able to do.
+        /// The capabilities that a worker must have.
         "c" required_capabilities: CapabilitySet,
     }
 }
 
 document! {
-    /// What a stream keeps.
+    /// How much a stream keeps.
     pub api struct StreamPolicy {
         /// Frames kept for each attempt.
         "m" retention_maxlen: u64 = limits::STREAM_RETENTION_DEFAULT,
@@ -161,7 +161,7 @@ document! {
 document! {
     /// A model to use from a certain retry on.
     pub api struct FallbackTier {
-        /// Who serves it.
+        /// The provider that serves it.
         "p" provider: String,
         /// Which model.
         "m" model: String,

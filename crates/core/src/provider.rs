@@ -31,7 +31,7 @@ pub use status::{EffectiveLimits, ProviderStatus};
 const WHOLE: u32 = 1_000;
 
 document! {
-    /// What people say about a provider; a limit of 0 is none.
+    /// The definition of a provider, as its creator wrote it; a limit of 0 is none.
     pub api struct ProviderDefinition {
         /// The length of the window.
         "w" window_ms: i64 = limits::PROVIDER_WINDOW_DEFAULT_MS,
@@ -65,7 +65,7 @@ impl ProviderDefinition {
     }
 }
 
-/// What is to become of a provider; what is absent stays.
+/// A change of a provider's definition; absent fields stay as they are.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProviderChange {
     /// The length of the window.
@@ -79,7 +79,7 @@ pub struct ProviderChange {
 }
 
 document! {
-    /// What a call costs.
+    /// The cost of a call.
     pub api struct ProviderCost {
         /// Requests.
         "r" requests: u64 = 1,
@@ -109,7 +109,7 @@ pub struct Acquired {
     pub booked: bool,
 }
 
-/// What follows from an answer for the booking's document.
+/// The change of the booking's document that follows from an answer.
 #[derive(Debug, Clone, PartialEq)]
 pub enum BookingChange {
     /// It stays as it is.
@@ -127,7 +127,7 @@ pub struct AcquireRequest {
     pub id: BookingId,
     /// The lease that makes it.
     pub lease: LeaseId,
-    /// What it is expected to cost.
+    /// The expected cost of the call.
     pub cost: ProviderCost,
     /// How long it may take before it counts as over.
     pub ttl_ms: i64,
@@ -136,7 +136,7 @@ pub struct AcquireRequest {
 document! {
     /// A provider and everything that is booked and used of it.
     pub struct Provider {
-        /// Whose it is.
+        /// The namespace it belongs to.
         "n" namespace: String,
         /// Unique in the namespace.
         "m" name: String,
@@ -287,7 +287,8 @@ impl Provider {
             }
             Some(booking) if booking.state == BookingState::Booked && booking.cost == request.cost => booking.clone(),
             other => {
-                // What another lease has used stays used; what waits, or is asked for at another cost, is booked anew.
+                // A place that another lease has used stays used; one that waits, or is asked for at another cost, is
+                // booked anew.
                 if let Some(used) = other.or(known) {
                     self.end(&mut used.clone(), Ended::by(used), now);
                 }
@@ -381,7 +382,7 @@ impl Provider {
         self.count(booking);
     }
 
-    /// The time of a booking is up: one that nobody took is given back, one that somebody took counts as used.
+    /// The time of a booking is up: one that was never taken is given back, one that was taken counts as used.
     pub fn lapse(&mut self, booking: &mut Booking, now: i64) {
         let now = self.touch(now);
         let how = Ended::by(booking);

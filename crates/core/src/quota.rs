@@ -18,7 +18,7 @@ use crate::{document, limits, text};
 const DIGEST_BYTES: usize = 16;
 
 document! {
-    /// What people say about a quota; a limit of 0 is none.
+    /// The definition of a quota, as its creator wrote it; a limit of 0 is none.
     pub api struct QuotaDefinition {
         /// The length of the window.
         "w" window_seconds: u32 = limits::QUOTA_WINDOW_DEFAULT_SECONDS,
@@ -26,7 +26,7 @@ document! {
         "r" max_requests: u32,
         /// Claims that may run at once.
         "c" max_concurrent: u32,
-        /// What was parked comes back spread over this time.
+        /// Parked executions come back spread over this time.
         "j" jitter_ms: i64,
     }
 }
@@ -56,7 +56,7 @@ impl QuotaDefinition {
     }
 }
 
-/// What is to become of a quota; what is absent stays.
+/// A change of a quota's definition; absent fields stay as they are.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct QuotaChange {
     /// The length of the window.
@@ -65,7 +65,7 @@ pub struct QuotaChange {
     pub max_requests: Option<u32>,
     /// Claims that may run at once.
     pub max_concurrent: Option<u32>,
-    /// What was parked comes back spread over this time.
+    /// Parked executions come back spread over this time.
     pub jitter_ms: Option<i64>,
 }
 
@@ -111,7 +111,7 @@ pub struct QuotaRequest {
 document! {
     /// A quota policy.
     pub struct QuotaPolicy {
-        /// Whose it is.
+        /// The namespace it belongs to.
         "n" namespace: String,
         /// Unique in the namespace.
         "m" name: String,
@@ -130,7 +130,7 @@ document! {
         "a" recent: Blob,
         /// How many slot documents there are.
         "u" in_use: u32,
-        /// How many were given back so far: whoever wakes what waits sees whether more may run meanwhile.
+        /// How many were given back so far: a walk that wakes parked work sees whether more may run meanwhile.
         "g" given_back: u64,
         /// Where executions wait for it.
         "p" parked_in: Parked,
@@ -299,7 +299,7 @@ impl QuotaPolicy {
         left(self.definition.max_requests, started).min(left(self.definition.max_concurrent, u64::from(self.in_use)))
     }
 
-    /// What people see.
+    /// The view of it for answers, at an instant.
     pub fn status(&self, now: i64) -> QuotaStatus {
         QuotaStatus {
             namespace: self.namespace.clone(),
@@ -414,7 +414,7 @@ fn admission_digest(execution: &ExecutionId, attempt: AttemptIndex) -> [u8; DIGE
 /// A quota as people see it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct QuotaStatus {
-    /// Whose it is.
+    /// The namespace it belongs to.
     pub namespace: String,
     /// Its name.
     pub name: String,

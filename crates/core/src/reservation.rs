@@ -16,7 +16,7 @@ use crate::partition::digest16;
 use crate::{document, limits, vocabulary};
 
 vocabulary! {
-    /// What became of a reservation.
+    /// The state of a reservation.
     #[derive(Default)]
     pub enum ReservationState {
         /// Its amounts are held.
@@ -31,7 +31,7 @@ vocabulary! {
     }
 }
 
-/// What makes a reservation the same: the budget, the lease that spends, and its key. Another lease of the execution
+/// The identity of a reservation: the budget, the lease that spends, and its key. Another lease of the execution
 /// reserves anew, because it will spend anew.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReservationId {
@@ -52,13 +52,13 @@ document! {
     pub struct CountedIn {
         /// The window that counts it.
         "w" window: i64,
-        /// What it holds there, where that is less than all amounts: a budget counts the dimensions that it has.
+        /// The amounts it holds there, where that is less than all: a budget counts the dimensions that it has.
         "h" held: Option<Amounts>,
     }
 }
 
 document! {
-    /// What a lease holder is about to spend, or has spent.
+    /// Amounts that a lease holder is about to spend, or has spent.
     pub struct Reservation {
         /// The namespace of the budget and the execution.
         "n" namespace: String,
@@ -70,7 +70,7 @@ document! {
         "l" lease: LeaseId,
         /// Which of the reservations of this lease it is.
         "k" key: String,
-        /// What is held, by dimension.
+        /// The amounts that are held, by dimension.
         "a" amounts: Amounts,
         /// How each budget counts it, by the budget's name.
         "w" counted_in: BTreeMap<String, CountedIn>,
@@ -78,9 +78,9 @@ document! {
         "t" reserved_at: i64,
         /// When it settles by itself.
         "u" expires_at: i64,
-        /// What became of it.
+        /// The state of the reservation.
         "s" state: ReservationState,
-        /// What was really spent.
+        /// The amounts that were really spent.
         "c" actual: Amounts,
         /// When it was settled, released or left alone; 0 while it is held.
         "e" ended_at: i64,
@@ -123,19 +123,19 @@ impl ReservationId {
     }
 }
 
-/// What a settlement does to the budgets that count a reservation.
+/// The effect of a settlement on the budgets that count a reservation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Settlement {
     /// The held amounts become what was spent.
     Settle,
     /// It had settled by itself: what was spent replaces the reserved amounts.
     Correct,
-    /// The same was said before.
+    /// The same settlement was made before.
     Nothing,
 }
 
 impl Reservation {
-    /// What makes it the same reservation.
+    /// The identity of the reservation.
     pub fn id(&self) -> ReservationId {
         ReservationId {
             namespace: self.namespace.clone(),
@@ -146,7 +146,7 @@ impl Reservation {
         }
     }
 
-    /// What a budget holds, or held, of it; `None` where that budget does not count it.
+    /// The amounts that a budget holds, or held, of it; `None` where that budget does not count it.
     pub fn held_in(&self, budget: &str) -> Option<&Amounts> {
         self.counted_in.get(budget).map(|counted| counted.held.as_ref().unwrap_or(&self.amounts))
     }
@@ -167,7 +167,8 @@ impl Reservation {
         }
     }
 
-    /// Its holder says what was spent. The same again changes nothing, something else is refused.
+    /// Settles at the amounts that its holder says were spent. The same amounts again change nothing, others are
+    /// refused.
     pub fn settle(&mut self, actual: &Amounts, now: i64) -> Result<Settlement> {
         let settlement = match self.state {
             ReservationState::Held => Settlement::Settle,
@@ -213,7 +214,7 @@ impl Reservation {
         Error::new(Code::ReservationEnded, detail).with("key", &self.key).with("state", state)
     }
 
-    /// What people see.
+    /// The view of it for answers.
     pub fn view(&self) -> ReservationView {
         ReservationView {
             budget: self.budget.clone(),
@@ -236,9 +237,9 @@ pub struct ReservationView {
     pub execution_id: ExecutionId,
     /// The holder's name for it.
     pub key: String,
-    /// What is held, by dimension.
+    /// The amounts that are held, by dimension.
     pub amounts: Amounts,
-    /// What became of it.
+    /// The state of the reservation.
     pub state: ReservationState,
     /// When it was made.
     pub reserved_at: i64,

@@ -50,7 +50,7 @@ impl Session {
     }
 
     /// Refuses a session that this hash does not prove, or that has ended; both read the same. The proof is compared
-    /// first and in constant time. An empty hash proves nothing: anybody can compute an HMAC under an empty key.
+    /// first and in constant time. An empty hash proves nothing: every caller can compute an HMAC under an empty key.
     pub fn check(&self, token_hash: &[u8], now: i64) -> Result<()> {
         let proved = mac(self.token_id, token_hash, self.expires_at).verify_slice(&self.proof).is_ok();
         if proved && !token_hash.is_empty() && now < self.expires_at {

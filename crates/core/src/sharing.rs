@@ -37,7 +37,7 @@ document! {
 }
 
 vocabulary! {
-    /// What a key that stands for one execution is for.
+    /// The purpose of a key that stands for one execution.
     #[derive(Default)]
     pub enum SingleUse {
         /// While the execution has not ended, submissions answer with it.
@@ -51,7 +51,7 @@ vocabulary! {
 document! {
     /// A key that stands for one execution.
     pub struct SingleKey {
-        /// What the key is for.
+        /// The purpose of the key.
         "u" usage: SingleUse,
         /// The key.
         "k" key: String,
@@ -67,7 +67,7 @@ impl ConcurrencyLimit {
         format!("c:{}:{}", self.limit, self.key)
     }
 
-    /// What the name of such a gate says.
+    /// The key and limit in the name of such a gate.
     pub fn of_gate(gate: &str) -> Option<Self> {
         let (limit, key) = gate.strip_prefix("c:")?.split_once(':')?;
         Some(Self { key: key.to_owned(), limit: limit.parse().ok()?, ..Default::default() })
@@ -83,14 +83,14 @@ impl Sharing {
         text::within("aging_ms", self.aging_ms, 0..=limits::AGING_DEFAULT_MS)
     }
 
-    /// The same with its keys in the order in which they are taken.
+    /// The limits with their keys in the order in which they are taken.
     pub fn sorted(mut self) -> Self {
         self.concurrency.sort_by(|one, other| one.key.cmp(&other.key));
         self
     }
 }
 
-/// Refuses too many keys, a key twice, and limits that admit nobody.
+/// Refuses too many keys, a key twice, and limits that admit no execution.
 pub fn check_concurrency(limits_of: &[ConcurrencyLimit]) -> Result<()> {
     let most = limits::CONCURRENCY_KEYS_MAX;
     if limits_of.len() > most {
@@ -112,7 +112,7 @@ document! {
     pub struct KeyHolder {
         /// Scope of the key.
         "n" namespace: String,
-        /// What the key is for.
+        /// The purpose of the key.
         "u" usage: SingleUse,
         /// The key.
         "k" key: String,
@@ -140,7 +140,7 @@ impl Indexed for KeyHolder {
         Self::key_of(&self.namespace, self.usage, &self.key)
     }
 
-    /// None: whoever ends the execution removes the document without having read it.
+    /// None: the end of the execution removes the document without having read it.
     fn index_entries(&self, _: i64) -> Vec<Entry> {
         Vec::new()
     }

@@ -11,7 +11,7 @@ use crate::suspension::ResumeSignal;
 use crate::{limits, text};
 
 crate::vocabulary! {
-    /// What an accepted signal did.
+    /// The effect of an accepted signal.
     #[derive(Default)]
     pub enum SignalEffect {
         /// Nothing: it matches nothing that is still needed.
@@ -26,7 +26,7 @@ crate::vocabulary! {
     }
 }
 
-/// What a signal is made from.
+/// The parts a signal is made from.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct NewSignal {
     /// Its id, minted before the commit or brought by the sender.
@@ -39,11 +39,11 @@ pub struct NewSignal {
     pub name: String,
     /// Its category; may be empty.
     pub category: String,
-    /// What kind of sender it comes from; may be empty.
+    /// The kind of sender it comes from; may be empty.
     pub source_type: String,
     /// Which sender it comes from; may be empty.
     pub source_identity: String,
-    /// What the sender relates it to; may be empty.
+    /// The sender's own id for what the signal belongs to; may be empty.
     pub correlation_id: String,
     /// The type of its payload; may be empty.
     pub content_type: String,
@@ -51,11 +51,11 @@ pub struct NewSignal {
     pub payload: Option<Blob>,
     /// When it was created, as the sender says.
     pub created_at: Option<i64>,
-    /// Who brought it: the name of an API token, or `waitpoint_token`.
+    /// The caller that brought it: the name of an API token, or `waitpoint_token`.
     pub delivered_by: String,
-    /// What counts as its source where the sender is not believed; what it says of itself counts when absent.
+    /// The source that counts where the sender is not believed; the one that the sender names counts when absent.
     pub counted_as: Option<String>,
-    /// Who brought it is believed about the sender.
+    /// The caller that brought it is believed about the sender.
     pub vouched: bool,
 }
 
@@ -86,13 +86,13 @@ impl NewSignal {
         self.payload.as_ref().map_or(0, Blob::len)
     }
 
-    /// Who stands behind it, for people.
+    /// Its sender as people see it.
     fn by(&self) -> &str {
         let believed = self.vouched || self.counted_as.is_none();
         if believed && !self.source_identity.is_empty() { &self.source_identity } else { &self.delivered_by }
     }
 
-    /// What conditions need to know of it when it is accepted now.
+    /// The part of it that conditions look at, when it is accepted now.
     pub fn fact(&self, now: i64) -> SignalFact {
         SignalFact {
             id: self.id,
@@ -119,11 +119,11 @@ crate::document! {
         "n" name: String,
         /// Its category.
         "g" category: String,
-        /// What kind of sender it came from.
+        /// The kind of sender it came from.
         "st" source_type: String,
         /// Which sender it came from.
         "si" source_identity: String,
-        /// What the sender relates it to.
+        /// The sender's own id for what the signal belongs to.
         "r" correlation_id: String,
         /// The type of its payload.
         "t" content_type: String,
@@ -135,9 +135,9 @@ crate::document! {
         "c" created_at: Option<i64>,
         /// When it was accepted.
         "a" accepted_at: i64,
-        /// What it did.
+        /// Its effect.
         "e" effect: SignalEffect,
-        /// Who brought it: the name of an API token, or `waitpoint_token`.
+        /// The caller that brought it: the name of an API token, or `waitpoint_token`.
         "db" delivered_by: String,
     }
 }
@@ -215,15 +215,15 @@ impl Signal {
 }
 
 crate::document! {
-    /// What became of an idempotency key of a waitpoint. It expires.
+    /// The record of an idempotency key of a waitpoint. It expires.
     pub struct SignalRecord {
         /// The digest that is the record's key.
         "k" digest: Blob,
         /// The signal that was accepted under the key.
         "i" signal: SignalId,
-        /// What it did.
+        /// Its effect.
         "e" effect: SignalEffect,
-        /// When.
+        /// When the signal was accepted.
         "a" at: i64,
     }
 }
@@ -297,7 +297,7 @@ pub enum SignalOutcome {
     Accepted {
         /// The signal.
         signal_id: SignalId,
-        /// What it did.
+        /// Its effect.
         effect: SignalEffect,
     },
     /// It was taken and resumed the execution.

@@ -1,6 +1,6 @@
-//! Concurrency slots of quotas and of concurrency keys: one small document for each try of a claim that counts, with an id of its own. Two
-//! servers may try the same execution with the same lease id (its caller repeats a call at another server); each takes
-//! a slot, and the one that fails frees its own and nobody else's.
+//! Concurrency slots of quotas and of concurrency keys: one small document for each try of a claim that counts, with an
+//! id of its own. Two servers may try the same execution with the same lease id (its caller repeats a call at another
+//! server); each takes a slot, and the one that fails frees its own slot and no other.
 
 use crate::encoding::Document;
 use crate::id::{ExecutionId, LeaseId, SlotId};
@@ -12,7 +12,7 @@ use crate::{document, limits};
 document! {
     /// A slot that one claim holds.
     pub struct Slot {
-        /// Whose quota it is.
+        /// The namespace of the quota.
         "n" namespace: String,
         /// The quota.
         "q" quota: String,
@@ -57,7 +57,7 @@ impl Indexed for Slot {
     }
 }
 
-/// What is to be done about a slot.
+/// The decision about a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SlotFate {
     /// Its claim may still be on its way: nothing.

@@ -83,15 +83,15 @@ vocabulary! {
 }
 
 vocabulary! {
-    /// Who holds it.
+    /// Whether a worker holds it.
     pub enum OwnershipState {
-        /// Nobody.
+        /// No worker holds it.
         Unowned "unowned",
         /// A live lease.
         Leased "leased",
-        /// Nobody, because the last lease ran out.
+        /// No worker holds it, because the last lease ran out.
         LeaseExpiredReclaimable "lease_expired_reclaimable",
-        /// Nobody, because the last lease was taken away.
+        /// No worker holds it, because the last lease was taken away.
         LeaseRevoked "lease_revoked",
     }
 }
@@ -121,7 +121,7 @@ vocabulary! {
 }
 
 vocabulary! {
-    /// What it waits for.
+    /// The reason why an execution waits.
     pub enum BlockingReason {
         /// A worker.
         WaitingForWorker "waiting_for_worker",
@@ -179,7 +179,7 @@ vocabulary! {
 }
 
 vocabulary! {
-    /// What its current attempt is doing.
+    /// The state of an execution's current attempt.
     pub enum AttemptState {
         /// There was none yet.
         PendingFirstAttempt "pending_first_attempt",
@@ -253,15 +253,15 @@ crate::document! {
     pub api struct StateVector {
         /// Where in its life the execution is.
         "p" lifecycle_phase: LifecyclePhase,
-        /// Who holds it.
+        /// Whether a worker holds it.
         "o" ownership_state: OwnershipState,
         /// Whether it may be claimed.
         "e" eligibility_state: EligibilityState,
-        /// What it waits for.
+        /// The reason why it waits.
         "r" blocking_reason: BlockingReason,
         /// How it ended.
         "t" terminal_outcome: TerminalOutcome,
-        /// What its current attempt is doing.
+        /// The state of its current attempt.
         "a" attempt_state: AttemptState,
     }
 }

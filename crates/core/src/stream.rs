@@ -14,13 +14,13 @@ use crate::index::kind;
 use crate::{document, limits, text, vocabulary};
 
 vocabulary! {
-    /// What becomes of a frame.
+    /// Whether a frame is kept.
     pub enum FrameMode {
         /// It is kept, up to the stream's retention.
         Durable "durable",
         /// It is a patch of the attempt's summary as well.
         Summary "summary",
-        /// It is for who watches now; it may be trimmed any time.
+        /// It is for readers that watch now; it may be trimmed any time.
         BestEffort "best_effort",
     }
 }
@@ -28,17 +28,17 @@ vocabulary! {
 document! {
     /// A frame as it stands in the log.
     pub struct Frame {
-        /// What kind of frame it is, in the worker's own words.
+        /// The type of the frame, in the worker's own words.
         "t" frame_type: String,
         /// The bytes.
         "p" payload: Blob,
-        /// What the bytes are; may be empty.
+        /// The content type of the bytes; may be empty.
         "c" content_type: String,
-        /// What it belongs to, in the worker's own words; may be empty.
+        /// The worker's own id for what the frame belongs to; may be empty.
         "r" correlation_id: String,
         /// The worker process that wrote it.
         "s" source: String,
-        /// What becomes of it.
+        /// Whether it is kept.
         "m" mode: FrameMode = FrameMode::Durable,
     }
 }
@@ -48,7 +48,7 @@ impl Document for Frame {
 }
 
 impl Frame {
-    /// What it says, in a line: its type, and its payload where that is text.
+    /// The frame in a line of text: its type, and its payload where that is text.
     pub fn in_words(&self) -> String {
         match std::str::from_utf8(&self.payload) {
             Ok(said) if !said.is_empty() && !said.contains(char::is_control) => {
@@ -70,7 +70,7 @@ impl Frame {
         Ok(())
     }
 
-    /// What a reader gets; the id and the instant come from the log.
+    /// The view for readers; the id and the instant come from the log.
     pub fn view(self, id: FrameId, appended_at: i64) -> StreamFrame {
         StreamFrame {
             id,
@@ -214,7 +214,7 @@ pub fn check_tail_wait(wait_ms: i64) -> Result<()> {
 pub struct StreamFrame {
     /// Its public id.
     pub id: FrameId,
-    /// What kind of frame it is.
+    /// The type of the frame, in the worker's own words.
     #[serde(rename = "type")]
     pub frame_type: String,
     /// When it was appended.
@@ -222,13 +222,13 @@ pub struct StreamFrame {
     /// The bytes.
     #[serde(rename = "payload_base64")]
     pub payload: Blob,
-    /// What the bytes are; empty if nobody said.
+    /// The content type of the bytes; may be empty.
     pub content_type: String,
-    /// What it belongs to; empty if nobody said.
+    /// The worker's own id for what the frame belongs to; may be empty.
     pub correlation_id: String,
     /// The worker process that wrote it.
     pub source: String,
-    /// What becomes of it.
+    /// Whether it is kept.
     pub mode: FrameMode,
 }
 
@@ -239,7 +239,7 @@ pub struct StreamFrames {
     pub frames: Vec<StreamFrame>,
     /// When the stream was closed, if it was.
     pub closed_at: Option<i64>,
-    /// Why.
+    /// The reason, for people.
     pub closed_reason: Option<String>,
 }
 

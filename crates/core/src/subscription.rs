@@ -1,6 +1,6 @@
-//! Subscriptions: events that are told to somebody, each once. A subscription stands in the system partition. In each
-//! partition of executions a cursor says how far it has come in the log of events there; the commit that moves the cursor
-//! over an event also creates its delivery, whose id follows from the subscription and the event.
+//! Subscriptions: each event is delivered once, to a webhook or to new work. A subscription stands in the system
+//! partition. In each partition of executions a cursor says how far it has come in the log of events there; the commit
+//! that moves the cursor over an event also creates its delivery, whose id follows from the subscription and the event.
 //!
 //! A delivery is an execution. That of a webhook is of a kind of the engine's own, in a lane of the engine's own.
 
@@ -19,7 +19,7 @@ use crate::schedule::Note;
 use crate::token::Secret;
 use crate::{document, limits, text, vocabulary};
 
-/// The lane of the deliveries of webhooks. Nobody submits to it or claims from it but the engine.
+/// The lane of the deliveries of webhooks. Only the engine submits to it and claims from it.
 pub const DELIVERY_LANE: &str = "ff:deliveries";
 /// The kind of the deliveries of webhooks.
 pub const WEBHOOK_KIND: &str = "ff:webhook";
@@ -30,9 +30,9 @@ pub const TEST_TYPE: &str = "test";
 pub const PERMANENT_CATEGORIES: [&str; 3] = ["address_refused", "gone", "subscription_removed"];
 
 document! {
-    /// Which events a subscription is about. What is empty says nothing.
+    /// Which events a subscription is about. Apart from the types, an empty field matches every event.
     pub api struct EventFilter {
-        /// What happened; the ends of executions when empty.
+        /// The types of events; the ends of executions when empty.
         "t" event_types: Vec<EventType>,
         /// The kind of the execution: one of these.
         "k" kinds: Vec<String>,
@@ -82,13 +82,13 @@ vocabulary! {
 }
 
 document! {
-    /// What people say about a subscription.
+    /// The definition of a subscription, as its creator wrote it.
     pub struct SubscriptionDefinition {
         /// Which events.
         "f" filter: EventFilter,
         /// Where a webhook goes; empty where something is created instead.
         "w" url: String,
-        /// What is created for each event, as JSON; empty for a webhook.
+        /// The template of what is created for each event, as JSON; empty for a webhook.
         "t" template: Blob,
         /// When a webhook that failed is sent again.
         "r" retry: RetryPolicy,
@@ -117,19 +117,19 @@ pub fn default_retry() -> RetryPolicy {
 }
 
 document! {
-    /// Events that are told to somebody.
+    /// A subscription: events that are delivered, each once.
     pub struct Subscription {
         /// Its identity. One that is made anew under an old name has another one.
         "i" id: SubscriptionId,
-        /// Whose it is; it sees the events of this namespace.
+        /// The namespace it belongs to; it sees the events of this namespace only.
         "n" namespace: String,
         /// Unique in the namespace.
         "m" name: String,
-        /// What people say about it.
+        /// Its definition, as its creator wrote it.
         "d" definition: SubscriptionDefinition,
-        /// What its webhooks are signed with.
+        /// The secret that signs its webhooks.
         "s" secret: Secret,
-        /// Who created it.
+        /// The name of the caller that created it.
         "b" created_by: String,
         /// When it was created.
         "c" created_at: i64,
@@ -137,7 +137,7 @@ document! {
         "u" updated_at: i64,
         /// Whether it is paused.
         "p" paused: bool,
-        /// What was last said about that.
+        /// The note of the last pause or resumption.
         "nt" note: Option<Note>,
         /// It is being removed: its cursors and its open deliveries go first.
         "x" removing: bool,
@@ -161,22 +161,22 @@ impl Indexed for Subscription {
     }
 }
 
-/// What a subscription is made from.
+/// The parts a subscription is made from.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewSubscription {
     /// Minted before the commit, so that a repeat names the same one.
     pub id: SubscriptionId,
-    /// Whose it is.
+    /// The namespace it belongs to.
     pub namespace: String,
     /// Unique in the namespace.
     pub name: String,
-    /// What people say about it.
+    /// Its definition, as its creator wrote it.
     pub definition: SubscriptionDefinition,
-    /// What its webhooks are signed with.
+    /// The secret that signs its webhooks.
     pub secret: Secret,
     /// Whether its creator brought the secret.
     pub own_secret: bool,
-    /// Who creates it.
+    /// The name of the caller that creates it.
     pub created_by: String,
 }
 
@@ -231,7 +231,7 @@ impl Subscription {
         }
     }
 
-    /// Whether an event is to be delivered. What happens to deliveries is not, so that none leads to another.
+    /// Whether an event is to be delivered. Events about deliveries are not, so that none leads to another.
     pub fn wants(&self, event: &Event) -> bool {
         !event.delivery && event.namespace == self.namespace && self.definition.filter.matches(event)
     }
@@ -249,7 +249,7 @@ impl Subscription {
         Ok(true)
     }
 
-    /// What the engine is asked for with each webhook.
+    /// The policy of the execution that delivers a webhook.
     pub fn delivery_policy(&self) -> Policy {
         let mut retry = self.definition.retry.clone();
         for category in PERMANENT_CATEGORIES {
@@ -270,7 +270,7 @@ impl Subscription {
 }
 
 document! {
-    /// What an execution knows of the subscription that made it.
+    /// The subscription that made an execution, and the event it delivers.
     pub struct Delivery {
         /// The subscription.
         "i" subscription: SubscriptionId,
@@ -278,7 +278,7 @@ document! {
         "n" name: String,
         /// The event.
         "e" event_id: String,
-        /// What happened.
+        /// The type of the event.
         "t" event_type: String,
     }
 }
@@ -296,7 +296,7 @@ document! {
         "r" refused: u64,
         /// Times that the log no longer reached back to the cursor.
         "g" gaps: u64,
-        /// The subscription is gone; whoever has not heard of it yet must not begin again.
+        /// The subscription is gone; a server that has not heard of it yet must not begin again.
         "x" removed: bool,
     }
 }
@@ -311,7 +311,7 @@ impl Indexed for SubscriptionCursor {
     }
 
     fn index_entries(&self, _: i64) -> Vec<Entry> {
-        // By it, whoever tidies up finds cursors whose subscription the store has forgotten.
+        // The background work finds cursors by it whose subscription the store has forgotten.
         let entry = Entry { index: index::cursors(), member: self.key(), score: 0 };
         if self.removed { Vec::new() } else { vec![entry] }
     }
@@ -389,7 +389,8 @@ impl WebhookUrl {
     }
 }
 
-/// An address as it is shown to those who may not administer: paths and queries of webhooks are secrets as a rule.
+/// An address as it is shown to callers that are no administrators: paths and queries of webhooks are secrets as a
+/// rule.
 pub fn redacted_url(url: &str) -> String {
     match WebhookUrl::parse("url", url) {
         Ok(parsed) => {

@@ -1,5 +1,5 @@
-//! A suspension: what an execution waits for, which signals have counted so far, and what happens when nobody comes.
-//! It is a field of the execution, so it ends exactly once, in the commit that changes the execution.
+//! A suspension: what an execution waits for, which signals have counted so far, and what happens when none comes in
+//! time. It is a field of the execution, so it ends exactly once, in the commit that changes the execution.
 
 use crate::answer_schema::AnswerSchema;
 use crate::condition::{Condition, Contributions, SignalFact, TIMEOUT_SIGNAL};
@@ -41,13 +41,13 @@ crate::vocabulary! {
         Callback "callback",
         /// It waits for the result of a tool.
         ToolResult "tool_result",
-        /// Somebody asked it to pause.
+        /// It was asked to pause.
         Manual "manual",
         /// A policy asked it to pause.
         Policy "policy",
         /// It needs an operator's attention.
         Escalation "escalation",
-        /// Nobody knows whether a step that must not happen twice has happened.
+        /// It is not known whether a step that must not happen twice has happened.
         InDoubt "in_doubt",
         /// The program is no longer the one that wrote its journal.
         JournalMismatch "journal_mismatch",
@@ -59,7 +59,7 @@ crate::vocabulary! {
 }
 
 impl SuspendReason {
-    /// What the execution is shown to wait for.
+    /// The blocking reason that the execution shows.
     pub const fn blocking_reason(self) -> BlockingReason {
         match self {
             SuspendReason::Signal => BlockingReason::WaitingForSignal,
@@ -83,18 +83,18 @@ crate::document! {
         "i" id: SuspensionId,
         /// Where its signals arrive, the one whose token was handed out first.
         "w" waitpoints: Vec<WaitpointId>,
-        /// What it waits for.
+        /// The condition it waits for.
         "c" condition: Condition,
-        /// The signals that have counted, in the order they were accepted. What did not count is not kept, so there
-        /// are never more of them than the condition has places.
+        /// The signals that have counted, in the order they were accepted. Signals that did not count are not kept, so
+        /// there are never more of them than the condition has places.
         "f" facts: Vec<SignalFact>,
         /// When its time is up.
         "t" timeout_at: Option<i64>,
-        /// What happens then.
+        /// What happens when its time is up.
         "b" behavior: TimeoutBehavior,
         /// Why it was suspended.
         "r" reason: SuspendReason,
-        /// Who asked for it, as the worker says.
+        /// The name that asked for it, as the worker says.
         "q" requested_by: String,
         /// Whether an operator may resume it.
         "o" allow_operator_resume: bool = true,
@@ -104,48 +104,48 @@ crate::document! {
         "e" escalated: bool,
         /// The identity of the request, so that a repeat gets the first answer.
         "k" idempotency_key: String,
-        /// What people are asked; empty where nobody is.
+        /// The question for people; empty where there is none.
         "qn" question: String,
         /// The JSON schema of the answer; empty where any will do.
         "sc" schema: String,
-        /// Whom the question is for.
+        /// The people the question is for.
         "as" assignees: Vec<String>,
     }
 }
 
-/// What a suspension is made from.
+/// The parts a suspension is made from.
 #[derive(Debug, Clone)]
 pub struct NewSuspension {
     /// Its id.
     pub id: SuspensionId,
     /// Where its signals arrive, at least one.
     pub waitpoints: Vec<WaitpointId>,
-    /// What it waits for.
+    /// The condition it waits for.
     pub condition: Condition,
     /// How long it may take.
     pub timeout_ms: Option<i64>,
-    /// What happens then.
+    /// What happens when its time is up.
     pub behavior: TimeoutBehavior,
     /// Why it is suspended.
     pub reason: SuspendReason,
-    /// Who asked for it; may be empty.
+    /// The name that asked for it, as the worker says; may be empty.
     pub requested_by: String,
     /// Whether an operator may resume it.
     pub allow_operator_resume: bool,
     /// The identity of the request; empty for none.
     pub idempotency_key: String,
-    /// What people are asked.
+    /// The question for people.
     pub ask: Ask,
 }
 
-/// What a suspension asks of people.
+/// The question of a suspension for people.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Ask {
     /// The question; may be empty.
     pub question: String,
     /// The JSON schema of the answer; empty where any will do.
     pub schema: String,
-    /// Whom it is for.
+    /// The people it is for.
     pub assignees: Vec<String>,
 }
 
@@ -211,7 +211,7 @@ impl NewSuspension {
     }
 }
 
-/// What a signal did to a suspension.
+/// The effect of a signal on a suspension.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Delivery {
     /// Nothing: it matches nothing that is still needed.
@@ -274,8 +274,8 @@ impl Suspension {
         })
     }
 
-    /// Whether it waits for people: it is in the list of what does. What waits for a budget is not, because the budget asks
-    /// for all of it.
+    /// Whether it waits for people: it is in the list of what does. An execution that waits for a budget is not,
+    /// because the budget asks for all of them.
     pub fn asks(&self) -> bool {
         if self.reason == SuspendReason::Budget {
             return false;
@@ -351,7 +351,7 @@ impl Suspension {
         }
     }
 
-    /// What the execution is shown to wait for.
+    /// The blocking reason that the execution shows.
     pub fn blocking_reason(&self) -> BlockingReason {
         if self.escalated { BlockingReason::PausedByOperator } else { self.reason.blocking_reason() }
     }
@@ -371,7 +371,7 @@ impl Suspension {
         self.escalated = true;
     }
 
-    /// Refuses an operator whom the suspension does not admit. After an escalation it always does: it waits for one.
+    /// Refuses an operator unless the suspension admits one. After an escalation it always does: it waits for one.
     pub fn check_operator_resume(&self) -> Result<()> {
         if self.allow_operator_resume || self.escalated {
             return Ok(());
@@ -390,14 +390,14 @@ pub struct ResumeSignal {
     pub name: String,
     /// Its category, as the sender says.
     pub category: String,
-    /// What kind of sender it came from.
+    /// The kind of sender it came from.
     pub source_type: String,
     /// Which sender it came from, as that one says.
     pub source_identity: String,
-    /// Who brought it: the name of an API token, or `waitpoint_token`.
+    /// The caller that brought it: the name of an API token, or `waitpoint_token`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub delivered_by: String,
-    /// What the sender relates it to.
+    /// The sender's own id for what the signal belongs to.
     pub correlation_id: String,
     /// When it was accepted.
     pub accepted_at: i64,
@@ -462,7 +462,7 @@ mod tests {
         assert_eq!(asked.deliver(SignalFact { source: "a".into(), ..fact(1, APPROVE, 101) }), Delivery::Appended);
         let refusal = SignalId(Uuid::from_u128(2));
         assert_eq!(asked.deliver(fact(2, REJECT, 102)), Delivery::Satisfied { signals: vec![refusal] });
-        // Nobody is asked here, so a signal of that name is a signal like any other.
+        // No question is asked here, so a signal of that name is a signal like any other.
         let plain = NewSuspension { reason: SuspendReason::Signal, ..request(Condition::Count(count)) };
         let mut plain = Suspension::new(plain, 100).unwrap();
         assert_eq!(plain.deliver(fact(2, REJECT, 102)), Delivery::Appended);

@@ -122,7 +122,7 @@ impl<'de> serde::Deserialize<'de> for Secret {
     }
 }
 
-/// What a token is bound to.
+/// The subject that a token is bound to.
 #[derive(Debug, Clone, Copy)]
 pub struct TokenSubject<'a> {
     /// The execution's namespace.
@@ -247,7 +247,7 @@ impl Indexed for WaitpointSecrets {
     }
 }
 
-/// What a start found about the configured secret.
+/// How the configured secret compares with the stored ones at a start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Installation {
     /// There was none; the given one was installed.
@@ -301,7 +301,7 @@ impl WaitpointSecrets {
             return if same { Installation::Unchanged } else { Installation::Differs };
         }
         if self.current.is_empty() {
-            // A name that was never used: any known one might stand for another secret in somebody's token.
+            // A name that was never used: a known one might stand for another secret in a token that is still around.
             let taken = |kid: &str| self.secret(kid).is_some() || self.forgotten.iter().any(|name| name.kid == kid);
             let mut number = 1;
             while taken(&format!("k{number}")) {
@@ -388,7 +388,7 @@ impl WaitpointSecrets {
         })
     }
 
-    /// A text that anybody may read and only this deployment can have written: `kid:hex.mac`.
+    /// A text that everybody may read and only this deployment can have written: `kid:hex.mac`.
     pub fn seal(&self, text: &str) -> Result<String> {
         let missing = || Error::new(Code::Internal, "no waitpoint secret is installed");
         let current = self.secret(&self.current).ok_or_else(missing)?;

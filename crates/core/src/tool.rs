@@ -15,16 +15,16 @@ use crate::{document, text};
 /// Names that begin so are the server's own tools.
 pub const RESERVED_PREFIX: &str = "flowfabric_";
 
-/// What a worker says of a kind that agents may call.
+/// A worker's definition of a kind that agents may call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ToolDefinition {
     /// The kind of work, which is the tool's name: letters, digits, `_`, `-` and `.`.
     pub kind: String,
-    /// What it is called for people.
+    /// Its title, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// What it does, for the model that decides whether to call it.
+    /// A description, for the model that decides whether to call it.
     pub description: String,
     /// The JSON schema of its arguments; an object.
     pub input_schema: JsonText,
@@ -80,13 +80,13 @@ impl ToolDefinition {
 document! {
     /// A kind of work that agents may call.
     pub struct Tool {
-        /// Whose it is.
+        /// The namespace it belongs to.
         "n" namespace: String,
         /// The kind of work; unique in the namespace.
         "k" kind: String,
-        /// What it is called for people; may be empty.
+        /// Its title, for people; may be empty.
         "t" title: String,
-        /// What it does.
+        /// A description, for the model that decides whether to call it.
         "d" description: String,
         /// The JSON schema of its arguments.
         "i" input_schema: String,
@@ -128,7 +128,7 @@ impl Tool {
         Key::new(kind::TOOL, &[&digest16(&[namespace.as_bytes(), kind.as_bytes()])])
     }
 
-    /// What a worker in these lanes says of a kind.
+    /// The definition of a kind by a worker in these lanes.
     pub fn define(worker: &crate::worker::Registration, definition: &ToolDefinition, now: i64) -> Self {
         let served = || {
             let default = crate::execution::DEFAULT_LANE;
@@ -151,13 +151,13 @@ impl Tool {
         }
     }
 
-    /// Whether another says the same of the kind, whoever says it and since whenever.
+    /// Whether another definition says the same of the kind, whichever worker sent it and since whenever.
     pub fn says_the_same(&self, other: &Self) -> bool {
         let said = |tool: &Self| Self { worker_id: String::new(), changed_at: 0, ..tool.clone() };
         said(self) == said(other)
     }
 
-    /// What people and agents see.
+    /// The view of it for people and agents.
     pub fn view(&self) -> ToolView {
         let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         ToolView {
@@ -184,10 +184,10 @@ pub struct ToolView {
     pub namespace: String,
     /// The kind of work, which is the tool's name.
     pub kind: String,
-    /// What it is called for people.
+    /// Its title, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// What it does.
+    /// A description, for the model that decides whether to call it.
     pub description: String,
     /// The JSON schema of its arguments.
     pub input_schema: JsonText,

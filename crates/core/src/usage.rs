@@ -35,8 +35,8 @@ pub enum ReportUsageResult {
     },
 }
 
-/// What makes a repeated report with a dedup key the same report of a budget. The key of a lease holder belongs to its
-/// execution, so that two executions may use the same one; an operator's belongs to the budget.
+/// The identity of a report with a dedup key: a repeat with it is the same report of a budget. The key of a lease
+/// holder belongs to its execution, so that two executions may use the same one; an operator's belongs to the budget.
 pub fn identity(budget: &Key, execution: Option<&ExecutionId>, dedup_key: &str, kept_ms: i64) -> Identity {
     let mut parts = vec![b"usage".as_slice(), budget.as_bytes()];
     parts.extend(execution.map(|execution| execution.uuid.as_bytes().as_slice()));

@@ -40,7 +40,7 @@ crate::vocabulary! {
         Resumed "resumed",
         /// An operator or its lease holder closed it.
         Requested "requested",
-        /// Nobody suspended on it in time.
+        /// No execution suspended on it in time.
         Expired "expired",
         /// Its execution ended.
         ExecutionEnded "execution_ended",
@@ -68,7 +68,7 @@ crate::document! {
         "z" closed_at: Option<i64>,
         /// Why it was closed.
         "y" close_reason: CloseReason,
-        /// When it closes if nobody has suspended on it.
+        /// When it closes if no execution has suspended on it.
         "e" expires_at: Option<i64>,
         /// Signals that arrived while it was pending, in the order they were accepted.
         "f" buffered: Vec<SignalFact>,
@@ -109,7 +109,7 @@ impl Indexed for Waitpoint {
     }
 }
 
-/// What a waitpoint is made from.
+/// The parts a waitpoint is made from.
 #[derive(Debug, Clone)]
 pub struct NewWaitpoint {
     /// Its id, in the execution's partition.
@@ -157,7 +157,8 @@ impl Waitpoint {
         }
     }
 
-    /// Whether it is the waitpoint of an entry of this journal. Its id is no secret: somebody may have put another one there.
+    /// Whether it is the waitpoint of an entry of this journal. Its id is no secret, so that a caller may have created
+    /// another waitpoint under it.
     pub fn is_of_journal(&self, execution: &ExecutionId, generation: u32) -> bool {
         self.execution == *execution && self.generation == Some(generation)
     }
@@ -269,7 +270,7 @@ impl Waitpoint {
         Ok(())
     }
 
-    /// What lists show of it; a closed one is left out. An active one expires with its suspension.
+    /// The view of it that lists show; a closed one is left out. An active one expires with its suspension.
     pub fn info(
         &self,
         suspension: Option<&Suspension>,

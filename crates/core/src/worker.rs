@@ -16,7 +16,7 @@ use crate::partition::digest16;
 use crate::tool::ToolDefinition;
 use crate::{document, limits, text};
 
-/// What a process says when it registers as a worker.
+/// The registration of a process as a worker.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Registration {
     /// The namespace it works in.
@@ -27,7 +27,7 @@ pub struct Registration {
     pub instance_id: String,
     /// The lanes it serves.
     pub lanes: BTreeSet<String>,
-    /// What it offers.
+    /// Its capabilities.
     pub capabilities: CapabilitySet,
     /// The kinds it serves; all when empty.
     pub kinds: BTreeSet<String>,
@@ -117,7 +117,7 @@ document! {
         "i" instance_id: String,
         /// The lanes it serves.
         "l" lanes: BTreeSet<String>,
-        /// What it offers.
+        /// Its capabilities.
         "c" capabilities: CapabilitySet,
         /// Tasks it runs at once.
         "p" capacity: u32,
@@ -150,7 +150,7 @@ impl Indexed for Worker {
         living_entries(&self.key(), listing, index::name_score(&self.instance_id), lease_until)
     }
 
-    /// What keeps an old session from renewing a registration that was taken over.
+    /// The condition that keeps an old session from renewing a registration that was taken over.
     fn held(&self) -> Held {
         let lease_id = LeaseId(Uuid::from_bytes(digest16(&[b"session", self.nonce.as_bytes()])));
         Held { epoch: self.epoch, lease_id, ttl_ms: Some(self.ttl_ms) }
@@ -163,8 +163,8 @@ impl Worker {
         Key::new(kind::WORKER, &[&digest16(&[namespace.as_bytes(), instance_id.as_bytes()])])
     }
 
-    /// Registers a process. The same session replaces what it said before; a registration that ran out is taken
-    /// over; one that lives is somebody else's. `existing` comes with the instant its registration ends.
+    /// Registers a process. The same session replaces what it said before; a registration that ran out is taken over;
+    /// one that lives belongs to another process. `existing` comes with the instant its registration ends.
     pub fn register(existing: Option<(&Worker, i64)>, registration: Registration, now: i64) -> Result<Worker> {
         registration.validate()?;
         let mut registered = Worker {
@@ -223,7 +223,7 @@ impl Worker {
         }
     }
 
-    /// What people see, given when the registration ends and how many leases the process holds.
+    /// The view of it, given when the registration ends and how many leases the process holds.
     pub fn view(&self, lease_until: i64, leases_held: u64) -> WorkerView {
         WorkerView {
             namespace: self.namespace.clone(),
@@ -258,7 +258,7 @@ pub struct WorkerView {
     pub instance_id: String,
     /// The lanes it serves.
     pub lanes: BTreeSet<String>,
-    /// What it offers.
+    /// Its capabilities.
     pub capabilities: CapabilitySet,
     /// The kinds it serves; all when empty.
     #[serde(default)]

@@ -57,7 +57,7 @@ fn a_waitpoint_with_a_buffered_signal() {
     );
 }
 
-/// A fact as it was kept before it said who delivered the signal.
+/// A fact as it was kept before it named the caller that delivered the signal.
 fn fact() -> SignalFact {
     SignalFact { by: String::new(), ..signal().fact(1_100) }
 }
@@ -152,7 +152,7 @@ fn a_cancelled_flow() {
     );
 }
 
-/// What the execution carries inside, wrapped so that it can be stored here.
+/// A part of the execution, wrapped so that it can be stored here.
 #[derive(Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 struct Inside<T>(T);
 

@@ -24,13 +24,13 @@ document! {
     pub api struct CalendarWindow {
         /// How long it is.
         "u" unit: CalendarUnit,
-        /// Whose midnight counts, such as `Europe/Berlin`.
+        /// The time zone whose midnight counts, such as `Europe/Berlin`.
         "z" time_zone: String = DEFAULT_TIME_ZONE.to_owned(),
     }
 }
 
 impl CalendarWindow {
-    /// Refuses a zone that nobody knows.
+    /// Refuses an unknown time zone.
     pub fn validate(&self) -> Result<()> {
         self.zone().map(drop).ok_or_else(|| {
             let detail = format!("{:?} is not a time zone; write one such as Europe/Berlin or UTC", self.time_zone);

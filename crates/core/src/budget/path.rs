@@ -13,10 +13,10 @@ pub struct Path<'b> {
     named: &'b mut Budget,
 }
 
-/// What a lease holder wants to spend.
+/// A request of a lease holder to reserve amounts.
 #[derive(Debug, Clone)]
 pub struct ReserveRequest {
-    /// What makes it the same reservation when it is asked for again.
+    /// The identity by which a repeated request is recognised.
     pub id: ReservationId,
     /// How much, by dimension.
     pub amounts: Amounts,
@@ -24,7 +24,7 @@ pub struct ReserveRequest {
     pub ttl_ms: i64,
 }
 
-/// What became of a request to reserve.
+/// The outcome of a request to reserve.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reserve {
     /// The amounts are held; this document is to be written.
@@ -38,12 +38,12 @@ pub enum Reserve {
     Refused(SpendRefusal),
 }
 
-/// What became of a reservation.
+/// A reservation that was settled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settled {
-    /// What it did to the counters.
+    /// The effect on the counters.
     pub settlement: Settlement,
-    /// What was spent beyond what was reserved, by dimension.
+    /// The amounts spent beyond the reservation, by dimension.
     pub overrun: Amounts,
 }
 
@@ -52,7 +52,7 @@ pub fn root_of(name: &str) -> &str {
     name.split('/').next().unwrap_or(name)
 }
 
-/// What a budget stands under.
+/// The name of the budget above a budget.
 pub fn parent_of(name: &str) -> Option<&str> {
     name.rsplit_once('/').map(|(parent, _)| parent)
 }
@@ -75,7 +75,7 @@ impl<'b> Path<'b> {
         self.named
     }
 
-    /// Those of the amounts that some budget of the path counts.
+    /// The amounts that some budget of the path counts.
     pub fn counted_amounts(&self, amounts: &Amounts) -> Amounts {
         let mut counted = self.named.counted_amounts(amounts);
         self.above.iter().for_each(|budget| counted.extend(budget.counted_amounts(amounts)));

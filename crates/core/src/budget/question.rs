@@ -1,5 +1,5 @@
-//! What a budget asks people. A budget whose action at the hard limit is `ask` asks once in a window, whoever meets the
-//! limit; the answer counts for everything that waits for it.
+//! The question that a budget asks people. A budget whose action at the hard limit is `ask` asks once in a window,
+//! whichever execution meets the limit; the answer counts for everything that waits for it.
 
 use serde::{Deserialize, Serialize};
 
@@ -27,7 +27,7 @@ document! {
         "a" asked_at: i64,
         /// The dimension whose limit was met.
         "d" dimension: String,
-        /// What was asked for beyond it; 0 where something only wants to start.
+        /// The amount that was asked for beyond the limit; 0 where an execution only wants to start.
         "r" requested: i64,
         /// The execution that met the limit first.
         "x" execution: Option<ExecutionId>,
@@ -44,15 +44,15 @@ impl BudgetQuestion {
 /// A question of a budget as people see it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct BudgetQuestionView {
-    /// Whose budget it is.
+    /// The namespace of the budget.
     pub namespace: String,
     /// The budget.
     pub budget: String,
     /// The dimension whose limit was met.
     pub dimension: String,
-    /// What was asked for when it was met; 0 where something only wants to start.
+    /// The amount that was asked for when the limit was met; 0 where an execution only wants to start.
     pub requested: i64,
-    /// What is left.
+    /// The amount that is left.
     pub left: i64,
     /// The hard limit, with what was granted.
     pub limit: i64,
@@ -70,8 +70,8 @@ impl Budget {
         ask && self.definition.enforcement == Enforcement::Enforce
     }
 
-    /// What happens now to work that would start while nothing is left: a question that was answered with no is not asked
-    /// again.
+    /// The action for work that would start now while nothing is left: a question that was answered with no is not
+    /// asked again.
     pub fn hard_action(&self) -> HardAction {
         match self.definition.on_hard {
             HardAction::Ask if self.declined => HardAction::Fail,
@@ -127,7 +127,7 @@ impl Budget {
         Ok(())
     }
 
-    /// What was asked for fits by now: nobody needs to be asked any more.
+    /// The amount that was asked for fits by now, so the question is closed.
     pub fn answer_if_room(&mut self) {
         let BudgetQuestion { dimension, requested, .. } = &self.question;
         let fits = self.left(dimension).is_none_or(|left| left >= (*requested).max(1));
@@ -136,7 +136,7 @@ impl Budget {
         }
     }
 
-    /// What people are asked now.
+    /// The open question for people.
     pub fn question_view(&self) -> Option<BudgetQuestionView> {
         let question = &self.question;
         question.is_open().then(|| BudgetQuestionView {

@@ -4,8 +4,8 @@
 //! meanwhile: a reservation is granted only while it fits beside everything used and held, and a settlement adds to
 //! the used amount no more than it takes off the reserve, except for what it counts as overrun.
 //!
-//! A reservation belongs to the window that granted it. What is settled after a reset counts there and takes no room
-//! of the present window.
+//! A reservation belongs to the window that granted it. A settlement after a reset counts in that window and takes no
+//! room of the present one.
 
 use std::collections::BTreeMap;
 
@@ -30,11 +30,11 @@ document! {
         "b" began_at: i64,
         /// When it ended; 0: there was none.
         "e" ended_at: i64,
-        /// What was used in it.
+        /// The usage in it.
         "u" usage: Amounts,
-        /// What is still held in it by reservations that were not settled yet.
+        /// The amounts that reservations of it hold which are not settled yet.
         "r" reserved: Amounts,
-        /// What was spent in it beyond what was reserved.
+        /// The amounts spent in it beyond their reservations.
         "o" overrun: Amounts,
     }
 }
@@ -46,9 +46,9 @@ pub struct SpendRefusal {
     pub budget: String,
     /// The first dimension that does not fit.
     pub dimension: String,
-    /// What was asked for.
+    /// The amount that was asked for.
     pub requested: i64,
-    /// What is left, beside everything used and held.
+    /// The amount that is left, beside everything used and held.
     pub left: i64,
     /// The hard limit.
     pub limit: i64,
@@ -60,18 +60,18 @@ pub struct SpendRefusal {
 /// How one dimension of a budget stands in the present window.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Standing {
-    /// What was used.
+    /// The amount that was used.
     pub used: i64,
-    /// What is held by reservations.
+    /// The amount that reservations hold.
     pub reserved: i64,
-    /// What of the used amount was spent beyond what was reserved for it.
+    /// The part of the used amount that was spent beyond its reservations.
     pub overrun: i64,
-    /// What can still be reserved; absent without a hard limit.
+    /// The amount that can still be reserved; absent without a hard limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left: Option<i64>,
-    /// What was used an hour on average since the window began.
+    /// The average usage an hour since the window began.
     pub per_hour: i64,
-    /// What will be used when the window ends, if it goes on like this; absent where the window never ends.
+    /// The usage at the end of the window if it goes on like this; absent where the window never ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forecast: Option<i64>,
     /// When nothing is left, if it goes on like this and nothing resets it before.
@@ -80,22 +80,22 @@ pub struct Standing {
 }
 
 impl Budget {
-    /// What is held of a dimension in this window.
+    /// The amount of a dimension that reservations hold in this window.
     pub fn reserved(&self, dimension: &str) -> i64 {
         amount(&self.reserved, dimension)
     }
 
-    /// What was spent of a dimension in this window beyond what was reserved for it.
+    /// The amount of a dimension spent in this window beyond its reservations.
     pub fn overrun(&self, dimension: &str) -> i64 {
         amount(&self.overrun, dimension)
     }
 
-    /// What is used and held of a dimension in this window: what limits are compared with.
+    /// The amount of a dimension that is used and held in this window; limits are compared with it.
     pub fn taken(&self, dimension: &str) -> i64 {
         self.used(dimension) + self.reserved(dimension)
     }
 
-    /// What can still be reserved of a dimension; `None` without a hard limit.
+    /// The amount of a dimension that can still be reserved; `None` without a hard limit.
     pub fn left(&self, dimension: &str) -> Option<i64> {
         match self.hard(dimension) {
             0 => None,
@@ -114,7 +114,7 @@ impl Budget {
         self.reset_if_due(now);
     }
 
-    /// Those of the amounts that this budget counts.
+    /// The amounts that this budget counts.
     pub fn counted_amounts(&self, amounts: &Amounts) -> Amounts {
         let counts = |dimension: &String| self.definition.dimensions.contains_key(dimension);
         amounts.iter().filter(|(name, _)| counts(name)).map(|(name, amount)| (name.clone(), *amount)).collect()
@@ -226,7 +226,7 @@ impl Budget {
         ))
     }
 
-    /// Closes the present window and begins another. What it held stays with it.
+    /// Closes the present window and begins another. Reservations that the closed window held stay with it.
     pub(super) fn begin_window(&mut self, now: i64) {
         let began_at = self.window();
         self.previous = ClosedWindow {

@@ -368,7 +368,7 @@ mod spend {
         ]
     }
 
-    /// What the counters of a window must be, from the reservations and reports themselves.
+    /// The counters that a window must have, from the reservations and reports themselves.
     #[derive(Debug, Default, Clone)]
     struct Window {
         reported: i64,

@@ -13,7 +13,7 @@ use crate::partition::digest16;
 use crate::state::{AttemptState, EligibilityState, LifecyclePhase, OwnershipState};
 use crate::suspension::{SuspendReason, Suspension};
 
-/// What an execution waits for.
+/// The budget that an execution waits for, and its question.
 #[derive(Debug, Clone)]
 pub struct AskBudget<'a> {
     /// The suspension.
@@ -81,8 +81,8 @@ impl Execution {
         self.recheck_at = now + limits::ASKED_RECHECK_MS;
     }
 
-    /// The question was answered, whatever the answer is: it is admitted or refused anew. What resumed it before it was
-    /// asked at its admission still waits for its worker.
+    /// The question was answered, whatever the answer is: the execution is admitted or refused anew. The cause that
+    /// resumed it before it was asked at its admission still waits for its worker.
     pub(super) fn budget_answered(&mut self, now: i64) {
         let parted = self.state.attempt_state == AttemptState::AttemptInterrupted;
         let by = match self.resumed_by {

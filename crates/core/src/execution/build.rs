@@ -31,7 +31,7 @@ impl Execution {
         Ok(())
     }
 
-    /// What a worker must be able to do, whatever its build.
+    /// The capabilities that a worker must have, whatever its build.
     pub fn required_capabilities(&self) -> CapabilitySet {
         match self.pinned_build.is_empty() {
             true => self.capabilities.clone(),

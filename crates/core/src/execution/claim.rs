@@ -12,7 +12,7 @@ use crate::limits;
 use crate::planted::{Bug, planted};
 use crate::state::{AttemptState, BlockingReason, EligibilityState, LifecyclePhase, OwnershipState};
 
-/// Who claims, under which lease.
+/// The worker that claims, and the lease it gets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
     /// Chosen by the claimer; for a grant its id.
@@ -29,17 +29,17 @@ pub struct Claim {
     pub build_id: String,
 }
 
-/// What was claimed.
+/// The attempt that a claim began or took up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClaimedAttempt {
-    /// What the claim took up.
+    /// Whether the claim began an attempt or took one up.
     pub kind: ClaimKind,
     /// The fence every call of the holder must show.
     pub fence: LeaseFence,
 }
 
 impl Execution {
-    /// What a claim would take up now.
+    /// The kind of attempt that a claim would get now.
     pub fn claim_kind(&self) -> ClaimKind {
         match self.state.attempt_state {
             AttemptState::PendingRetryAttempt => ClaimKind::Retry,
@@ -111,7 +111,7 @@ impl Execution {
         Ok(ClaimedAttempt { kind, fence })
     }
 
-    /// What the past of the execution must remember before the next lease overwrites it.
+    /// Records in the history what the next lease will overwrite.
     fn record_history(&mut self, effects: &mut Effects) {
         let Some(lease) = self.lease.take() else { return };
         effects.history.push(HistoryRecord { lease: Some(lease), ..Default::default() });
@@ -128,7 +128,8 @@ impl Execution {
             ClaimKind::Initial | ClaimKind::Resumed => AttemptKind::Initial,
         };
         self.attempt = Some(Attempt { index, kind, started_at: now, ..Default::default() });
-        // A retry or a reclaim takes over what ended the suspension before: nobody is asked twice. A replay begins anew.
+        // A retry or a reclaim takes over what ended the suspension before, so that no question is asked twice. A
+        // replay begins anew.
         if kind == AttemptKind::Replay || planted(Bug::ApprovalForgotten) {
             self.forget_resumption();
         }
@@ -224,7 +225,7 @@ impl Execution {
         granted.as_ref() == Some(slot) || self.slot.as_ref() == Some(slot)
     }
 
-    /// Whether this fence is of a lease that somebody holds, or held not long ago.
+    /// Whether this fence is of the present lease or of one that ended not long ago.
     pub fn knows_fence(&self, fence: &LeaseFence) -> bool {
         let lease = self.lease.as_ref();
         lease.is_some_and(|lease| {
@@ -237,8 +238,7 @@ impl Execution {
         self.endings.iter().any(|ending| ending.lease_id == grant_id && ending.end == LeaseEnd::Returned)
     }
 
-    /// Forgets what ended the last suspension and the bytes that were left for its continuation.
-    /// What let it go on after its last parting from a worker.
+    /// The cause that let the execution go on after it last parted from a worker.
     pub fn resume_cause(&self) -> Option<ResumeCause> {
         let parted = || {
             let ending = self.endings.iter().rev().find(|ending| ending.end != LeaseEnd::Returned)?;
@@ -369,7 +369,8 @@ impl Execution {
             attempt.used_ms = used_ms;
         }
         if kind == ClaimKind::Initial {
-            // Nobody ran it: what may still keep it from starting, such as the cancellation of its flow, does so.
+            // No worker ran it: a reason that may still keep it from starting, such as the cancellation of its flow,
+            // does so.
             self.attempt = None;
             self.started_at = 0;
         }

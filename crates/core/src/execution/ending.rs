@@ -14,21 +14,21 @@ use crate::state::{AttemptState, BlockingReason, EligibilityState, LifecyclePhas
 use crate::{document, limits, text, vocabulary};
 
 document! {
-    /// What went wrong last.
+    /// The last failure.
     pub api struct Failure {
-        /// In words.
+        /// The reason, in words.
         "r" reason: String,
-        /// What kind of thing.
+        /// Its category, which decides whether it is retried.
         "c" category: String,
         /// In which attempt.
         "a" attempt: AttemptIndex,
-        /// When.
+        /// When it failed.
         "t" at: i64,
     }
 }
 
 vocabulary! {
-    /// Who cancelled.
+    /// The source of a cancellation.
     #[derive(Default)]
     pub enum CancelSource {
         /// An operator.
@@ -45,7 +45,7 @@ vocabulary! {
     }
 }
 
-/// What became of a reported failure.
+/// The outcome of a reported failure.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum FailOutcome {
@@ -58,7 +58,7 @@ pub enum FailOutcome {
     TerminalFailed,
 }
 
-/// What became of a cancellation.
+/// The outcome of a cancellation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cancelled {
     /// It is cancelled now.
@@ -401,9 +401,9 @@ impl Execution {
 /// A failure as its holder reports it.
 #[derive(Debug, Clone, Copy)]
 pub struct NewFailure<'a> {
-    /// In words.
+    /// The reason, in words.
     pub reason: &'a str,
-    /// What kind of thing; decides whether it is retried.
+    /// The category; it decides whether the failure is retried.
     pub category: &'a str,
     /// Instead of the policy's backoff.
     pub retry_after_ms: Option<i64>,

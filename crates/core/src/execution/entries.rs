@@ -15,7 +15,7 @@ impl Indexed for Execution {
         let entry = |index, score| Entry { index, member: key.clone(), score };
         let state = self.public_state();
         if self.removal.is_some() && self.flow.is_none() {
-            // Nobody finds it any more but those who remove it.
+            // Only the removal finds it from here on, by its timer and its mark.
             let timer = self.next_timer().map(|at| Due::Timer.entry(&key, at));
             let mark = self.owes_anything().then(|| entry(index::marks(), self.updated_at));
             return timer.into_iter().chain(mark).collect();

@@ -1,5 +1,5 @@
-//! What keeps an execution from running is a set. It becomes eligible when the set is empty; the member shown follows
-//! the order of declaration below.
+//! The holds of an execution are a set of reasons that keep it from running. It becomes eligible when the set is empty;
+//! the member shown follows the order of declaration below.
 
 use serde::{Deserialize, Serialize};
 
@@ -91,7 +91,8 @@ impl Execution {
         self.state.blocking_reason = reason;
     }
 
-    /// Who paused it: what its flow's cancellation stopped says so until it is released.
+    /// Whether an operator or the cancellation of its flow paused it; the latter is shown until the execution is
+    /// released.
     fn operator_reason(&self) -> BlockingReason {
         match self.state.blocking_reason {
             BlockingReason::PausedByFlowCancel => BlockingReason::PausedByFlowCancel,
@@ -170,7 +171,7 @@ impl Execution {
         self.refuse_terminal()?;
         self.touch(now);
         if self.holds.has(Hold::Operator) && self.state.lifecycle_phase == LifecyclePhase::Runnable {
-            // The detail was the operator's. What a gate said before is gone with it; which gate it was is known.
+            // The detail was the operator's. The detail of the gate was overwritten by it; which gate it was is known.
             self.blocking_detail = match self.parked_on.split_once(':') {
                 Some(("b", name)) => format!("budget {name}"),
                 Some(("q", name)) => format!("quota {name}"),
@@ -201,7 +202,8 @@ impl Execution {
         Ok(())
     }
 
-    /// A budget whose policy is to suspend refused it. Like [`Execution::park`], and people see who stopped it.
+    /// A budget whose policy is to suspend refused it. Like [`Execution::park`], and people see which budget stopped
+    /// it.
     pub fn pause_by_policy(&mut self, gate: &str, detail: &str, recheck_at: i64, now: i64) -> Result<()> {
         self.park(gate, detail, recheck_at, now)?;
         self.state.blocking_reason = BlockingReason::PausedByPolicy;

@@ -13,13 +13,13 @@ use crate::suspension::SuspendReason;
 use crate::{document, limits, text, vocabulary};
 
 document! {
-    /// What an execution knows of its journals, beside which of them is written to.
+    /// Notes of an execution about its journals, beside which of them is written to.
     pub struct JournalNotes {
         /// Generations that begin with entries of an earlier one.
         "b" bases: Vec<Base>,
-        /// Generations whose journals nobody needs any more; they are removed in the background.
+        /// Generations whose journals are no longer needed; they are removed in the background.
         "d" dropped: Vec<u32>,
-        /// What holders reported after they had lost their lease, the newest last.
+        /// Reports of holders that had lost their lease, the newest last.
         "l" late_reports: Vec<LateReport>,
         /// Entries that the run which ended it never asked for.
         "v" not_visited: Vec<StepRef>,
@@ -65,7 +65,7 @@ document! {
 document! {
     /// An entry by its name, as documents keep it.
     pub struct StepRef {
-        /// What the program calls it.
+        /// Its name in the program.
         "n" name: String,
         /// The caller's key.
         "k" key: Option<String>,
@@ -94,8 +94,8 @@ impl From<&StepIdentity> for StepRef {
 }
 
 document! {
-    /// How a step ended according to a holder that had lost its lease. It is no record of the journal: a person who is
-    /// asked about the step reads it.
+    /// How a step ended according to a holder that had lost its lease. It is no record of the journal: it is shown to
+    /// the person who is asked about the step.
     pub struct LateReport {
         /// The entry.
         "e" step: StepRef,
@@ -105,9 +105,9 @@ document! {
         "r" result: Option<Payload>,
         /// How many bytes the result has.
         "z" result_size: u64,
-        /// What kind of thing went wrong.
+        /// The category of the failure.
         "c" category: String,
-        /// What went wrong.
+        /// The message of the failure.
         "m" message: String,
         /// The lease that was lost.
         "l" lease: LeaseId,
@@ -117,13 +117,13 @@ document! {
 }
 
 document! {
-    /// What is asked about an entry of the journal.
+    /// A question about an entry of the journal.
     pub struct Question {
-        /// What it is about: `in_doubt`, `journal_mismatch` or `no_progress`.
+        /// The reason for asking: `in_doubt`, `journal_mismatch` or `no_progress`.
         "r" reason: SuspendReason,
-        /// The same for people.
+        /// The reason in words, for people.
         "d" detail: String,
-        /// What the program takes the entry for now.
+        /// The kind that the program takes the entry for now.
         "t" kind: StepKind,
         /// The digest of its input now.
         "h" input_hash: String,
@@ -131,7 +131,7 @@ document! {
 }
 
 vocabulary! {
-    /// What a person says about a step that is asked about.
+    /// A person's answer to a question about a step.
     pub enum StepAnswer {
         /// It happened, with a result: the body does not run again. Answers `in_doubt`.
         Happened "happened",
@@ -139,7 +139,7 @@ vocabulary! {
         DidNotHappen "did_not_happen",
         /// The step fails. Where the question is `no_progress`, the execution does.
         Fail "fail",
-        /// What was recorded stands, although the program has changed. Answers `journal_mismatch`.
+        /// The recorded entry stands, although the program has changed. Answers `journal_mismatch`.
         Keep "keep",
         /// The recorded entries from this one on are dropped, and run again. Answers `journal_mismatch`.
         RunAgain "run_again",
@@ -224,7 +224,7 @@ impl Segment {
 }
 
 impl Execution {
-    /// What it knows of its journals, if there is anything to know.
+    /// The notes about its journals, made if there are none yet.
     pub(super) fn notes(&mut self) -> &mut JournalNotes {
         self.journal.get_or_insert_default()
     }
@@ -290,7 +290,7 @@ impl Execution {
         }
     }
 
-    /// What its journal was to be copied from is gone.
+    /// The journal that was to be copied is gone.
     pub fn fork_failed(&mut self, reason: &str, now: i64, effects: &mut Effects) {
         let now = self.touch(now);
         self.failure = Some(Failure {
@@ -390,8 +390,8 @@ impl Execution {
         self.journal.iter().flat_map(|notes| &notes.changed).map(StepRef::identity).collect()
     }
 
-    /// The holder begins its function anew: the same execution and attempt, another input, an empty journal. What counts
-    /// towards a limit counts from zero, so that a loop may run for months.
+    /// The holder begins its function anew: the same execution and attempt, another input, an empty journal. Everything
+    /// that counts towards a limit counts from zero, so that a loop may run for months.
     pub fn continue_as_new(
         &mut self,
         fence: &LeaseFence,
@@ -459,7 +459,7 @@ impl Execution {
         }
     }
 
-    /// A question was answered: the function may run again. What it recorded from `dropped_from` on is dropped.
+    /// A question was answered: the function may run again. The entries recorded from `dropped_from` on are dropped.
     pub fn answer_question(&mut self, step: &StepIdentity, dropped_from: Option<u64>, now: i64) -> Result<()> {
         if dropped_from.is_some() {
             self.check_generations(dropped_from)?;
@@ -500,7 +500,7 @@ impl Execution {
         Ok(true)
     }
 
-    /// What late holders said of an entry.
+    /// The reports of late holders about an entry.
     pub fn late_reports(&self, step: &StepIdentity) -> impl Iterator<Item = &LateReport> {
         let step = StepRef::from(step);
         let reports = self.journal.as_ref().map(|notes| notes.late_reports.as_slice()).unwrap_or_default();

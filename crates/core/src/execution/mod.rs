@@ -71,29 +71,29 @@ document! {
     pub struct Execution {
         /// Its identity.
         "i" id: ExecutionId,
-        /// Who it belongs to.
+        /// The namespace it belongs to.
         "ns" namespace: String,
         /// Which lane it waits in.
         "l" lane: String = DEFAULT_LANE.to_owned(),
-        /// What kind of work it is.
+        /// The kind of work; workers choose their handler by it.
         "k" kind: String,
         /// Higher runs earlier.
         "p" priority: i64,
-        /// Who submitted it.
+        /// The creator that the submission names.
         "c" creator: String,
         /// The API token that submitted it, where that one may do no more than submit: it may cancel, signal and replay it.
         "sb" submitted_by: String,
         /// Labels to find it by.
         "tg" tags: BTreeMap<String, String>,
-        /// What it asks of the engine.
+        /// Its policy: retries, timeouts, limits, routing.
         "po" policy: Policy,
-        /// What a worker must be able to do.
+        /// The capabilities that a worker must have.
         "rq" capabilities: CapabilitySet,
         /// Budgets it is charged to, sorted.
         "bu" budgets: Vec<String>,
         /// The quota it runs under.
         "qu" quota: Option<String>,
-        /// What it works on.
+        /// Its input.
         "in" input: Payload,
         /// When it was created.
         "ca" created_at: i64,
@@ -107,11 +107,11 @@ document! {
         "dl" deadline_at: i64,
         /// The six dimensions.
         "st" state: StateVector,
-        /// What keeps it from running.
+        /// The reasons that keep it from running.
         "h" holds: Holds,
         /// When the time hold ends.
         "nb" not_before: i64,
-        /// What kind of wait the time hold is.
+        /// The reason of the time hold.
         "tr" time_reason: BlockingReason,
         /// Which budget (`b:name`) or quota (`q:name`) refused it, while it is parked.
         "pk" parked_on: String,
@@ -125,7 +125,7 @@ document! {
         "f" flow: Option<FlowId>,
         /// Its name in the flow's graph.
         "nd" node: String,
-        /// What its upstreams must do before it may start.
+        /// The condition over its upstreams under which it may start.
         "j" join: Option<Join>,
         /// The children it waits for while it is parted from its attempt.
         "cw" child_wait: ChildWait,
@@ -147,14 +147,14 @@ document! {
         "rp" replays: u32,
         /// The last failure.
         "fa" failure: Option<Failure>,
-        /// What it produced, by the attempt that completed.
+        /// The result of the attempt that completed.
         "rs" result: Option<Payload>,
         /// How far it says it is.
         "pg" progress: Option<Progress>,
-        /// What it waits for while it is suspended.
+        /// Its suspension, while it is suspended.
         "su" suspension: Option<Suspension>,
-        /// What ended the last suspension, until the execution parts from its lease again, or ends. A retry or a
-        /// reclaim finds it as the first claim after the suspension did.
+        /// The cause that ended the last suspension, until the execution parts from its lease again, or ends. A retry
+        /// or a reclaim finds it as the first claim after the suspension did.
         "rb" resumed_by: ResumedBy,
         /// The signals that did.
         "rg" resume_signals: Vec<SignalId>,
@@ -162,7 +162,7 @@ document! {
         "cn" continuation: Option<Payload>,
         /// Signals accepted so far.
         "sg" signals: u32,
-        /// What it waits for while it is parked; the first of these lets it run again.
+        /// Its waits while it is parked; the first that ends lets it run again.
         "wt" waits: Vec<Wait>,
         /// Counts its journals: a replay begins a new one.
         "gn" generation: u32,
@@ -170,9 +170,9 @@ document! {
         "gp" past_generations: Vec<u32>,
         /// The build that runs it to its end; empty while any may.
         "bi" pinned_build: String,
-        /// What else is known of its journals; most executions have nothing of it.
+        /// Notes about its journals; most executions have none.
         "jn" journal: Option<Box<JournalNotes>>,
-        /// What is known of leases that were lost; most executions have lost none.
+        /// Leases that it lost; most executions have lost none.
         "lo" lost: Option<Box<LostLeases>>,
         /// Trace context of its submitter.
         "tc" trace_context: String,
@@ -186,12 +186,12 @@ document! {
         "sc" schedule: Option<Box<ScheduledRun>>,
         /// The subscription that made it.
         "dv" delivery: Option<Box<Delivery>>,
-        /// Why it was cancelled and by whom.
+        /// The reason and the source of its cancellation.
         "cx" cancellation: Option<Cancellation>,
         /// How far its removal is, once it has begun; that is not taken back.
         "rm" removal: Option<Removal>,
-        /// Whether the name of its queue says its kind. What an earlier version queued stays in the queue it is in until
-        /// it changes for the first time.
+        /// Whether the name of its queue says its kind. An execution that an earlier version queued stays in its queue
+        /// until it changes for the first time.
         "qk" queued_by_kind: bool,
         /// How it shares its lane, and keys, with others.
         "sh" sharing: Option<Box<Sharing>>,
@@ -208,7 +208,7 @@ document! {
     pub api struct Progress {
         /// Per cent.
         "p" pct: u8,
-        /// In words.
+        /// The worker's words for what it is doing.
         "m" message: String,
         /// When it said so.
         "a" at: i64,
@@ -226,9 +226,9 @@ document! {
 document! {
     /// Why an execution was cancelled.
     pub api struct Cancellation {
-        /// In words.
+        /// The reason, in words.
         "r" reason: String,
-        /// By whom.
+        /// The source of the cancellation.
         "s" source: CancelSource,
         /// The execution that took its place.
         "x" superseded_by: Option<ExecutionId>,
@@ -236,7 +236,7 @@ document! {
 }
 
 vocabulary! {
-    /// What ended a suspension.
+    /// The cause that ended a suspension.
     #[derive(Default)]
     pub enum ResumedBy {
         /// There was none since the execution last parted from a lease.
@@ -258,7 +258,7 @@ vocabulary! {
 }
 
 crate::vocabulary! {
-    /// What let an attempt go on.
+    /// The cause that let an attempt go on.
     pub enum ResumeCause {
         /// The signals that it waited for.
         Signal "signal",
@@ -280,21 +280,21 @@ crate::vocabulary! {
 pub struct NewExecution {
     /// Minted before the commit, so that a repeat names the same one.
     pub id: ExecutionId,
-    /// Who it belongs to.
+    /// The namespace it belongs to.
     pub namespace: String,
     /// Which lane it waits in.
     pub lane: String,
-    /// What kind of work it is.
+    /// The kind of work; workers choose their handler by it.
     pub kind: String,
     /// Clamped to 0..=9000.
     pub priority: i64,
-    /// Who submitted it.
+    /// The creator that the submission names.
     pub creator: String,
     /// The API token that submits it, where that one may do no more than submit.
     pub submitted_by: String,
     /// Labels.
     pub tags: BTreeMap<String, String>,
-    /// What it asks of the engine.
+    /// Its policy: retries, timeouts, limits, routing.
     pub policy: Policy,
     /// Beside what the policy's routing requires.
     pub capabilities: CapabilitySet,
@@ -302,7 +302,7 @@ pub struct NewExecution {
     pub budgets: Vec<String>,
     /// Instead of the policy's quota.
     pub quota: Option<String>,
-    /// What it works on.
+    /// Its input.
     pub input: Payload,
     /// Not before this instant.
     pub delay_until: Option<i64>,

@@ -1,5 +1,5 @@
-//! Losing a lease: the execution is claimed anew, at once or after a while, or fails when that happened too often. What
-//! its workers last said is kept, because they can no longer be asked.
+//! Losing a lease: the execution is claimed anew, at once or after a while, or fails when that happened too often. The
+//! last progress of its workers is kept, because they can no longer be asked.
 
 use super::{Execution, Failure, Progress};
 use crate::document;
@@ -12,17 +12,17 @@ use crate::planted::{Bug, planted};
 use crate::state::{AttemptState, BlockingReason, LifecyclePhase, OwnershipState, TerminalOutcome};
 
 document! {
-    /// What is known of the leases that an execution has lost.
+    /// The leases that an execution has lost.
     pub struct LostLeases {
         /// How many ran out in a row whose holders left no sign of work.
         "i" idle: u32,
-        /// What their workers last said, the newest last.
+        /// The last progress of their workers, the newest last.
         "w" last_words: Vec<LastWords>,
     }
 }
 
 document! {
-    /// What a worker last said before its lease ran out.
+    /// The last progress of a worker before its lease ran out.
     pub api struct LastWords {
         /// The attempt that was lost.
         "a" attempt: AttemptIndex,
@@ -108,7 +108,7 @@ impl Execution {
         format!("max_reclaims_exceeded: {lost} leases were lost{}", said.unwrap_or_default())
     }
 
-    /// What the workers of lost leases last said, the newest last.
+    /// The last progress of the workers of lost leases, the newest last.
     pub fn last_words(&self) -> &[LastWords] {
         self.lost.as_ref().map(|lost| lost.last_words.as_slice()).unwrap_or_default()
     }

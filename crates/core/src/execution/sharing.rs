@@ -66,7 +66,7 @@ impl Execution {
         })
     }
 
-    /// Whether a later submission may take its place: it has not started, and nobody is about to start it.
+    /// Whether a later submission may take its place: it has not started, and no worker is about to start it.
     pub fn is_replaceable(&self) -> bool {
         let waits = self.state.lifecycle_phase == LifecyclePhase::Runnable && self.grant.is_none();
         waits && !self.has_started()

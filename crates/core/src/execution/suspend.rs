@@ -10,7 +10,7 @@ use crate::payload::Payload;
 use crate::state::{BlockingReason, EligibilityState, LifecyclePhase, TerminalOutcome};
 use crate::suspension::{Delivery, NewSuspension, Suspension, TimeoutBehavior};
 
-/// What a holder asks for when it suspends.
+/// A holder's request to suspend.
 #[derive(Debug, Clone)]
 pub struct SuspendRequest {
     /// The suspension, with its waitpoints.
@@ -19,11 +19,11 @@ pub struct SuspendRequest {
     pub buffered: Vec<SignalFact>,
     /// Bytes for the continuation.
     pub continuation: Option<Payload>,
-    /// What exactly is waited for, for people; may be empty.
+    /// A detail of the wait, for people; may be empty.
     pub detail: String,
 }
 
-/// What became of a suspension request.
+/// The outcome of a suspension request.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Suspended {
     /// The lease is released; the execution waits.
@@ -34,10 +34,10 @@ pub enum Suspended {
     Repeated(LeaseEnding),
 }
 
-/// What became of a delivered signal.
+/// The outcome of a delivered signal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resumed {
-    /// What the signal did.
+    /// The effect of the signal.
     pub delivery: Delivery,
     /// Whether the suspension ended.
     pub resumed: bool,
@@ -63,7 +63,7 @@ impl Execution {
         let mut suspension = Suspension::new(request.suspension, now.max(self.updated_at))?;
         if let Delivery::Satisfied { signals } = suspension.absorb(request.buffered) {
             self.touch(now);
-            // Whoever takes over from this holder finds what it would have found if the signals had come a moment later.
+            // The next holder finds what it would have found if the signals had come a moment later.
             self.resumed_by = ResumedBy::Signals;
             self.resume_signals = signals.clone();
             self.continuation = request.continuation;

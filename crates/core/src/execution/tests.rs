@@ -245,7 +245,7 @@ fn resumed(number: u8) -> (Execution, LeaseFence) {
     (execution, again.fence)
 }
 
-/// What the next claim gets of the suspension before.
+/// The parts of the last suspension that the next claim gets.
 fn handed_over(execution: &Execution) -> (ResumedBy, usize, bool) {
     (execution.resumed_by, execution.resume_signals.len(), execution.continuation.is_some())
 }

@@ -1,4 +1,4 @@
-//! What happens to an execution because time passes. Its earliest instant is one entry in the `due` index.
+//! Timers of an execution. Its earliest instant is one entry in the `due` index.
 
 use super::{Execution, Hold};
 use crate::error::{Code, Error, Result};
@@ -8,7 +8,7 @@ use crate::limits;
 use crate::planted::{Bug, planted};
 use crate::state::LifecyclePhase;
 
-/// What a timer did.
+/// The effect of a timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fired {
     /// Nothing is due yet.
@@ -39,7 +39,7 @@ impl Execution {
         removable.then(|| self.ended_at.saturating_add(retention_ms))
     }
 
-    /// Somebody wants it gone before its retention is over: its removal begins, which is not taken back.
+    /// The execution is to be removed before its retention is over: its removal begins, which is not taken back.
     pub fn begin_removal(&mut self, now: i64) -> Result<()> {
         if !self.is_terminal() {
             return Err(Error::of(Code::ExecutionNotTerminal).with("public_state", self.public_state()));

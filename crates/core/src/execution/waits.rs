@@ -22,7 +22,7 @@ document! {
         "k" key: Option<String>,
         /// Which call of the name it is, without a key.
         "o" occurrence: u32,
-        /// What is waited for.
+        /// The kind of the entry that is waited for.
         "t" kind: StepKind,
         /// When the wait ends by itself; 0 for never.
         "u" until: i64,
@@ -30,7 +30,7 @@ document! {
         "w" waitpoint: Option<WaitpointId>,
         /// The child.
         "c" child: Option<ExecutionId>,
-        /// What a person is asked about the entry.
+        /// The question for a person about the entry.
         "q" question: Option<Question>,
         /// The provider whose turn the wait is for; empty where it is for none.
         "p" provider: String,
@@ -51,7 +51,7 @@ impl Wait {
         self.until != 0 && self.until <= now
     }
 
-    /// What the journal says when its time is up: a sleep is over, a signal or a child came too late.
+    /// The journal entry when its time is up: a sleep is over, a signal or a child came too late.
     pub fn timed_out(&self) -> StepEntry {
         match self.kind {
             StepKind::Sleep => self.ended(StepState::Completed),
@@ -63,7 +63,7 @@ impl Wait {
         }
     }
 
-    /// What the journal says of a child's end; its result is read from the child.
+    /// The journal entry of a child's end; its result is read from the child.
     pub fn child_ended(&self, outcome: TerminalOutcome, reason: &str) -> StepEntry {
         match outcome {
             TerminalOutcome::Success => StepEntry { child: self.child, ..self.ended(StepState::Completed) },

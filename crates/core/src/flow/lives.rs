@@ -161,7 +161,7 @@ impl Life {
         self.flow.finish_cancellation();
     }
 
-    /// What the resolver does after every commit, to the end.
+    /// Resolves after a commit as the resolver does, until nothing is left to resolve.
     fn resolve(&mut self) {
         let mut changed = true;
         while changed {
@@ -187,7 +187,7 @@ impl Life {
         self.flow.end(&counts, Some(1_000), self.now);
     }
 
-    /// What must hold after every step.
+    /// Asserts the invariants that hold after every step.
     fn check(&self) {
         for member in &self.members {
             member.check().unwrap();
@@ -201,7 +201,7 @@ impl Life {
                 if member.is_eligible() || member.public_state() == PublicState::Active {
                     assert!(satisfied, "a child started early: {join:?}");
                 }
-                // Nothing else holds anybody here.
+                // A join is the only hold in this test.
                 let waits = member.public_state() == PublicState::WaitingChildren;
                 assert!(!(waits && satisfied), "a child sticks: {join:?}");
             }

@@ -1,4 +1,4 @@
-//! What waits for people, and how somebody decides who knows nothing but a waitpoint.
+//! Questions that wait for people, and decisions by people who know nothing but a waitpoint.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -37,7 +37,7 @@ pub struct ListApprovalsArgs {
     /// Only questions for this person.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub assignee: Option<String>,
-    /// Only of these kinds.
+    /// Only executions of these kinds.
     #[serde(default, deserialize_with = "parts::one_or_several", skip_serializing_if = "Vec::is_empty")]
     pub kind: Vec<String>,
     /// Only with this tag, as `key=value`.
@@ -54,9 +54,9 @@ pub struct ListApprovalsArgs {
 /// The answer to `list_approvals`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ListApprovalsOutcome {
-    /// What waits.
+    /// Executions that wait for people.
     pub items: Vec<ApprovalView>,
-    /// What budgets ask, on the first page; it is answered by `decide_budget`.
+    /// Questions of budgets, on the first page; `decide_budget` answers them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub budgets: Vec<BudgetQuestionView>,
     /// Where the next page begins, if there is one.
@@ -73,24 +73,24 @@ pub struct ApprovalView {
     pub namespace: String,
     /// Its lane.
     pub lane: String,
-    /// What kind of work it is.
+    /// The kind of work; workers choose their handler by it.
     pub kind: String,
     /// Its tags.
     pub tags: Tags,
     /// Why it waits.
     pub reason: SuspendReason,
-    /// What people are asked.
+    /// The question for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub question: Option<String>,
-    /// What exactly is waited for.
+    /// A detail of the wait, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
     /// The JSON schema of the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schema: Option<JsonText>,
-    /// Whom the question is for.
+    /// The people the question is for.
     pub assignees: Vec<String>,
-    /// Who asked for it, as the worker says.
+    /// The name that asked for it, as the worker says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requested_by: Option<String>,
     /// Since when it waits.
@@ -98,17 +98,17 @@ pub struct ApprovalView {
     /// When it gives up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<i64>,
-    /// What happens then.
+    /// What happens when its time is up.
     pub timeout_behavior: TimeoutBehavior,
-    /// What it waits for.
+    /// The condition it waits for.
     pub condition: Condition,
     /// The names of the signals that count; any when empty. `reject` ends it in any case.
     pub signals: Vec<String>,
     /// Where signals arrive.
     pub waitpoint_ids: Vec<WaitpointId>,
-    /// Who has signed so far.
+    /// The signals that have counted so far, with the names behind them.
     pub signed: Vec<SignedView>,
-    /// What is asked about entries of the journal; `decide_step` answers it, and no signal does.
+    /// Questions about entries of the journal; `decide_step` answers them, and no signal does.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub questions: Vec<QuestionView>,
 }
@@ -145,24 +145,24 @@ pub struct SignalWaitpointArgs {
     /// The waitpoint's token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<Secret>,
-    /// What the signal is called; conditions match it.
+    /// The name of the signal; conditions match it.
     pub name: String,
-    /// What kind of signal it is.
+    /// The category of the signal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub category: Option<String>,
-    /// What kind of sender it has.
+    /// The kind of sender.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source_type: Option<String>,
-    /// Who sends it; conditions may count distinct senders.
+    /// The sender; conditions may count distinct senders.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source_identity: Option<String>,
-    /// What it carries. As any JSON value.
+    /// The payload. As any JSON value.
     #[serde(default, deserialize_with = "crate::encoding::present_json", skip_serializing_if = "Option::is_none")]
     pub payload: Option<JsonText>,
-    /// The same as bytes; not both.
+    /// The payload as bytes; not beside `payload`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload_base64: Option<Blob>,
-    /// What the bytes are; `application/octet-stream` when absent.
+    /// The content type of the bytes; `application/octet-stream` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content_type: Option<String>,
     /// The same key means the same signal.
@@ -171,7 +171,7 @@ pub struct SignalWaitpointArgs {
     /// An id the caller minted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal_id: Option<SignalId>,
-    /// What it belongs to.
+    /// The sender's own id for what the signal belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub correlation_id: Option<String>,
     /// When its sender made it.

@@ -32,7 +32,7 @@ pub struct CreateBudgetArgs {
     /// Where it belongs; the caller's default when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// What kind of thing it is for: `team`, `user`, `flow`.
+    /// The kind of thing it is for: `team`, `user`, `flow`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope_type: Option<String>,
     /// Which one of them.
@@ -62,9 +62,9 @@ pub struct CreateBudgetArgs {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum CreateBudgetOutcome {
-    /// It is there.
+    /// It was created.
     Created,
-    /// It was there before, with the same definition.
+    /// It existed before, with the same definition.
     AlreadyExists,
 }
 
@@ -76,7 +76,7 @@ impl CreateBudgetOutcome {
 }
 
 impl CreateBudgetArgs {
-    /// What the budget will be.
+    /// The definition of the budget.
     pub fn definition(&self) -> BudgetDefinition {
         let default = BudgetDefinition::default();
         BudgetDefinition {
@@ -217,7 +217,7 @@ operation! {
     "update_budget" Put "/v1/budgets/{name}" Operator administrative validated namespaced
 }
 
-/// What is to change about a budget.
+/// The arguments of `update_budget`. Absent fields stay as they are.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UpdateBudgetArgs {
@@ -247,7 +247,7 @@ pub struct UpdateBudgetArgs {
 }
 
 impl UpdateBudgetArgs {
-    /// What the budget is to become.
+    /// The change of the budget's definition.
     pub fn change(&self) -> BudgetChange {
         BudgetChange {
             dimensions: self.dimensions.clone(),
@@ -288,14 +288,14 @@ pub struct ReportBudgetUsageArgs {
     /// Where it belongs; the caller's default when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// What was spent, by dimension.
+    /// The amounts that were spent, by dimension.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub usage: BTreeMap<String, i64>,
     /// The same key counts once; an empty key is none. With a fence it belongs to the execution, without to the
     /// budget.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dedup_key: Option<String>,
-    /// What it was spent on.
+    /// The execution it was spent on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub execution_id: Option<ExecutionId>,
     /// A lease of that execution the caller holds or held; an operator needs none.
@@ -304,7 +304,7 @@ pub struct ReportBudgetUsageArgs {
 }
 
 impl ReportBudgetUsageArgs {
-    /// Whoever has or had a lease may report; everybody else must be an operator.
+    /// A caller with a lease, present or past, may report as a worker; any other caller must be an operator.
     pub fn role(&self) -> Role {
         if self.fence.is_some() { Role::Worker } else { Role::Operator }
     }
@@ -341,7 +341,7 @@ pub struct ReportUsageArgs {
     pub execution_id: ExecutionId,
     /// A lease the caller holds or held.
     pub fence: LeaseFence,
-    /// What was spent, by dimension.
+    /// The amounts that were spent, by dimension.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub usage: BTreeMap<String, i64>,
     /// Only this one of its budgets.
@@ -355,7 +355,7 @@ pub struct ReportUsageArgs {
 /// The answer to `report_usage`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ReportUsageOutcome {
-    /// What each budget answered, by name.
+    /// The result for each budget, by name.
     pub budgets: BTreeMap<String, ReportUsageResult>,
 }
 

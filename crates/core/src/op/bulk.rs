@@ -26,12 +26,12 @@ operation! {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateBulkArgs {
-    /// Whose executions; the caller's default when absent.
+    /// The namespace of the executions; the caller's default when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// Which executions; an empty filter matches all of the namespace.
     pub filter: BulkFilter,
-    /// What is done to each of them, as the operation of that name does it to one.
+    /// The action on each of them, as the operation of that name does it to one.
     pub action: BulkAction,
     /// Why; for `cancel` and `hold`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -111,31 +111,31 @@ impl CreateBulkArgs {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BulkFilter {
-    /// Only in these lanes.
+    /// Only executions in these lanes.
     #[serde(default, deserialize_with = "one_or_several", skip_serializing_if = "Vec::is_empty")]
     pub lane: Vec<String>,
-    /// Only of these kinds.
+    /// Only executions of these kinds.
     #[serde(default, deserialize_with = "one_or_several", skip_serializing_if = "Vec::is_empty")]
     pub kind: Vec<String>,
-    /// Only in these states.
+    /// Only executions in these states.
     #[serde(default, deserialize_with = "one_or_several", skip_serializing_if = "Vec::is_empty")]
     pub state: Vec<PublicState>,
-    /// Only in this flow.
+    /// Only executions in this flow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flow_id: Option<FlowId>,
     /// Only with these tags, each as `key=value`. Of several values of one key any will do.
     #[serde(default, deserialize_with = "one_or_several", skip_serializing_if = "Vec::is_empty")]
     pub tag: Vec<String>,
-    /// Only those whose last failure was of one of these categories.
+    /// Only executions whose last failure was of one of these categories.
     #[serde(default, deserialize_with = "one_or_several", skip_serializing_if = "Vec::is_empty")]
     pub failure_category: Vec<String>,
     /// Only runs of the schedule with this name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<String>,
-    /// Only those that this worker process holds now.
+    /// Only executions that this worker process holds now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<String>,
-    /// Only those that this execution spawned while it ran.
+    /// Only executions that this execution spawned while it ran.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<ExecutionId>,
     /// Only created at this instant or later.
@@ -153,7 +153,7 @@ pub struct BulkFilter {
 }
 
 impl BulkFilter {
-    /// The same as the filters of a list, in the order in which a job goes through them.
+    /// The arguments of a list with these filters, in the order in which a job goes through it.
     pub fn as_list(&self) -> ListExecutionsArgs {
         ListExecutionsArgs {
             lane: self.lane.clone(),
@@ -179,7 +179,7 @@ impl BulkFilter {
         self.as_list().validate()
     }
 
-    /// What a job keeps of it.
+    /// The bytes that a job keeps of it.
     pub fn encode(&self) -> Blob {
         serde_json::to_vec(self).expect("a filter holds only types that JSON can express").into()
     }
@@ -223,7 +223,7 @@ pub struct GetBulkArgs {
 }
 
 operation! {
-    /// Stops a bulk job: after the answer it changes nothing more. What was done stays done.
+    /// Stops a bulk job: after the answer it changes nothing more. Changes that were made stay.
     CancelBulk(CancelBulkArgs) -> BulkView,
     "cancel_bulk" Post "/v1/bulk/{bulk_id}/cancel" Operator administrative
 }
@@ -241,13 +241,13 @@ pub struct CancelBulkArgs {
 pub struct BulkView {
     /// The job.
     pub bulk_id: BulkId,
-    /// Whose executions.
+    /// The namespace of the executions.
     pub namespace: String,
     /// How far it is.
     pub state: BulkState,
-    /// What is done.
+    /// The action on each execution.
     pub action: BulkAction,
-    /// Why.
+    /// The reason, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The priority that they get.
@@ -265,7 +265,7 @@ pub struct BulkView {
     /// At most so many a second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_per_second: Option<u32>,
-    /// Who asked for it.
+    /// The name of the caller that asked for it.
     pub created_by: String,
     /// When it began.
     pub created_at: i64,
@@ -277,7 +277,7 @@ pub struct BulkView {
     /// When it is forgotten.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub removed_at: Option<i64>,
-    /// What became of what it has looked at.
+    /// Counts of the executions it has looked at, by what became of each.
     pub progress: BulkProgress,
     /// It has more matches than it may change.
     pub reached_max: bool,
@@ -286,7 +286,8 @@ pub struct BulkView {
     pub refusals: Vec<BulkRefusalView>,
 }
 
-/// What became of the executions that a job has looked at. `matched` is the sum of `done`, `unchanged` and `refused`.
+/// Counts of the executions that a job has looked at, by what became of each. `matched` is the sum of `done`,
+/// `unchanged` and `refused`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BulkProgress {
     /// Executions that were looked at.
@@ -299,7 +300,7 @@ pub struct BulkProgress {
     pub unchanged: u64,
     /// Matches that could not be changed.
     pub refused: u64,
-    /// The same for each code.
+    /// How many were refused, for each code.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub refused_by_code: BTreeMap<String, u64>,
     /// Executions that the filter matches and that were left alone: they had changed since the job began.
@@ -320,7 +321,7 @@ pub struct BulkRefusalView {
 }
 
 impl BulkView {
-    /// What people see of a job.
+    /// The view of a job.
     pub fn of(job: &BulkJob) -> Result<Self> {
         let change = &job.change;
         let counts = job.counts();

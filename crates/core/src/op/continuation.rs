@@ -19,7 +19,7 @@ operation! {
     "continue_as_new" Post "/v1/executions/{execution_id}/continue-as-new" Worker validated body(parts::body_for(limits::INPUT_MAX_BYTES))
 }
 
-/// What the function begins with.
+/// The arguments of `continue_as_new`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ContinueAsNewArgs {
@@ -30,15 +30,15 @@ pub struct ContinueAsNewArgs {
     /// The input of the new generation; the present one stays when it is absent. As any JSON value.
     #[serde(default, deserialize_with = "crate::encoding::present_json", skip_serializing_if = "Option::is_none")]
     pub input: Option<JsonText>,
-    /// The same as bytes; not both.
+    /// The input as bytes; not beside `input`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input_base64: Option<Blob>,
-    /// What the bytes are; `application/octet-stream` when absent.
+    /// The content type of the bytes; `application/octet-stream` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content_type: Option<String>,
 }
 
-/// What began.
+/// The answer to `continue_as_new`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ContinueAsNewOutcome {
     /// The generation that began.

@@ -37,13 +37,13 @@ pub struct DecideStepArgs {
     /// The result of a step that happened. As any JSON value.
     #[serde(default, deserialize_with = "crate::encoding::present_json", skip_serializing_if = "Option::is_none")]
     pub result: Option<JsonText>,
-    /// The same as bytes; not both.
+    /// The result as bytes; not beside `result`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result_base64: Option<Blob>,
-    /// What the bytes are; `application/octet-stream` when absent.
+    /// The content type of the bytes; `application/octet-stream` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content_type: Option<String>,
-    /// Why, for people who read the journal.
+    /// The reason, for people who read the journal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The same id means the same answer.
@@ -51,7 +51,7 @@ pub struct DecideStepArgs {
     pub command_id: Option<CommandId>,
 }
 
-/// What the answer led to.
+/// The answer to `decide_step`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DecideStepOutcome {
     /// The entry that was asked about.

@@ -1,5 +1,5 @@
-//! What an operation says of itself, so that no other list has to: its route, its role, where its namespace is, how a
-//! repeat is recognised, whether it waits, and how it answers.
+//! The declaration of an operation, so that no other list has to repeat it: its route, its role, where its namespace
+//! is, how a repeat is recognised, whether it waits, and how it answers.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -18,7 +18,7 @@ use crate::partition::PartitionConfig;
 pub trait Operation: Send + Sync + 'static {
     /// The verb: the name of its span, its metric and its audit records.
     const NAME: &'static str;
-    /// What it does, in a sentence or two.
+    /// The documentation of the operation: a sentence or two.
     const SUMMARY: &'static str;
     /// The HTTP method.
     const METHOD: Method;
@@ -45,7 +45,7 @@ pub trait Operation: Send + Sync + 'static {
     const IDENTITY_FIELD: Option<&'static str> = None;
     /// A viewer keeps it open or asks it often: a server bounds how many are under way at once.
     const WATCHING: bool = false;
-    /// What an answer looks like over HTTP.
+    /// The form of its answer over HTTP.
     const REPLY: ReplyKind = ReplyKind::Json;
     /// A server also shows its answers as server-sent events.
     const EVENT_STREAM: bool = false;
@@ -54,7 +54,7 @@ pub trait Operation: Send + Sync + 'static {
     /// The token of a waitpoint is authority enough for it.
     const WAITPOINT_TOKEN: bool = false;
 
-    /// What the call says.
+    /// The arguments of a call.
     type Args: Serialize + DeserializeOwned + JsonSchema + Clone + std::fmt::Debug + Send + Sync + 'static;
     /// The answer.
     type Outcome: Serialize + DeserializeOwned + JsonSchema + Clone + std::fmt::Debug + Send + Sync + 'static;
@@ -116,12 +116,12 @@ pub trait Operation: Send + Sync + 'static {
         Reply::Json
     }
 
-    /// What a reply without a body means.
+    /// The outcome that a reply without a body stands for.
     fn read_nothing() -> Option<Self::Outcome> {
         None
     }
 
-    /// What the call created, now and not by an earlier call.
+    /// The thing that the call created, now and not by an earlier call.
     fn created(_outcome: &Self::Outcome) -> Created {
         Created::Nothing
     }
@@ -137,7 +137,7 @@ pub trait Operation: Send + Sync + 'static {
     }
 }
 
-/// What the ids of a new call are made from; core itself has neither a clock nor randomness.
+/// The sources of the ids of a new call; core itself has neither a clock nor randomness.
 #[derive(Clone, Copy)]
 pub struct Minting<'a> {
     /// How the deployment is partitioned.
@@ -154,7 +154,7 @@ impl Minting<'_> {
         (self.mint)()
     }
 
-    /// The same, greater than every earlier one.
+    /// The values for an id that is greater than every earlier one.
     pub fn next(&self) -> Mint {
         self.rising.next(self.fresh())
     }
@@ -171,14 +171,14 @@ impl std::fmt::Debug for Minting<'_> {
     }
 }
 
-/// What answers of an operation look like over HTTP.
+/// The form of an operation's answers over HTTP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplyKind {
     /// JSON.
     Json,
     /// JSON, or no body at all.
     JsonOrNothing,
-    /// The bytes of the content, or JSON for those who ask for it.
+    /// The bytes of the content, or JSON for a caller that accepts it.
     Bytes,
 }
 
@@ -193,14 +193,14 @@ pub enum Reply<'a> {
     Bytes(&'a Content),
 }
 
-/// What a call created.
+/// The thing that a call created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Created {
     /// Nothing: it was there before.
     Nothing,
     /// Something with this id.
     Id(String),
-    /// What the arguments name.
+    /// The thing that the arguments name.
     AsNamed,
 }
 
@@ -229,7 +229,7 @@ impl Method {
     }
 }
 
-/// What is known of an operation without its types.
+/// The declaration of an operation without its types.
 #[derive(Debug, Clone, Copy)]
 pub struct OperationInfo {
     /// See [`Operation::NAME`].
@@ -273,7 +273,7 @@ pub struct OperationInfo {
 }
 
 impl OperationInfo {
-    /// What is known of this operation.
+    /// The declaration of this operation.
     pub const fn of<O: Operation>() -> Self {
         Self {
             name: O::NAME,

@@ -23,13 +23,13 @@ pub struct GetDeploymentArgs {}
 /// The answer to `get_deployment`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GetDeploymentOutcome {
-    /// How many partitions there are; whoever mints ids needs to know.
+    /// How many partitions there are; a client that mints ids needs it.
     pub partitions: PartitionConfig,
-    /// What keeps the documents.
+    /// The kind of store that keeps the documents.
     pub store: String,
     /// Its version.
     pub store_version: String,
-    /// What an acknowledged change survives, in words.
+    /// The losses that an acknowledged change survives, in words.
     pub durability: String,
     /// The store's time, as the engine knows it.
     pub now: i64,
@@ -59,7 +59,7 @@ fn is_zero(count: &u64) -> bool {
 pub struct UndecodableEntry {
     /// Where it is stored.
     pub key: String,
-    /// What is wrong with it.
+    /// The reason why it is refused.
     pub error: String,
     /// When the engine last met it.
     pub seen_at: i64,
@@ -75,7 +75,7 @@ operation! {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ListAuditArgs {
-    /// Only in this namespace.
+    /// Only records of this namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// Only by this caller.

@@ -34,10 +34,10 @@ pub struct CompleteArgs {
     /// The result. As any JSON value.
     #[serde(default, deserialize_with = "crate::encoding::present_json", skip_serializing_if = "Option::is_none")]
     pub result: Option<JsonText>,
-    /// The same as bytes; not both.
+    /// The result as bytes; not beside `result`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result_base64: Option<Blob>,
-    /// What the bytes are; `application/octet-stream` when absent.
+    /// The content type of the bytes; `application/octet-stream` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content_type: Option<String>,
     /// Journal entries that are recorded in the same commit.
@@ -46,7 +46,7 @@ pub struct CompleteArgs {
     /// The number of the first of these entries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_number: Option<u64>,
-    /// What the holder found out about the journal while its function ran.
+    /// Findings of the holder about the journal while its function ran.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<RunNotes>,
 }
@@ -100,9 +100,9 @@ pub struct FailArgs {
     pub execution_id: ExecutionId,
     /// The lease.
     pub fence: LeaseFence,
-    /// What went wrong.
+    /// The reason of the failure.
     pub reason: String,
-    /// What kind of thing went wrong; the policy names the kinds that are retried.
+    /// The category of the failure; the policy names the categories that are retried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub category: Option<String>,
     /// How long to wait before a retry, instead of the policy's backoff.
@@ -120,7 +120,7 @@ pub struct FailArgs {
     /// The number of the first of these entries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_number: Option<u64>,
-    /// What the holder found out about the journal while its function ran.
+    /// Findings of the holder about the journal while its function ran.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<RunNotes>,
 }
@@ -212,13 +212,13 @@ pub struct WaitChildrenArgs {
     pub execution_id: ExecutionId,
     /// The lease.
     pub fence: LeaseFence,
-    /// Handed to whoever continues, any JSON value.
+    /// Handed to the next claim. As any JSON value.
     #[serde(default, deserialize_with = "crate::encoding::present_json", skip_serializing_if = "Option::is_none")]
     pub continuation: Option<JsonText>,
-    /// The same, as bytes.
+    /// The continuation as bytes; not beside `continuation`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub continuation_base64: Option<Blob>,
-    /// What the bytes are; `application/octet-stream` when absent.
+    /// The content type of the bytes; `application/octet-stream` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub continuation_content_type: Option<String>,
 }
@@ -236,7 +236,7 @@ impl WaitChildrenArgs {
         .content()
     }
 
-    /// Refuses a continuation that nobody could hand over.
+    /// Refuses a continuation that is too large or given twice.
     pub fn validate(&self) -> Result<()> {
         self.continuation().map(drop)
     }
@@ -265,26 +265,26 @@ pub struct SuspendArgs {
     pub execution_id: ExecutionId,
     /// The lease.
     pub fence: LeaseFence,
-    /// What resumes it.
+    /// The condition that resumes it.
     pub condition: Condition,
     /// Why it is suspended.
     pub reason: SuspendReason,
     /// When it gives up; the policy's default when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<i64>,
-    /// What happens then; the policy's default when absent.
+    /// What happens when its time is up; the policy's default when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_behavior: Option<TimeoutBehavior>,
-    /// What the next claim gets back. As any JSON value.
+    /// Handed to the next claim. As any JSON value.
     #[serde(default, deserialize_with = "crate::encoding::present_json", skip_serializing_if = "Option::is_none")]
     pub continuation: Option<JsonText>,
-    /// The same as bytes; not both.
+    /// The continuation as bytes; not beside `continuation`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub continuation_base64: Option<Blob>,
-    /// What the bytes are; `application/octet-stream` when absent.
+    /// The content type of the bytes; `application/octet-stream` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub continuation_content_type: Option<String>,
-    /// Who asked for it.
+    /// The name that asked for it, as the worker says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requested_by: Option<String>,
     /// Whether an operator may resume it; yes when absent.
@@ -296,16 +296,16 @@ pub struct SuspendArgs {
     /// The name of the fresh waitpoint; `wpk:<id>` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waitpoint_key: Option<String>,
-    /// What exactly is waited for, for people.
+    /// A detail of the wait, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
-    /// What people are asked. The execution is then in the list of what waits for them, as with the reason `approval`.
+    /// The question for people. With it the execution is in the list of approvals, as with the reason `approval`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub question: Option<String>,
     /// The JSON schema of the answer: a signal that counts must carry a payload that fits.
     #[serde(default, deserialize_with = "crate::encoding::present_json", skip_serializing_if = "Option::is_none")]
     pub schema: Option<JsonText>,
-    /// Whom the question is for.
+    /// The people the question is for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub assignees: Vec<String>,
     /// The same key means the same suspension.
@@ -323,9 +323,9 @@ pub enum SuspendOutcome {
         suspension_id: SuspensionId,
         /// Where signals arrive.
         waitpoint_id: WaitpointId,
-        /// The same by name.
+        /// The name of the waitpoint.
         waitpoint_key: String,
-        /// Who has it may signal.
+        /// A sender that has it may signal.
         token: Secret,
         /// When it gives up.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -337,7 +337,7 @@ pub enum SuspendOutcome {
         suspension_id: SuspensionId,
         /// The waitpoint.
         waitpoint_id: WaitpointId,
-        /// The same by name.
+        /// The name of the waitpoint.
         waitpoint_key: String,
         /// Its token.
         token: Secret,
@@ -359,7 +359,7 @@ impl SuspendArgs {
         .content()
     }
 
-    /// What people are asked.
+    /// The question for people.
     pub fn ask(&self) -> Ask {
         Ask {
             question: self.question.clone().unwrap_or_default(),

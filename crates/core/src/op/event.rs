@@ -23,13 +23,13 @@ pub const EVENTS_FROM_NOW: &str = "now";
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ListEventsArgs {
-    /// Only in this namespace; all the caller may see when absent.
+    /// Only events in this namespace; in all the caller may see when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// Only of these kinds; all when empty.
+    /// Only events of these kinds; of all when empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kinds: Vec<EventKind>,
-    /// Only in this flow.
+    /// Only executions in this flow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flow_id: Option<FlowId>,
     /// Only with this tag, as `key=value`.

@@ -31,7 +31,7 @@ pub struct CreateFlowArgs {
     /// Where it belongs; the caller's default namespace when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// What kind of flow it is.
+    /// The kind of the flow, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     /// For filters.
@@ -40,7 +40,7 @@ pub struct CreateFlowArgs {
     /// Its members, by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<NodeRequest>,
-    /// What waits for what, by name.
+    /// The edges of the graph, by the names of their nodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub edges: Vec<GraphEdge>,
     /// The same key means the same flow.
@@ -56,7 +56,7 @@ pub struct CreateFlowArgs {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum CreateFlowOutcome {
-    /// It is there, with all its members.
+    /// It was created, with all its members.
     Created {
         /// The flow.
         flow_id: FlowId,
@@ -65,7 +65,7 @@ pub enum CreateFlowOutcome {
         /// Its members by node name.
         executions: BTreeMap<String, ExecutionId>,
     },
-    /// It was there before.
+    /// It existed before.
     AlreadyExists {
         /// The flow.
         flow_id: FlowId,
@@ -82,7 +82,7 @@ pub enum CreateFlowOutcome {
 pub struct NodeRequest {
     /// Its name in the graph, unique in the flow.
     pub name: String,
-    /// What is to be done; the flow decides namespace, flow, node and dependencies.
+    /// The execution to create; the flow decides namespace, flow, node and dependencies.
     pub request: create_execution::Args,
     /// When its dependencies let it run; all of them when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -93,11 +93,11 @@ pub struct NodeRequest {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GraphEdge {
-    /// What must end first.
+    /// The node that must end first.
     pub from: String,
-    /// What waits for it.
+    /// The node that waits for it.
     pub to: String,
-    /// What the submitter calls it.
+    /// The submitter's name for this kind of edge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     /// Under which name the worker reads the upstream's result.
@@ -123,7 +123,8 @@ impl CreateFlowArgs {
         crate::graph::validate_graph(&names, &pairs)
     }
 
-    /// Refuses graphs that are too large or do not fit together. Cycles are found by whoever builds the graph.
+    /// Refuses graphs that are too large or do not fit together. Cycles are found by the engine when it builds the
+    /// graph.
     pub fn validate(&self) -> Result<()> {
         parts::optional(self.kind.as_deref(), "kind", text::kind)?;
         parts::optional(self.namespace.as_deref(), "namespace", text::name)?;
@@ -227,10 +228,10 @@ pub struct ListFlowsArgs {
     /// Their namespace; the caller's default when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// Only of this kind.
+    /// Only flows of this kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// Only in this state.
+    /// Only flows in this state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<FlowState>,
     /// Only with this tag, as `key=value`.
@@ -335,11 +336,11 @@ operation! {
 pub struct StageDependencyEdgeArgs {
     /// The flow.
     pub flow_id: FlowId,
-    /// What must end first.
+    /// The execution that must end first.
     pub upstream: ExecutionId,
-    /// What waits for it.
+    /// The execution that waits for it.
     pub downstream: ExecutionId,
-    /// What the caller calls it.
+    /// The caller's name for this kind of edge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     /// Under which name the worker reads the upstream's result.
@@ -481,7 +482,7 @@ pub struct CancelFlowArgs {
     /// Which members it concerns; `cancel_all` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<CancelFlowPolicy>,
-    /// Why.
+    /// The reason, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Answer when the members are cancelled, not when that is certain.

@@ -21,7 +21,7 @@ operation! {
     "fork_execution" Post "/v1/executions/{execution_id}/fork" Operator administrative validated identified("command_id") body(parts::body_for(limits::INPUT_MAX_BYTES))
 }
 
-/// What the new execution begins with.
+/// The arguments of `fork_execution`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ForkExecutionArgs {
@@ -33,10 +33,10 @@ pub struct ForkExecutionArgs {
     /// Its input; that of the other one when absent. As any JSON value.
     #[serde(default, deserialize_with = "crate::encoding::present_json", skip_serializing_if = "Option::is_none")]
     pub input: Option<JsonText>,
-    /// The same as bytes; not both.
+    /// The input as bytes; not beside `input`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input_base64: Option<Blob>,
-    /// What the bytes are; `application/octet-stream` when absent.
+    /// The content type of the bytes; `application/octet-stream` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content_type: Option<String>,
     /// Its tags; those of the other one when absent.
@@ -55,7 +55,7 @@ pub struct ForkExecutionArgs {
 pub struct ForkExecutionOutcome {
     /// The new execution.
     pub execution_id: ExecutionId,
-    /// The one it was forked from.
+    /// The execution it was forked from.
     pub origin_id: ExecutionId,
     /// Its state now.
     pub public_state: PublicState,
@@ -96,7 +96,7 @@ operation! {
     "list_forks" Get "/v1/executions/{execution_id}/forks" Reader filtered validated
 }
 
-/// Whose forks.
+/// The execution whose forks are listed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ListForksArgs {

@@ -1,4 +1,4 @@
-//! Inbound hooks: what becomes of what somebody outside says.
+//! Inbound hooks: what becomes of signed messages from outside.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -33,11 +33,11 @@ pub struct CreateHookArgs {
     /// With what: `whsec_` and base64 for `standard`, any text for the others. Made by the server, and shown once, when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<Secret>,
-    /// What a message leads to.
+    /// The target of a message: what it creates or signals.
     pub target: HookTarget,
 }
 
-/// What a message leads to.
+/// The target of a message: what it creates or signals.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum HookTarget {
@@ -58,7 +58,7 @@ pub struct HookSignal {
     /// The tag of the execution that has this value; `correlation_id` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tag: Option<String>,
-    /// What the signal is called; conditions match it.
+    /// The name of the signal; conditions match it.
     pub name: String,
 }
 
@@ -127,7 +127,7 @@ impl HookTarget {
         Ok(bytes.into())
     }
 
-    /// What a hook keeps.
+    /// Reads the bytes that a hook keeps.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let read = serde_json::from_slice(bytes);
         read.map_err(|error| Error::new(Code::CorruptDocument, format!("the target of a hook: {error}")))
@@ -149,15 +149,15 @@ impl CreateHookArgs {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum CreateHookOutcome {
-    /// It is there.
+    /// It was created.
     Created {
         /// The hook.
         hook_id: HookId,
-        /// What its messages are signed with, if the server made it. It is not shown again.
+        /// The secret that signs its messages, if the server made it. It is not shown again.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         secret: Option<Secret>,
     },
-    /// It was there before, with the same definition.
+    /// It existed before, with the same definition.
     AlreadyExists {
         /// The hook.
         hook_id: HookId,
@@ -235,16 +235,16 @@ pub struct HookView {
     pub name: String,
     /// How its sender signs.
     pub scheme: HookScheme,
-    /// What a message leads to.
+    /// The target of a message: what it creates or signals.
     pub target: HookTarget,
-    /// Who created it.
+    /// The name of the caller that created it.
     pub created_by: String,
-    /// When.
+    /// When it was created.
     pub created_at: i64,
 }
 
 impl HookView {
-    /// What people see of a hook.
+    /// The view of a hook.
     pub fn of(hook: &Hook) -> Result<Self> {
         Ok(Self {
             hook_id: hook.id,
@@ -258,7 +258,7 @@ impl HookView {
     }
 }
 
-/// What became of a message that a hook received.
+/// The receipt for a message to a hook.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HookReceipt {
     /// It had its effect before.

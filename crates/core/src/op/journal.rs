@@ -105,13 +105,13 @@ impl ListStepsArgs {
 }
 
 operation! {
-    /// Records entries and releases the lease until the first of several waits is over: an instant, a signal, a
-    /// child's end or the answer to a question. What ends a wait also ends its journal entry, in one commit.
+    /// Records entries and releases the lease until the first of several waits is over: an instant, a signal, a child's
+    /// end or the answer to a question. The commit that ends a wait also ends its journal entry.
     Park(ParkArgs) -> ParkOutcome,
     "park" Post "/v1/executions/{execution_id}/park" Worker validated body(limits::BATCH_BODY_MAX_BYTES)
 }
 
-/// What the function waits for.
+/// The arguments of `park`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ParkArgs {
@@ -188,15 +188,17 @@ pub struct ChildWait {
 pub struct StepQuestion {
     /// The entry.
     pub step: StepIdentity,
-    /// `in_doubt`: nobody knows whether it happened. `journal_mismatch`: the program is not the one that recorded it.
+    /// `in_doubt`: it is not known whether the step happened. `journal_mismatch`: the program is not the one that
+    /// recorded it.
     pub reason: SuspendReason,
-    /// The same for people.
+    /// The reason in words, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
-    /// What the program takes the entry for now; `step` when absent.
+    /// The kind that the program takes the entry for now; `step` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<StepKind>,
-    /// The digest of its input now. An answer that lets the entry stand records it, so that nobody is asked again.
+    /// The digest of its input now. An answer that lets the entry stand records it, so that the question is not asked
+    /// again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input_hash: Option<String>,
 }
@@ -223,7 +225,7 @@ impl StepQuestion {
     }
 }
 
-/// What became of the wait.
+/// The answer to `park`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum ParkOutcome {

@@ -43,7 +43,7 @@ pub struct ConfigureLaneArgs {
     /// Its state from now on; as it is, or active, when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<LaneState>,
-    /// Why.
+    /// The reason, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// From now on so many milliseconds of age are worth one step of priority, so that old work of a low priority is not
@@ -88,8 +88,8 @@ operation! {
 }
 
 operation! {
-    /// Forgets a lane, with its state and who set it. While executions that have not ended are in it, that takes `force`.
-    /// A lane that is used again is active.
+    /// Forgets a lane, with its state and the name of its last changer. While executions that have not ended are in it,
+    /// that takes `force`. A lane that is used again is active.
     DeleteLane(DeleteLaneArgs) -> Removed,
     "delete_lane" Delete "/v1/lanes/{lane}" Operator administrative validated namespaced keyed
 }

@@ -34,7 +34,7 @@ pub struct ClaimArgs {
     /// The lanes to look in, at least one; they take turns at being first.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub lanes: BTreeSet<String>,
-    /// What the worker can do; this set decides.
+    /// The capabilities of the worker; this set decides.
     #[serde(default, skip_serializing_if = "CapabilitySet::is_empty")]
     pub capabilities: CapabilitySet,
     /// The kinds of work to take; all when empty. The kind is part of a queue's name, so a worker is never handed work
@@ -67,9 +67,9 @@ pub struct ClaimArgs {
 /// The answer to `claim`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ClaimOutcome {
-    /// What is leased, in `lease` mode.
+    /// The leased tasks, in `lease` mode.
     pub tasks: Vec<Task>,
-    /// What is granted, in `grant` mode.
+    /// The grants, in `grant` mode.
     pub grants: Vec<ClaimGrant>,
 }
 
@@ -81,7 +81,7 @@ impl ClaimOutcome {
 }
 
 vocabulary! {
-    /// What a claim returns.
+    /// Whether a claim returns leases or grants.
     pub enum ClaimMode {
         /// Leases.
         Lease "lease",
@@ -150,12 +150,12 @@ pub struct ClaimFromGrantArgs {
     pub instance_id: String,
     /// The grant; it becomes the id of the lease.
     pub grant_id: LeaseId,
-    /// What was granted.
+    /// The execution that was granted.
     pub execution_id: ExecutionId,
     /// Where the worker works; the caller's default when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// What the worker can do; this set decides.
+    /// The capabilities of the worker; this set decides.
     #[serde(default, skip_serializing_if = "CapabilitySet::is_empty")]
     pub capabilities: CapabilitySet,
     /// How long the lease lasts without a renewal; 30 seconds when absent.
@@ -207,7 +207,7 @@ pub struct ReturnGrantArgs {
     pub instance_id: String,
     /// The grant.
     pub grant_id: LeaseId,
-    /// What was granted.
+    /// The execution that was granted.
     pub execution_id: ExecutionId,
     /// Where the worker works; the caller's default when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -247,7 +247,7 @@ pub struct RenewLeasesArgs {
 /// The answer to `renew_leases`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RenewLeasesOutcome {
-    /// What became of each, in the same order.
+    /// The result of each, in the same order.
     pub results: Vec<RenewalOutcome>,
 }
 
@@ -275,7 +275,7 @@ pub struct ProgressArgs {
     /// How far, 0 to 100.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pct: Option<u8>,
-    /// What it is doing.
+    /// The worker's words for what it is doing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }

@@ -1,10 +1,10 @@
 //! The public operations as values. Each stands in the file of its noun with its arguments, its answer, its method and
 //! its path; the one list at the end of this file is what the server, the client and the metrics are generated from.
 //!
-//! What an operation says of itself is in `declaration`: adding one touches its noun's file, its line in the list, the
-//! handler in the engine, and tests.
+//! `declaration` says what an operation declares: adding one touches its noun's file, its line in the list, the handler
+//! in the engine, and tests.
 //!
-//! An operation's path parameters are fields of its arguments. Whoever speaks HTTP merges path, query and body into
+//! An operation's path parameters are fields of its arguments. Code that speaks HTTP merges path, query and body into
 //! one JSON object; it must merge texts, because a JSON value passes through as the very text it came in.
 
 pub mod parts;
@@ -71,7 +71,7 @@ pub use tool::*;
 pub use waitpoint::*;
 pub use worker::*;
 
-/// Hands the whole list of operations to a macro as `verb Type;` lines. What comes before the comma is passed on in
+/// Hands the whole list of operations to a macro as `verb Type;` lines. The tokens before the comma are passed on in
 /// front of the list, so that one callback can serve several places.
 #[macro_export]
 macro_rules! operations {
@@ -230,7 +230,7 @@ macro_rules! table {
             pub mod $module {
                 /// The arguments of ``.
                 pub type Args = <super::$name as super::Operation>::Args;
-                /// What the call answers.
+                /// The answer of the operation.
                 pub type Outcome = <super::$name as super::Operation>::Outcome;
             }
         )*

@@ -27,12 +27,12 @@ pub const DEFAULT_NAMESPACE: &str = "default";
 pub const DEFAULT_LANE: &str = "default";
 
 /// Bytes with their content type. In JSON they are `payload_base64` and `content_type`, and bytes that are JSON are
-/// written a second time, readable, as `payload`. Whoever reads it back takes the bytes and passes over `payload`.
+/// written a second time, readable, as `payload`. Reading takes the bytes and passes over `payload`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Content {
     /// The bytes, as they were sent.
     pub bytes: Bytes,
-    /// What they are.
+    /// Their content type.
     pub content_type: String,
 }
 
@@ -52,9 +52,9 @@ impl Content {
 struct ContentShape {
     /// The bytes.
     payload_base64: Blob,
-    /// What they are.
+    /// Their content type.
     content_type: String,
-    /// The same, readable, when the bytes are JSON.
+    /// The payload once more, readable, when the bytes are JSON.
     #[serde(default, skip_serializing_if = "Option::is_none", skip_deserializing)]
     payload: Option<JsonText>,
 }
@@ -92,7 +92,7 @@ pub(crate) struct Sent<'a> {
     pub(crate) json: Option<&'a JsonText>,
     /// The bytes.
     pub(crate) base64: Option<&'a Blob>,
-    /// What the bytes are.
+    /// Their content type.
     pub(crate) content_type: Option<&'a str>,
     /// The most bytes there may be.
     pub(crate) max_bytes: usize,
@@ -337,7 +337,7 @@ vocabulary! {
     }
 }
 
-/// What became of one renewal, each on its own.
+/// The outcome of one renewal; each is decided on its own.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum RenewalOutcome {
@@ -356,7 +356,7 @@ pub enum RenewalOutcome {
         execution_id: ExecutionId,
         /// The lease.
         lease_id: LeaseId,
-        /// Why.
+        /// The reason, for people.
         reason: LeaseLoss,
         /// The refusal a single call would have got.
         error: Error,
@@ -367,7 +367,7 @@ pub enum RenewalOutcome {
         execution_id: ExecutionId,
         /// The lease.
         lease_id: LeaseId,
-        /// What went wrong.
+        /// The refusal.
         error: Error,
     },
 }
@@ -443,7 +443,7 @@ pub struct LaneChange {
     /// Where it belongs; the caller's default when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// Why.
+    /// The reason, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
@@ -480,11 +480,11 @@ impl NamedRemoval {
     }
 }
 
-/// What became of something that was to be removed.
+/// The outcome of a removal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum Removed {
-    /// It reads as gone. What it has goes with it, in the background where that is much.
+    /// It reads as gone. Its data goes with it, in the background where there is much of it.
     Removed,
 }
 

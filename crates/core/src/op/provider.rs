@@ -46,9 +46,9 @@ pub struct CreateProviderArgs {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum CreateProviderOutcome {
-    /// It is there.
+    /// It was created.
     Created,
-    /// It was there before, with the same definition.
+    /// It existed before, with the same definition.
     AlreadyExists,
 }
 
@@ -60,7 +60,7 @@ impl CreateProviderOutcome {
 }
 
 impl CreateProviderArgs {
-    /// What the provider will be.
+    /// The definition of the provider.
     pub fn definition(&self) -> ProviderDefinition {
         let default = ProviderDefinition::default();
         ProviderDefinition {
@@ -127,7 +127,7 @@ operation! {
     "update_provider" Put "/v1/providers/{name}" Operator administrative validated namespaced
 }
 
-/// What is to change about a provider.
+/// The arguments of `update_provider`. Absent fields stay as they are.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UpdateProviderArgs {
@@ -136,7 +136,7 @@ pub struct UpdateProviderArgs {
     /// Where it belongs; the caller's default when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// The sliding window. What is counted now counts for a whole window of the new length.
+    /// The sliding window. Calls that are counted now count for a whole window of the new length.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window_ms: Option<i64>,
     /// Requests within it; 0 is no limit.
@@ -151,7 +151,7 @@ pub struct UpdateProviderArgs {
 }
 
 impl UpdateProviderArgs {
-    /// What the provider is to become.
+    /// The change of the provider's definition.
     pub fn change(&self) -> ProviderChange {
         ProviderChange {
             window_ms: self.window_ms,
@@ -176,7 +176,8 @@ operation! {
 
 operation! {
     /// Asks a provider for a call, by the holder of a lease. Either the call may be made now, or a place in the line is
-    /// booked: ask again with the same key at `ready_at`. Places are handed out in order; one that nobody takes lapses.
+    /// booked: ask again with the same key at `ready_at`. Places are handed out in order; a place that is not taken in
+    /// time lapses.
     AcquireProvider(AcquireProviderArgs) -> Acquired,
     "acquire_provider" Post "/v1/executions/{execution_id}/providers/acquire" Worker validated
 }
@@ -191,7 +192,7 @@ pub struct AcquireProviderArgs {
     pub fence: LeaseFence,
     /// The provider.
     pub provider: String,
-    /// What the call will cost; one request when absent.
+    /// The expected cost of the call; one request when absent.
     #[serde(default)]
     pub cost: ProviderCost,
     /// The holder's name for the call. It is the execution's: after a parking the next lease finds its place in the line
@@ -232,7 +233,7 @@ pub struct SettleProviderArgs {
     pub provider: String,
     /// The key of the call.
     pub key: String,
-    /// What it really cost; what was expected when absent.
+    /// The real cost; the expected one when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actual: Option<ProviderCost>,
 }
@@ -240,7 +241,7 @@ pub struct SettleProviderArgs {
 /// How the call counted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SettleProviderOutcome {
-    /// What counts now.
+    /// The cost that counts now.
     pub counted: ProviderCost,
 }
 
@@ -260,7 +261,7 @@ operation! {
     "throttle_provider" Post "/v1/providers/{name}/throttle" Worker validated namespaced identified("command_id")
 }
 
-/// What a provider said.
+/// The arguments of `throttle_provider`: a provider's refusal, as a worker received it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ThrottleProviderArgs {
@@ -269,7 +270,7 @@ pub struct ThrottleProviderArgs {
     /// Where it belongs; the caller's default when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// What it answered with, for people: 429, 503 or 529; 429 when absent.
+    /// The HTTP status of its answer, for people: 429, 503 or 529; 429 when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
     /// How long it wants to be left alone, at most 24 h; 5 s when absent.

@@ -42,9 +42,9 @@ pub struct CreateQuotaArgs {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum CreateQuotaOutcome {
-    /// It is there.
+    /// It was created.
     Created,
-    /// It was there before, with the same definition.
+    /// It existed before, with the same definition.
     AlreadyExists,
 }
 
@@ -56,7 +56,7 @@ impl CreateQuotaOutcome {
 }
 
 impl CreateQuotaArgs {
-    /// What the quota will be.
+    /// The definition of the quota.
     pub fn definition(&self) -> QuotaDefinition {
         let default = QuotaDefinition::default();
         QuotaDefinition {
@@ -123,7 +123,7 @@ operation! {
     "update_quota" Put "/v1/quotas/{name}" Operator administrative validated namespaced
 }
 
-/// What is to change about a quota.
+/// The arguments of `update_quota`. Absent fields stay as they are.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UpdateQuotaArgs {
@@ -138,7 +138,7 @@ pub struct UpdateQuotaArgs {
     /// Attempts that may start within it; 0 is no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_requests: Option<u32>,
-    /// Attempts that may run at once; 0 is no limit. Those that started while there was no limit are not counted.
+    /// Attempts that may run at once; 0 is no limit. Attempts that started while there was no limit are not counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_concurrent: Option<u32>,
     /// How far the reopening of parked work is spread.
@@ -147,7 +147,7 @@ pub struct UpdateQuotaArgs {
 }
 
 impl UpdateQuotaArgs {
-    /// What the quota is to become.
+    /// The change of the quota's definition.
     pub fn change(&self) -> QuotaChange {
         QuotaChange {
             window_seconds: self.window_seconds,

@@ -42,13 +42,13 @@ pub struct CreateScheduleArgs {
     /// What happens while the latest run has not ended; `allow` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overlap: Option<Overlap>,
-    /// What becomes of instants that nobody saw to within a minute; `none` when absent.
+    /// What becomes of instants that were not seen to within a minute; `none` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub catch_up: Option<CatchUp>,
     /// After so many failed runs in a row it pauses; never when absent or 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pause_after_failures: Option<u32>,
-    /// What it creates.
+    /// The template of what it creates.
     pub template: ScheduleTemplate,
 }
 
@@ -56,7 +56,7 @@ pub struct CreateScheduleArgs {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum CreateScheduleOutcome {
-    /// It is there.
+    /// It was created.
     Created {
         /// The schedule.
         schedule_id: ScheduleId,
@@ -64,7 +64,7 @@ pub enum CreateScheduleOutcome {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         next_at: Option<i64>,
     },
-    /// It was there before, with the same definition.
+    /// It existed before, with the same definition.
     AlreadyExists {
         /// The schedule.
         schedule_id: ScheduleId,
@@ -177,18 +177,18 @@ pub struct UpdateScheduleArgs {
     /// What happens while the latest run has not ended; `allow` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overlap: Option<Overlap>,
-    /// What becomes of instants that nobody saw to within a minute; `none` when absent.
+    /// What becomes of instants that were not seen to within a minute; `none` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub catch_up: Option<CatchUp>,
     /// After so many failed runs in a row it pauses; never when absent or 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pause_after_failures: Option<u32>,
-    /// What it creates.
+    /// The template of what it creates.
     pub template: ScheduleTemplate,
 }
 
 impl UpdateScheduleArgs {
-    /// The same as a new schedule would be.
+    /// The arguments that create such a schedule.
     pub fn as_new(&self) -> CreateScheduleArgs {
         CreateScheduleArgs {
             name: self.name.clone(),
@@ -282,7 +282,7 @@ impl TriggerScheduleArgs {
 /// The answer to `trigger_schedule`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TriggerScheduleOutcome {
-    /// What became of it.
+    /// The outcome of the instant.
     pub outcome: RunOutcome,
     /// The instant that the run is for.
     pub scheduled_for: i64,
@@ -387,7 +387,7 @@ fn named(name: &str, namespace: Option<&str>) -> Result<()> {
     parts::optional(namespace, "namespace", text::name)
 }
 
-/// What a schedule creates at each of its instants.
+/// The template of what a schedule creates at each of its instants.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum ScheduleTemplate {
@@ -449,7 +449,7 @@ impl ScheduleTemplate {
         Ok(bytes.into())
     }
 
-    /// What a schedule keeps.
+    /// Reads the bytes that a schedule keeps.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let read = serde_json::from_slice(bytes);
         read.map_err(|error| Error::new(Code::CorruptDocument, format!("the template of a schedule: {error}")))

@@ -21,7 +21,7 @@ operation! {
     "reserve_spend" Post "/v1/executions/{execution_id}/spend/reserve" Worker validated
 }
 
-/// What the holder of a lease is about to spend.
+/// The arguments of `reserve_spend`: amounts that the holder of a lease is about to spend.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReserveSpendArgs {
@@ -81,13 +81,13 @@ impl ReserveSpendArgs {
 }
 
 operation! {
-    /// Says what was really spent of a reservation. What is less than the reserve goes back; what is more counts as overrun.
-    /// A reservation that settled by itself is corrected, for a day.
+    /// Says what was really spent of a reservation. The unspent part of the reserve goes back; the part beyond it
+    /// counts as overrun. A reservation that settled by itself is corrected, for a day.
     SettleSpend(SettleSpendArgs) -> SettleSpendOutcome,
     "settle_spend" Post "/v1/executions/{execution_id}/spend/settle" Worker validated
 }
 
-/// What was spent.
+/// The arguments of `settle_spend`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SettleSpendArgs {
@@ -97,7 +97,7 @@ pub struct SettleSpendArgs {
     pub fence: LeaseFence,
     /// The key of the reservation.
     pub key: String,
-    /// What was really spent, by dimension; a dimension that is not named counts as nothing spent.
+    /// The amounts that were really spent, by dimension; a dimension that is not named counts as nothing spent.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub actual: Amounts,
 }
@@ -105,14 +105,14 @@ pub struct SettleSpendArgs {
 /// How the settlement counted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SettleSpendOutcome {
-    /// What was spent beyond the reserve in each budget that held it, by dimension.
+    /// The amounts spent beyond the reserve in each budget that held it, by dimension.
     pub budgets: BTreeMap<String, SettledSpend>,
 }
 
 /// How one budget counted a settlement.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SettledSpend {
-    /// What was spent beyond what was reserved, by dimension.
+    /// The amounts spent beyond the reservation, by dimension.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub overrun: Amounts,
 }

@@ -46,19 +46,19 @@ pub struct AppendFramesOutcome {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FrameRequest {
-    /// What kind of frame it is.
+    /// The type of the frame, in the worker's own words.
     #[serde(rename = "type")]
     pub frame_type: String,
     /// Its content; a merge patch in `summary` mode. As any JSON value.
     #[serde(default, deserialize_with = "crate::encoding::present_json", skip_serializing_if = "Option::is_none")]
     pub payload: Option<JsonText>,
-    /// The same as bytes; not both.
+    /// The payload as bytes; not beside `payload`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload_base64: Option<Blob>,
-    /// What the bytes are; `application/octet-stream` when absent.
+    /// The content type of the bytes; `application/octet-stream` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content_type: Option<String>,
-    /// What it belongs to.
+    /// The worker's own id for what the frame belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub correlation_id: Option<String>,
     /// How it is kept; `durable` when absent.

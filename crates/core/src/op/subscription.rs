@@ -1,4 +1,4 @@
-//! Subscriptions: events that are told to somebody, each once.
+//! Subscriptions: each event is delivered once.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -33,14 +33,14 @@ pub struct CreateSubscriptionArgs {
     /// Which events; the ends of all executions when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<EventFilter>,
-    /// What an event leads to.
+    /// The target of an event: a webhook, or new work.
     pub target: SubscriptionTarget,
     /// When a webhook that failed is sent again; some ten times within hours when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<RetryPolicy>,
 }
 
-/// What an event leads to.
+/// The target of an event: a webhook, or new work.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum SubscriptionTarget {
@@ -56,7 +56,7 @@ pub enum SubscriptionTarget {
 pub struct WebhookTarget {
     /// The address. Callers that may not administer are shown its host only.
     pub url: String,
-    /// What requests are signed with: `whsec_` and base64. Made by the server, and shown once, when absent.
+    /// The secret that signs requests: `whsec_` and base64. Made by the server, and shown once, when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<Secret>,
 }
@@ -80,7 +80,7 @@ impl SubscriptionTarget {
         }
     }
 
-    /// What a subscription keeps of a template; nothing for a webhook.
+    /// The bytes that a subscription keeps of its template; none for a webhook.
     pub fn template(&self) -> Result<Blob> {
         let SubscriptionTarget::Execution(request) = self else { return Ok(Blob::default()) };
         let bytes = serde_json::to_vec(request).expect("requests hold only types that JSON can express");
@@ -90,7 +90,7 @@ impl SubscriptionTarget {
         Ok(bytes.into())
     }
 
-    /// What a subscription keeps, as people wrote it; without the secret.
+    /// The target as its creator wrote it, from what a subscription keeps; without the secret.
     pub fn of(definition: &SubscriptionDefinition) -> Result<Self> {
         if !definition.url.is_empty() {
             return Ok(SubscriptionTarget::Webhook(WebhookTarget { url: definition.url.clone(), secret: None }));
@@ -102,7 +102,7 @@ impl SubscriptionTarget {
 }
 
 impl CreateSubscriptionArgs {
-    /// What is kept of it, but for the secret.
+    /// The definition that is kept of it, without the secret.
     pub fn definition(&self) -> Result<SubscriptionDefinition> {
         let url = match &self.target {
             SubscriptionTarget::Webhook(webhook) => webhook.url.clone(),
@@ -129,15 +129,15 @@ impl CreateSubscriptionArgs {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum CreateSubscriptionOutcome {
-    /// It is there.
+    /// It was created.
     Created {
         /// The subscription.
         subscription_id: SubscriptionId,
-        /// What its webhooks are signed with, if the server made it. It is not shown again.
+        /// The secret that signs its webhooks, if the server made it. It is not shown again.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         secret: Option<Secret>,
     },
-    /// It was there before, with the same definition.
+    /// It existed before, with the same definition.
     AlreadyExists {
         /// The subscription.
         subscription_id: SubscriptionId,

@@ -1,4 +1,4 @@
-//! What holds for every operation, and round trips of some.
+//! Rules that hold for every operation, and round trips of some.
 
 use std::collections::BTreeSet;
 

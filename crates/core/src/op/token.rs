@@ -21,7 +21,7 @@ operation! {
 pub struct CreateTokenArgs {
     /// Its name; audit records carry it.
     pub name: String,
-    /// What it may do.
+    /// Its role.
     pub role: Role,
     /// Where; `*` is everywhere, the caller's default when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -41,7 +41,7 @@ pub struct CreateTokenArgs {
 /// The answer to `create_token`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CreateTokenOutcome {
-    /// What is kept of it.
+    /// The token as lists show it.
     pub token: ApiTokenInfo,
     /// To be sent as `Authorization: Bearer`.
     pub secret: Secret,

@@ -52,9 +52,9 @@ pub struct CreatePendingWaitpointArgs {
 pub struct CreatePendingWaitpointOutcome {
     /// The waitpoint.
     pub waitpoint_id: WaitpointId,
-    /// The same by name.
+    /// The name of the waitpoint.
     pub waitpoint_key: String,
-    /// Who has it may signal.
+    /// A sender that has it may signal.
     pub token: Secret,
     /// When it closes unused; one of a journal entry stays until the entry has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -102,24 +102,24 @@ pub struct DeliverSignalArgs {
     /// The waitpoint's token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<Secret>,
-    /// What the signal is called; conditions match it.
+    /// The name of the signal; conditions match it.
     pub name: String,
-    /// What kind of signal it is.
+    /// The category of the signal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub category: Option<String>,
-    /// What kind of sender it has.
+    /// The kind of sender.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source_type: Option<String>,
-    /// Who sends it; conditions may count distinct senders.
+    /// The sender; conditions may count distinct senders.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source_identity: Option<String>,
-    /// What it carries. As any JSON value.
+    /// The payload. As any JSON value.
     #[serde(default, deserialize_with = "crate::encoding::present_json", skip_serializing_if = "Option::is_none")]
     pub payload: Option<JsonText>,
-    /// The same as bytes; not both.
+    /// The payload as bytes; not beside `payload`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload_base64: Option<Blob>,
-    /// What the bytes are; `application/octet-stream` when absent.
+    /// The content type of the bytes; `application/octet-stream` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content_type: Option<String>,
     /// The same key means the same signal.
@@ -128,7 +128,7 @@ pub struct DeliverSignalArgs {
     /// An id the caller minted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal_id: Option<SignalId>,
-    /// What it belongs to.
+    /// The sender's own id for what the signal belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub correlation_id: Option<String>,
     /// When its sender made it.
@@ -152,12 +152,13 @@ impl DeliverSignalArgs {
         .content()
     }
 
-    /// With a waitpoint's token anybody may signal; without one, an operator, and an approver decides.
+    /// A caller with the waitpoint's token needs no role; without it, a signal takes an operator and a decision an
+    /// approver.
     pub fn role(&self) -> Role {
         parts::signal_role(self.token.is_some(), &self.name)
     }
 
-    /// Decisions are on record whoever made them, and whatever was signalled by the right of a role.
+    /// Every decision is on record, and every signal that was sent by the right of a role.
     pub fn is_audited(&self) -> bool {
         self.token.is_none() || parts::is_decision(&self.name)
     }
@@ -229,9 +230,9 @@ pub struct GetWaitpointTokenArgs {
 pub struct GetWaitpointTokenOutcome {
     /// The waitpoint.
     pub waitpoint_id: WaitpointId,
-    /// The same by name.
+    /// The name of the waitpoint.
     pub waitpoint_key: String,
-    /// Who has it may signal.
+    /// A sender that has it may signal.
     pub token: Secret,
     /// The secret that signed it.
     pub kid: String,

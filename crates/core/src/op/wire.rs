@@ -1,7 +1,7 @@
 //! Arguments as an HTTP request: the other half of what a server reads.
 //!
-//! Path parameters come from the fields of their names. What reads or removes has the other fields in its query,
-//! everything else in a JSON body. Values keep the very texts they are written in.
+//! Path parameters come from the fields of their names. An operation that reads or removes has the other fields in its
+//! query, any other in a JSON body. Values keep the very texts they are written in.
 
 use std::collections::BTreeMap;
 
@@ -57,7 +57,7 @@ fn path(info: &OperationInfo, fields: &BTreeMap<String, &RawValue>) -> Result<St
             continue;
         };
         let value = fields.get(name).map(|value| text(value)).transpose()?.unwrap_or_default();
-        // Dots alone mean something else in a path, whoever they pass through.
+        // A part of dots alone means another path to every proxy and server on the way.
         if value.is_empty() || value == "." || value == ".." {
             return Err(Error::invalid(name, "must not be empty or dots alone"));
         }

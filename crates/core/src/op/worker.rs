@@ -42,7 +42,7 @@ pub struct RegisterWorkerArgs {
     /// The lanes it serves, at least one.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub lanes: BTreeSet<String>,
-    /// What it can do.
+    /// Its capabilities.
     #[serde(default, skip_serializing_if = "CapabilitySet::is_empty")]
     pub capabilities: CapabilitySet,
     /// The kinds it serves; all when empty. Claims name theirs themselves; this is what people are shown.
@@ -51,7 +51,7 @@ pub struct RegisterWorkerArgs {
     /// How many tasks it runs at once: claims hand out no more. Without it they hand out what they ask for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity: Option<u32>,
-    /// What it calls its version.
+    /// The version of the worker's program, in its own words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     /// Chosen anew by each process, so that a second one with the same instance id is noticed.
@@ -59,7 +59,7 @@ pub struct RegisterWorkerArgs {
     /// The TTL of its leases; its registration lives twice as long.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease_ttl_ms: Option<i64>,
-    /// Those of its kinds that agents may call. What it says of them stays when it is gone.
+    /// Those of its kinds that agents may call. Their definitions stay when the worker is gone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<ToolDefinition>,
 }
@@ -105,7 +105,7 @@ pub struct HeartbeatWorkerArgs {
     /// Where it works; the caller's default when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// What it registered with.
+    /// The nonce it registered with.
     pub nonce: String,
     /// The leases it holds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -117,7 +117,7 @@ pub struct HeartbeatWorkerArgs {
 pub struct HeartbeatWorkerOutcome {
     /// When the registration runs out without a further heartbeat.
     pub expires_at: i64,
-    /// What became of each lease, in the same order.
+    /// The outcome for each lease, in the same order.
     pub leases: Vec<RenewalOutcome>,
 }
 
@@ -146,7 +146,7 @@ pub struct DeregisterWorkerArgs {
     /// Where it works; the caller's default when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// What it registered with; an operator sends none.
+    /// The nonce it registered with; an operator sends none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nonce: Option<String>,
 }
@@ -159,7 +159,7 @@ pub struct DeregisterWorkerOutcome {
 }
 
 impl DeregisterWorkerArgs {
-    /// A process that stops takes back its own registration; anybody else removes somebody's.
+    /// A process that stops removes its own registration, which needs no record; any other removal is an operator's.
     pub fn is_audited(&self) -> bool {
         self.nonce.is_none()
     }
@@ -190,7 +190,7 @@ pub struct ListWorkersArgs {
     /// Their namespace; the caller's default when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// Only those that serve this lane.
+    /// Only workers that serve this lane.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lane: Option<String>,
     /// Where the last page ended.
@@ -267,14 +267,14 @@ pub enum ExchangeEnding {
     Cancel(CancelExecutionArgs),
 }
 
-/// What a claim asks for; the worker and the namespace are those of the call.
+/// A claim inside an exchange; the worker and the namespace are those of the call.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExchangeClaim {
     /// The lanes to look in, at least one; they take turns at being first.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub lanes: BTreeSet<String>,
-    /// What the worker can do; this set decides.
+    /// The capabilities of the worker; this set decides.
     #[serde(default, skip_serializing_if = "CapabilitySet::is_empty")]
     pub capabilities: CapabilitySet,
     /// The kinds of work to take; all when empty.
@@ -307,16 +307,16 @@ pub struct ExchangeClaim {
 /// The answer, with a result or a problem for each part.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ExchangeOutcome {
-    /// What became of each ending, in the same order.
+    /// The outcome of each ending, in the same order.
     pub end: Vec<ExchangeEnded>,
-    /// What became of each lease, in the same order.
+    /// The outcome for each lease, in the same order.
     pub renew: Vec<RenewalOutcome>,
-    /// What was taken; absent when nothing was asked for.
+    /// The claimed work; absent when nothing was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claim: Option<ExchangeClaimed>,
 }
 
-/// What became of an ending: the answer of its own operation, or a problem.
+/// The outcome of an ending: the answer of its own operation, or a problem.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ExchangeEnded {
@@ -338,12 +338,12 @@ pub enum ExchangeEnded {
     Problem(Error),
 }
 
-/// What a claim took, or why it could not.
+/// The work that a claim took, or the reason why it took none.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ExchangeClaimed {
-    /// What is leased, in `lease` mode.
+    /// The leased tasks, in `lease` mode.
     pub tasks: Vec<Task>,
-    /// What is granted, in `grant` mode.
+    /// The grants, in `grant` mode.
     pub grants: Vec<ClaimGrant>,
     /// Why nothing could be taken. An answer without tasks and without a problem means that nothing was claimable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -415,7 +415,8 @@ impl ExchangeOutcome {
 }
 
 impl ExchangeEnded {
-    /// Whether the task has left its worker, so that there is room for another. It has not while nobody knows.
+    /// Whether the task has left its worker, so that there is room for another. A refusal that leaves this open counts
+    /// as no.
     pub fn makes_room(&self) -> bool {
         match self {
             ExchangeEnded::Suspend(SuspendOutcome::AlreadySatisfied { .. })

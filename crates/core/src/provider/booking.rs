@@ -25,7 +25,7 @@ vocabulary! {
     }
 }
 
-/// What makes a booking the same. It is the execution's and not a lease's, so that an execution that was parked finds its
+/// The identity of a booking. It is the execution's and not a lease's, so that an execution that was parked finds its
 /// place again; a lease that finds one which another lease has used books anew, because it will call anew.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BookingId {
@@ -61,7 +61,7 @@ document! {
         "k" key: String,
         /// The lease that booked it last, or that uses it.
         "l" lease: LeaseId,
-        /// What the call is expected to cost.
+        /// The expected cost of the call.
         "c" cost: ProviderCost,
         /// The part of time that counts it.
         "b" part: i64,
@@ -96,7 +96,7 @@ impl Indexed for Booking {
 }
 
 impl Booking {
-    /// What makes it the same booking.
+    /// The identity of the booking.
     pub fn id(&self) -> BookingId {
         BookingId {
             namespace: self.namespace.clone(),
@@ -106,7 +106,7 @@ impl Booking {
         }
     }
 
-    /// Nobody took it in time, or whoever did never said what became of it.
+    /// Whether its time is up: it was not taken in time, or its holder never settled it.
     pub fn is_over(&self, now: i64) -> bool {
         self.state != BookingState::Settled && self.until <= now
     }

@@ -18,8 +18,8 @@ document! {
 }
 
 impl Meter {
-    /// What a window that ends in this part reaches back to. It touches one part more than a window has, so that no window
-    /// holds more than the sum says.
+    /// The sum over the parts that a window ending in this part reaches back to. It takes one part more than a window
+    /// has, so that no window holds more than the sum says.
     pub fn window_sum(&self, part: i64) -> u64 {
         self.sum(part - limits::PROVIDER_PARTS, part)
     }

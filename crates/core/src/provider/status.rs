@@ -21,7 +21,7 @@ pub struct EffectiveLimits {
 /// A provider, its limits and what is used of them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ProviderStatus {
-    /// Whose it is.
+    /// The namespace it belongs to.
     pub namespace: String,
     /// Its name.
     pub name: String,
@@ -60,7 +60,7 @@ pub struct ProviderStatus {
 }
 
 impl Provider {
-    /// What people see.
+    /// The view of it for answers, at an instant.
     pub fn status(&self, now: i64) -> ProviderStatus {
         let now = now.max(self.updated_at);
         let part = self.definition.part(now);

@@ -1,5 +1,5 @@
-//! Cron expressions in time zones. `croner` reads an expression and walks the wall clock; `jiff` knows the zones. What a
-//! change of the clock means is decided here:
+//! Cron expressions in time zones. `croner` reads an expression and walks the wall clock; `jiff` knows the zones. The
+//! meaning of a change of the clock is decided here:
 //!
 //! * **Fixed hours** (`30 2 * * *`) mean a time of day. A time that the zone skips runs at the end of the gap, a repeated
 //!   one at its first occurrence.

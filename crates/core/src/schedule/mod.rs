@@ -5,7 +5,7 @@
 //! * `spec`: the instants of a schedule
 //! * `run`: what became of an instant, and what a run knows of its schedule
 //!
-//! What a schedule creates is opaque here: `op::ScheduleTemplate` reads it.
+//! The template of a schedule is opaque here: `op::ScheduleTemplate` reads it.
 //!
 //! Every instant is decided once: `cursor` is the last one that was, and [`Schedule::take_due`] the only way to move it.
 
@@ -47,7 +47,7 @@ vocabulary! {
     }
 }
 
-/// What becomes of instants that nobody saw to in time, such as while no server ran.
+/// What becomes of instants that were not seen to in time, such as while no server ran.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CatchUp {
@@ -84,7 +84,7 @@ impl CatchUp {
 }
 
 document! {
-    /// What people say about a schedule, apart from what it creates.
+    /// The definition of a schedule, as its creator wrote it, apart from its template.
     pub struct ScheduleDefinition {
         /// When it runs.
         "s" spec: ScheduleSpec,
@@ -96,7 +96,7 @@ document! {
         "j" jitter_ms: i64,
         /// What happens while the latest run has not ended.
         "o" overlap: Overlap,
-        /// What becomes of instants that nobody saw to in time.
+        /// What becomes of instants that were not seen to in time.
         "c" catch_up: CatchUp,
         /// After so many failed runs in a row it pauses; 0 is never.
         "f" pause_after_failures: u32,
@@ -127,7 +127,7 @@ vocabulary! {
     pub enum ScheduleState {
         /// It does, or will.
         Active "active",
-        /// Somebody paused it, or too many runs failed.
+        /// A caller paused it, or too many runs failed.
         Paused "paused",
         /// It has no instant any more.
         Ended "ended",
@@ -135,13 +135,13 @@ vocabulary! {
 }
 
 document! {
-    /// What was last said when it was paused or resumed.
+    /// The note of the last pause or resumption.
     pub struct Note {
         /// In words; may be empty.
         "t" text: String,
-        /// By whom.
+        /// The name of the caller that said it.
         "b" by: String,
-        /// When.
+        /// When it was said.
         "a" at: i64,
     }
 }
@@ -173,17 +173,17 @@ document! {
 }
 
 document! {
-    /// What is created again and again, and when.
+    /// A schedule: a template, and the instants at which an execution or a flow is created from it.
     pub struct Schedule {
         /// Its identity. One that is made anew under an old name has another one.
         "i" id: ScheduleId,
-        /// Whose it is.
+        /// The namespace it belongs to.
         "n" namespace: String,
         /// Unique in the namespace; decides the partition.
         "m" name: String,
         /// When it runs.
         "d" definition: ScheduleDefinition,
-        /// What it creates, as JSON.
+        /// The template of what it creates, as JSON.
         "t" template: Blob,
         /// Grows with every change that people make.
         "r" revision: u64,
@@ -205,7 +205,7 @@ document! {
         "lu" late_until: i64,
         /// Whether it is paused.
         "p" paused: bool,
-        /// What was last said about that.
+        /// The note of the last pause or resumption.
         "nt" note: Option<Note>,
         /// Stretches whose instants are run once more, in the order in which they were asked for.
         "bf" backfills: Vec<Backfill>,
@@ -215,7 +215,7 @@ document! {
         "w" wake_at: i64,
         /// Failed runs in a row.
         "f" failures: u32,
-        /// What became of the last instants, the oldest first.
+        /// Records of the last instants, the oldest first.
         "rs" runs: Vec<RunRecord>,
         /// How many runs it has started.
         "rc" run_count: i64,
@@ -240,22 +240,22 @@ impl Indexed for Schedule {
     }
 }
 
-/// What a schedule is made from.
+/// The parts a schedule is made from.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewSchedule {
     /// Minted before the commit, so that a repeat names the same one.
     pub id: ScheduleId,
-    /// Whose it is.
+    /// The namespace it belongs to.
     pub namespace: String,
     /// Unique in the namespace.
     pub name: String,
     /// When it runs.
     pub definition: ScheduleDefinition,
-    /// What it creates, as JSON.
+    /// The template of what it creates, as JSON.
     pub template: Blob,
 }
 
-/// What an instant comes to, given how the latest run is.
+/// The decision about an instant, given how the latest run is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
     /// It runs.
@@ -378,7 +378,7 @@ impl Schedule {
         Some(instant)
     }
 
-    /// Instants up to this one are late: nobody saw to them in time, or they lie before the schedule.
+    /// Instants up to this one are late: the engine did not see to them in time, or they lie before the schedule.
     fn late_before(&self, now: i64) -> i64 {
         (now - limits::SCHEDULE_LATE_MS - self.definition.jitter_ms - 1).max(self.active_since - 1)
     }
@@ -412,7 +412,7 @@ impl Schedule {
         }
     }
 
-    /// What an instant comes to. One that was buffered is passed over if another one waits.
+    /// Decides about an instant. One that was buffered is passed over if another one waits.
     pub fn decide(&self, run: &DueRun, latest_is_open: bool) -> Decision {
         match run.overlap {
             _ if !latest_is_open => Decision::Start,
@@ -434,7 +434,7 @@ impl Schedule {
     /// Writes down what became of an instant.
     pub fn record(&mut self, record: RunRecord) {
         self.run_count += i64::from(record.outcome == RunOutcome::Started);
-        // One that was buffered is told of once: by what came of it.
+        // An instant that was buffered has one record: of what came of it.
         self.runs.retain(|known| {
             known.outcome != RunOutcome::Buffered
                 || known.scheduled_for != record.scheduled_for
@@ -577,7 +577,7 @@ impl Schedule {
 fn first_cursor(definition: &ScheduleDefinition, now: i64) -> i64 {
     match (definition.starts_at, definition.spec.at.iter().min()) {
         (Some(starts_at), _) => starts_at - 1,
-        // Instants that somebody named are meant, also those that have passed.
+        // Instants that were named are meant, also those that have passed.
         (None, Some(first)) => now.min(first - 1),
         (None, None) => now,
     }

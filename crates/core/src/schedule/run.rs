@@ -1,4 +1,4 @@
-//! What became of an instant, and what a run knows of its schedule.
+//! The record of an instant, and the link from a run to its schedule.
 
 use uuid::Uuid;
 
@@ -16,9 +16,9 @@ vocabulary! {
         /// Its instant came.
         #[default]
         Regular "regular",
-        /// Somebody wanted it now.
+        /// A caller triggered it.
         Trigger "trigger",
-        /// Its instant lies in a stretch that somebody wanted to run once more.
+        /// Its instant lies in a stretch that a caller wanted to run once more.
         Backfill "backfill",
     }
 }
@@ -26,7 +26,7 @@ vocabulary! {
 document! {
     /// Why a run is made; part of its identity.
     pub struct Origin {
-        /// Why.
+        /// The reason for the run.
         "k" kind: OriginKind,
         /// By which trigger or backfill.
         "i" id: Option<CommandId>,
@@ -77,7 +77,7 @@ pub struct DueRun {
 }
 
 vocabulary! {
-    /// What became of an instant.
+    /// The outcome of an instant.
     #[derive(Default)]
     pub enum RunOutcome {
         /// An execution or a flow was created.
@@ -89,19 +89,19 @@ vocabulary! {
         Buffered "buffered",
         /// Creating it was refused.
         Refused "refused",
-        /// Nobody saw to it in time, nor to those after it up to the next run.
+        /// The engine did not see to it in time, nor to those after it up to the next run.
         Missed "missed",
     }
 }
 
 document! {
-    /// What became of an instant.
+    /// The record of an instant.
     pub struct RunRecord {
         /// The instant.
         "f" scheduled_for: i64,
         /// Why it runs.
         "o" origin: Origin,
-        /// What became of it.
+        /// The outcome of the instant.
         "s" outcome: RunOutcome,
         /// When that was decided.
         "a" at: i64,
@@ -114,7 +114,7 @@ document! {
     }
 }
 
-/// What was created.
+/// The thing that was created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Started {
     /// An execution.
@@ -124,12 +124,12 @@ pub enum Started {
 }
 
 impl RunRecord {
-    /// What became of a run that was not created.
+    /// The record of a run that was not created.
     pub fn of(run: &DueRun, outcome: RunOutcome, at: i64) -> Self {
         Self { origin: run.origin.clone(), ..Self::passed(run.scheduled_for, outcome, at) }
     }
 
-    /// What became of a regular instant.
+    /// The record of a regular instant.
     pub fn passed(scheduled_for: i64, outcome: RunOutcome, at: i64) -> Self {
         Self { scheduled_for, outcome, at, ..Default::default() }
     }
@@ -172,7 +172,7 @@ impl RunEnd {
 }
 
 document! {
-    /// What an execution or a flow knows of the schedule that made it.
+    /// The schedule that made an execution or a flow, and the instant it stands for.
     pub struct ScheduledRun {
         /// The schedule.
         "i" schedule: ScheduleId,

@@ -1,4 +1,4 @@
-//! What operators and owners change about an execution from outside.
+//! Changes that operators and owners make to an execution from outside.
 
 use crate::op::Minting;
 use schemars::JsonSchema;
@@ -81,7 +81,7 @@ operation! {
 pub struct HoldExecutionArgs {
     /// The execution.
     pub execution_id: ExecutionId,
-    /// Why.
+    /// The reason, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
@@ -137,7 +137,7 @@ operation! {
 pub struct CancelExecutionArgs {
     /// The execution.
     pub execution_id: ExecutionId,
-    /// Why.
+    /// The reason, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The lease, when its holder cancels; an operator sends none.
@@ -162,7 +162,7 @@ pub enum CancelExecutionOutcome {
 }
 
 impl CancelExecutionArgs {
-    /// A lease holder that cancels ends its own work; anybody else acts on somebody's.
+    /// A lease holder that cancels ends its own work; a cancellation by any other caller is on record.
     pub fn is_audited(&self) -> bool {
         self.fence.is_none()
     }
@@ -177,7 +177,7 @@ impl CancelExecutionArgs {
         parts::optional(self.reason.as_deref(), "reason", text::text)
     }
 
-    /// Whether somebody else than the holder of the lease asks for it. A holder's cancellation is known by its lease.
+    /// Whether another caller than the holder of the lease asks for it. A holder's cancellation is known by its lease.
     pub fn is_from_outside(&self) -> bool {
         self.fence.is_none()
     }
@@ -247,7 +247,7 @@ pub struct RepinBuildArgs {
     pub command_id: Option<CommandId>,
 }
 
-/// What it is pinned to.
+/// The answer to `repin_build`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RepinBuildOutcome {
     /// The build it is pinned to now.
@@ -286,7 +286,7 @@ pub struct RevokeLeaseArgs {
     /// Only if this is the lease.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_lease_id: Option<LeaseId>,
-    /// Why.
+    /// The reason, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The same id means the same revocation.
@@ -317,7 +317,7 @@ pub enum RevokeLeaseOutcome {
         /// Its epoch.
         epoch: LeaseEpoch,
     },
-    /// Nobody holds the execution.
+    /// No worker holds the execution.
     NoActiveLease,
 }
 
@@ -345,7 +345,7 @@ operation! {
 pub struct ResumeExecutionArgs {
     /// The execution.
     pub execution_id: ExecutionId,
-    /// Why.
+    /// The reason, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The same id means the same decision.

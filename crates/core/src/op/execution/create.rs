@@ -38,21 +38,21 @@ pub struct CreateExecutionArgs {
     /// The lane it queues in; `default` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lane: Option<String>,
-    /// What kind of work it is; workers choose their handler by it.
+    /// The kind of work; workers choose their handler by it.
     pub kind: String,
-    /// What the worker gets. As any JSON value.
+    /// The input for the worker. As any JSON value.
     #[serde(default, deserialize_with = "crate::encoding::present_json", skip_serializing_if = "Option::is_none")]
     pub input: Option<JsonText>,
-    /// The same as bytes; not both.
+    /// The input as bytes; not beside `input`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input_base64: Option<Blob>,
-    /// What the bytes are; `application/octet-stream` when absent.
+    /// The content type of the bytes; `application/octet-stream` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content_type: Option<String>,
     /// Higher goes first; clamped to 0..=9000, 0 when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<i64>,
-    /// Who submits it.
+    /// The creator of the execution, for people; it grants no rights.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub creator: Option<String>,
     /// Retries, timeouts and the rest; the namespace's default when absent.
@@ -73,7 +73,7 @@ pub struct CreateExecutionArgs {
     /// How long the key is remembered; 24 hours when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dedup_window_ms: Option<i64>,
-    /// What a worker must be able to do, beside what the policy requires.
+    /// The capabilities that a worker must have, beside those the policy requires.
     #[serde(default, skip_serializing_if = "CapabilitySet::is_empty")]
     pub required_capabilities: CapabilitySet,
     /// Budgets it is charged to, beside the policy's.
@@ -88,7 +88,7 @@ pub struct CreateExecutionArgs {
     /// Its name in the flow's graph.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// What it waits for, in the same flow.
+    /// The executions of the same flow that it waits for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dependencies: Vec<Dependency>,
     /// When its dependencies let it run; all of them when absent.
@@ -122,7 +122,7 @@ pub struct CreateExecutionArgs {
 pub struct CreateExecutionOutcome {
     /// The execution.
     pub execution_id: ExecutionId,
-    /// It was there already.
+    /// It existed before.
     pub duplicate: bool,
     /// The flow it is in; a parent without one got its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -150,9 +150,9 @@ impl CreateExecutionOutcome {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Dependency {
-    /// What must end first.
+    /// The execution that must end first.
     pub upstream: ExecutionId,
-    /// What the submitter calls this edge.
+    /// The submitter's name for this kind of edge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     /// Under which name the worker reads the upstream's result.
@@ -171,7 +171,7 @@ pub struct ParentLink {
     /// The same key means the same child, whichever lease of the parent spawns it, until the parent is replayed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// What it calls the edge.
+    /// The parent's name for this kind of edge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     /// Under which name it reads the child's result.
@@ -180,7 +180,8 @@ pub struct ParentLink {
 }
 
 impl ParentLink {
-    /// What two requests for one child have in common: a later lease of the parent spawns the same child.
+    /// The request without the parts that differ between two requests for one child: a later lease of the parent spawns
+    /// the same child.
     fn without_identity(&self) -> Self {
         let fence = LeaseFence { attempt: AttemptIndex(0), lease_id: LeaseId::default(), epoch: LeaseEpoch(0) };
         Self { fence, key: None, ..self.clone() }
@@ -257,9 +258,10 @@ impl CreateExecutionArgs {
         Ok(())
     }
 
-    /// What two submissions under one key or id must have in common: everything but the identity itself, how long
-    /// it is remembered, the lease of the parent, the trace, and what says no more than the defaults. Nor do instants
-    /// count for a child that its parent names by a key: whoever spawns it again reads the clock at another time.
+    /// The digest that two submissions under one key or id must have in common: of everything but the identity itself,
+    /// how long it is remembered, the lease of the parent, the trace, and fields that say no more than the defaults.
+    /// Nor do instants count for a child that its parent names by a key: a parent that spawns it again reads the clock
+    /// at another time.
     pub fn content_digest(&self) -> [u8; 32] {
         use sha2::Digest as _;
         let drop_default = |value: &Option<String>, default: &str| value.clone().filter(|value| value != default);
@@ -385,11 +387,11 @@ pub struct CreateExecutionsArgs {
 /// The answer to `create_executions`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CreateExecutionsOutcome {
-    /// What became of each, in the same order.
+    /// The result of each, in the same order.
     pub results: Vec<CreateResult>,
 }
 
-/// What became of one submission.
+/// The result of one submission.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum CreateResult {
@@ -397,7 +399,7 @@ pub enum CreateResult {
     Created(create_execution::Outcome),
     /// It was refused.
     Refused {
-        /// Why.
+        /// The refusal.
         error: Error,
     },
 }

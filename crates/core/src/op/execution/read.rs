@@ -135,7 +135,7 @@ pub struct Explanation {
     pub execution_id: ExecutionId,
     /// Its state.
     pub public_state: PublicState,
-    /// What holds it back; one that says it runs or has ended, otherwise.
+    /// The reasons that hold it back; one that says it runs or has ended, otherwise.
     pub reasons: Vec<Reason>,
     /// When something changes by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -147,7 +147,7 @@ pub struct Explanation {
 pub struct Reason {
     /// Which.
     pub code: ReasonCode,
-    /// The same for people, with names and numbers.
+    /// The reason in words, with names and numbers.
     pub message: String,
     /// When it ends by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]

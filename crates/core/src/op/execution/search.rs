@@ -40,37 +40,37 @@ pub struct ListExecutionsArgs {
     /// Their namespace; the caller's default when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// Only in these lanes.
+    /// Only executions in these lanes.
     #[serde(default, deserialize_with = "one_or_several", skip_serializing_if = "Vec::is_empty")]
     pub lane: Vec<String>,
-    /// Only of these kinds.
+    /// Only executions of these kinds.
     #[serde(default, deserialize_with = "one_or_several", skip_serializing_if = "Vec::is_empty")]
     pub kind: Vec<String>,
-    /// Only in these states.
+    /// Only executions in these states.
     #[serde(default, deserialize_with = "one_or_several", skip_serializing_if = "Vec::is_empty")]
     pub state: Vec<PublicState>,
-    /// Only those that have ended, or only those that have not.
+    /// Only executions that have ended, or only executions that have not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub terminal: Option<bool>,
     /// The opposite of `terminal`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub open: Option<bool>,
-    /// Only in this flow.
+    /// Only executions in this flow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flow_id: Option<FlowId>,
     /// Only with these tags, each as `key=value`. Of several values of one key any will do.
     #[serde(default, deserialize_with = "one_or_several", skip_serializing_if = "Vec::is_empty")]
     pub tag: Vec<String>,
-    /// Only those whose last failure was of one of these categories.
+    /// Only executions whose last failure was of one of these categories.
     #[serde(default, deserialize_with = "one_or_several", skip_serializing_if = "Vec::is_empty")]
     pub failure_category: Vec<String>,
     /// Only runs of the schedule with this name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<String>,
-    /// Only those that this worker process holds now.
+    /// Only executions that this worker process holds now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<String>,
-    /// Only those that this execution spawned while it ran.
+    /// Only executions that this execution spawned while it ran.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<ExecutionId>,
     /// Only created at this instant or later.
@@ -154,9 +154,9 @@ impl ListExecutionsArgs {
 }
 
 operation! {
-    /// Counts the executions of a namespace by state, and those that may be claimed by lane and kind. A reading is shared by
-    /// all who ask within two seconds. Where the store would have to walk through the entries, counting stops at 10,000 and
-    /// `more` says so.
+    /// Counts the executions of a namespace by state, and those that may be claimed by lane and kind. All callers
+    /// within two seconds share one reading. Where the store would have to walk through the entries, counting stops at
+    /// 10,000 and `more` says so.
     GetCounts(GetCountsArgs) -> GetCountsOutcome,
     "get_counts" Get "/v1/counts" Reader validated filtered namespaced
 }
@@ -192,7 +192,7 @@ pub struct Count {
     pub more: bool,
 }
 
-/// What waits in one lane, of one kind.
+/// The number of executions of one kind that wait in one lane.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WaitingCount {
     /// The lane.

@@ -28,11 +28,11 @@ pub struct ExecutionView {
     pub namespace: String,
     /// Its lane.
     pub lane: String,
-    /// What kind of work it is.
+    /// The kind of work; workers choose their handler by it.
     pub kind: String,
     /// Its priority; higher goes first.
     pub priority: i64,
-    /// Who submitted it.
+    /// The creator that the submission names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub creator: Option<String>,
     /// Its tags.
@@ -41,7 +41,7 @@ pub struct ExecutionView {
     pub public_state: PublicState,
     /// The six dimensions behind it.
     pub state: StateVector,
-    /// What exactly it waits for, for people.
+    /// A detail of the wait, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocking_detail: Option<String>,
     /// Everything that holds it back, the one shown first.
@@ -55,7 +55,7 @@ pub struct ExecutionView {
     pub reclaim_count: u32,
     /// Times it was replayed.
     pub replay_count: u32,
-    /// What its worker last said.
+    /// The last progress that its worker reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<ProgressView>,
     /// The flow it is in.
@@ -73,9 +73,9 @@ pub struct ExecutionView {
     /// How many of its upstreams it still waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub join: Option<JoinView>,
-    /// What it asks of the engine.
+    /// Its policy: retries, timeouts, limits, routing.
     pub policy: Policy,
-    /// What a worker must be able to do.
+    /// The capabilities that a worker must have.
     pub required_capabilities: CapabilitySet,
     /// The budgets it is charged to.
     pub budget_ids: Vec<String>,
@@ -113,22 +113,22 @@ pub struct ExecutionView {
     /// When it expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_at: Option<i64>,
-    /// What last went wrong.
+    /// Its last failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_failure: Option<FailureView>,
-    /// Who cancelled it, and why.
+    /// The source and the reason of its cancellation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cancellation: Option<CancellationView>,
     /// The lease that holds it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease: Option<LeaseView>,
-    /// What it is suspended on.
+    /// Its suspension.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspension: Option<SuspensionView>,
-    /// What a person is asked about its journal.
+    /// Questions for a person about its journal.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub questions: Vec<QuestionView>,
-    /// What the workers of its last lost leases said last, the newest last.
+    /// The last progress of the workers of its lost leases, the newest last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub last_words: Vec<LastWords>,
     /// Which of its journals is written to: a replay and a continuation begin one.
@@ -146,7 +146,7 @@ pub struct ExecutionView {
     /// Journal entries that stand although the program gave them another input.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps_changed: Vec<StepIdentity>,
-    /// What there is to fetch.
+    /// The result that can be fetched, without its bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<ResultView>,
 }
@@ -160,7 +160,7 @@ pub struct ExecutionSummary {
     pub namespace: String,
     /// Its lane.
     pub lane: String,
-    /// What kind of work it is.
+    /// The kind of work; workers choose their handler by it.
     pub kind: String,
     /// Its state.
     pub public_state: PublicState,
@@ -195,21 +195,21 @@ pub struct ExecutionSummary {
     /// When it expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_at: Option<i64>,
-    /// What kind of thing last went wrong.
+    /// The category of its last failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_category: Option<String>,
-    /// What its worker last said.
+    /// The last progress that its worker reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<ProgressView>,
 }
 
-/// What a worker said about its progress.
+/// A worker's report about its progress.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ProgressView {
     /// How far it is, 0 to 100.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pct: Option<u8>,
-    /// What it is doing.
+    /// The worker's words for what it is doing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// When it said so.
@@ -219,54 +219,54 @@ pub struct ProgressView {
 /// A failure.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FailureView {
-    /// What went wrong.
+    /// The reason of the failure.
     pub reason: String,
-    /// What kind of thing went wrong.
+    /// The category of the failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub category: Option<String>,
     /// In which attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<AttemptIndex>,
-    /// When.
+    /// When it failed.
     pub failed_at: i64,
 }
 
 /// A cancellation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CancellationView {
-    /// Why.
+    /// The reason, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Who asked for it: operator, lease_holder, flow, timeout or superseded.
+    /// The source: operator, lease_holder, flow, timeout or superseded.
     pub source: String,
-    /// When.
+    /// When it was cancelled.
     pub cancelled_at: i64,
     /// The execution that took its place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub superseded_by: Option<ExecutionId>,
 }
 
-/// What is known of a result without its bytes.
+/// A result without its bytes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ResultView {
-    /// What it is.
+    /// Its content type.
     pub content_type: String,
     /// How many bytes it has.
     pub size: u64,
 }
 
-/// What a suspended execution waits for.
+/// The suspension of an execution.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SuspensionView {
     /// The suspension.
     pub suspension_id: SuspensionId,
     /// Why it was suspended.
     pub reason: SuspendReason,
-    /// What resumes it.
+    /// The condition that resumes it.
     pub condition: Condition,
     /// Where its signals arrive.
     pub waitpoint_ids: Vec<WaitpointId>,
-    /// Who asked for it.
+    /// The name that asked for it, as the worker says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requested_by: Option<String>,
     /// Whether an operator may resume it.
@@ -276,15 +276,15 @@ pub struct SuspensionView {
     /// When it gives up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_at: Option<i64>,
-    /// What happens then.
+    /// What happens when its time is up.
     pub timeout_behavior: TimeoutBehavior,
-    /// What people are asked.
+    /// The question for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub question: Option<String>,
     /// The JSON schema of the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schema: Option<JsonText>,
-    /// Whom the question is for.
+    /// The people the question is for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub assignees: Vec<String>,
     /// The signals that have counted so far.
@@ -292,14 +292,14 @@ pub struct SuspensionView {
     pub signed: Vec<SignedView>,
 }
 
-/// A signal that counts for a suspension, and who stands behind it.
+/// A signal that counts for a suspension, and the name behind it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SignedView {
     /// The signal.
     pub signal_id: SignalId,
     /// Its name.
     pub name: String,
-    /// Who: the name of an API token, the person that such a token vouches for, or `waitpoint_token`.
+    /// The name behind it: of an API token, of the person that such a token vouches for, or `waitpoint_token`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
     /// When it was accepted.
@@ -358,10 +358,10 @@ pub struct AttemptView {
     /// How it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<AttemptOutcome>,
-    /// What went wrong.
+    /// The reason of the failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_reason: Option<String>,
-    /// What kind of thing went wrong.
+    /// The category of the failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_category: Option<String>,
     /// Its leases, oldest first.
@@ -373,9 +373,9 @@ pub struct AttemptView {
 pub struct EventView {
     /// Unique, and growing within a partition; a repeat has the same one.
     pub event_id: String,
-    /// When.
+    /// When it happened.
     pub happened_at: i64,
-    /// What.
+    /// The event.
     pub event: Event,
 }
 
@@ -388,16 +388,16 @@ pub struct Task {
     pub namespace: String,
     /// Its lane.
     pub lane: String,
-    /// What kind of work it is.
+    /// The kind of work; workers choose their handler by it.
     pub kind: String,
     /// Its priority.
     pub priority: i64,
     /// Its tags.
     pub tags: Tags,
-    /// What was submitted.
+    /// The input as it was submitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<Content>,
-    /// What the claim took up.
+    /// Whether the claim began an attempt or took one up.
     pub claim_kind: ClaimKind,
     /// To be shown with every call about this task.
     pub fence: LeaseFence,
@@ -413,12 +413,12 @@ pub struct Task {
     pub deadline_at: Option<i64>,
     /// Retries so far.
     pub retry_count: u32,
-    /// What let it go on, where the claim goes on with an attempt that had parted from its worker.
+    /// The cause that let it go on, where the claim takes up an attempt that had parted from its worker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resumed_by: Option<crate::execution::ResumeCause>,
     /// The signals that resumed it.
     pub resume_signals: Vec<ResumeSignal>,
-    /// What its suspension, or its wait for children, handed over.
+    /// The continuation that its suspension, or its wait for children, left.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub continuation: Option<Content>,
     /// The number of the attempt's next stream frame.
@@ -426,7 +426,7 @@ pub struct Task {
     /// Which journal the attempt writes to: a replay begins a new one.
     #[serde(default)]
     pub generation: u32,
-    /// What the function has already done; absent before its first lease.
+    /// The journal: steps that the function has already done; absent before its first lease.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub journal: Option<Journal>,
     /// The model to use in this attempt.

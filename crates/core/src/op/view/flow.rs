@@ -19,7 +19,7 @@ pub struct FlowView {
     pub flow_id: FlowId,
     /// Its namespace.
     pub namespace: String,
-    /// What kind of flow it is.
+    /// The kind of the flow, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     /// Its tags.
@@ -53,10 +53,10 @@ pub struct FlowView {
 pub struct FlowCancellationView {
     /// Which members it concerns.
     pub policy: CancelFlowPolicy,
-    /// Why.
+    /// The reason, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// When.
+    /// When it was cancelled.
     pub cancelled_at: i64,
 }
 
@@ -79,7 +79,7 @@ pub struct GraphNode {
     /// Its name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// What kind of work it is.
+    /// The kind of work; workers choose their handler by it.
     pub kind: String,
     /// Its state.
     pub public_state: PublicState,
@@ -116,19 +116,19 @@ pub struct JoinView {
 pub struct EdgeView {
     /// Its id.
     pub edge_id: EdgeId,
-    /// Who must end first.
+    /// The execution that must end first.
     pub upstream: ExecutionId,
-    /// Who waits for it.
+    /// The execution that waits for it.
     pub downstream: ExecutionId,
     /// Whether it is a dependency, or leads from a child to the parent that spawned it.
     pub role: EdgeRole,
-    /// What its creator calls it.
+    /// Its creator's name for this kind of edge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     /// Under which name the downstream knows the upstream's result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_ref: Option<String>,
-    /// What became of it.
+    /// The state of the edge.
     pub state: EdgeState,
 }
 
@@ -150,11 +150,11 @@ pub struct UpstreamView {
     /// The name of its result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_ref: Option<String>,
-    /// What became of the edge.
+    /// The state of the edge.
     pub edge_state: EdgeState,
     /// The upstream's state.
     pub public_state: PublicState,
-    /// What went wrong in it.
+    /// Its last failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_failure: Option<FailureView>,
     /// Its result, when asked for and there is one.

@@ -1,4 +1,4 @@
-//! What is asked about a journal, and what speaks for one answer or another.
+//! Questions about a journal, and the evidence for one answer or another.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -16,12 +16,12 @@ pub struct QuestionView {
     pub step: StepIdentity,
     /// `in_doubt`, `journal_mismatch` or `no_progress`.
     pub reason: SuspendReason,
-    /// The same for people.
+    /// The reason in words, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
     /// The answers it takes.
     pub answers: Vec<StepAnswer>,
-    /// What workers said of the step after they had lost their lease.
+    /// Reports of workers about the step after they had lost their lease.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub evidence: Vec<LateReportView>,
 }
@@ -36,10 +36,10 @@ pub struct LateReportView {
     pub result: Option<Content>,
     /// How many bytes the result has.
     pub result_size: u64,
-    /// What kind of thing went wrong.
+    /// The category of the failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub category: Option<String>,
-    /// What went wrong.
+    /// The message of the failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// The lease that was lost; shown to operators only.

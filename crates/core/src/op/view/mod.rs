@@ -1,4 +1,5 @@
-//! What answers show of documents. They are copies made for the caller; nothing in the system is decided by them.
+//! The views of documents that answers show. They are copies made for the caller; nothing in the system is decided by
+//! them.
 
 mod execution;
 mod flow;

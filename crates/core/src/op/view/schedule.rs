@@ -18,7 +18,7 @@ use crate::state::PublicState;
 pub struct ScheduleView {
     /// Its id, which is part of the ids of its runs.
     pub schedule_id: ScheduleId,
-    /// Whose it is.
+    /// The namespace it belongs to.
     pub namespace: String,
     /// Its name.
     pub name: String,
@@ -38,14 +38,14 @@ pub struct ScheduleView {
     pub jitter_ms: i64,
     /// What happens while the latest run has not ended.
     pub overlap: Overlap,
-    /// What becomes of instants that nobody saw to in time.
+    /// What becomes of instants that were not seen to in time.
     pub catch_up: CatchUp,
     /// After so many failed runs in a row it pauses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pause_after_failures: Option<u32>,
-    /// What it creates.
+    /// The template of what it creates.
     pub template: ScheduleTemplate,
-    /// What was last said when it was paused or resumed.
+    /// The note of the last pause or resumption.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<NoteView>,
     /// When it was created.
@@ -54,7 +54,7 @@ pub struct ScheduleView {
     pub updated_at: i64,
     /// The next instants, as they are known now; none while it is paused.
     pub next: Vec<i64>,
-    /// What became of the last instants, the newest first.
+    /// Records of the last instants, the newest first.
     pub runs: Vec<ScheduleRunView>,
     /// How many runs it has started.
     pub run_count: i64,
@@ -73,7 +73,7 @@ pub struct ScheduleView {
 pub struct ScheduleSummary {
     /// Its id.
     pub schedule_id: ScheduleId,
-    /// Whose it is.
+    /// The namespace it belongs to.
     pub namespace: String,
     /// Its name.
     pub name: String,
@@ -86,39 +86,39 @@ pub struct ScheduleSummary {
     /// The next instant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_at: Option<i64>,
-    /// What became of the last instant.
+    /// The record of the last instant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_run: Option<ScheduleRunView>,
     /// How many runs it has started.
     pub run_count: i64,
     /// Failed runs in a row.
     pub failures: u32,
-    /// What was last said when it was paused or resumed.
+    /// The note of the last pause or resumption.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<NoteView>,
     /// When it was created.
     pub created_at: i64,
 }
 
-/// What was last said when a schedule was paused or resumed.
+/// The note of the last pause or resumption of a schedule.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NoteView {
-    /// In words.
+    /// The words of the note.
     pub text: String,
-    /// By whom; `schedule` where it paused by itself.
+    /// The name of the caller that said it; `schedule` where it paused by itself.
     pub by: String,
-    /// When.
+    /// When it was said.
     pub at: i64,
 }
 
-/// What became of an instant.
+/// The record of an instant.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ScheduleRunView {
     /// The instant.
     pub scheduled_for: i64,
     /// Why it runs.
     pub origin: OriginKind,
-    /// What became of it.
+    /// The outcome of the instant.
     pub outcome: RunOutcome,
     /// When that was decided.
     pub at: i64,
@@ -169,7 +169,7 @@ impl ScheduleRunView {
 }
 
 impl ScheduleView {
-    /// What people see of a schedule. The states of its runs are added by whoever can read them.
+    /// The view of a schedule. The engine, which can read them, adds the states of its runs.
     pub fn of(schedule: &Schedule) -> Result<Self> {
         let definition = schedule.definition.clone();
         let shown = if schedule.paused { 0 } else { limits::SCHEDULE_NEXT_SHOWN };

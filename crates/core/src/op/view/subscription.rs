@@ -17,7 +17,7 @@ use crate::subscription::{EventFilter, Subscription, SubscriptionState, TEST_TYP
 pub struct SubscriptionView {
     /// Its id, which is part of the ids of its deliveries.
     pub subscription_id: SubscriptionId,
-    /// Whose it is.
+    /// The namespace it belongs to.
     pub namespace: String,
     /// Its name.
     pub name: String,
@@ -25,14 +25,14 @@ pub struct SubscriptionView {
     pub state: SubscriptionState,
     /// Which events.
     pub filter: EventFilter,
-    /// What an event leads to.
+    /// The target of an event: a webhook, or new work.
     pub target: SubscriptionTarget,
     /// When a webhook that failed is sent again.
     pub retry: RetryPolicy,
-    /// What was last said when it was paused or resumed.
+    /// The note of the last pause or resumption.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<NoteView>,
-    /// Who created it.
+    /// The name of the caller that created it.
     pub created_by: String,
     /// When it was created.
     pub created_at: i64,
@@ -53,7 +53,7 @@ pub struct SubscriptionView {
 pub struct SubscriptionSummary {
     /// Its id.
     pub subscription_id: SubscriptionId,
-    /// Whose it is.
+    /// The namespace it belongs to.
     pub namespace: String,
     /// Its name.
     pub name: String,
@@ -67,7 +67,7 @@ pub struct SubscriptionSummary {
     /// The kind of the executions that it creates; absent where it sends webhooks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// What was last said when it was paused or resumed.
+    /// The note of the last pause or resumption.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<NoteView>,
     /// When it was created.
@@ -81,7 +81,7 @@ pub struct DeliveryView {
     pub execution_id: ExecutionId,
     /// The event.
     pub event_id: String,
-    /// What happened.
+    /// The type of the event.
     pub event_type: String,
     /// How far it is.
     pub public_state: PublicState,
@@ -98,7 +98,7 @@ pub struct DeliveryView {
 }
 
 impl DeliveryView {
-    /// What people see of a delivery; none for any other execution.
+    /// The view of a delivery; `None` for any other execution.
     pub fn of(execution: &Execution) -> Option<Self> {
         let delivery = execution.delivery.as_ref()?;
         Some(Self {
@@ -115,7 +115,7 @@ impl DeliveryView {
 }
 
 impl SubscriptionView {
-    /// What people see of a subscription; whoever can read them adds counts and deliveries.
+    /// The view of a subscription. The engine, which can read them, adds counts and deliveries.
     pub fn of(subscription: &Subscription, for_admin: bool) -> Result<Self> {
         let definition = &subscription.definition;
         let mut target = SubscriptionTarget::of(definition)?;
@@ -167,10 +167,10 @@ impl SubscriptionSummary {
     }
 }
 
-/// What a webhook's body says, and what the execution of another target gets as its input.
+/// The body of a webhook, and the input of the execution that another target creates.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct EventMessage {
-    /// What happened.
+    /// The type of the event.
     #[serde(rename = "type")]
     pub message_type: String,
     /// When, as RFC 3339.
@@ -184,7 +184,7 @@ pub struct EventMessage {
 }
 
 impl EventMessage {
-    /// The message about an event. It names no lease: whoever knows one could act in the place of its holder.
+    /// The message about an event. It names no lease: a receiver that knew one could act in the place of its holder.
     pub fn of(subscription: &Subscription, mut view: EventView) -> Self {
         view.event.lease_id = view.event.lease_id.map(|_| LeaseId::default());
         Self {
