@@ -22,14 +22,14 @@ use crate::{error, result, task, tool};
 
 /// How long one look waits for a change.
 const LOOK_MS: i64 = 20_000;
-/// The same for a caller that hears of steps, which change the journal and not the execution.
+/// How long one look waits for a caller that hears of steps, which change the journal and not the execution.
 const LOOK_AT_STEPS_MS: i64 = 1_000;
 
 /// A call, with what its client can do.
 pub(crate) struct Call<'a, D> {
     pub(crate) deployment: &'a D,
     pub(crate) context: &'a RequestContext<RoleServer>,
-    /// What the caller calls this call; with the same key it is the same execution.
+    /// The caller's own name for this call; with the same key it is the same execution.
     pub(crate) key: Option<String>,
 }
 
@@ -69,8 +69,8 @@ impl<D: Deployment> Call<'_, D> {
         Ok(self.deployment.call::<CreateExecution>(args).await?.execution_id)
     }
 
-    /// The execution that a client comes back to, after it has handed over the answers it brings. What it brings is
-    /// untrusted: it names an execution, which the caller's own authority must reach.
+    /// The execution that a client comes back to, after it has handed over the answers it brings. The state it brings
+    /// is untrusted: it names an execution, which the caller's own authority must reach.
     async fn take_answers(&self, tool: &ToolView, state: &str, request: &CallToolRequestParams) -> Result<ExecutionId> {
         let id = ExecutionId::from_str(state).map_err(|_| Error::invalid("requestState", "is not ours"))?;
         let view = self.deployment.call::<GetExecution>(get_execution::Args { execution_id: id }).await?;
@@ -159,7 +159,7 @@ fn failed(text: impl Into<String>) -> CallToolResult {
     CallToolResult::error(vec![ContentBlock::text(text.into())])
 }
 
-/// What nobody reads any more, because the client has gone or given up.
+/// A result that is not read any more, because the client has gone or given up.
 fn left(id: ExecutionId) -> CallToolResult {
     result::about(failed(format!("The client stopped waiting. The execution {id} goes on.")), id)
 }

@@ -1,4 +1,4 @@
-//! What the protocol is spoken over.
+//! The deployment behind the protocol: operations that are called with the authority of the caller.
 
 use ff_core::Result;
 use ff_core::op::{Operation, OperationInfo};

@@ -4,7 +4,7 @@ use ff_core::{Class, Code, Error};
 use rmcp::ErrorData;
 use serde_json::{Value, json};
 
-/// A refusal as an error of the protocol. What is wrong with the request is the client's to mend, and so is `invalid params`;
+/// A refusal as an error of the protocol. A fault in the request is the client's to mend, and so is `invalid params`;
 /// the code of our own table is in the data.
 pub(crate) fn refusal(error: Error) -> ErrorData {
     let data = Some(data(&error));
@@ -16,7 +16,7 @@ pub(crate) fn refusal(error: Error) -> ErrorData {
     }
 }
 
-/// What a refusal says to programs.
+/// The parts of a refusal that programs read.
 fn data(error: &Error) -> Value {
     let mut data = json!({
         "code": error.code, "retryable": error.code.retryable(), "advice": error.code.advice(), "details": error.details,

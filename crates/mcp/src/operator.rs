@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::deployment::Deployment;
 use crate::error;
 
-/// What calling a tool does to what is there.
+/// The effect of a tool on the deployment.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Effect {
     Reads,
@@ -72,7 +72,7 @@ macro_rules! offered {
 
 static OFFERED: LazyLock<Vec<Offered>> = LazyLock::new(|| operator_tools!(offered));
 
-/// Those that a caller may hope to call.
+/// The tools that a caller may hope to call.
 pub(crate) fn list(deployment: &impl Deployment) -> Vec<Tool> {
     let mine = OFFERED.iter().filter(|offered| deployment.offers(&offered.info));
     mine.map(|offered| offered.tool.clone()).collect()

@@ -17,14 +17,15 @@ const REJECT: &str = "reject";
 /// The one field of a form whose answer is no flat object; its text is JSON, or a text.
 const ANSWER: &str = "answer";
 
-/// What an execution asks a person.
+/// A question of an execution for a person.
 pub(crate) struct Question<'a> {
     view: &'a ExecutionView,
     suspension: &'a SuspensionView,
 }
 
 impl<'a> Question<'a> {
-    /// What an execution asks now. What budgets and journals ask is answered by operators, not by the caller of a tool.
+    /// The open question of an execution. Questions of budgets and journals are for operators, not for the caller of a
+    /// tool.
     pub(crate) fn of(view: &'a ExecutionView) -> Option<Self> {
         let suspension = view.suspension.as_ref()?;
         let decided_by_signal = match suspension.reason {
@@ -41,7 +42,7 @@ impl<'a> Question<'a> {
         self.suspension.suspension_id.to_string()
     }
 
-    /// What a person reads.
+    /// The text that a person reads.
     pub(crate) fn text(&self) -> String {
         let detail = self.view.blocking_detail.clone();
         self.suspension.question.clone().or(detail).unwrap_or_else(|| format!("Approve {}?", self.view.kind))
@@ -79,7 +80,8 @@ impl<'a> Question<'a> {
         }
     }
 
-    /// Delivers an answer; says whether there was one. A question that somebody else has answered meanwhile needs no other.
+    /// Delivers an answer; says whether there was one. A question that was answered meanwhile by another caller needs
+    /// no other.
     pub(crate) async fn answer(&self, deployment: &impl Deployment, answer: ElicitResult) -> Result<bool> {
         let (name, content) = match answer.action {
             ElicitationAction::Accept => (self.signal(), answer.content),
@@ -115,7 +117,7 @@ impl<'a> Question<'a> {
         }
     }
 
-    /// What was meant, where the form had to ask for it as text.
+    /// The value that was meant, where the form had to ask for it as text.
     fn unfold(&self, content: Value) -> Value {
         if self.suspension.schema.is_none() || self.flat_schema().is_some() {
             return content;

@@ -27,7 +27,7 @@ pub(crate) fn result_uri(id: ExecutionId) -> String {
     format!("{EXECUTIONS}{id}/result")
 }
 
-/// What can be read, by the form of its address.
+/// The resources that can be read, by the form of their addresses.
 pub(crate) fn templates() -> Vec<ResourceTemplate> {
     let template =
         |uri: String, name: &str, description: &str| ResourceTemplate::new(uri, name).with_description(description);
@@ -69,7 +69,7 @@ pub(crate) async fn page(
     Ok((shown.collect(), page.next_cursor))
 }
 
-/// What is at an address.
+/// Reads the resource at an address.
 pub(crate) async fn read(deployment: &impl Deployment, uri: &str) -> Result<ResourceContents> {
     if let Some(id) = uri.strip_prefix(FLOWS) {
         let flow_id = FlowId::from_str(id).map_err(|_| unknown(uri))?;

@@ -29,7 +29,7 @@ pub(crate) fn about(result: CallToolResult, id: ExecutionId) -> CallToolResult {
     CallToolResult::with_meta(result, Some(meta(id)))
 }
 
-/// What says which execution something is about.
+/// Metadata that names the execution a result is about.
 pub(crate) fn meta(id: ExecutionId) -> MetaObject {
     let mut meta = MetaObject::new();
     meta.insert(EXECUTION_ID.to_owned(), json!(id));

@@ -16,7 +16,7 @@ use crate::deployment::Deployment;
 use crate::error::refusal;
 use crate::{operator, resource, task, tool};
 
-/// In the `_meta` of a call: what the caller calls it. The same call under the same key is the same execution.
+/// In the `_meta` of a call: the caller's own name for the call. A call under the same key is the same execution.
 pub const IDEMPOTENCY_KEY: &str = "flowfabric/idempotency-key";
 
 const INSTRUCTIONS: &str = "Tools run as durable executions: a call goes on when the connection, the server or the worker \
@@ -56,7 +56,7 @@ impl<D: Deployment> ServerHandler for Server<D> {
         if next_cursor.is_none() {
             tools.extend(operator::list(&self.deployment));
         }
-        // What one token sees is nothing for a cache that others share, and workers change it at any time.
+        // The list depends on the token, so that no shared cache may keep it, and workers change it at any time.
         let listed = ListToolsResult::with_all_items(tools).with_cache_scope(CacheScope::Private).with_ttl_ms(0);
         Ok(ListToolsResult { next_cursor, ..listed })
     }
@@ -134,7 +134,7 @@ impl<D: Deployment> ServerHandler for Server<D> {
     }
 }
 
-/// What the caller calls this call.
+/// The caller's own name for this call.
 fn idempotency_key(
     request: &CallToolRequestParams,
     context: &RequestContext<RoleServer>,

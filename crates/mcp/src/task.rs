@@ -34,7 +34,7 @@ pub(crate) async fn get(deployment: &impl Deployment, id: &str) -> Result<Detail
     Ok(DetailedTask::new(task, payload))
 }
 
-/// Hands over answers. Those to questions that are no longer asked are passed over.
+/// Hands over answers. Answers to questions that are no longer asked are passed over.
 pub(crate) async fn update(deployment: &impl Deployment, id: &str, answers: &InputResponses) -> Result<()> {
     let view = find(deployment, id).await?;
     for (key, answer) in answers {
@@ -53,7 +53,7 @@ pub(crate) async fn cancel(deployment: &impl Deployment, id: &str) -> Result<()>
     deployment.call::<CancelExecution>(args).await.map(drop)
 }
 
-/// What is known of a task without its payload.
+/// A task without its payload.
 pub(crate) fn seed(view: &ExecutionView) -> Task {
     let status = match view.public_state {
         PublicState::Cancelled => TaskStatus::Cancelled,

@@ -10,7 +10,7 @@ use hyper::header::{self, HeaderValue};
 use hyper::{Response, StatusCode};
 use serde::Serialize;
 
-/// What every response carries.
+/// The body of every response.
 pub(crate) type Body = http_body_util::combinators::UnsyncBoxBody<Bytes, Infallible>;
 
 /// The content type of refusals.
@@ -26,20 +26,20 @@ pub(crate) struct Problem<'a> {
     title: ff_core::Class,
     /// The HTTP status.
     status: u16,
-    /// What went wrong, from the table of codes.
+    /// The code, from the table.
     code: Code,
     /// Whether the same call may succeed later without any change by the caller.
     retryable: bool,
-    /// What went wrong here, for people.
+    /// The particular circumstances, for people.
     detail: &'a str,
-    /// The same for programs; `field` on invalid input.
+    /// The circumstances for programs; `field` on invalid input.
     details: &'a serde_json::Map<String, serde_json::Value>,
     /// When repeating makes sense.
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_after_ms: Option<i64>,
-    /// What to do about it.
+    /// Advice to the caller, in one sentence.
     advice: &'static str,
-    /// What the request is called in the server's log.
+    /// The id of the request in the server's log.
     #[serde(skip_serializing_if = "Option::is_none")]
     request_id: Option<&'a str>,
 }

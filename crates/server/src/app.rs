@@ -1,4 +1,4 @@
-//! What all requests share: the engine, the configuration, and places in the pools.
+//! State that all requests share: the engine, the configuration, and places in the pools.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -97,7 +97,7 @@ impl Pool {
     }
 }
 
-/// What the server itself counts.
+/// The server's own counters.
 #[derive(Default)]
 pub(crate) struct Counters {
     responses: Mutex<BTreeMap<u16, u64>>,

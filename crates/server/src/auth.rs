@@ -1,4 +1,4 @@
-//! Who is calling.
+//! Authentication: which caller sends a request.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::token_digest::TokenDigest;
 /// A revocation holds everywhere within a second.
 pub(crate) const CONFIRMED_FOR: Duration = Duration::from_millis(500);
 
-/// How a request says who sends it.
+/// The proof that a request brings of its sender.
 enum Presented {
     Nothing,
     Bearer(String),
@@ -29,8 +29,8 @@ enum Presented {
 }
 
 impl Presented {
-    /// What a request carries. An API token is stronger than the session of a browser; where no token is asked for, a
-    /// session that was left over from another time means nothing.
+    /// The proof that a request carries. An API token is stronger than the session of a browser; where no token is
+    /// asked for, a session that was left over from another time means nothing.
     fn of(config: &Config, headers: &HeaderMap) -> Result<Self> {
         if let Some(bearer) = bearer(headers)? {
             return Ok(Self::Bearer(bearer.to_owned()));
@@ -54,8 +54,8 @@ pub(crate) async fn authenticate(app: &App, method: &Method, headers: &HeaderMap
     Ok((caller, Credential { presented, confirmed: Instant::now() }))
 }
 
-/// The same where a waitpoint's token will do: a caller that cannot prove who it is, because it brings nothing or a session
-/// that has ended, is let in as a stranger. Whether it has such a token, [`check_waitpoint_token`] says.
+/// Admits a caller where a waitpoint's token will do: one that cannot prove itself, because it brings nothing or a
+/// session that has ended, is let in as a stranger. Whether it has such a token, [`check_waitpoint_token`] says.
 pub(crate) async fn admit(
     app: &App,
     method: &Method,
@@ -72,7 +72,7 @@ pub(crate) async fn admit(
     }
 }
 
-/// Refuses a stranger without a waitpoint's token as everybody is refused who brings nothing.
+/// Refuses a stranger without a waitpoint's token as a caller without any proof is refused.
 pub(crate) fn check_waitpoint_token(arguments: &str) -> Result<()> {
     #[derive(serde::Deserialize)]
     struct Brought {
@@ -145,7 +145,7 @@ fn configured_caller() -> Caller {
     Caller { standing: Standing::Token, ..Caller::new("api_token", None, Role::Admin) }
 }
 
-/// A session for whoever shows this token.
+/// A session for the bearer of this token.
 pub(crate) async fn begin_session(app: &App, bearer: &str) -> Result<(Caller, Session)> {
     if let Some(token) = configured(app, bearer) {
         let session = Session::begin(token.session_id(), token.session_key(), app.engine.now() + SESSION_TTL_MS);
@@ -155,7 +155,7 @@ pub(crate) async fn begin_session(app: &App, bearer: &str) -> Result<(Caller, Se
     Ok((app.engine.authenticate_session(&session).await?, session))
 }
 
-/// What a long-lived answer was asked with. A token that is revoked meanwhile must not see what comes later.
+/// The proof that a long-lived answer was asked with. A token that is revoked meanwhile must not see what comes later.
 pub(crate) struct Credential {
     presented: Presented,
     confirmed: Instant,

@@ -113,7 +113,7 @@ where
             }
         }
     };
-    // Whoever takes longer gets the answer all the same.
+    // A client that sends for longer gets the answer all the same.
     let _ = tokio::time::timeout(config.body_timeout.min(DISCARD_PATIENCE), reading).await;
 }
 

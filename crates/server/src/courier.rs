@@ -93,7 +93,7 @@ impl HttpCourier {
         let admitted = addresses.iter().filter(|address| self.reachable.admits(address.ip()));
         let mut last = match addresses.is_empty() {
             true => not_connected("its name has no address"),
-            // The address is not told: whoever reads this must not learn what names mean inside of the network.
+            // The address is not told: a reader of this must not learn what names mean inside of the network.
             false => failed(
                 "address_refused",
                 "the address is loopback, private or otherwise not of the Internet; FF_WEBHOOK_ALLOW_PRIVATE allows networks",
@@ -140,12 +140,12 @@ where
     tokio::select! {
         biased;
         answer = &mut answer => answer,
-        // What came before the end of the connection is still there to be read.
+        // An answer that came before the end of the connection is still there to be read.
         _ended = &mut connection => answer.await,
     }
 }
 
-/// What an answer means. Its body is read, so that a receiver that sends it first is not cut off, and not kept.
+/// The meaning of an answer. Its body is read, so that a receiver that sends it first is not cut off, and not kept.
 async fn judge(response: Response<Incoming>) -> Result<u16, Undelivered> {
     let (parts, mut body) = response.into_parts();
     let mut read = 0;
@@ -236,7 +236,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_answer_is_read_up_to_its_limit() {
-        // It says that more will come than anybody reads.
+        // The header announces more than the courier reads.
         let mut answer = b"HTTP/1.1 200 OK\r\ncontent-length: 99999999\r\n\r\n".to_vec();
         answer.resize(answer.len() + limits::WEBHOOK_ANSWER_MAX_BYTES, b'x');
         assert_eq!(sent_to(answer.leak()).await, Ok(200));

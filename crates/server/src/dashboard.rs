@@ -1,6 +1,6 @@
 //! The dashboard: files that were built from `dashboard/` and stand inside of the program.
 //!
-//! The files show nothing of the deployment and are served to everybody. What the page shows, it asks for over the same
+//! The files show nothing of the deployment and are served to every browser. The page asks for its data over the same
 //! API as any other program, and gets what its session may see.
 
 use ff_core::{Code, Error, Result};

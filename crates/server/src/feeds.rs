@@ -9,17 +9,17 @@ use ff_core::{Code, Error, ExecutionId, Result};
 use ff_engine::{Caller, Engine, Seen, Sight};
 use tokio::sync::broadcast;
 
-/// What one look at the store brings.
+/// Frames or entries that one look at the store brings.
 pub(crate) const PAGE: usize = 100;
 /// Events a viewer may fall behind before it reads from the store again.
 const BACKLOG: usize = 256;
 /// A feed without viewers ends after this long.
 const LINGER_MS: i64 = 15_000;
 
-/// What viewers are shown, rendered once for all of them.
+/// A frame or an entry as viewers are shown it, rendered once for all of them.
 #[derive(Debug, Clone)]
 pub(crate) struct Shown {
-    /// What a viewer has seen when it has seen this.
+    /// How far a viewer has come when it has seen this.
     pub(crate) seen: Seen,
     /// It says that the attempt is paused, which has no position of its own.
     pub(crate) pause: bool,
@@ -61,8 +61,8 @@ pub(crate) fn render(sight: Sight, seen: Seen) -> Result<Vec<Shown>> {
 pub(crate) struct Feeds(Arc<Mutex<BTreeMap<ExecutionId, broadcast::Sender<Arc<Shown>>>>>);
 
 impl Feeds {
-    /// Joins the feed of an execution; where there is none, one begins after the frame that is the last one now. What
-    /// came before the joining is in the store, what comes after it is in the feed.
+    /// Joins the feed of an execution; where there is none, one begins after the frame that is the last one now. Frames
+    /// from before the joining are in the store, later ones are in the feed.
     pub(crate) fn join(&self, engine: &Engine, id: ExecutionId, end: FrameId) -> broadcast::Receiver<Arc<Shown>> {
         let mut feeds = self.0.lock().expect("no holder of this lock panics");
         if let Some(sender) = feeds.get(&id) {
@@ -90,7 +90,7 @@ impl Feeds {
             for one in shown {
                 seen = one.seen;
                 last |= one.last;
-                // Nobody listening is no error: the loop ends below.
+                // A feed without listeners is no error: the loop ends below.
                 let _ = sender.send(Arc::new(one));
             }
             let mut feeds = self.0.lock().expect("no holder of this lock panics");

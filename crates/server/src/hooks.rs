@@ -1,4 +1,4 @@
-//! Inbound hooks over HTTP: whoever posts to one has no API token, and proves itself by the signature of what it says.
+//! Inbound hooks over HTTP: a sender has no API token, and proves itself by the signature of its message.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -21,7 +21,7 @@ use crate::body::{self, Reading};
 
 /// Where messages are posted to.
 pub(crate) const PATH: &str = "/v1/hooks/{name}";
-/// What the path begins with.
+/// The beginning of the path.
 const PREFIX: &str = "/v1/hooks/";
 
 /// The hook that a request posts to, if it does.
@@ -45,7 +45,7 @@ where
     app.strangers.take(peer, Instant::now())?;
     let namespace = namespace(request.uri().query().unwrap_or(""))?;
     let (parts, body) = request.into_parts();
-    // What was signed is these bytes, whatever they are.
+    // The signature is over these bytes, whatever they are.
     let reading = Reading { max: app.config.engine.limits.input_max_bytes, patience: app.config.body_timeout };
     let body = body::bytes(&app.config, &parts.headers, body, reading).await?;
     unread.store(false, Ordering::Relaxed);
@@ -74,7 +74,7 @@ fn namespace(query: &str) -> Result<Option<String>> {
     Ok(namespace)
 }
 
-/// What the description of the API says of it.
+/// The hook in the description of the API.
 pub(crate) fn operation(generator: &mut SchemaGenerator) -> Value {
     let receipt = generator.subschema_for::<HookReceipt>();
     let parameter = |name: &str, place: &str, description: &str| {

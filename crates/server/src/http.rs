@@ -62,7 +62,7 @@ where
     answer::set(&mut response, X_REQUEST_ID, &request_id);
     finish(&app, &mut response, origin.as_ref());
     if unread.into_inner() {
-        // What follows on this connection is a body that nobody reads: the client must not take it for open.
+        // The rest of a body that is not read follows on this connection: the client must not take it for open.
         response.headers_mut().insert(header::CONNECTION, header::HeaderValue::from_static("close"));
     }
     response
@@ -125,7 +125,7 @@ where
     let reading = Reading { max: app.config.body_max(route.info.body_max_bytes), patience };
     let body = body::read(&app.config, &parts.method, &parts.headers, body, reading).await?;
     unread.store(false, Ordering::Relaxed);
-    // A body that comes slowly takes no place: somebody with many connections could keep all of them.
+    // A body that comes slowly takes no place: one client with many connections could keep all of them.
     let _place = if is_stranger { Some(app.strangers.enter(peer)?) } else { None };
     let mut span = app.tracer.as_ref().map(|tracer| tracer.begin(route.info.name, &parts.headers));
     if let Some(span) = &mut span {
@@ -154,7 +154,7 @@ const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// Longer names of requests are replaced by our own.
 const REQUEST_ID_MAX_BYTES: usize = 128;
 
-/// What a request is called in logs and refusals: what its sender calls it, if that is a plain name.
+/// The id of a request in logs and refusals: the one that its sender gave, if that is a plain name.
 fn request_id(headers: &HeaderMap) -> String {
     let plain = |text: &&str| {
         !text.is_empty() && text.len() <= REQUEST_ID_MAX_BYTES && text.bytes().all(|byte| byte.is_ascii_graphic())
@@ -163,7 +163,7 @@ fn request_id(headers: &HeaderMap) -> String {
     given.map_or_else(|| uuid::Uuid::now_v7().to_string(), str::to_owned)
 }
 
-/// What a browser says in the address of a stream, because it can say it nowhere else.
+/// The parts of a stream's address that a browser puts there, because it can send no headers.
 struct StreamQuery {
     after: Option<String>,
     ticket: Option<String>,
@@ -194,7 +194,7 @@ impl StreamQuery {
     }
 }
 
-/// What is outside of the versioned routes.
+/// The paths outside of the versioned routes.
 const PLAIN: &[&str] = &["/livez", "/healthz", "/readyz", "/openapi.json", "/metrics"];
 
 async fn plain(app: &App, method: &Method, path: &str, headers: &HeaderMap) -> Result<Response<Body>> {
@@ -204,7 +204,7 @@ async fn plain(app: &App, method: &Method, path: &str, headers: &HeaderMap) -> R
     match path {
         "/readyz" => {
             let answer = ready(app).await;
-            // What is wrong with the store or a service is for those who may look at the deployment.
+            // Faults of the store or a service are shown to callers that may look at the deployment.
             match app.config.open() || auth::authenticate(app, method, headers).await.is_ok() {
                 true => answer,
                 false => answer
@@ -257,7 +257,7 @@ fn fit(services: &[ServiceHealth]) -> Result<Response<Body>> {
     Ok(probe(format!("ready\n{}", lines.collect::<String>())))
 }
 
-/// What every response says.
+/// Sets the headers that every response has.
 fn finish(app: &App, response: &mut Response<Body>, origin: Option<&header::HeaderValue>) {
     let headers = response.headers_mut();
     let mut default = |name: HeaderName, value: &'static str| {

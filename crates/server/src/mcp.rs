@@ -28,7 +28,7 @@ where
     B::Error: std::error::Error,
 {
     let (parts, body) = request.into_parts();
-    // Without tokens a page of a stranger could call tools through the browser of somebody on this machine.
+    // Without tokens a page of a stranger could call tools through the browser of a person on this machine.
     origin::check(&app.config, &parts.headers)?;
     let (caller, credential) = auth::authenticate(app, &parts.method, &parts.headers).await?;
     let namespace = namespace(parts.uri.query().unwrap_or(""))?;
@@ -106,7 +106,7 @@ impl Deployment for Reached {
         }
     }
 
-    /// What operators use would only distract an agent whose token is for submitting or working.
+    /// Tools for operators would only distract an agent whose token is for submitting or working.
     fn offers(&self, operation: &OperationInfo) -> bool {
         let operates = !matches!(self.caller.role, Role::Submitter | Role::Worker);
         operates && (operation.any_role || self.caller.role.allows(operation.role))

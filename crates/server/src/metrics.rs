@@ -16,7 +16,7 @@ const LANE: &str = "lane";
 /// A scrape does not wait longer than this for the store.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What a server counts, for whoever runs it inside of a program with a registry of its own.
+/// The counters of a server, for a program that runs it and has a registry of its own.
 #[derive(Clone)]
 pub struct Observer(pub(crate) Arc<App>);
 
@@ -44,7 +44,7 @@ async fn families(app: &App, caller: &Caller) -> Vec<Family> {
     let version = [("version", env!("CARGO_PKG_VERSION")), ("store", info.kind)];
     let build = gauge("flowfabric_build_info", "The program and its store.").number(&version, 1);
     let mut families = vec![build];
-    // What the engine counts by lane does not say of which namespace: a caller that reaches one sees none of it.
+    // The engine's counters by lane do not name a namespace: a caller that reaches one namespace sees none of them.
     let scoped = caller.namespace.is_some() || !caller.lanes.is_empty();
     let by_lane = |(name, _): &(&str, String)| *name == LANE;
     let of_all = |family: &Family| !family.samples.iter().any(|sample| sample.labels.iter().any(by_lane));
@@ -69,7 +69,8 @@ async fn families(app: &App, caller: &Caller) -> Vec<Family> {
     families
 }
 
-/// What waits in each lane that the caller sees. A store that does not answer is said, and takes nothing else away from the page.
+/// How much waits in each lane that the caller sees. A store that does not answer is said, and takes nothing else away
+/// from the page.
 async fn queues(families: &mut Vec<Family>, app: &App, caller: &Caller) {
     let depths = tokio::time::timeout(PATIENCE, app.queues.depths(&app.engine)).await;
     let answered = matches!(depths, Ok(Ok(_)));

@@ -1,5 +1,6 @@
-//! Which addresses webhooks may go to. Whoever may create a subscription must not be able to reach through the server what
-//! only the server can reach: its own machine, its network, and the services that clouds put on link-local addresses.
+//! Which addresses webhooks may go to. A caller that may create a subscription must not be able to reach through the
+//! server what only the server can reach: its own machine, its network, and the services that clouds put on link-local
+//! addresses.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;

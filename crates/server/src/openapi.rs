@@ -67,9 +67,9 @@ pub fn document() -> Value {
     let problem = generator.subschema_for::<answer::Problem<'static>>().to_value();
     let mut schemas = generator.take_definitions(true);
     keep_reachable(&mut schemas, &[Value::Object(paths.clone()), problem.clone()]);
-    // Answers have it and nobody reads it back, so that the schema for reading leaves it out.
+    // Answers have the field and no reader takes it back, so that the schema for reading leaves it out.
     if let Some(properties) = schemas.get_mut("Content").and_then(|content| content["properties"].as_object_mut()) {
-        let readable = "The same, readable, when the bytes are JSON.";
+        let readable = "The payload once more, readable, when the bytes are JSON.";
         properties.insert("payload".into(), json!({ "description": readable }));
     }
     let tags: Vec<Value> =
@@ -168,7 +168,7 @@ fn operation(generator: &mut SchemaGenerator, info: &OperationInfo) -> Value {
     operation
 }
 
-/// What a call may say, for those that people make first.
+/// Example arguments of the operations that people call first.
 fn example(operation: &str) -> Option<Value> {
     let fence = json!({ "attempt": 0, "lease_id": "0197f0a2-5b5e-7c3a-9d0e-5f8a4c1b2d3e", "epoch": 1 });
     Some(match operation {
@@ -206,7 +206,7 @@ fn example(operation: &str) -> Option<Value> {
     })
 }
 
-/// What each group of operations is about.
+/// The groups of operations, and what each is about.
 const TAGS: [(&str, &str); 22] = [
     ("executions", "Submit work, look at it, change it, and speak for it as its worker."),
     ("workers", "Register, claim work and keep leases."),

@@ -9,7 +9,7 @@ use hyper::{Response, Uri};
 use crate::answer::{self, Body};
 use crate::config::Config;
 
-/// Refuses a changing call that a page of somebody else made a browser send.
+/// Refuses a changing call that a foreign page made a browser send.
 pub(crate) fn check(config: &Config, headers: &HeaderMap) -> Result<()> {
     let text = |name: header::HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     let site = headers.get("sec-fetch-site").and_then(|value| value.to_str().ok());
@@ -28,7 +28,7 @@ pub(crate) fn check(config: &Config, headers: &HeaderMap) -> Result<()> {
     if own { Ok(()) } else { Err(Error::new(Code::Forbidden, "this call comes from a page of another origin")) }
 }
 
-/// What a load balancer asks.
+/// The paths that a load balancer asks.
 const HEALTH: [&str; 3] = ["/livez", "/readyz", "/healthz"];
 
 /// Refuses a host name that is not ours: a page of a stranger may have made a browser resolve its own name to us.

@@ -1,4 +1,4 @@
-//! How much work waits in each lane, read from the queues themselves when somebody asks, and at most every few seconds:
+//! How much work waits in each lane, read from the queues themselves when a caller asks, and at most every few seconds:
 //! a scrape must not become a load.
 
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ const FRESH: Duration = Duration::from_secs(5);
 const AT_ONCE: usize = 16;
 /// Queues of one partition that are looked at.
 const QUEUES_MAX: usize = 1_000;
-/// What one step of priority weighs in a queue's score.
+/// The weight of one step of priority in a queue's score.
 const PRIORITY_STEP: i64 = 1_000_000_000_000;
 
 /// The queues of one lane.

@@ -17,15 +17,15 @@ use crate::trace::Span;
 /// Carries out an operation whose arguments are in a JSON text.
 type Call = fn(Arc<App>, &'static Route, Caller, Asked) -> BoxFuture<'static, Result<Response<Body>>>;
 
-/// What is left of a request once it is merged.
+/// A request once its parts are merged.
 pub(crate) struct Asked {
     /// The arguments.
     pub(crate) text: String,
     /// The client wants the JSON form of an answer that is bytes.
     pub(crate) json_only: bool,
-    /// What traces tell of the call.
+    /// The span of the call.
     pub(crate) span: Option<Span>,
-    /// What the caller proved itself with.
+    /// The proof that the caller brought.
     pub(crate) credential: Credential,
 }
 
@@ -120,7 +120,7 @@ where
     if !O::WATCHING && O::wait_ms(&args) == 0 {
         return app.engine.call::<O>(caller, args).await;
     }
-    // What a call has taken by the time it is dropped, the engine gives back.
+    // The engine gives back what a call has taken by the time it is dropped.
     tokio::select! {
         biased;
         ended = credential.ended(app) => Err(ended),
@@ -168,7 +168,7 @@ fn respond<O: Operation>(outcome: &O::Outcome, json_only: bool) -> Result<Respon
 /// Every route. Literals win over parameters where both fit.
 pub(crate) struct Routes(Vec<Route>);
 
-/// What a path leads to.
+/// The route that a path leads to.
 pub(crate) struct Found {
     pub(crate) route: &'static Route,
     pub(crate) parameters: Vec<(&'static str, String)>,
@@ -217,7 +217,7 @@ impl Routes {
         Err(Error::of(Code::MethodNotAllowed).with("allowed", methods))
     }
 
-    /// What is known of every mounted operation.
+    /// The declarations of the mounted operations.
     pub(crate) fn infos(&self) -> impl Iterator<Item = &OperationInfo> {
         self.0.iter().map(|route| &route.info)
     }

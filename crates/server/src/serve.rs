@@ -39,7 +39,7 @@ impl Server {
         Self::start_on(config, store).await
     }
 
-    /// The same in memory, under a clock that shows the present time and stands still until a test moves it.
+    /// Starts in memory, under a clock that shows the present time and stands still until a test moves it.
     pub async fn start_on_test_clock(mut config: Config) -> Result<Self> {
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let clock = TestClock::starting_at(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX));
@@ -47,7 +47,7 @@ impl Server {
         Self::start_on(config, Arc::new(MemoryStore::with_clock(clock.source()))).await
     }
 
-    /// The same on a store that is open.
+    /// Starts on a store that is open.
     pub async fn start_on(config: Config, store: Arc<dyn Store>) -> Result<Self> {
         let listener = TcpListener::bind(config.listen)
             .await
@@ -69,7 +69,7 @@ impl Server {
         &self.app.engine
     }
 
-    /// What it counts, for a registry of the program around it.
+    /// Its counters, for a registry of the program around it.
     pub fn observer(&self) -> Observer {
         Observer(self.app.clone())
     }

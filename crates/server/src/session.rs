@@ -24,7 +24,7 @@ pub(crate) const PATH: &str = "/v1/session";
 /// The longest body that begins a session.
 const BODY_MAX_BYTES: usize = 4 * 1024;
 
-/// What begins a session.
+/// The body of a request to begin a session.
 #[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BeginSession {
@@ -40,7 +40,7 @@ pub(crate) struct SessionView {
     /// The one namespace it reaches; absent where it reaches all.
     #[serde(skip_serializing_if = "Option::is_none")]
     namespace: Option<String>,
-    /// What it may do.
+    /// The role of its caller.
     role: Role,
     /// Whether this server asks for tokens at all.
     tokens_required: bool,
@@ -94,7 +94,7 @@ fn view(app: &App, caller: &Caller) -> SessionView {
     }
 }
 
-/// What the OpenAPI document says about it, by method.
+/// The routes of sessions in the OpenAPI document, by method.
 pub(crate) fn operations(generator: &mut SchemaGenerator) -> [(&'static str, Value); 3] {
     let view = generator.subschema_for::<SessionView>().to_value();
     let begin = generator.subschema_for::<BeginSession>().to_value();

@@ -1,5 +1,6 @@
-//! Callers without an API token who bring a waitpoint's: people with a mailed link, and webhooks. They have few places and
-//! an allowance for each address, so that whoever tries tokens out does it slowly and takes nothing from the others.
+//! Callers without an API token that bring a waitpoint's: people with a mailed link, and webhooks. They have few places
+//! and an allowance for each address, so that a caller that tries tokens out does it slowly and takes nothing from the
+//! others.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -22,7 +23,7 @@ const PER_SECOND: f64 = 10.0;
 /// Addresses that are remembered; past it those that have earned everything back are forgotten, and if none has, all.
 const ADDRESSES_MAX: usize = 10_000;
 
-/// What addresses have left, and which calls are inside.
+/// The allowances that addresses have left, and which calls are inside.
 #[derive(Default)]
 pub(crate) struct Strangers {
     allowances: Mutex<BTreeMap<IpAddr, Allowance>>,
@@ -92,7 +93,7 @@ impl Strangers {
     }
 }
 
-/// Somebody with IPv6 has more addresses than anybody could remember: the network counts.
+/// A client with IPv6 has more addresses than a server can remember: the network counts.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {

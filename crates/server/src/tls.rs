@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rustls::{ClientConfig, RootCertStore};
 use tokio_rustls::TlsConnector;
 
-/// Connects to whoever the authorities of the system vouch for.
+/// Connects to servers that the authorities of the system vouch for.
 pub(crate) fn connector() -> Result<TlsConnector, String> {
     let mut roots = RootCertStore::empty();
     // Systems carry odd certificates; those that cannot be used are left out, as everyone does.

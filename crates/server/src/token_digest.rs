@@ -22,7 +22,7 @@ impl TokenDigest {
         &self.0
     }
 
-    /// What sessions call this token. It tells nothing about the token, nor about its digest.
+    /// The name of this token in sessions. It tells nothing about the token, nor about its digest.
     pub(crate) fn session_id(&self) -> [u8; 16] {
         let digest: [u8; 32] = Sha256::digest(self.0).into();
         let mut id = [0; 16];

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::commit::{Call, Number};
 
-/// What became of a call.
+/// The outcome of a call.
 pub(crate) enum Answer {
     /// The outcomes, in order.
     Done(Vec<Outcome>, i64),
@@ -18,7 +18,7 @@ pub(crate) enum Answer {
 }
 
 impl Call<'_> {
-    /// What the function answered.
+    /// Reads the answer of the function.
     pub(crate) fn answer(&self, row: &Row) -> Result<Answer> {
         if let Some(logs) = get::<Option<Vec<Vec<u8>>>>(row, "recount")? {
             return Ok(Answer::Recount(logs.into_iter().map(Key::from_bytes).collect()));

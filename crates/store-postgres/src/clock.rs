@@ -1,8 +1,8 @@
 //! The least that the store's time can be by now, as far as this process knows.
 //!
-//! The server's clock may be set back, or another server with a slower one may take over. What was given out before
-//! must not come again, and time must not stand still until that clock has caught up either: so the last answer counts
-//! on by the process's own clock, which is never set.
+//! The server's clock may be set back, or another server with a slower one may take over. An instant that was given out
+//! before must not come again, and time must not stand still until that clock has caught up either: so the last answer
+//! counts on by the process's own clock, which is never set.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -31,7 +31,7 @@ impl Seen {
 }
 
 impl Clock {
-    /// What the store's time is at the least.
+    /// The least that the store's time can be.
     pub(crate) fn floor(&self) -> i64 {
         self.floor_at(Instant::now())
     }

@@ -1,5 +1,5 @@
-//! The arguments of one call of `ff_commit`: batches that touch nothing in common become parallel arrays. What it
-//! answers is read in `answer`.
+//! The arguments of one call of `ff_commit`: batches that touch nothing in common become parallel arrays. Its answer is
+//! read in `answer`.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -130,7 +130,7 @@ pub(crate) enum Number {
     Counted(usize),
 }
 
-/// What a call needs besides its batches.
+/// The inputs of a call besides its batches.
 pub(crate) struct Context<'a> {
     pub(crate) partition: Partition,
     pub(crate) locks: Locks,
@@ -209,7 +209,7 @@ impl<'a> Call<'a> {
             .filter_map(|guard| if let Guard::Absent(key) = guard { Some(key) } else { None })
             .collect();
         for put in &batch.puts {
-            // What was absent has no lease; whatever else is put keeps its own unless the batch changes it.
+            // A document that was absent has no lease; any other keeps its own unless the batch changes it.
             let unchanged = if absent.contains(&put.key) { 0 } else { -1 };
             let columns = context.describe.and_then(|describe| describe(&put.key, &put.body));
             let puts = &mut self.puts;

@@ -23,7 +23,7 @@ const KEEPALIVE_RETRIES: u32 = 3;
 /// A connection on which nothing arrives for so long is lost, whatever the system would still try.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(30);
 
-/// A connection with its socket still in hand, for whoever wants its notifications.
+/// A connection with its socket still in hand, for a caller that wants its notifications.
 pub(crate) type RawConnection =
     Connection<Socket, <MakeRustlsConnect as tokio_postgres::tls::MakeTlsConnect<Socket>>::Stream>;
 
@@ -130,7 +130,7 @@ pub(crate) async fn within<T>(limit: Duration, answer: impl Future<Output = Resu
     tokio::time::timeout(limit, answer).await.unwrap_or_else(late)
 }
 
-/// What the server is.
+/// The server at the other end, as it describes itself.
 #[derive(Debug, Clone)]
 pub(crate) struct Server {
     pub(crate) version: String,

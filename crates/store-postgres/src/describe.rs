@@ -1,18 +1,19 @@
-//! The columns beside a document, for people. The store cannot read documents: whoever can brings a function.
+//! The columns beside a document, for people. The store cannot read documents: the program that opens it brings a
+//! function.
 
 use ff_core::Key;
 
 /// A pure function from a document to what people want to query; `None` leaves the columns empty.
 pub type Describe = fn(&Key, &[u8]) -> Option<Columns>;
 
-/// What people query. Never read back.
+/// Columns that people query. Never read back.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Columns {
     /// The namespace.
     pub namespace: Option<String>,
     /// The lane.
     pub lane: Option<String>,
-    /// What kind of execution, flow, ...
+    /// The kind of the execution, flow, ...
     pub kind: Option<String>,
     /// Its public state.
     pub state: Option<String>,
@@ -29,7 +30,7 @@ pub struct Columns {
 }
 
 impl Columns {
-    /// Leaves out what PostgreSQL cannot hold. A commit must never fail because of a column nobody depends on.
+    /// Leaves out what PostgreSQL cannot hold. A commit must never fail because of a column that nothing depends on.
     pub(crate) fn storable(mut self) -> Self {
         for text in [&mut self.namespace, &mut self.lane, &mut self.kind, &mut self.state, &mut self.flow] {
             if text.as_ref().is_some_and(|text| text.contains('\0')) {

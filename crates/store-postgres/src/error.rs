@@ -1,4 +1,4 @@
-//! What PostgreSQL's errors mean to the store's callers.
+//! The meaning of PostgreSQL's errors for the store's callers.
 
 use std::error::Error as _;
 
@@ -7,7 +7,7 @@ use ff_store::StoreError;
 use tokio_postgres::Error;
 use tokio_postgres::error::{DbError, Severity, SqlState};
 
-/// What to do about a call that failed.
+/// The way to go on after a call that failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// A serialization failure or a deadlock: nothing was applied, and the same call may pass now.
@@ -103,7 +103,7 @@ pub(crate) fn committing(error: &Error) -> Failure {
     }
 }
 
-/// What the server said no to.
+/// The refusal of the server as an error of the store.
 fn refusal(database: &DbError, text: String) -> StoreError {
     let code = database.code();
     if *code == SqlState::DISK_FULL {

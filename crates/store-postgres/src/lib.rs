@@ -48,7 +48,7 @@ pub fn schema_version() -> u32 {
     migrate::known()
 }
 
-/// What is at an address, without changing anything there.
+/// Looks at the database at an address, without changing anything there.
 pub async fn look(options: &Options) -> Result<Look> {
     look::look(options).await
 }
@@ -170,7 +170,7 @@ impl Store for PostgresStore {
 impl Drop for PostgresStore {
     fn drop(&mut self) {
         self.writers.queue.close();
-        // Writers finish what was accepted; everything else has nobody left to serve.
+        // Writers finish what was accepted; the other tasks have no caller left to serve.
         let tasks = self.tasks.get_mut().unwrap_or_else(PoisonError::into_inner);
         tasks.others.iter().for_each(JoinHandle::abort);
         self.notices.end();

@@ -2,7 +2,7 @@
 
 use ff_core::Partition;
 
-/// What a lock protects.
+/// The kind of thing that a lock protects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Protects {
     /// The schema, while it is migrated.

@@ -7,7 +7,7 @@ use crate::connect::{self, Connector};
 use crate::options::Options;
 use crate::{error, migrate};
 
-/// What durability, capacity and vacuum depend on.
+/// Settings of the server that durability, capacity and vacuum depend on.
 const SETTINGS: [&str; 9] = [
     "fsync",
     "full_page_writes",

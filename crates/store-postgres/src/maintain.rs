@@ -1,4 +1,5 @@
-//! What nobody waits for: records past the cap of their log, and documents that have expired, are deleted here.
+//! Maintenance that no caller waits for: records past the cap of their log, and documents that have expired, are
+//! deleted here.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What processes tell each other through NOTIFY, as text that PostgreSQL takes.
+//! Messages between processes through NOTIFY, as text that PostgreSQL takes.
 
 use std::collections::HashSet;
 
@@ -12,7 +12,7 @@ use uuid::Uuid;
 /// Raw bytes in one message: in base64, and with its head, it stays below PostgreSQL's 8,000.
 const MESSAGE_MAX_BYTES: usize = 5_800;
 
-/// What processes tell each other.
+/// A message from one process to the others.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Message {
     Hints(Vec<Hint>),

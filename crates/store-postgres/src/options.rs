@@ -37,7 +37,7 @@ pub enum Encryption {
     VerifyFull,
 }
 
-/// What [`crate::PostgresStore::open`] needs.
+/// The inputs of [`crate::PostgresStore::open`].
 #[derive(Clone)]
 pub struct Options {
     pub(crate) server: tokio_postgres::Config,

@@ -23,7 +23,7 @@ pub(crate) struct Job {
     pub(crate) partition: Partition,
     pub(crate) batches: Vec<Batch>,
     pub(crate) touches: Vec<Touches>,
-    /// Its batches touch each other: nobody else joins it.
+    /// Its batches touch each other: no other job joins it.
     pub(crate) entangled: bool,
     pub(crate) bytes: usize,
     pub(crate) reply: oneshot::Sender<Result<Vec<Outcome>>>,
@@ -39,7 +39,8 @@ pub(crate) struct Queue {
 #[derive(Debug, Default)]
 struct State {
     waiting: VecDeque<Job>,
-    /// What the groups under way touch. A job that touches it too would only wait inside the database.
+    /// The documents and logs that the groups under way touch. A job that touches one of them would only wait inside
+    /// the database.
     under_way: Touched,
     closed: bool,
 }

@@ -24,12 +24,12 @@ use crate::names;
 
 /// Long names with the same beginning that a page of names may meet twice.
 const LONG_NAMES_ALIKE: usize = 64;
-/// A record that is hidden for longer than this is held back by somebody else's transaction.
+/// A record that is hidden for longer than this is held back by a transaction that is not the store's.
 const HIDDEN_MAX_MS: i64 = 1_000;
 /// Logs whose settled numbers are remembered.
 const SETTLED_MAX: usize = 10_000;
 
-/// What reads share.
+/// The parts that reads share.
 pub(crate) struct Reader {
     pub(crate) pool: Pool,
     pub(crate) locks: Locks,

@@ -45,7 +45,7 @@ fn roots(options: &Options) -> Result<RootCertStore> {
     Ok(roots)
 }
 
-/// `prefer` and `require` encrypt without asking who is there, as they do everywhere.
+/// `prefer` and `require` encrypt without checking the server's identity, as they do everywhere.
 #[derive(Debug)]
 struct Unverified(Arc<CryptoProvider>);
 

@@ -1,4 +1,5 @@
-//! What a batch touches. Batches that touch nothing in common may share a call of `ff_commit`, in any order.
+//! The documents and logs that a batch touches. Batches that touch nothing in common may share a call of `ff_commit`,
+//! in any order.
 
 use std::collections::{HashMap, HashSet};
 
@@ -44,7 +45,7 @@ impl Touches {
     }
 }
 
-/// What is touched at the moment, by whom does not matter.
+/// The locks that batches under way touch, each with its number of batches.
 #[derive(Debug, Default)]
 pub(crate) struct Touched(HashMap<i64, State>);
 
@@ -55,7 +56,7 @@ struct State {
 }
 
 impl Touched {
-    /// Whether somebody would notice.
+    /// Whether a batch under way would notice, or be noticed.
     pub(crate) fn overlaps(&self, touches: &Touches) -> bool {
         touches.changes.iter().any(|touch| self.0.contains_key(touch))
             || touches.looks.iter().any(|touch| self.0.get(touch).is_some_and(|state| state.changes > 0))

@@ -24,13 +24,13 @@ use crate::options::Options;
 
 /// Messages of commits that wait for the notifier; past it the others are told to look at everything.
 const WAITING_MAX: usize = 4_096;
-/// How long an answer to "does anybody else listen?" holds.
+/// How long it is taken as known whether another process listens.
 const PEERS_KNOWN_FOR: Duration = Duration::from_secs(1);
 /// The pauses between attempts to listen again, or to tell the others.
 const RETRY_MIN: Duration = Duration::from_millis(50);
 const RETRY_MAX: Duration = Duration::from_secs(2);
 
-/// What a commit is followed by. Cheap to clone.
+/// The notices that follow a commit. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Notices {
     /// Gone once the store is closed, so that watchers see the end.
@@ -79,7 +79,7 @@ impl Notices {
     }
 }
 
-/// What listens to and tells other processes.
+/// The exchange of notices with other processes.
 pub(crate) struct Exchange {
     connector: Connector,
     pool: Pool,
@@ -195,7 +195,8 @@ impl Exchange {
 
     /// Hears the others until the connection is lost, and says why it is.
     async fn hear(&self, mut listener: Listener) -> String {
-        // Whoever was sure that nobody listens is sure for a second; what it did not send is made up for then.
+        // A process that was sure of having no listeners is sure for a second; the hints it did not send are made up
+        // for then.
         let mut make_up = self.ask_for_peers().await.unwrap_or(true).then(|| Instant::now() + PEERS_KNOWN_FOR);
         let mut check = Instant::now() + self.listen_check;
         loop {
@@ -210,7 +211,7 @@ impl Exchange {
                     make_up = None;
                     self.notices.tell(Signal::Resync);
                 }
-                // Nobody had anything to say, or the connection is dead without a word.
+                // The others had nothing to say, or the connection is dead without a word.
                 Err(_) => {
                     if let Err(error) = self.ask_for_life(&listener.client).await {
                         return error.to_string();
@@ -235,7 +236,7 @@ impl Exchange {
                 hints.into_iter().for_each(|hint| self.notices.tell(Signal::Hint(hint)));
             }
             Some((_, Message::Hello)) => self.know_peers(true),
-            // What we do not understand may be a hint of another version.
+            // A message that is not understood may be a hint of another version.
             Some((_, Message::Resync)) | None => self.notices.tell(Signal::Resync),
         }
     }

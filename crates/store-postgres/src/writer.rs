@@ -27,7 +27,7 @@ const ATTEMPTS_MAX: u32 = 10;
 /// Names of counted logs that are remembered, so that they are asked for once.
 const COUNTED_MAX: usize = 10_000;
 
-/// What all writers of a store share.
+/// The parts that all writers of a store share.
 pub(crate) struct Writers {
     pub(crate) queue: Queue,
     pub(crate) pool: Pool,
@@ -136,7 +136,7 @@ impl Writers {
         }
     }
 
-    /// What follows a commit: hints, and the trimming of logs that have a cap.
+    /// Sends the notices that follow a commit: hints, and the trimming of logs that have a cap.
     fn tell(&self, job: &Job, outcomes: &[Outcome]) {
         for (batch, outcome) in job.batches.iter().zip(outcomes) {
             if matches!(outcome, Outcome::Applied(_)) {
@@ -148,7 +148,7 @@ impl Writers {
         }
     }
 
-    /// Applies batches in order. Those in a row that touch nothing in common go in one call.
+    /// Applies batches in order. Neighbours that touch nothing in common go in one call.
     async fn execute(&self, partition: Partition, batches: &[&Batch]) -> std::result::Result<Vec<Outcome>, Failure> {
         let mut outcomes: Vec<Outcome> = Vec::with_capacity(batches.len());
         while outcomes.len() < batches.len() {

@@ -1,4 +1,4 @@
-//! What every store must do.
+//! The conformance suite of all stores.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! The store's time: the system's clock, except that it never goes back and never stands still.
 //!
 //! When the system's clock is set back, time goes on by the clock that is never set, until the system's has caught up.
-//! What was given out before a restart is kept in the file.
+//! The last instant given out before a restart is kept in the file.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -73,7 +73,7 @@ mod tests {
     fn steps_of_the_system_clock_in_both_directions_lead_never_back() {
         let start = Instant::now();
         let clock = Clock::starting(0, start);
-        // What the system's clock is ahead of the true time by, from each second on.
+        // How far the system's clock is ahead of the true time, from each second on.
         let steps = [(0, 0), (10, -3_600_000), (20, 0), (30, 3_600_000), (40, -60_000), (50, 3_600_000)];
         let mut last = clock.advance(noon_plus(0), start);
         for tenth in 1..600_i64 {

@@ -35,7 +35,7 @@ pub(crate) struct Commits<'c> {
     logs: Logs<'c>,
 }
 
-/// What guards look at.
+/// The part of a document that guards look at.
 #[derive(Debug, Clone, Copy)]
 struct Header {
     version: CommandId,

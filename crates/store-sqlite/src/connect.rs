@@ -1,4 +1,4 @@
-//! Opening the file: who may, what it is, and how SQLite is set up.
+//! Opening the file: which process may, what the file is, and how SQLite is set up.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

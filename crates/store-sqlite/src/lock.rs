@@ -1,8 +1,9 @@
 //! One process for one file. SQLite itself would let several in, but each would trust its own clock and its own hints.
 //!
-//! A file beside the database is locked, and says who has it. A hard link has another file beside it, and somebody may
-//! remove that file while it is locked: so on Linux the database itself is locked, too. SQLite locks ranges of it by
-//! other means that this does not touch there; elsewhere the two would meet, so a file with several names is refused.
+//! A file beside the database is locked, and names the process that has it. A hard link has another file beside it, and
+//! a person may remove that file while it is locked: so on Linux the database itself is locked, too. SQLite locks
+//! ranges of it by other means that this does not touch there; elsewhere the two would meet, so a file with several
+//! names is refused.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Read, Seek, Write};
@@ -126,8 +127,8 @@ mod database {
         pub(super) fn take(path: &Path) -> Result<Self> {
             let unusable = |why: std::io::Error| cannot_create(path, &why);
             if !path.exists() {
-                // An empty file is a database without tables.
-                // What stands in it is nobody else's; SQLite gives the files beside it the same permissions.
+                // An empty file is a database without tables. Only its owner may read it; SQLite gives the files beside
+                // it the same permissions.
                 OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(unusable)?;
             }
             let found = std::fs::metadata(path).map_err(unusable)?;
@@ -154,7 +155,7 @@ mod database {
 
     impl Drop for Lock {
         fn drop(&mut self) {
-            // Closed before anybody else here may open it.
+            // Closed before another store of this process may open it.
             self.file = None;
             open_here().remove(&self.identity);
         }

@@ -1,4 +1,4 @@
-//! What one can choose about a file.
+//! Options of a file.
 
 use std::path::PathBuf;
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//! What waits for a thread. Bounded, and closed once: what was accepted before is still handed out.
+//! Jobs that wait for a thread. Bounded, and closed once: a job that was accepted before is still handed out.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -87,7 +87,7 @@ impl<T> Queue<T> {
         self.arrived.notify_all();
     }
 
-    /// Accepts nothing more and forgets what waits: whoever asked hears that no answer will come.
+    /// Accepts nothing more and forgets what waits: each caller hears that no answer will come.
     pub(crate) fn abandon(&self) {
         let mut state = self.lock();
         state.closed = true;

@@ -49,7 +49,7 @@ impl Job {
     }
 }
 
-/// What a reading thread owns.
+/// The parts that a reading thread owns.
 pub(crate) struct Reader<'c> {
     begin: Statement<'c>,
     /// The transaction's snapshot is taken at its first read; this one makes it precede the reading of the clock.

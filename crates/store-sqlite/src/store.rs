@@ -29,8 +29,8 @@ pub struct SqliteStore {
     ended: watch::Receiver<()>,
 }
 
-/// Shared by the threads, dropped with the last of them. The lock goes first: whoever saw the store closed can open
-/// the file again.
+/// Shared by the threads, dropped with the last of them. The lock goes first: a caller that saw the store closed can
+/// open the file again.
 #[derive(Debug)]
 struct Alive {
     _lock: FileLock,

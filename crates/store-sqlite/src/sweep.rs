@@ -1,4 +1,4 @@
-//! Removes what nobody sees any more: expired documents and trimmed records. Runs inside the transaction of a commit,
+//! Removes what no read shows any more: expired documents and trimmed records. Runs inside the transaction of a commit,
 //! in bounded steps, so an idle store writes nothing.
 
 use rusqlite::{Connection, OptionalExtension, Statement};

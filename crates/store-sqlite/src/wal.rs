@@ -1,6 +1,6 @@
 //! Keeps the write-ahead log from growing without end. SQLite moves its content into the file by itself, but begins it
-//! anew only at a moment when nobody reads from it, which need not come while there is always somebody reading. And a
-//! log that has taken the last room on its disk cannot be moved into the file any more, because the file has to grow.
+//! anew only at a moment without readers, which need not come while reads overlap. And a log that has taken the last
+//! room on its disk cannot be moved into the file any more, because the file has to grow.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};

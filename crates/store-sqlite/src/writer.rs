@@ -15,7 +15,7 @@ use crate::queue::Queue;
 use crate::sweep::Sweep;
 use crate::wal::Wal;
 
-/// Batches that share a transaction at most, so that nobody waits long for the others.
+/// Batches that share a transaction at most, so that no caller waits long for the others.
 const GROUP_MAX_BATCHES: usize = 1_000;
 /// Bytes that share a transaction at most.
 const GROUP_MAX_BYTES: usize = 8 * 1024 * 1024;
@@ -40,7 +40,7 @@ impl Job {
     }
 }
 
-/// What the writer's thread owns.
+/// The parts that the writer's thread owns.
 pub(crate) struct Writer<'c> {
     connection: &'c Connection,
     begin: Statement<'c>,
@@ -52,14 +52,14 @@ pub(crate) struct Writer<'c> {
     writing: Writing,
 }
 
-/// What the writer works with, besides its connection.
+/// The parts that the writer works with, besides its connection.
 pub(crate) struct Writing {
     pub(crate) clock: Arc<Clock>,
     pub(crate) hints: HintSender,
     pub(crate) wal: Wal,
 }
 
-/// Where a transaction failed decides who hears of it.
+/// The place where a transaction failed; it decides which callers hear of it.
 enum Failure {
     /// At `BEGIN`: another program keeps everybody out, or the file is out of reach.
     Begin(StoreError),
@@ -95,7 +95,7 @@ impl<'c> Writer<'c> {
         let (mut callers, mut took) = (1, Duration::ZERO);
         while let Some(job) = queue.pop() {
             if callers > 1 {
-                // Whoever was just answered tends to come back at once. The first one back must not leave with a
+                // A caller that was just answered tends to come back at once. The first one back must not leave with a
                 // sync of its own and let all others wait for the next.
                 queue.gather(callers - 1, (took / 4).min(GATHER_MAX));
             }
@@ -125,7 +125,7 @@ impl<'c> Writer<'c> {
         }
         match done {
             Ok(outcomes) => self.acknowledge(group, outcomes),
-            // Whoever came meanwhile has waited for the same and would wait as long again.
+            // Jobs that came meanwhile have waited for the same and would wait as long again.
             Err(failure @ Failure::Begin(_)) => {
                 queue.pop_while(group, |_| true);
                 refuse(group, &failure);
@@ -197,7 +197,7 @@ impl<'c> Writer<'c> {
         Ok(answers)
     }
 
-    /// Hints first: whoever hears the answer may rely on them being under way.
+    /// Hints first: a caller that hears the answer may rely on them being under way.
     fn acknowledge(&self, group: &mut Vec<Job>, outcomes: Vec<Vec<Outcome>>) {
         for (job, outcomes) in group.drain(..).zip(outcomes) {
             for (batch, outcome) in job.batches.into_iter().zip(&outcomes) {

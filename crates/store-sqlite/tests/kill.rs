@@ -92,7 +92,7 @@ fn kill_a_victim(test: &str, address: &str, first: u64, after: u64) -> Vec<(u64,
     let mut output = BufReader::new(child.stdout.take().unwrap());
     let mut acknowledged = Vec::new();
     let mut line = String::new();
-    // A line without its end was cut off by the kill: nobody has read that acknowledgement.
+    // A line without its end was cut off by the kill: that acknowledgement was never read.
     while output.read_line(&mut line).unwrap() > 0 && line.ends_with('\n') {
         if let Some((_, words)) = line.split_once("acknowledged ") {
             let (n, at) = words.trim().split_once(' ').unwrap();

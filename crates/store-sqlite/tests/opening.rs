@@ -1,4 +1,4 @@
-//! What opening a file answers when something is in the way, and what survives a clean close.
+//! Answers of opening a file when something is in the way, and what survives a clean close.
 
 use std::path::Path;
 
@@ -207,7 +207,7 @@ async fn time_goes_on_in_a_file_that_is_ahead_of_the_system() {
 
 const OTHER_ADDRESS: &str = "FF_OTHER_PROCESS_ADDRESS";
 
-/// What another process is told when it opens a file: its error, or nothing.
+/// The answer that another process gets when it opens a file: its error, or nothing.
 fn told_elsewhere(path: &Path) -> String {
     let run = std::process::Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "another_process_opens_what_it_is_told_to", "--nocapture"])

@@ -1,4 +1,4 @@
-//! Room: a full file refuses cleanly and heals, and what nobody sees any more makes place.
+//! Room: a full file refuses cleanly and heals, and expired documents and trimmed records make place.
 
 use std::path::Path;
 

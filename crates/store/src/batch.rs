@@ -1,15 +1,15 @@
-//! What a commit is made of: guards, then effects, all as data.
+//! The parts of a commit: guards, then effects, all as data.
 
 use bytes::Bytes;
 use ff_core::{CommandId, IndexName, Key, LeaseEpoch, LeaseId};
 
 use crate::Hint;
 
-/// The command that wrote a document. Compared for equality only: a counter would repeat after a failover that lost
-/// a write, and a cached version would then overwrite somebody's change.
+/// The command that wrote a document. Compared for equality only: a counter would repeat after a failover that lost a
+/// write, and a cached version would then overwrite another caller's change.
 pub type Version = CommandId;
 
-/// What keeps an old lease holder out: the epoch AND the lease id, because a failover can take an epoch back.
+/// The epoch AND the lease id of a lease, which keep an old holder out: a failover can take an epoch back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Fence {
     /// Counts the leases of the document.
@@ -156,7 +156,7 @@ pub enum Effect<'a> {
 /// field each document, entry, log or blob is named once, so that a store may apply a field as a whole.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Batch {
-    /// Whose change this is; becomes the version of every document put.
+    /// The command that makes this change; becomes the version of every document put.
     pub command: CommandId,
     /// All must hold.
     pub guards: Vec<Guard>,
@@ -166,8 +166,8 @@ pub struct Batch {
     pub deletes: Vec<Key>,
     /// Index entries to change, under the same rule as deletes.
     pub entries: Vec<EntryChange>,
-    /// Leases to set or clear, under a `Fence` guard or a `Version` or `Absent` guard on that document. What is set
-    /// needs a document that is there when the batch is done; a clear beside a delete removes the entry.
+    /// Leases to set or clear, under a `Fence` guard or a `Version` or `Absent` guard on that document. A lease that is
+    /// set needs a document that is there when the batch is done; a clear beside a delete removes the entry.
     pub leases: Vec<LeaseChange>,
     /// Records to append.
     pub appends: Vec<Append>,
@@ -187,11 +187,11 @@ pub struct Batch {
 pub struct Conflict {
     /// The document or log, unless the guard was about time.
     pub key: Option<Key>,
-    /// What was found.
+    /// The reason why the guard does not hold.
     pub why: ConflictReason,
 }
 
-/// What a guard found instead of what it wanted.
+/// The state that a guard found instead of the wanted one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConflictReason {
     /// `Absent`: a document is there, with this version.
@@ -212,7 +212,7 @@ pub enum ConflictReason {
     Sequence(u64),
 }
 
-/// What was done.
+/// The effects of an applied batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Applied {
     /// The store's time of the commit; leases set in the batch run until this plus their TTL.
@@ -221,7 +221,7 @@ pub struct Applied {
     pub sequences: Vec<u64>,
 }
 
-/// What became of one batch.
+/// The outcome of one batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// All of it was done.

@@ -23,31 +23,31 @@ pub enum StoreError {
     /// Another process owns the database.
     #[error("the store is in use: {0}")]
     Locked(String),
-    /// What is stored cannot be read.
+    /// Stored bytes cannot be read.
     #[error("the store is damaged: {0}")]
     Corrupt(String),
     /// The database was written by a newer version of this program.
     #[error("the store has schema {found}, this version knows up to {known}")]
     Newer {
-        /// What the database has.
+        /// The version that the database has.
         found: u32,
-        /// What this program knows.
+        /// The version that this program knows.
         known: u32,
     },
     /// The database itself is too old.
     #[error("the store has version {found}, at least {required} is required")]
     TooOld {
-        /// What runs there.
+        /// The version that runs there.
         found: String,
-        /// What is needed.
+        /// The version that is needed.
         required: String,
     },
     /// The store carries a function library of a newer protocol.
     #[error("the store's function library is {found}, this version speaks {known}")]
     LibraryMismatch {
-        /// What the database has.
+        /// The version that the database has.
         found: String,
-        /// What this program knows.
+        /// The version that this program knows.
         known: String,
     },
     /// The address, the options or the credentials are wrong.
@@ -67,7 +67,7 @@ impl StoreError {
         matches!(self, StoreError::Unknown(_))
     }
 
-    /// The same of an error that came from here.
+    /// Whether a commit that ended in this error may have been applied; for an error that came from here.
     pub fn may_be_applied(error: &Error) -> bool {
         error.details.contains_key(OUTCOME_UNKNOWN)
     }

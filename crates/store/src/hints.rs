@@ -7,16 +7,16 @@ use tokio::sync::broadcast;
 /// How many hints a slow watcher may lag behind before it is told to resync instead.
 const BACKLOG: usize = 16_384;
 
-/// Something happened in a partition; the payload says what, to whoever wrote the hint.
+/// Something happened in a partition; only the writer of hints understands the payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hint {
     /// Where.
     pub partition: Partition,
-    /// What.
+    /// The bytes that say what happened.
     pub payload: Bytes,
 }
 
-/// What a watcher hears.
+/// A signal to a watcher.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Signal {
     /// A hint of a commit.
@@ -36,9 +36,9 @@ impl Default for HintSender {
 }
 
 impl HintSender {
-    /// Tells all watchers. Nobody listening is fine.
+    /// Tells all watchers. It is fine if there is none.
     pub fn send(&self, signal: Signal) {
-        // An error means that no watcher exists now; a hint nobody waits for may be dropped.
+        // An error means that no watcher exists now; a hint without a watcher may be dropped.
         let _ = self.0.send(signal);
     }
 

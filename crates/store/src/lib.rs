@@ -31,7 +31,7 @@ use ff_core::{IndexName, Key, Partition, PartitionConfig};
 /// The result of talking to a store.
 pub type Result<T> = std::result::Result<T, StoreError>;
 
-/// What a store says of itself, for logs and the doctor.
+/// The description of a store, for logs and the doctor.
 #[derive(Debug, Clone)]
 pub struct StoreInfo {
     /// `memory`, `sqlite`, `valkey` or `postgres`.
@@ -50,7 +50,7 @@ pub struct StoreInfo {
 /// computed from it inside the commit.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
-    /// What this store is.
+    /// The description of this store.
     fn info(&self) -> StoreInfo;
 
     /// Answers the queries, in order, in one round trip. Each answer is consistent in itself; a change may fall
@@ -65,8 +65,9 @@ pub trait Store: Send + Sync + 'static {
     async fn commit(&self, partition: Partition, batches: Vec<Batch>) -> Result<Vec<Outcome>>;
 
     /// Answers when everything that a read of the partition has shown before the call is as lasting as an acknowledged
-    /// commit. What is answered from a read alone ("it was done before") goes through it: the commit that it speaks of may
-    /// still be on its way to where the store promises it to be. Costs nothing on a store whose reads show only what lasts.
+    /// commit. An answer from a read alone ("it was done before") goes through it: the commit that it speaks of may
+    /// still be on its way to where the store promises it to be. Costs nothing on a store whose reads show only what
+    /// lasts.
     async fn barrier(&self, partition: Partition) -> Result<()> {
         let _ = partition;
         Ok(())
@@ -78,8 +79,8 @@ pub trait Store: Send + Sync + 'static {
         0
     }
 
-    /// Whether a count costs the same however many entries there are. Where it does not, whoever only wants to know
-    /// roughly how much there is says how far to count.
+    /// Whether a count costs the same however many entries there are. Where it does not, a caller that only wants to
+    /// know roughly how much there is says how far to count.
     fn counts_for_free(&self) -> bool {
         false
     }
@@ -122,7 +123,7 @@ impl dyn Store {
         self.read(partition, vec![query]).await?.into_only(Answer::into_indexes)
     }
 
-    /// The same, behind a name.
+    /// The names of indexes with a prefix, behind a name.
     pub async fn indexes_after(
         &self,
         partition: Partition,

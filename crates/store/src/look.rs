@@ -1,9 +1,9 @@
-//! What a look at a database finds, without changing anything there. For the doctor.
+//! The findings of a look at a database that changes nothing there. For the doctor.
 
 /// The layout of a store (its tables, or its function library): which it has, and which this program needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
-    /// `None` where nobody has set it up yet.
+    /// `None` where no store has been set up yet.
     pub found: Option<u32>,
     /// An older one is brought up to this at the next start.
     pub needed: u32,
@@ -16,7 +16,7 @@ impl Layout {
     }
 }
 
-/// What was found.
+/// The findings of a look.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Look {
     /// The version of the database.
@@ -25,6 +25,6 @@ pub struct Look {
     pub layout: Layout,
     /// Settings of the database that durability and capacity depend on, by name.
     pub settings: Vec<(String, String)>,
-    /// What an operator should change, in sentences.
+    /// Advice to the operator, in sentences.
     pub warnings: Vec<String>,
 }

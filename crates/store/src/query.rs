@@ -1,4 +1,4 @@
-//! What one can ask of a partition, and the answers.
+//! Questions to a partition, and their answers.
 
 use bytes::Bytes;
 use ff_core::{IndexName, Key};
@@ -40,7 +40,7 @@ pub enum Query {
         /// The answer is never more than this: a store that has to walk the entries stops there.
         at_most: u64,
     },
-    /// Names of non-empty indexes that begin with a prefix, in byte order. Those that are not listed
+    /// Names of non-empty indexes that begin with a prefix, in byte order. Indexes that are not listed
     /// ([`IndexName::is_listed`]) may be missing.
     Indexes {
         /// The prefix.
@@ -172,8 +172,8 @@ pub struct LogPage {
     pub records: Vec<LogRecord>,
     /// The number of the oldest record still there; `next` when there is none.
     pub first: u64,
-    /// Records up to this number were removed; 0 when none was. Numbers may skip, so it says more than `first`: who
-    /// has read as far as this has missed nothing.
+    /// Records up to this number were removed; 0 when none was. Numbers may skip, so it says more than `first`: a
+    /// reader that has come as far as this has missed nothing.
     pub removed_up_to: u64,
     /// The number the next record will get (the next at the least, where numbers may skip); 1 for a new log.
     pub next: u64,

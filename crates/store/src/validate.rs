@@ -1,4 +1,4 @@
-//! The rules that hold for every batch on every store. What breaks one is a defect of the caller, or too large.
+//! The rules that hold for every batch on every store. A batch that breaks one is a defect of the caller, or too large.
 
 use std::collections::HashSet;
 use std::hash::Hash;

@@ -81,7 +81,7 @@ fn body(store: &MemoryStore, name: &str) -> Option<Bytes> {
     store.inspect(|contents| Some(contents.partition(HERE)?.document(&key(name))?.body.clone()))
 }
 
-/// What a watcher has heard so far.
+/// The signals that a watcher has heard so far.
 fn heard(hints: &mut Hints) -> Vec<Signal> {
     let mut signals = Vec::new();
     while let Poll::Ready(Some(signal)) = poll(&mut pin!(hints.next())) {
@@ -156,7 +156,7 @@ fn an_overtaken_commit_meets_a_conflict_that_a_reader_sees_too() {
     }
     let found = now((&store as &dyn Store).documents(HERE, vec![key("a")])).unwrap().remove(0).unwrap();
     assert_eq!((found.version, found.body.as_ref()), (command(77), b"created".as_slice()));
-    // Nobody overtakes a commit whose version is stale anyway, or one that guards no version.
+    // No command overtakes a commit whose version is stale anyway, or one that guards no version.
     script.then(Fault::Overtaken(command(78)));
     match commit(&store, put(3, Guard::Version(key("a"), command(1)), "updated")).unwrap() {
         Outcome::Conflict(conflict) => assert_eq!(conflict.why, ConflictReason::Version(command(77))),

@@ -1,4 +1,4 @@
-//! What people may query beside a document: a pure function of its bytes, never read back by the engine.
+//! Columns beside a document that people may query: a pure function of its bytes, never read back by the engine.
 
 use std::sync::LazyLock;
 

@@ -1,4 +1,4 @@
-//! What the doctor asks of a store: what runs there, how it is set up, how far away it is and what time it has.
+//! The questions of the doctor to a store: what runs there, how it is set up, how far away it is and what time it has.
 
 use std::fmt;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -16,26 +16,26 @@ const ROUND_TRIPS: usize = 9;
 /// Clocks that differ by more deserve a word. Correctness does not depend on it: time comes from the store.
 const CLOCK_OFFSET_MAX_MS: i64 = 1_000;
 
-/// What was found at an address. It can be printed.
+/// The findings at an address. They can be printed.
 #[derive(Debug, Clone, Serialize)]
 pub struct Examination {
     /// The address, without a password.
     pub address: String,
     /// The version of the database.
     pub version: String,
-    /// The version of the tables or of the function library there; `None` where nobody has set it up yet.
+    /// The version of the tables or of the function library there; `None` where it has not been set up yet.
     pub layout_found: Option<u32>,
     /// The version this program needs.
     pub layout_needed: u32,
     /// Settings of the database that durability and capacity depend on, by name.
     pub settings: Vec<(String, String)>,
-    /// What could be learned by using the store. `None` where that would have changed it, or somebody else holds it.
+    /// Findings that using the store brings. `None` where that would have changed it, or another process holds it.
     pub reached: Option<Reached>,
-    /// What an operator should change, in sentences.
+    /// Advice to the operator, in sentences.
     pub warnings: Vec<String>,
 }
 
-/// What using the store shows.
+/// Findings that using the store brings.
 #[derive(Debug, Clone, Serialize)]
 pub struct Reached {
     /// What an acknowledged commit survives, in words.

@@ -52,8 +52,8 @@ pub fn redacted(url: &str) -> String {
     if ["sqlite", "memory"].contains(&scheme) {
         return url.to_owned();
     }
-    // A password may hold a slash or a question mark that nobody encoded: everything up to the last `@` is left out, which
-    // may be more than the password.
+    // A password may hold a slash or a question mark that is not encoded: everything up to the last `@` is left out,
+    // which may be more than the password.
     match rest.rsplit_once('@') {
         Some((_, host)) => format!("{scheme}://[redacted]@{}", without_secrets(host)),
         None => format!("{scheme}://{}", without_secrets(rest)),

@@ -1,4 +1,4 @@
-//! What the doctor is told, for every kind of store.
+//! The answers of the doctor, for every kind of store.
 
 use std::sync::Arc;
 

@@ -85,7 +85,7 @@ pub(crate) fn parse<O: Operation>(shape: &Shape, text: &str) -> Result<O::Args> 
         let named = message.strip_prefix("missing field `").and_then(|rest| rest.split('`').next());
         let field = match (path.as_str(), named) {
             (".", Some(field)) => field.to_owned(),
-            // What is wrong is the whole of it.
+            // The error is about the arguments as a whole.
             (".", None) => "body".to_owned(),
             (path, Some(field)) => format!("{path}.{field}"),
             (path, None) => path.to_owned(),
@@ -98,14 +98,14 @@ pub(crate) fn parse<O: Operation>(shape: &Shape, text: &str) -> Result<O::Args> 
     })
 }
 
-/// What the caller calls this very call.
+/// The caller's own name for this very call.
 pub(crate) fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>> {
     let key = header(headers, "idempotency-key")?;
     key.as_deref().map_or(Ok(()), |key| text::label("Idempotency-Key", key))?;
     Ok(key)
 }
 
-/// What an `Idempotency-Key` means where the arguments have a field for it.
+/// Puts an `Idempotency-Key` into the field that the arguments have for it.
 fn identify(fields: &mut Fields, shape: &Shape, operation: &str, key: &str) -> Result<()> {
     // The engine gives every other call the identity that its key is, or the leases of a claim.
     let Some(field) = shape.identity() else { return Ok(()) };
@@ -169,7 +169,7 @@ impl Fields {
     }
 }
 
-/// A name given twice is refused: which of the two is meant is anybody's guess.
+/// A name given twice is refused: the server cannot know which of the two is meant.
 impl<'de> Deserialize<'de> for Fields {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Object;
@@ -374,7 +374,7 @@ mod tests {
         assert!(merged::<op::GetState>("a=1", &[], json(r#"{"a":"1"}"#)).is_ok());
         let nested = merged::<op::CreateExecution>("", &[], json(r#"{"tags":{"a":"1","a":"2"}}"#)).unwrap_err();
         assert_eq!((nested.code, &nested.details["field"]), (Code::Invalid, &"tags".into()));
-        // What is only passed on may be as odd as its sender likes.
+        // A value that is only passed on may be as odd as its sender likes.
         let inside = json(r#"{"frames":[{"payload":{"a":1,"a":2}}],"input":{"b":1,"b":2}}"#);
         assert!(merged::<op::CreateExecution>("", &[], inside).is_ok());
     }

@@ -7,7 +7,7 @@ use ff_core::op::OperationInfo;
 use schemars::SchemaGenerator;
 use serde_json::Value;
 
-/// What a text in a path or query stands for.
+/// The type that a text in a path or query stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// The text itself.
@@ -42,7 +42,7 @@ impl Shape {
         Self { fields, identity: info.identity_field }
     }
 
-    /// What a field is; `None` when there is no such field.
+    /// The type of a field; `None` when there is no such field.
     pub(crate) fn kind(&self, field: &str) -> Option<&Kind> {
         self.fields.get(field)
     }

@@ -1,5 +1,5 @@
 //! Configuration: flags, `FF_*` variables and a TOML file say the same things, in that order of strength. Secrets may
-//! stand in files of their own. A key nobody knows is refused: a misspelt one would silently mean its default.
+//! stand in files of their own. An unknown key is refused: a misspelt one would silently mean its default.
 
 mod namespaces;
 mod settings;
@@ -90,7 +90,7 @@ impl Config {
             ));
         }
         let loopback = || ["localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec();
-        // Whoever is on this machine may name it so, whatever other names are allowed.
+        // A client on this machine may name it so, whatever other names are allowed.
         let named = settings.allowed_hosts.clone().map(|mut hosts| {
             let missing = |host: &String| !hosts.contains(host);
             let added: Vec<String> = loopback().into_iter().filter(missing).collect();
@@ -125,7 +125,7 @@ impl Config {
         })
     }
 
-    /// Whether everybody who reaches the server is let in: no token is configured.
+    /// Whether every caller that reaches the server is let in: no token is configured.
     pub fn open(&self) -> bool {
         self.api_tokens.is_empty()
     }

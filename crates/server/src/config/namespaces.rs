@@ -1,4 +1,4 @@
-//! What holds in a namespace where a request says nothing.
+//! Defaults of a namespace, for requests that say nothing.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;

@@ -10,7 +10,7 @@ use super::{ConfigError, refused};
 
 macro_rules! settings {
     ($( $(#[doc = $doc:literal])+ $name:ident: $kind:ty, $env:literal $([$($extra:tt)+])?; )*) => {
-        /// Everything that can be said, where it is said. What is absent is said elsewhere, or has its default.
+        /// All settings of one place: flags, variables or a file. An absent one is set elsewhere, or has its default.
         #[derive(Clone, Default, PartialEq, clap::Args, Serialize, Deserialize)]
         #[serde(deny_unknown_fields)]
         pub struct Settings {
@@ -23,7 +23,7 @@ macro_rules! settings {
         }
 
         impl Settings {
-            /// What is said here, and otherwise what is said there.
+            /// The settings of this place, and those of the weaker one where they are absent here.
             #[must_use]
             pub(super) fn or(self, weaker: Self) -> Self {
                 Self { $( $name: self.$name.or(weaker.$name), )* }
@@ -189,7 +189,7 @@ pub enum LogFormat {
 }
 
 impl Settings {
-    /// What a TOML file says.
+    /// The settings of a TOML file.
     pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
         toml::from_str(text).map_err(|error| {
             // The message of a bad line quotes it, and the line may hold a secret.
@@ -197,15 +197,16 @@ impl Settings {
         })
     }
 
-    /// What the file at this path says.
+    /// The settings of the file at this path.
     pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(path)
             .map_err(|error| ConfigError(format!("the configuration file {}: {error}", path.display())))?;
         Self::from_toml(&text)
     }
 
-    /// Refuses `FF_*` variables that are a setting misspelt, and names those that nobody knows. An orchestrator puts
-    /// addresses of services into the environment (`FF_SERVER_PORT_7171_TCP`), which must not keep a server from starting.
+    /// Refuses `FF_*` variables that are a setting misspelt, and names those that are unknown. An orchestrator puts
+    /// addresses of services into the environment (`FF_SERVER_PORT_7171_TCP`), which must not keep a server from
+    /// starting.
     pub fn check_variables(names: impl Iterator<Item = String>) -> Result<Vec<String>, ConfigError> {
         let mut unknown = Vec::new();
         for name in names.filter(|name| name.starts_with("FF_")) {
@@ -257,7 +258,7 @@ fn take_file(name: &str, value: &mut Option<String>, file: Option<PathBuf>) -> R
 }
 
 impl Settings {
-    /// What holds when nothing is said.
+    /// The values of settings that are set nowhere.
     pub fn defaults() -> Self {
         let engine = ff_engine::Options::default();
         let limits = engine.limits;

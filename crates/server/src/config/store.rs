@@ -1,5 +1,5 @@
 //! Settings of the store. A store reads them from its address; here each has a name of its own and becomes a parameter
-//! of the address. What the address says itself is not said twice.
+//! of the address. A parameter that the address has itself is not added.
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 

@@ -118,8 +118,8 @@ impl Subscriber {
         }
     }
 
-    /// Renders a page. Its cursor goes with its last event: who is cut before it gets the page again, as subscribers
-    /// must expect; every event has an id of its own to drop repeats by.
+    /// Renders a page. Its cursor goes with its last event: a subscriber that is cut before it gets the page again, as
+    /// subscribers must expect; every event has an id of its own to drop repeats by.
     fn take(&mut self, outcome: Outcome) -> Result<()> {
         if outcome.gap {
             self.waiting.push_back(event("gap", None, &serde_json::json!({}))?);

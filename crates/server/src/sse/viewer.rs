@@ -27,11 +27,11 @@ pub(super) struct Viewer {
     credential: Credential,
     id: ExecutionId,
     seen: Seen,
-    /// What it has seen of the journal, if it wants to see it at all.
+    /// How far it has come in the journal, if it wants to see it at all.
     journal: Option<JournalSeen>,
     /// The end of the stream, while the rest of the journal is read before it.
     end: Option<Bytes>,
-    /// What is rendered and not yet sent.
+    /// Parts that are rendered and not yet sent.
     waiting: VecDeque<Bytes>,
     feed: Option<broadcast::Receiver<Arc<Shown>>>,
     /// Everything up to the joining of the feed was read from the store.
@@ -85,7 +85,7 @@ impl Viewer {
     async fn next(&mut self) -> Option<Bytes> {
         let app = self.app.clone();
         loop {
-            // What a revoked token may not see any more is not sent, however long ago the stream was opened.
+            // A token that was revoked sees nothing more, however long ago the stream was opened.
             if self.credential.is_stale() && self.credential.renew(&app).await.is_err() {
                 return None;
             }

@@ -104,14 +104,14 @@ impl std::fmt::Debug for Otlp {
     }
 }
 
-/// Sends spans as they come until nobody can send any more.
+/// Sends spans as they come until every sender is gone.
 pub(super) async fn run(otlp: Otlp, mut waiting: mpsc::Receiver<Message>, lost: Arc<AtomicU64>) {
     let mut healthy = true;
     let mut messages = Vec::with_capacity(BATCH);
     while waiting.recv_many(&mut messages, BATCH).await > 0 {
         let flushed = messages.iter().any(|message| matches!(message, Message::Flush(_)));
         if messages.len() < BATCH && !flushed {
-            // Nobody waits for a span; a few of them cost no more to send than one.
+            // No caller waits for a span; a few of them cost no more to send than one.
             let more = BATCH - messages.len();
             let _ = tokio::time::timeout(GATHER, waiting.recv_many(&mut messages, more)).await;
         }

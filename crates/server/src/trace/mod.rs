@@ -144,7 +144,7 @@ fn attempt(claim: &SpanData, task: &Task) -> SpanData {
     }
 }
 
-/// What is sent of a span.
+/// The parts of a span that are sent.
 struct SpanData {
     context: Context,
     parent: Option<[u8; 8]>,

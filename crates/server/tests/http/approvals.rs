@@ -1,4 +1,4 @@
-//! Decisions over HTTP: by people with a link and no account, by approvers, and by whom else.
+//! Decisions over HTTP: by people with a link and no account, by approvers, and by callers of other roles.
 
 use ff_core::Role;
 use hyper::Method;

@@ -34,7 +34,7 @@ async fn a_client_that_sends_its_header_byte_by_byte_is_cut_off_and_harms_nobody
     server.stop().await;
 }
 
-/// What somebody hears who announces a body and does not send it, until the connection ends.
+/// The answer to a client that announces a body and does not send it, until the connection ends.
 async fn answer_without_body(server: &Running) -> String {
     let mut stream = TcpStream::connect(server.address).await.unwrap();
     let head = "POST /v1/executions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 10\r\n\r\n";

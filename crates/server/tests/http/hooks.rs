@@ -1,4 +1,4 @@
-//! Inbound hooks: messages that somebody outside signs lead to work, once each, and nothing else does.
+//! Inbound hooks: messages that a system outside signs lead to work, once each, and nothing else does.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

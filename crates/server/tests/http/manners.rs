@@ -1,4 +1,4 @@
-//! What every call may expect of HTTP: 201 where something is new, a name for each request, no body where none is needed.
+//! Manners of HTTP in every call: 201 where something is new, an id for each request, no body where none is needed.
 
 use hyper::Method;
 use serde_json::json;

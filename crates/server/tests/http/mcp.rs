@@ -278,7 +278,7 @@ async fn a_task_is_an_execution() {
     host.ask("tasks/cancel", json!({ "taskId": created["taskId"] })).await;
     let cancelled = host.ask("tasks/get", json!({ "taskId": created["taskId"] })).await;
     assert_eq!(cancelled["status"], "cancelled");
-    // Without the capability there are no tasks, and nobody is handed one.
+    // Without the capability there are no tasks, and no client is handed one.
     let plain = Host::new(server.client());
     assert_eq!(plain.refused("tasks/get", get).await["code"], -32021);
     for id in ["nonsense", "0000-0190a0a0-0000-7000-8000-000000000000"] {

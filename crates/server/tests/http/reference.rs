@@ -1,4 +1,5 @@
-//! `docs/reference.md`: who may call what, and what every refusal means. Its tables are written from the code.
+//! `docs/reference.md`: the role that each operation takes, and the meaning of every refusal. Its tables are written
+//! from the code.
 
 use ff_core::op::{OPERATIONS, OperationInfo};
 use ff_core::{Class, Code, Role};

@@ -1,4 +1,4 @@
-//! What a client gets that asks for the wrong thing.
+//! Answers to a client that asks for the wrong thing.
 
 use bytes::Bytes;
 use hyper::Method;

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::support::{ADMIN, Client, Running, settings, with_tokens};
 
-/// What a call is about, made for it alone.
+/// The things that a call is about, made for it alone.
 struct Scene<'a> {
     client: &'a Client,
     lane: String,

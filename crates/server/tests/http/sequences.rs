@@ -64,7 +64,7 @@ mod two_servers_on_valkey {
     ff_sequences::tests!(open());
 }
 
-/// The same on PostgreSQL, in a database for each sequence.
+/// The sequences on PostgreSQL, in a database for each.
 mod two_servers_on_postgres {
     use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -1,5 +1,5 @@
-//! What strangers send: nothing of it is answered with 5xx, everything that is refused is refused with a typed problem,
-//! and a refusal changes nothing.
+//! Messages of strangers: none of them is answered with 5xx, everything that is refused is refused with a typed
+//! problem, and a refusal changes nothing.
 
 use std::sync::Arc;
 

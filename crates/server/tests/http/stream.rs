@@ -346,7 +346,7 @@ async fn a_ticket_opens_a_stream_without_headers_and_ends_with_its_token() {
     assert!(events.next().await.is_some());
     let revoked = admin.send(Method::DELETE, "/v1/admin/tokens/viewer", "").await;
     assert_eq!(revoked.status, 200);
-    // What is said from now on, the viewer does not hear once its credential was looked at again.
+    // The viewer does not hear frames from now on, once its credential was looked at again.
     let mut sequence = 3;
     loop {
         let more = json!({ "fence": fence, "first_sequence": sequence, "frames": [{ "type": "t" }] });

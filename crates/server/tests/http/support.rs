@@ -131,7 +131,7 @@ impl Answer {
 }
 
 impl Client {
-    /// The same with one more header.
+    /// The client with one more header.
     pub(crate) fn with(&self, name: &str, value: &str) -> Self {
         let mut headers = self.headers.clone();
         headers.push((name.to_owned(), value.to_owned()));

@@ -1,4 +1,4 @@
-//! Every route of the table: who is kept out, and how.
+//! Every route of the table: which callers are refused, and how.
 
 use bytes::Bytes;
 use ff_core::Role;
@@ -106,7 +106,7 @@ async fn every_route_refuses_the_wrong_role() {
     for info in OPERATIONS {
         let path = path(info, NOBODY, NOBODY, NOBODY);
         for (role, client) in &clients {
-            // What a submitter may do to its own is refused by what it is done to.
+            // An operation that a submitter may use on its own work is refused by its target, not by the role.
             if info.any_role || role.allows(info.role) || info.own && *role == Role::Submitter {
                 continue;
             }

@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 
 use crate::support::{Running, settings};
 
-/// What was received: the key that came with it, and the spans.
+/// The received requests: the key that came with each, and its spans.
 type Received = Arc<Mutex<Vec<(String, Value)>>>;
 
 /// A collector that remembers.
@@ -83,7 +83,7 @@ async fn an_attempt_is_linked_to_its_submission() {
     let context = format!("00-{}-{}-01", own["traceId"].as_str().unwrap(), own["spanId"].as_str().unwrap());
     let tasks = claimed["tasks"].as_array().unwrap();
     assert!(tasks.iter().any(|task| task["trace_context"] == context.as_str()), "{tasks:?}");
-    // What the caller said is what its worker gets.
+    // The caller's trace context is the one its worker gets.
     assert!(tasks.iter().any(|task| task["trace_context"] == parent), "{tasks:?}");
     let refused = named("get_execution")[0];
     assert_eq!((&refused["status"]["code"], attribute(refused, "error.type")), (&json!(2), "invalid"));

@@ -42,7 +42,7 @@ impl Received {
     }
 }
 
-/// The same signature by another implementation, in another language.
+/// The signature by another implementation, in another language.
 const VERIFIER: &str = r#"
 import base64, hashlib, hmac, json, sys
 sent = json.load(sys.stdin)
@@ -63,7 +63,7 @@ fn python_agrees(received: &Received, secret: &str) -> bool {
     python.wait().unwrap().success()
 }
 
-/// Somebody who receives webhooks, and answers the n-th with a status.
+/// A receiver of webhooks that answers the n-th with a status.
 struct Receiver {
     address: SocketAddr,
     received: Arc<Mutex<Vec<Received>>>,
@@ -186,7 +186,7 @@ async fn each_event_arrives_once_signed_and_leads_to_no_other() {
         assert_eq!((&delivery["kind"], &delivery["lane"]), (&json!("ff:webhook"), &json!("ff:deliveries")));
     }
     assert_eq!(told, expected);
-    // One more event: the ends of the deliveries came before it, and were told to nobody.
+    // One more event: the ends of the deliveries came before it, and were delivered nowhere.
     complete_one(&client).await;
     assert_eq!(receiver.got(4).await.len(), 4);
     let shown = client.get("/v1/subscriptions/s").await.ok();

@@ -133,7 +133,7 @@ async fn a_commit_cut_in_the_middle_has_one_effect() {
     assert_eq!(names, (0..number).map(|number| format!("x{number}")).collect::<Vec<_>>());
 }
 
-/// The same command until the store says what became of it.
+/// Repeats the command until the store says what became of it.
 async fn repeat(store: &dyn Store, batch: &Batch) -> Vec<Outcome> {
     loop {
         match store.commit(PARTITION, vec![batch.clone()]).await {

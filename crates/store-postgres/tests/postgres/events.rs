@@ -1,4 +1,4 @@
-//! Event numbers: a reader that follows a log misses nothing, whoever commits first.
+//! Event numbers: a reader that follows a log misses nothing, in whatever order transactions commit.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -64,7 +64,7 @@ async fn a_foreign_transaction_does_not_hold_readers_back() {
     let url = Server::shared().create_database("events_foreign");
     let store = open(&url).await;
     let foreign = connect(&url).await;
-    // As somebody's long data migration would, in any database of the server.
+    // As a long data migration of another program would, in any database of the server.
     foreign.batch_execute("BEGIN; SELECT pg_current_xact_id()").await.unwrap();
     let batch = Batch { appends: vec![append("events", "a", None)], ..Batch::new(command()) };
     store.commit(PARTITION, vec![batch]).await.unwrap();

@@ -17,7 +17,7 @@ const COMMITTERS: u64 = 8;
 /// Commits between two kills, so that each kill meets a busy server.
 const COMMITS_BETWEEN: u64 = 60;
 
-/// What the test and its committers share.
+/// State that the test and its committers share.
 struct Load {
     store: Arc<dyn Store>,
     acknowledged: watch::Sender<u64>,
@@ -27,8 +27,8 @@ struct Load {
     names: AtomicU64,
 }
 
-/// What a committer was told: for each document the version of the last acknowledged commit, and later ones whose
-/// outcome it does not know.
+/// The answers that a committer got: for each document the version of the last acknowledged commit, and later ones
+/// whose outcome it does not know.
 type Told = BTreeMap<Key, (Option<CommandId>, Vec<CommandId>)>;
 
 #[tokio::test(flavor = "multi_thread")]

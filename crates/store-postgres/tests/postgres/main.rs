@@ -1,4 +1,5 @@
-//! What is particular to PostgreSQL: opening, hints between processes, event numbers, and surviving its failures.
+//! Behaviour that is particular to PostgreSQL: opening, hints between processes, event numbers, and surviving its
+//! failures.
 
 mod columns;
 mod cut;

@@ -48,7 +48,7 @@ impl Network {
         *self.deadly.lock().unwrap() = Some(words);
     }
 
-    /// Whether somebody died of what was said to be deadly.
+    /// Whether a connection died of the words that were said to be deadly.
     fn somebody_died(&self) -> bool {
         self.deadly.lock().unwrap().is_none()
     }
@@ -103,7 +103,7 @@ fn hinting(payload: &str) -> Batch {
 async fn open_second(url: &str) -> (Arc<dyn Store>, Hints) {
     let store = open(url).await;
     let mut hints = store.watch();
-    // It comes a second after the opening. Whoever begins to watch later than that has missed it.
+    // It comes a second after the opening. A watcher that begins later than that has missed it.
     if let Ok(signal) = timeout(Duration::from_secs(5), hints.next()).await {
         assert_eq!(signal, Some(Signal::Resync));
     }

@@ -75,7 +75,7 @@ fn silent_host() -> SilentHost {
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let listener = socket.listen(1).unwrap();
     let address = listener.local_addr().unwrap();
-    // Nobody accepts these. Once the queue is full, connecting takes forever.
+    // The listener never accepts these. Once its queue is full, connecting takes forever.
     let mut waiting = Vec::new();
     while let Ok(stream) = std::net::TcpStream::connect_timeout(&address, std::time::Duration::from_millis(200)) {
         waiting.push(stream);

@@ -99,7 +99,7 @@ async fn what_a_process_that_ended_gave_out_is_remembered() {
     let client = connect(&url).await;
     set_clock(&client, -HOUR_MS).await;
     let fresh = open(&url).await;
-    // What was given out in the second before the end need not be known.
+    // Instants of the second before the end need not be known.
     let first = commit(&*fresh).await;
     assert!(first >= last - 1_000, "went back by {} ms", last - first);
     passed(&*fresh, first).await;

@@ -1,5 +1,5 @@
-//! What the store says when the server cannot serve: a standby, a full disk, missing rights, no connection left. And
-//! that it goes on by itself once the cause is gone.
+//! Answers of the store when the server cannot serve: a standby, a full disk, missing rights, no connection left. It
+//! goes on by itself once the cause is gone.
 
 use ff_core::Key;
 use ff_store::{Batch, BlobChange, Outcome, Result, StoreError};
@@ -36,7 +36,7 @@ async fn a_standby_is_refused_until_it_is_promoted() {
     store.commit(PARTITION, vec![create(&key("a"), "body")]).await.unwrap();
     let refused = PostgresStore::open(Options::parse(&standby.url()).unwrap()).await.unwrap_err();
     assert!(matches!(&refused, StoreError::ReadOnly(why) if why.contains("standby")), "{refused:?}");
-    // What was acknowledged has arrived there once its place in the log was replayed.
+    // An acknowledged commit has arrived there once its place in the log was replayed.
     let written = connect(&primary.url()).await.query_one("SELECT pg_current_wal_lsn()::text", &[]).await.unwrap();
     let follower = connect(&standby.url()).await;
     let replayed = "SELECT pg_last_wal_replay_lsn() >= $1::text::pg_lsn";

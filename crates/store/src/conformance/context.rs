@@ -1,4 +1,4 @@
-//! What a case is given: a store, a partition, names that nobody else uses, and the calls that most cases make.
+//! The context of a case: a store, a partition, names that no other case uses, and the calls that most cases make.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -58,7 +58,7 @@ impl Context {
         IndexName::from_bytes([&self.prefix(), name.as_ref()].concat())
     }
 
-    /// What the names of all indexes of this case begin with.
+    /// The beginning of the names of all indexes of this case.
     pub(super) fn prefix(&self) -> Vec<u8> {
         [b"i", self.salt.as_bytes().as_slice()].concat()
     }
@@ -167,8 +167,8 @@ impl Context {
     }
 }
 
-/// Waits until a question is answered with something. The only place of the suite that lets time pass by itself:
-/// leases end and watchers wake by the store's own time, which nobody here can turn.
+/// Waits until a question is answered with something. The only place of the suite that lets time pass by itself: leases
+/// end and watchers wake by the store's own time, which no case can turn.
 pub(super) async fn until<T, F>(what: &str, mut question: impl FnMut() -> F) -> T
 where
     F: Future<Output = Option<T>>,

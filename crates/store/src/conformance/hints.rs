@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::context::{Build, Context, PATIENCE, batch};
 use crate::{Guard, Hint, Hints, Signal};
 
-/// What became of waiting for hints.
+/// The result of waiting for hints.
 #[derive(Debug, PartialEq, Eq)]
 enum Heard {
     /// All were heard.

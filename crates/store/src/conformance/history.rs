@@ -45,7 +45,7 @@ struct Names {
     logs: Vec<Key>,
 }
 
-/// What the history knows of the present, so that most guards hold.
+/// The present as the history knows it, so that most guards hold.
 struct Present {
     documents: Vec<Option<StoredDocument>>,
     next: Vec<u64>,

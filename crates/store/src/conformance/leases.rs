@@ -41,7 +41,7 @@ pub(super) async fn a_renewal_never_takes_back_what_was_promised(context: Contex
     assert_eq!(context.document(&key).await.as_ref(), Some(&expected));
     assert_eq!(context.entries(&index).await, [(promised, key.clone())]);
 
-    // Whoever writes the document as well decides about its lease.
+    // A batch that writes the document as well decides about its lease.
     let mut shorter = batch().guard(Guard::Version(key.clone(), created.version)).put(&key, "shorter");
     shorter.puts[0].fence = created.fence;
     let ends = context.apply(shorter.lease(&key, &index, Some(30_000))).await.at + 30_000;

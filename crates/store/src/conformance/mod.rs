@@ -1,4 +1,4 @@
-//! What every store must do, as cases that run against any of them.
+//! The conformance suite: cases that run against every store.
 //!
 //! A store crate asks for the feature `conformance` of this crate and writes, in a test of its own:
 //!
@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Each case becomes a test with its name. The expression is evaluated once for each of them and may answer a fresh
-//! store or one of many on the same database: a case keeps to keys that nobody else uses. It may also answer a pair
+//! store or one of many on the same database: a case keeps to keys that no other case uses. It may also answer a pair
 //! of the store and something to keep until the case is over, such as a temporary directory.
 
 mod blobs;

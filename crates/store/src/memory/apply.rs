@@ -50,7 +50,7 @@ impl PartitionContents {
 
     fn write(&mut self, batch: &Batch, now: i64) -> Applied {
         for put in &batch.puts {
-            // What has expired is gone: its lease does not pass on to a new document under the same key.
+            // An expired document is gone: its lease does not pass on to a new document under the same key.
             let lease_until = self.present(&put.key, now).map_or(0, |document| document.lease_until);
             let document = RawDocument {
                 body: put.body.clone(),
@@ -135,7 +135,7 @@ impl PartitionContents {
     }
 }
 
-/// What a guard finds wrong with a document that is there.
+/// The reason why a guard does not hold for a document that is there.
 fn against(guard: &Guard, document: &RawDocument, now: i64) -> Option<ConflictReason> {
     let live = document.lease_until > now;
     match guard {

@@ -1,5 +1,5 @@
-//! What the memory store holds, and how it answers questions about it. Everything is ordered, so that two runs with
-//! the same calls see the same answers.
+//! The contents of the memory store, and the answers from them. Everything is ordered, so that two runs with the same
+//! calls see the same answers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;

@@ -1,4 +1,4 @@
-//! The ways a memory store can be made to fail, chosen call by call by whoever owns it.
+//! The ways a memory store can be made to fail, chosen call by call by its owner.
 
 use std::fmt;
 use std::future::Future;
@@ -18,19 +18,19 @@ pub enum Call<'a> {
     Read {
         /// Of which partition.
         partition: Partition,
-        /// What is asked.
+        /// The questions.
         queries: &'a [Query],
     },
     /// A commit.
     Commit {
         /// Of which partition.
         partition: Partition,
-        /// What is to change.
+        /// The batches of the commit.
         batches: &'a [Batch],
     },
 }
 
-/// What goes wrong in a call.
+/// A fault in a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// The call does not reach the store: [`crate::StoreError::Unavailable`], nothing is applied.
@@ -46,12 +46,12 @@ pub enum Fault {
     Overtaken(CommandId),
 }
 
-/// What is to happen in one call. The default is nothing unusual.
+/// The course of one call. The default is nothing unusual.
 #[derive(Default)]
 pub struct Plan {
     /// Awaited before anything is looked at or applied.
     pub before: Option<Pause>,
-    /// What goes wrong.
+    /// The fault, if there is one.
     pub fault: Option<Fault>,
     /// The hints of the commit are lost; watchers are told to resync instead.
     pub lose_hints: bool,

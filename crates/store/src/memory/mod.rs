@@ -84,7 +84,7 @@ impl MemoryStore {
         Self { clocks, faults: None, state: Mutex::default(), hints: HintSender::default() }
     }
 
-    /// The same store, with faults.
+    /// The store with faults.
     #[must_use]
     pub fn with_faults(mut self, faults: Arc<dyn Faults>) -> Self {
         self.faults = Some(faults);
