@@ -8,7 +8,7 @@ const BUDGET: &str = "agents";
 const AGENTS: u32 = 64;
 const CEILING: i64 = 1_000;
 
-/// A model whose calls take between 1 and 20 tokens; nobody knows before how many it will be.
+/// A model whose calls take between 1 and 20 tokens; the number is known only afterwards.
 async fn ask_model(agent: u32, call: u32) -> Result<i64, TaskError> {
     tokio::task::yield_now().await;
     Ok(i64::from((agent * 7 + call * 13) % 20 + 1))

@@ -33,7 +33,7 @@ impl Signal for Decision {
     const NAME: &'static str = "decision";
 }
 
-/// What the model wants next.
+/// The model's next wish.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 enum Turn {
     Search(String),
@@ -104,13 +104,14 @@ async fn research(ctx: TaskContext<Drill>, task: Research) -> Result<String, Tas
                 seen.push(found);
             }
             Turn::Publish(text) => {
-                // Nobody holds the task while a person thinks.
+                // No worker holds the task while a person thinks.
                 let decision = ctx.wait_for::<Decision>().timeout(Duration::from_secs(86_400)).await?;
                 drill.boundary();
                 if !decision.approved {
                     return Err(TaskError::new(format!("refused by {}", decision.by)).category("refused"));
                 }
-                // What is published cannot be taken back. If nobody knows whether it was, it fails, and people look.
+                // A published report cannot be taken back. If it is not known whether it was published, the step fails,
+                // and people look.
                 let publish = || async {
                     drill.effect("publish")?;
                     drill.boundary();
@@ -150,7 +151,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let config = WorkerConfig::new("agent").lease_ttl(Duration::from_secs(1));
     let worker = WorkerRuntime::with_state(config, drill).serve(research).start(&client).await?;
 
-    // The person's side: a decision may come before anybody waits for it, and is kept. The key makes it one decision.
+    // The person's side: a decision may come before the task waits for it, and is kept. The key makes it one decision.
     let decision = Decision { approved: true, by: "ada".into() };
     if !execution.state().await?.is_terminal() {
         let signal = execution.signal(Decision::NAME).payload(&decision).idempotency_key("ada");

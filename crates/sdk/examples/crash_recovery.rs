@@ -10,7 +10,7 @@ use flowfabric::{Client, ExecutionId, TaskContext, TaskError, WorkerConfig, Work
 
 type Problem = Box<dyn std::error::Error>;
 
-/// What all tasks of a worker share: whether it dies.
+/// State that all tasks of a worker share: whether it dies.
 struct Doomed(bool);
 
 async fn careful(ctx: TaskContext<Doomed>, number: u32) -> Result<u32, TaskError> {

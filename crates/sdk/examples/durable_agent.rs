@@ -27,12 +27,13 @@ async fn write_and_send(ctx: TaskContext, topic: String) -> Result<String, TaskE
         println!("crash: the plan and the draft are in the journal");
         std::process::exit(3);
     }
-    // Nobody holds the task while a person thinks. The function is called again with the answer, from its first line.
+    // No worker holds the task while a person thinks. The function is called again with the answer, from its first
+    // line.
     let decision: Decision = ctx.wait_signal("decision").timeout(Duration::from_secs(24 * 3_600)).await?;
     if !decision.approved {
         return Err(TaskError::new(format!("refused by {}", decision.by)).category("refused"));
     }
-    // A mail that was sent cannot be taken back: if nobody knows whether it was, a person is asked.
+    // A mail that was sent cannot be taken back: if it is not known whether it was sent, a person is asked.
     let send = || async {
         println!("the mail is sent");
         Ok(format!("{draft} sent, approved by {}", decision.by))

@@ -6,7 +6,7 @@ use std::time::Duration;
 use flowfabric::{Client, ExecutionId, Secret, TaskContext, TaskError, WaitpointId, WorkerConfig, WorkerRuntime};
 use tokio::sync::mpsc;
 
-/// What the provider is told: where to call back, and with which token.
+/// The order for the provider: where to call back, and with which token.
 struct Order {
     execution_id: ExecutionId,
     waitpoint_id: WaitpointId,

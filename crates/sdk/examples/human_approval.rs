@@ -1,6 +1,7 @@
 //! A deploy waits for a person, holding no worker while it does. `cargo run --example human_approval -- [URL]`
 //!
-//! Who has the waitpoint's token may approve, from anywhere: the example prints the HTTP call that would do it.
+//! A person who has the waitpoint's token may approve, from anywhere: the example prints the HTTP call that would do
+//! it.
 
 use std::time::Duration;
 
@@ -32,7 +33,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let worker = WorkerRuntime::new(WorkerConfig::new("deployer")).register("deploy", deploy).start(&client).await?;
     let execution = client.submit("deploy").input("v1.2.3").never_retry(["refused"]).send().await?;
 
-    // The person's side: wait until somebody is asked, fetch the token, decide.
+    // The person's side: wait until the task asks, fetch the token, decide.
     let mut tail = execution.tail();
     while !matches!(tail.next().await.ok_or("it ended too early")??, StreamEvent::Paused { .. }) {}
     let waitpoint = execution.pending_waitpoints().await?.pop().ok_or("nothing to approve")?;

@@ -28,7 +28,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     while let Some(event) = tail.next().await {
         match event? {
             StreamEvent::Frame(frame) => print!("{}", std::str::from_utf8(&frame.payload)?),
-            // What an attempt wrote that did not survive is void.
+            // Frames of an attempt that did not survive are void.
             StreamEvent::Attempt { attempt } => println!("\n[attempt {attempt} begins anew]"),
             StreamEvent::End { public_state } => println!("\n[{public_state}]"),
             _ => {}

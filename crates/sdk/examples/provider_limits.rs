@@ -9,9 +9,9 @@ use flowfabric::{Client, Metered, TaskContext, TaskError, WorkerConfig, WorkerRu
 
 const PROVIDER: &str = "model-api";
 const AGENTS: u32 = 12;
-/// What its definition says, which is more than the model really takes.
+/// The limit in the provider's definition, which is more than the model really takes.
 const DEFINED: u64 = 20;
-/// What the model really takes within a second.
+/// Calls that the model really takes within a second.
 const REAL: usize = 8;
 
 /// A model behind an API. It counts the calls of the last second, and refuses those that are too many.

@@ -9,7 +9,7 @@ use flowfabric::{Client, TaskContext, TaskError, WorkerConfig, WorkerRuntime};
 const TENANTS: [(&str, usize); 3] = [("acme", 200), ("bird", 5), ("cafe", 5)];
 const AT_ONCE: usize = 2;
 
-/// What the workers have seen.
+/// Counts of the tasks that the workers have seen.
 #[derive(Default)]
 struct Seen {
     running: BTreeMap<String, usize>,

@@ -1,4 +1,4 @@
-//! What a client does beside single executions: lists, flows, budgets, quotas, lanes, workers, tokens.
+//! Calls of a client beside single executions: lists, flows, budgets, quotas, lanes, workers, tokens.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -51,7 +51,8 @@ impl Client {
         }
     }
 
-    /// How many executions there are by state, and how many wait by lane and kind; shared for two seconds by all who ask.
+    /// How many executions there are by state, and how many wait by lane and kind; all callers within two seconds share
+    /// one reading.
     pub async fn counts(&self) -> Result<get_counts::Outcome> {
         self.call::<GetCounts>(get_counts::Args::default()).await
     }
@@ -116,7 +117,7 @@ impl Client {
         self.call::<CreateBudget>(budget).await
     }
 
-    /// What a budget has used, and what it may.
+    /// The usage of a budget, and its limits.
     pub async fn budget(&self, name: &str) -> Result<BudgetStatus> {
         self.call::<GetBudget>(get_budget::Args { name: name.to_owned(), namespace: None }).await
     }

@@ -12,7 +12,7 @@ use ff_core::text::Tags;
 use crate::client::Client;
 use crate::error::Result;
 
-/// How often a job is looked at while somebody waits for its end.
+/// How often a job is looked at while a caller waits for its end.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// A bulk job in the making.
@@ -154,7 +154,7 @@ impl Client {
         }
     }
 
-    /// Stops a bulk job. What was done stays done.
+    /// Stops a bulk job. Changes that were made stay.
     pub async fn cancel_bulk(&self, bulk_id: BulkId) -> Result<BulkView> {
         self.call::<CancelBulk>(cancel_bulk::Args { bulk_id }).await
     }

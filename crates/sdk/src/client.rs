@@ -45,7 +45,7 @@ struct Inner {
 impl Client {
     pub(crate) async fn over(connection: Connection, namespace: Option<String>, retry: RetryPolicy) -> Result<Self> {
         let mut retries = Retries::new(&retry);
-        // Whoever cannot be reached, or does not know the token, says so now and not with the first call.
+        // A server that cannot be reached, or does not know the token, is an error now and not with the first call.
         let deployment = loop {
             match connection.call::<GetDeployment>(get_deployment::Args {}, None).await {
                 Ok(deployment) => break deployment,
@@ -56,7 +56,7 @@ impl Client {
         Ok(Self { inner: Arc::new(inner), namespace: namespace.map(Arc::from) })
     }
 
-    /// The same connection, with another namespace for calls that name none.
+    /// The connection with another namespace for calls that name none.
     #[must_use]
     pub fn in_namespace(&self, namespace: &str) -> Self {
         Self { inner: self.inner.clone(), namespace: Some(Arc::from(namespace)) }
@@ -85,7 +85,7 @@ impl Client {
         self.call_repeatedly::<O>(&mut args).await
     }
 
-    /// The same, for a caller that needs its arguments afterwards. They have the identity of the call then.
+    /// Calls an operation for a caller that needs its arguments afterwards. They have the identity of the call then.
     pub(crate) async fn call_repeatedly<O: Operation>(&self, args: &mut O::Args) -> Result<O::Outcome>
     where
         Engine: Serves<O>,
@@ -138,7 +138,7 @@ impl Client {
         })
     }
 
-    /// What the deployment is.
+    /// The description of the deployment.
     pub fn deployment(&self) -> &Deployment {
         &self.inner.deployment
     }

@@ -18,7 +18,7 @@ impl Client {
         Self::builder(url).connect().await
     }
 
-    /// The same with a token, a namespace, or other settings.
+    /// A builder for a client with a token, a namespace, or other settings.
     pub fn builder(url: &str) -> ClientBuilder {
         ClientBuilder::new(url)
     }

@@ -1,4 +1,4 @@
-//! What can go wrong between a program and the engine.
+//! Errors between a program and the engine.
 
 use ff_core::execution::FailOutcome;
 use ff_core::op::view::FailureView;
@@ -20,14 +20,14 @@ pub enum SdkError {
         /// How many it may run at once.
         max_concurrent_tasks: usize,
     },
-    /// What the program configured makes no sense.
+    /// The program's configuration makes no sense.
     #[error("{context}: {field} {message}")]
     Config {
-        /// What was being set up.
+        /// The part that was being set up.
         context: &'static str,
         /// The setting.
         field: &'static str,
-        /// What is wrong with it.
+        /// The fault in it.
         message: String,
     },
     /// The server could not be reached, or its answers were lost, for as long as the retries lasted.
@@ -36,7 +36,7 @@ pub enum SdkError {
     /// A newer server refused with a code that this version does not know.
     #[error(transparent)]
     UnknownRefusal(Box<UnknownRefusal>),
-    /// What the server answered is not what this version understands.
+    /// The server's answer is not one that this version understands.
     #[error("the server's answer cannot be read: {0}")]
     Unreadable(String),
     /// A value could not be turned into bytes, or bytes into a value.
@@ -47,13 +47,13 @@ pub enum SdkError {
         /// Why.
         source: serde_json::Error,
     },
-    /// What a task was to end with was refused for its content. The attempt has failed with the category `refused`
-    /// instead, and the execution's policy decides whether there is another.
+    /// The ending of a task was refused for its content. The attempt has failed with the category `refused` instead,
+    /// and the execution's policy decides whether there is another.
     #[error("the ending was refused, and the attempt has failed: {error}")]
     EndingRefused {
         /// Why it was refused.
         error: Box<SdkError>,
-        /// What became of the attempt.
+        /// The outcome of the attempt.
         outcome: FailOutcome,
     },
     /// A result was asked for, but the execution ended without success.
@@ -63,7 +63,7 @@ pub enum SdkError {
         execution_id: ExecutionId,
         /// How it ended.
         public_state: PublicState,
-        /// What went wrong, if something did.
+        /// The failure, if there was one.
         failure: Option<Box<FailureView>>,
     },
 }
@@ -83,10 +83,10 @@ pub struct UnknownRefusal {
     /// The HTTP status.
     #[serde(default)]
     pub status: u16,
-    /// What went wrong, for people.
+    /// The particular circumstances, for people.
     #[serde(default)]
     pub detail: String,
-    /// The same for programs.
+    /// The circumstances for programs.
     #[serde(default)]
     pub details: serde_json::Map<String, serde_json::Value>,
     /// Whether the same call may succeed later.
@@ -123,7 +123,7 @@ impl SdkError {
         }
     }
 
-    /// Whether the lease behind a task is lost, so that its work is somebody else's by now.
+    /// Whether the lease behind a task is lost, so that another worker has its work by now.
     pub fn is_lease_lost(&self) -> bool {
         let lost = |code| {
             matches!(

@@ -1,4 +1,4 @@
-//! What happens in a deployment, as it happens.
+//! The events of a deployment, as they happen.
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,7 @@ use futures_util::Stream;
 use crate::client::Client;
 use crate::error::Result;
 
-/// What a subscriber sees.
+/// An event as a subscriber sees it, or a gap.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Happening {
@@ -24,7 +24,7 @@ pub enum Happening {
 }
 
 impl Client {
-    /// What happens in the deployment, from the oldest event there is, or from where an earlier subscription was.
+    /// The events of the deployment, from the oldest one there is, or from where an earlier subscription was.
     pub fn events(&self) -> Events {
         Events::new(self.clone())
     }
@@ -75,7 +75,7 @@ impl Events {
         self
     }
 
-    /// Where a later subscription goes on without missing anything. What came since the last full page comes again.
+    /// Where a later subscription goes on without missing anything. Events since the last full page come again.
     pub fn cursor(&self) -> Option<&str> {
         let read_out = self.page_end.as_deref().filter(|_| self.waiting.is_empty());
         read_out.or(self.args.cursor.as_deref())
@@ -97,7 +97,7 @@ impl Events {
         }
     }
 
-    /// The same as a stream, which ends with the first error.
+    /// The events as a stream, which ends with the first error.
     pub fn into_stream(self) -> impl Stream<Item = Result<Happening>> + Send {
         futures_util::stream::unfold(Some(self), |events| async move {
             let mut events = events?;

@@ -123,7 +123,7 @@ impl Execution {
         self.client.call::<GetResult>(get_result::Args { execution_id: self.id }).await
     }
 
-    /// What it was submitted with.
+    /// The input it was submitted with.
     pub async fn input<T: DeserializeOwned>(&self) -> Result<T> {
         serde_json::from_slice(&self.input_content().await?.bytes).map_err(SdkError::payload("input"))
     }
@@ -178,7 +178,7 @@ impl Execution {
         self.client.call::<ExplainExecution>(explain_execution::Args { execution_id: self.id }).await
     }
 
-    /// What it depends on, with outcomes and results.
+    /// The executions it depends on, with outcomes and results.
     pub async fn upstreams(&self) -> Result<Vec<UpstreamView>> {
         let mut args = list_upstreams::Args {
             execution_id: self.id,
@@ -237,7 +237,7 @@ impl Execution {
         self.signal(ff_core::suspension::APPROVE)
     }
 
-    /// Refuses what it asks, which ends the question whoever agreed before.
+    /// Refuses what it asks, which ends the question even if others agreed before.
     pub fn reject(&self) -> Signaling {
         self.signal(ff_core::suspension::REJECT)
     }

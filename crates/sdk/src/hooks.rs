@@ -1,4 +1,4 @@
-//! Inbound hooks: what becomes of what somebody outside says.
+//! Inbound hooks: what becomes of signed messages from outside.
 
 use ff_core::op::{
     CreateHook, DeleteHook, GetHook, HookName, HookView, ListHooks, create_hook, delete_hook, list_hooks,

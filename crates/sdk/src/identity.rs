@@ -1,4 +1,4 @@
-//! What ids of calls are made from. A call gets its identity once, before the first try, so that a repeat is the same
+//! The sources of the ids of calls. A call gets its identity once, before the first try, so that a repeat is the same
 //! call; which operations need one, and how it is made, they say themselves ([`Operation::identify`]).
 //!
 //! [`Operation::identify`]: ff_core::op::Operation::identify
@@ -10,10 +10,10 @@ use ff_core::op::Minting;
 use ff_core::{Mint, PartitionConfig, Rising};
 use uuid::Uuid;
 
-/// What is submitted first has the smaller id.
+/// The source of rising ids: an execution that is submitted first has the smaller id.
 static RISING: LazyLock<Rising> = LazyLock::new(Rising::default);
 
-/// What minting an id takes: this process's clock and the operating system's entropy.
+/// The values to mint an id from: this process's clock and the operating system's entropy.
 pub(crate) fn mint() -> Mint {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let bytes = Uuid::new_v4().into_bytes();
@@ -24,12 +24,12 @@ pub(crate) fn mint() -> Mint {
     Mint { now_ms: i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX), random }
 }
 
-/// A text that nobody else has.
+/// A text that no other call has.
 pub(crate) fn unique() -> String {
     mint().uuid().to_string()
 }
 
-/// What calls to a deployment get their ids from.
+/// The sources of ids for calls to a deployment.
 pub(crate) fn minting(partitions: &PartitionConfig) -> Minting<'_> {
     Minting { partitions, mint, rising: &RISING }
 }

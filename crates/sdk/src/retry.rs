@@ -77,7 +77,7 @@ fn pause(failure: &Failure) -> Option<Duration> {
     }
 }
 
-/// Between half and all of a pause, so that those who failed together do not come back together.
+/// Between half and all of a pause, so that callers that failed together do not come back together.
 fn jitter(pause: Duration) -> Duration {
     let share = u32::from(uuid::Uuid::new_v4().as_bytes()[0]);
     pause / 2 + pause.saturating_mul(share) / 512

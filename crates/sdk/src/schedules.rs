@@ -55,7 +55,7 @@ impl NewSchedule<'_> {
         self
     }
 
-    /// What becomes of instants that nobody saw to in time.
+    /// What becomes of instants that were not seen to in time.
     pub fn catch_up(mut self, catch_up: CatchUp) -> Self {
         self.args.catch_up = Some(catch_up);
         self

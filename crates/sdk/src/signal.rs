@@ -28,7 +28,7 @@ use crate::error::{Result, SdkError};
 /// # }
 /// ```
 pub trait Signal: Serialize + DeserializeOwned + Send + 'static {
-    /// What a string would name.
+    /// The name of the signal, as a string would give it.
     const NAME: &'static str;
 }
 
@@ -71,7 +71,7 @@ impl Signaling {
         self
     }
 
-    /// What it carries, as JSON.
+    /// Its payload, as JSON.
     pub fn payload(mut self, payload: &(impl Serialize + ?Sized)) -> Self {
         match serde_json::to_string(payload) {
             Ok(text) => self.args.payload = Some(JsonText(text)),
@@ -80,14 +80,14 @@ impl Signaling {
         self
     }
 
-    /// What it carries, as bytes of some content type.
+    /// Its payload, as bytes of some content type.
     pub fn payload_bytes(mut self, bytes: impl Into<Bytes>, content_type: impl Into<String>) -> Self {
         self.args.payload_base64 = Some(Blob(bytes.into()));
         self.args.content_type = Some(content_type.into());
         self
     }
 
-    /// Who sends it; conditions may count distinct senders.
+    /// The sender; conditions may count distinct senders.
     pub fn source(mut self, source_type: impl Into<String>, source_identity: impl Into<String>) -> Self {
         self.args.source_type = Some(source_type.into());
         self.args.source_identity = Some(source_identity.into());

@@ -1,4 +1,4 @@
-//! Subscriptions: events that are told to somebody, each once.
+//! Subscriptions: each event is delivered once.
 
 use ff_core::event::EventType;
 use ff_core::id::{ExecutionId, FlowId};

@@ -19,8 +19,8 @@ pub mod category {
     pub const INVALID_RESULT: &str = "invalid_result";
     /// The body of a `once` step says that nothing happened.
     pub const NOT_DONE: &str = "not_done";
-    /// What the task was to end with was refused for its content: a result that is too large or too deep, a content type
-    /// that is none, a suspension on a waitpoint that is not there.
+    /// The ending of the task was refused for its content: a result that is too large or too deep, a content type that
+    /// is none, a suspension on a waitpoint that is not there.
     pub const REFUSED: &str = "refused";
     /// A budget had no room for what was to be spent.
     pub const BUDGET_REFUSED: &str = "budget_refused";
@@ -46,7 +46,7 @@ pub mod category {
 #[derive(Debug)]
 pub struct TaskError(pub(crate) End);
 
-/// What the runtime has to do.
+/// The ending that the runtime has to bring about.
 #[derive(Debug)]
 pub(crate) enum End {
     /// Report a failure.
@@ -66,7 +66,7 @@ impl TaskError {
         Self(End::Failed { reason: reason.into(), category, retry_after: None, cause: None })
     }
 
-    /// What kind of thing went wrong; the policy decides by it whether the attempt is retried.
+    /// The category of the failure; the policy decides by it whether the attempt is retried.
     #[must_use]
     pub fn category(mut self, name: impl Into<String>) -> Self {
         if let End::Failed { category, .. } = &mut self.0 {
@@ -170,7 +170,7 @@ impl TaskError {
 
 impl<E: std::error::Error + 'static> From<E> for TaskError {
     fn from(error: E) -> Self {
-        // Whoever has lost the lease has nothing to report.
+        // A handler that has lost the lease has nothing to report.
         let any: &dyn Any = &error;
         if any.downcast_ref::<SdkError>().is_some_and(SdkError::is_lease_lost) {
             return Self(End::Lost);

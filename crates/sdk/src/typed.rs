@@ -37,9 +37,9 @@ use crate::submit::Submission;
 ///
 /// A program that only submits has no such function, and says `impl Task for Summarize` with `KIND` and `Output`.
 pub trait Task: Serialize + DeserializeOwned + Send + 'static {
-    /// What a string would name: workers claim by it.
+    /// The name of the kind, as a string would give it: workers claim by it.
     const KIND: &'static str;
-    /// What it results in.
+    /// The type of its result.
     type Output: Serialize + DeserializeOwned + Send + 'static;
 }
 
@@ -87,7 +87,7 @@ impl Client {
     }
 }
 
-/// What [`Client::submit`] takes: the name of a kind, or a [`Task`].
+/// The argument of [`Client::submit`]: the name of a kind, or a [`Task`].
 pub trait Submit {
     /// The submission in the making.
     type Submission;

@@ -85,7 +85,7 @@ fn kills() -> usize {
     std::env::var("FF_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(0)
 }
 
-/// What one life of the agent, or several, did to the world.
+/// The effects of one life of the agent, or of several, on the world.
 struct Lives {
     /// Whether it was killed; otherwise it ended before it came to that boundary.
     killed: bool,

@@ -1,4 +1,4 @@
-//! What one call of a handler knows of its journal: the entries there are, those being recorded, and what is waited for.
+//! The journal as one call of a handler knows it: the entries there are, those being recorded, and the waits.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -75,7 +75,7 @@ pub(super) struct Waiting {
     pub(super) waker: Waker,
 }
 
-/// What is waited for.
+/// The kind of a wait.
 #[derive(Debug, Clone)]
 pub(super) enum What {
     Sleep { sleep_ms: i64, provider: Option<String> },
@@ -96,7 +96,7 @@ impl What {
     }
 }
 
-/// What a person is asked about an entry.
+/// A question for a person about an entry.
 #[derive(Debug, Clone)]
 pub(super) struct Asked {
     pub(super) reason: SuspendReason,
@@ -211,7 +211,7 @@ impl Steps {
         Ok(Call { steps: self.clone(), identity })
     }
 
-    /// What the journal says of an entry. The rest of a large journal is read when it is first asked for.
+    /// The entry of the journal. The rest of a large journal is read when it is first asked for.
     pub(super) async fn find(&self, identity: &StepIdentity) -> Result<Option<StepView>, TaskError> {
         let complete = self.book().complete;
         if !complete {
@@ -221,7 +221,7 @@ impl Steps {
         Ok(self.known(identity))
     }
 
-    /// The same from memory.
+    /// The entry, if it is in memory.
     pub(super) fn known(&self, identity: &StepIdentity) -> Option<StepView> {
         self.book().entries.get(identity).cloned()
     }
@@ -314,7 +314,7 @@ impl Steps {
         self.book().changed.insert(identity.clone());
     }
 
-    /// What a run that has come to its end found out about its journal.
+    /// Findings about the journal of a run that has come to its end.
     pub(crate) fn run_notes(&self) -> Option<RunNotes> {
         let book = self.book();
         let most = ff_core::limits::STEPS_NAMED_MAX;

@@ -19,7 +19,7 @@ use super::wait::{SHORT_SLEEP, milliseconds};
 use crate::task::ClaimedTask;
 use crate::task_error::TaskError;
 
-/// What a call gave, and what it really cost.
+/// The value of a call, and its real cost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Metered<T> {
     value: T,
@@ -152,7 +152,7 @@ impl Acquire {
                 tokio::time::sleep(wait).await;
                 continue;
             }
-            // What an earlier run of the function has slept through is over at once.
+            // A sleep that an earlier run of the function has slept through is over at once.
             let name = format!("wait for {}", self.provider);
             let nap = self.steps.call(&name, Some(&format!("{key} {naps}")))?;
             *naps += 1;
@@ -224,7 +224,7 @@ impl Permit {
         self.report(ProviderCost { requests: 0, ..Default::default() }).await
     }
 
-    /// The provider said that it was too much: nobody calls it before that time, and fewer do afterwards.
+    /// The provider said that it was too much: it gets no calls before that time, and fewer afterwards.
     pub async fn throttled(self, retry_after: Option<Duration>) -> Result<(), TaskError> {
         let args = throttle_provider::Args {
             name: self.provider.clone(),

@@ -104,7 +104,7 @@ impl<'a, T> Race<'a, T> {
         })
         .await;
         if result.as_ref().is_err_and(|failure| !failure.is_failure()) {
-            // The function is interrupted; nobody has won.
+            // The function is interrupted; no branch has won.
             return result.map(|value| (winner, value));
         }
         let open = self.steps.open_children();

@@ -21,17 +21,17 @@ use crate::task_error::TaskError;
 /// A body that runs longer than this is shown to people as begun.
 const SHOWN_AFTER: Duration = Duration::from_secs(1);
 
-/// The category of a step of which nobody knows whether it happened.
+/// The category of a step of which it is not known whether it happened.
 const IN_DOUBT: &str = "in_doubt";
 
-/// What becomes of a `once` step of which nobody knows whether it happened.
+/// What becomes of a `once` step of which it is not known whether it happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnDoubt {
     /// It runs again.
     RunAgain,
     /// It fails with the category `in_doubt`.
     Fail,
-    /// A person is asked: the execution is suspended until somebody answers `happened`, `did_not_happen` or `fail`.
+    /// A person is asked: the execution is suspended until the answer is `happened`, `did_not_happen` or `fail`.
     #[default]
     Ask,
 }
@@ -40,7 +40,7 @@ pub enum OnDoubt {
 /// is asked about instead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnChange {
-    /// What was recorded stands; the execution shows it among `steps_changed`.
+    /// The recorded entry stands; the execution shows it among `steps_changed`.
     #[default]
     Keep,
     /// The body runs again.
@@ -108,7 +108,8 @@ impl<F> Step<'_, F> {
         self
     }
 
-    /// What the body works on. If it is different when the entry is found again, the code has changed under it.
+    /// The input that the body works on. If it is different when the entry is found again, the code has changed under
+    /// it.
     pub fn input(mut self, input: &(impl Serialize + ?Sized)) -> Self {
         use sha2::Digest as _;
         let text = serde_json::to_vec(input).unwrap_or_default();
@@ -117,8 +118,8 @@ impl<F> Step<'_, F> {
         self
     }
 
-    /// The body has an effect that must not happen twice: that it begins is recorded before it runs, and when nobody
-    /// knows whether it happened this decides.
+    /// The body has an effect that must not happen twice: its beginning is recorded before it runs, and when it is not
+    /// known whether the effect happened, this decides.
     pub fn once(mut self, on_doubt: OnDoubt) -> Self {
         self.once = Some(on_doubt);
         self
@@ -285,7 +286,7 @@ where
         }
     }
 
-    /// Nobody knows whether a `once` body happened. This returns when it is to run.
+    /// It is not known whether a `once` body happened. This returns when the body is to run.
     async fn doubt(&self, identity: &StepIdentity) -> Result<(), TaskError> {
         let doubt = format!("nobody knows whether step {} happened", identity.label());
         match self.once.unwrap_or_default() {
@@ -319,7 +320,7 @@ pub(super) fn result_of<T: DeserializeOwned>(known: &StepView) -> Result<T, Task
 pub(super) fn failure_of(identity: &StepIdentity, known: &StepView) -> TaskError {
     let reason = known.message.clone().unwrap_or_else(|| format!("step {} failed", identity.label()));
     let category = known.category.clone().unwrap_or_default();
-    // A step that failed because nobody knows whether it happened does not run again by itself.
+    // A step that failed because it is not known whether it happened does not run again by itself.
     let in_doubt = category == IN_DOUBT;
     let failure = TaskError::new(reason).category(category);
     if in_doubt { failure } else { failure.caused_by(identity.clone()) }

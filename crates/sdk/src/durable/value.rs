@@ -47,7 +47,7 @@ impl Steps {
     }
 }
 
-/// What is drawn has no entry: the identity only tells one draw from another.
+/// A drawn value has no entry: the identity only tells one draw from another.
 fn drawn(name: &str, key: Option<&str>) -> StepIdentity {
     StepIdentity { name: name.to_owned(), key: key.map(str::to_owned), occurrence: None }
 }

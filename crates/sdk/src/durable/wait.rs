@@ -57,8 +57,8 @@ impl Steps {
         .await
     }
 
-    /// What the journal says of an entry, if the program still takes it for the same. Under a counted identity another
-    /// kind or input means that the code has changed under it, and a person is asked.
+    /// The entry of the journal, if the program still takes it for the same. Under a counted identity another kind or
+    /// input means that the code has changed under it, and a person is asked.
     pub(super) async fn find_same(
         self: &Arc<Self>,
         identity: &StepIdentity,
@@ -76,7 +76,7 @@ impl Steps {
         Ok(Some(known))
     }
 
-    /// The same where the entry has ended.
+    /// The entry, if it has ended.
     pub(super) async fn ended(
         self: &Arc<Self>,
         identity: &StepIdentity,
@@ -116,7 +116,7 @@ impl Steps {
     }
 }
 
-/// What of an entry is not as the program has it now.
+/// The part of an entry that is not as the program has it now.
 pub(super) fn changed(known: &StepView, kind: StepKind, input_hash: Option<&str>) -> Option<&'static str> {
     if known.kind != kind {
         return Some("kind");
@@ -166,7 +166,8 @@ impl<T> SignalWait<T> {
         self
     }
 
-    /// Opens the place where the signal arrives before it is waited for, and tells who may signal it.
+    /// Opens the place where the signal arrives before it is waited for, so that its id and token can be given to a
+    /// sender.
     pub(crate) async fn open(self) -> Result<Waitpoint<T>, TaskError> {
         let call = self.steps.call(&self.name, self.key.as_deref())?;
         let task = self.steps.task();
@@ -210,7 +211,7 @@ impl<T> std::fmt::Debug for SignalWait<T> {
     }
 }
 
-/// A place where a signal arrives, open before anybody waits there: what is sent meanwhile is kept.
+/// A place where a signal arrives, open before the function waits there: a signal that comes meanwhile is kept.
 #[derive(Debug)]
 pub struct Waitpoint<T> {
     id: WaitpointId,
@@ -219,7 +220,7 @@ pub struct Waitpoint<T> {
 }
 
 impl<T> Waitpoint<T> {
-    /// Its id, for whoever is to signal it.
+    /// Its id, for the sender of the signal.
     pub fn id(&self) -> WaitpointId {
         self.id
     }

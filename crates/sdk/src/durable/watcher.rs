@@ -28,7 +28,7 @@ pub(crate) trait Watcher: std::fmt::Debug + Send + Sync {
     /// A step is called, whether it runs or not.
     fn called(&self, _step: &StepIdentity) {}
 
-    /// A person is asked about a step, because the code has changed under it or nobody knows whether it happened.
+    /// A person is asked about a step, because the code has changed under it or it is not known whether it happened.
     fn asked(&self, _step: &StepIdentity, _why: &str) {}
 
     /// A step has come to a moment. An error is the step's; a future that does not end holds the function there.

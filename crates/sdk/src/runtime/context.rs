@@ -1,4 +1,4 @@
-//! What a handler is given beside its input.
+//! The context of a handler, beside its input.
 
 use std::ops::Deref;
 use std::pin::Pin;
@@ -115,7 +115,7 @@ impl<S> TaskContext<S> {
         self.steps.random(name, None)
     }
 
-    /// The same for a name and a key, for loops.
+    /// The number for a name and a key, for loops.
     pub fn random_keyed(&self, name: &str, key: &str) -> f64 {
         self.steps.random(name, Some(key))
     }
@@ -126,7 +126,7 @@ impl<S> TaskContext<S> {
         self.steps.uuid(name, None)
     }
 
-    /// The same for a name and a key, for loops.
+    /// The id for a name and a key, for loops.
     pub fn uuid_keyed(&self, name: &str, key: &str) -> uuid::Uuid {
         self.steps.uuid(name, Some(key))
     }
@@ -169,12 +169,12 @@ impl<S> TaskContext<S> {
         ChildCall::new(self.steps.clone(), name.into(), kind, input)
     }
 
-    /// The same for a task that is a type of its own: see [`Task`].
+    /// A child that is a type of its own: see [`Task`].
     pub fn child_task<T: Task>(&self, name: impl Into<String>, task: &T) -> ChildCall<T::Output> {
         self.child(name, T::KIND, task)
     }
 
-    /// What all handlers share.
+    /// The state that all handlers share.
     pub fn state(&self) -> &S {
         &self.state
     }

@@ -39,7 +39,7 @@ impl<S: Send + Sync + 'static> Working<S> {
             }
             while tasks.try_join_next().is_some() {}
         }
-        // What nobody has begun is handed back before the others have ended.
+        // Tasks that have not begun are handed back before the others have ended.
         drop(arriving);
         while tasks.join_next().await.is_some() {}
     }
@@ -75,7 +75,7 @@ async fn work<S: Send + Sync + 'static>(context: &TaskContext<S>, handler: Handl
         () = lost.cancelled() => return Err(TaskError(End::Lost)),
         called = called => called.unwrap_or_else(|panic| Err(TaskError::of_panic(panic.as_ref()))),
     };
-    // What a failed attempt has written is worth reading, too.
+    // The frames of a failed attempt are worth reading, too.
     match context.flush().await {
         Err(error) if result.is_ok() => Err(TaskError::from(error).category(category::STREAM)),
         _ => result,

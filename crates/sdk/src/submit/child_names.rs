@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ff_core::op::create_execution::Args;
 
-/// What the children of one task are called that nobody named: by what was submitted, and how many were submitted with
+/// Names for the children of one task that the handler did not name: by their content, and how many were submitted with
 /// the same content before. A handler that runs again submits the same children in any order.
 #[derive(Debug, Default)]
 pub(crate) struct ChildNames(Mutex<BTreeMap<[u8; 32], Numbers>>);
@@ -48,7 +48,7 @@ impl ChildNames {
 }
 
 /// The name of one child. Unless it was used, it goes to the next child with the same content: a submission that failed
-/// may have been accepted, and whoever tries again means the same child.
+/// may have been accepted, and a handler that tries again means the same child.
 #[derive(Debug)]
 pub(crate) struct ChildName {
     names: Arc<ChildNames>,

@@ -52,7 +52,7 @@ impl Submission {
         Self { client, args: Args { kind, ..Args::default() }, broken: None, names: None }
     }
 
-    /// What the worker gets, as JSON.
+    /// The input for the worker, as JSON.
     pub fn input(mut self, input: &(impl Serialize + ?Sized)) -> Self {
         match serde_json::to_string(input) {
             Ok(text) => self.args.input = Some(JsonText(text)),
@@ -61,7 +61,7 @@ impl Submission {
         self
     }
 
-    /// What the worker gets, as bytes of some content type.
+    /// The input for the worker, as bytes of some content type.
     pub fn input_bytes(mut self, bytes: impl Into<Bytes>, content_type: impl Into<String>) -> Self {
         self.args.input_base64 = Some(Blob(bytes.into()));
         self.args.content_type = Some(content_type.into());
@@ -123,7 +123,7 @@ impl Submission {
         self
     }
 
-    /// What a worker must be able to do.
+    /// The capabilities that a worker must have.
     pub fn require(mut self, capabilities: CapabilitySet) -> Self {
         self.args.required_capabilities = capabilities;
         self
@@ -235,12 +235,13 @@ impl Submission {
         Ok(args)
     }
 
-    /// What a schedule creates at each of its instants; see [`Client::schedule`](crate::Client::schedule).
+    /// The template of a schedule that submits this at each of its instants; see
+    /// [`Client::schedule`](crate::Client::schedule).
     pub fn into_template(self) -> Result<ScheduleTemplate> {
         Ok(ScheduleTemplate::Execution(Box::new(self.into_args()?)))
     }
 
-    /// The arguments, and the name they got if they are for a child that nobody named.
+    /// The arguments, and the name they got if they are for a child that the handler did not name.
     fn named(self) -> Result<(Args, Option<ChildName>)> {
         if let Some(broken) = self.broken {
             return Err(broken);

@@ -61,7 +61,7 @@ impl ClaimedTask {
         self.or_fail(self.end_with_failure(reason.into(), category.into(), None, RunAgain::default()).await).await
     }
 
-    /// The same with a wait of its own before the retry.
+    /// Fails with a wait of its own before the retry.
     pub async fn fail_and_retry_after(
         self,
         reason: impl Into<String>,
@@ -119,7 +119,7 @@ impl ClaimedTask {
     }
 }
 
-/// The same by reference, for whoever has lent the task to a handler.
+/// Endings by reference, for a runtime that has lent the task to a handler.
 impl ClaimedTask {
     /// Takes note of an ending, so that the drop of the task is no surprise. Where the worker takes the tasks that come, the
     /// next one comes with the answer.
@@ -135,7 +135,7 @@ impl ClaimedTask {
         ended
     }
 
-    /// The same in a call of its own.
+    /// Takes note of an ending that goes in a call of its own.
     async fn end_alone<O: Operation>(&self, args: O::Args) -> Result<O::Outcome>
     where
         Engine: Serves<O>,
@@ -145,7 +145,7 @@ impl ClaimedTask {
         ended
     }
 
-    /// Lets go of tasks that nobody has begun; they continue elsewhere in the same attempt.
+    /// Lets go of tasks that have not begun; they continue elsewhere in the same attempt.
     pub(crate) async fn hand_back_all(tasks: Vec<ClaimedTask>) {
         for task in tasks {
             if let Err(error) = task.end_alone::<Delay>(task.delay_args(Duration::ZERO)).await {
@@ -264,7 +264,7 @@ impl ClaimedTask {
     }
 }
 
-/// What a retry of a failed attempt runs again, and where its journal is.
+/// The step that a retry of a failed attempt runs again, and where its journal is.
 #[derive(Debug, Default)]
 pub(crate) struct RunAgain {
     /// The step whose failure ended the attempt.

@@ -87,7 +87,7 @@ impl ClaimedTask {
         if self.lent.load(Ordering::Relaxed) { None } else { self.place() }
     }
 
-    /// The same, whether or not a handler works with the task.
+    /// The place of the task, whether or not a handler works with the task.
     pub(super) fn place(&self) -> Option<OwnedSemaphorePermit> {
         let exchanges = self.core.holder.exchanges_endings();
         exchanges.then(|| self.permit.lock().expect("no holder of this lock panics").take()).flatten()

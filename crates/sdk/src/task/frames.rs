@@ -61,7 +61,7 @@ impl Frame {
         self
     }
 
-    /// What it belongs to.
+    /// The worker's own id for what the frame belongs to.
     pub fn correlation_id(mut self, correlation_id: impl Into<String>) -> Self {
         self.0.correlation_id = Some(correlation_id.into());
         self

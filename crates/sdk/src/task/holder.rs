@@ -1,4 +1,4 @@
-//! What a task needs of the worker that holds it. The worker is built on tasks, so it comes in from above.
+//! The parts of a worker that its tasks use. The worker is built on tasks, so it comes in from above.
 
 use std::sync::Arc;
 
@@ -29,12 +29,12 @@ pub(crate) trait Holder: Send + Sync {
     ) -> BoxFuture<'static, Result<Exchanged>>;
 }
 
-/// What became of an ending. The place is there if the task may still need it.
+/// The outcome of an ending. The place is there if the task may still need it.
 pub(crate) enum Exchanged {
     /// Its answer, or what it was refused for.
     Told(ExchangeEnded, Option<OwnedSemaphorePermit>),
     /// It has to be sent by itself.
     Alone(ExchangeEnding, OwnedSemaphorePermit),
-    /// Nobody knows whether it took effect.
+    /// It is not known whether it took effect.
     Lost(SdkError),
 }

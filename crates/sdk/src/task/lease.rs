@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// What is known of one lease.
+/// One lease, as its worker knows it.
 #[derive(Debug)]
 pub(crate) struct Lease {
     pub(crate) execution_id: ExecutionId,
@@ -105,7 +105,7 @@ impl Leases {
         self.let_go.notify_waiters();
     }
 
-    /// Those worth renewing.
+    /// The leases worth renewing.
     pub(crate) fn all(&self) -> Vec<Arc<Lease>> {
         self.held().values().filter(|lease| lease.loss().is_none()).cloned().collect()
     }

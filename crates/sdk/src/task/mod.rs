@@ -58,14 +58,14 @@ pub struct ClaimedTask {
     ended: AtomicBool,
 }
 
-/// What a task shares with the writers of its stream.
+/// The parts that a task shares with the writers of its stream.
 pub(crate) struct Core {
     holder: Arc<dyn Holder>,
     task: Task,
     lease: Arc<Lease>,
     /// The number of the next frame. Held while frames are appended: their order is that of their numbers.
     next_frame: tokio::sync::Mutex<u64>,
-    /// Names the children that nobody named.
+    /// Names the children that the handler did not name.
     children: Arc<ChildNames>,
     /// Numbers what was spent, so that each has a key of its own under the lease.
     spends: AtomicU64,
@@ -77,7 +77,7 @@ impl std::fmt::Debug for Core {
     }
 }
 
-/// What was claimed.
+/// The claimed execution.
 impl ClaimedTask {
     pub(crate) fn new(holder: Arc<dyn Holder>, task: Task, permit: OwnedSemaphorePermit) -> Self {
         let ttl = Duration::from_millis(u64::try_from(task.lease_ttl_ms).unwrap_or(0));
@@ -119,12 +119,12 @@ impl ClaimedTask {
         self.core.task.fence.epoch
     }
 
-    /// What is shown with every call about this task.
+    /// The proof that is shown with every call about this task.
     pub fn fence(&self) -> LeaseFence {
         self.core.task.fence
     }
 
-    /// What kind of work it is.
+    /// The kind of work.
     pub fn kind(&self) -> &str {
         &self.core.task.kind
     }
@@ -149,7 +149,7 @@ impl ClaimedTask {
         self.core.task.input.as_ref().map(|input| input.bytes.clone()).unwrap_or_default()
     }
 
-    /// The same with their content type; `None` when nothing was submitted.
+    /// The input with its content type; `None` when nothing was submitted.
     pub fn input_content(&self) -> Option<&Content> {
         self.core.task.input.as_ref()
     }
@@ -159,7 +159,8 @@ impl ClaimedTask {
         read("input", self.core.task.input.as_ref())
     }
 
-    /// What the claim took up: a first attempt, a retry, a lost one, a replay, or an interrupted one that goes on.
+    /// The kind of attempt that the claim got: a first attempt, a retry, a lost one, a replay, or an interrupted one
+    /// that goes on.
     pub fn claim_kind(&self) -> ClaimKind {
         self.core.task.claim_kind
     }
@@ -179,12 +180,12 @@ impl ClaimedTask {
         &self.core.task.resume_signals
     }
 
-    /// What its suspension handed over.
+    /// The continuation that its suspension left.
     pub fn continuation(&self) -> Option<&Content> {
         self.core.task.continuation.as_ref()
     }
 
-    /// The same, read from JSON; `None` when it was not suspended with one.
+    /// The continuation, read from JSON; `None` when it was not suspended with one.
     pub fn continuation_json<T: DeserializeOwned>(&self) -> Result<Option<T>> {
         self.core.task.continuation.as_ref().map(|content| read("continuation", Some(content))).transpose()
     }
@@ -236,7 +237,7 @@ impl ClaimedTask {
         self.core.call::<O>(args).await
     }
 
-    /// What it depends on, with outcomes and results.
+    /// The executions it depends on, with outcomes and results.
     pub async fn upstreams(&self) -> Result<Vec<UpstreamView>> {
         self.client().execution(self.execution_id()).upstreams().await
     }

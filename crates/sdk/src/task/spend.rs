@@ -12,7 +12,7 @@ use super::ClaimedTask;
 use crate::error::Result;
 use crate::task_error::{TaskError, category};
 
-/// What a piece of work gave, and what it really spent.
+/// The value of a piece of work, and the amounts it really spent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Spent<T> {
     value: T,
@@ -27,8 +27,8 @@ impl<T> Spent<T> {
 }
 
 impl ClaimedTask {
-    /// Holds amounts in the task's budgets. The same key under this lease is the same reservation. A refusal says what is
-    /// left and when it resets.
+    /// Holds amounts in the task's budgets. The same key under this lease is the same reservation. A refusal says how
+    /// much is left and when it resets.
     pub async fn reserve<'a>(
         &self,
         key: impl Into<String>,

@@ -14,7 +14,7 @@ use super::ClaimedTask;
 use super::ending::milliseconds;
 use crate::error::{Result, SdkError};
 
-/// What a task waits for.
+/// A request to suspend: what the task waits for, and for how long.
 ///
 /// ```
 /// use std::time::Duration;
@@ -87,7 +87,7 @@ impl SuspendRequest {
         self
     }
 
-    /// Whom the question is for; may be said several times.
+    /// A person the question is for; may be said several times.
     pub fn assignee(mut self, who: impl Into<String>) -> Self {
         self.assignees.push(who.into());
         self
@@ -99,7 +99,7 @@ impl SuspendRequest {
         self
     }
 
-    /// What the next claim gets back, as JSON.
+    /// Handed to the next claim, as JSON.
     pub fn continuation(mut self, continuation: &(impl Serialize + ?Sized)) -> Self {
         match serde_json::to_string(continuation) {
             Ok(text) => self.continuation = Some(JsonText(text)),
@@ -120,13 +120,13 @@ impl SuspendRequest {
         self
     }
 
-    /// What exactly is waited for, for people.
+    /// A detail of the wait, for people.
     pub fn detail(mut self, detail: impl Into<String>) -> Self {
         self.detail = Some(detail.into());
         self
     }
 
-    /// Who asked for it.
+    /// The name that asked for it.
     pub fn requested_by(mut self, who: impl Into<String>) -> Self {
         self.requested_by = Some(who.into());
         self
@@ -139,7 +139,7 @@ impl SuspendRequest {
     }
 }
 
-/// What became of a suspension.
+/// The outcome of a suspension.
 #[derive(Debug)]
 pub enum SuspendOutcome {
     /// The lease is released.
@@ -148,9 +148,9 @@ pub enum SuspendOutcome {
         suspension_id: SuspensionId,
         /// Where signals arrive.
         waitpoint_id: WaitpointId,
-        /// The same by name.
+        /// The name of the waitpoint.
         waitpoint_key: String,
-        /// Who has it may signal.
+        /// A sender that has it may signal.
         token: Secret,
         /// When it gives up.
         timeout_at: Option<i64>,

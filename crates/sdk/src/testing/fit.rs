@@ -30,7 +30,7 @@ pub struct Fit {
     pub stopped_at: Option<String>,
     /// Why the function failed. The code and the journal do not go together, unless the recorded run failed as well.
     pub failure: Option<String>,
-    /// What the function resulted in, as JSON, where the journal goes to its end.
+    /// The result of the function, as JSON, where the journal goes to its end.
     pub result: Option<String>,
 }
 
@@ -80,7 +80,7 @@ pub async fn fit<S: Send + Sync + 'static>(
     Ok(fit)
 }
 
-/// The same, and panics if the function fails with this journal or passes over some of it.
+/// Replays the function against the journal, and panics if it fails with this journal or passes over some of it.
 pub async fn assert_journal_fits<S: Send + Sync + 'static>(
     runtime: WorkerRuntime<S>,
     kind: &str,

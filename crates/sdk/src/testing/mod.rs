@@ -44,7 +44,7 @@ use plan::Plan;
 pub use crate::durable::Moment;
 pub use fit::{Fit, assert_journal_fits, fit};
 
-/// What the clock of a test shows at its beginning: 1 January 2030, in milliseconds since the epoch.
+/// The time of a test's clock at its beginning: 1 January 2030, in milliseconds since the epoch.
 pub const BEGINNING: i64 = 1_893_456_000_000;
 /// Real time that waiting until idle may take.
 const IDLE_PATIENCE: Duration = Duration::from_secs(30);
@@ -80,7 +80,7 @@ impl TestBed {
         &self.client
     }
 
-    /// What its clock shows, in milliseconds since the epoch.
+    /// The time of its clock, in milliseconds since the epoch.
     pub fn now(&self) -> i64 {
         self.clock.now()
     }
@@ -115,7 +115,7 @@ impl TestBed {
         self.plan.fail(step.into(), times, Arc::new(failure));
     }
 
-    /// Waits until a worker was killed that [`kill_at`](TestBed::kill_at) spoke of and nobody has waited for.
+    /// Waits until a worker was killed that [`kill_at`](TestBed::kill_at) spoke of and no earlier call waited for.
     pub async fn killed(&self) -> Result<()> {
         let killed = tokio::time::timeout(IDLE_PATIENCE, self.plan.killed());
         killed.await.map_err(|_| busy("no worker came to the step at which it was to be killed"))
@@ -126,13 +126,13 @@ impl TestBed {
         self.workers().iter_mut().for_each(|worker| *worker = None);
     }
 
-    /// Moves the clock. What becomes due on the way is fired in its order before this returns.
+    /// Moves the clock. Timers that become due on the way are fired in their order before this returns.
     pub async fn advance(&self, time: Duration) -> Result<i64> {
         let advance_ms = i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
         Ok(self.client.call::<AdvanceTestClock>(advance_test_clock::Args { advance_ms }).await?.now)
     }
 
-    /// Waits until nothing happens any more unless the clock is moved or somebody calls: no task is held, claimable or
+    /// Waits until nothing happens any more unless the clock is moved or a caller acts: no task is held, claimable or
     /// due. An error says what is left when that does not come about.
     pub async fn run_until_idle(&self) -> Result<()> {
         let timeout_ms = i64::try_from(IDLE_PATIENCE.as_millis()).ok();

@@ -1,4 +1,4 @@
-//! What a test has planned to go wrong.
+//! The faults that a test has planned.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -39,8 +39,8 @@ impl Pool {
         Ok(Self { host, port, tls, idle: Mutex::default() })
     }
 
-    /// Sends a request and reads the head of its answer. The connection comes back with it; who has read the whole
-    /// body gives it to [`Pool::keep`].
+    /// Sends a request and reads the head of its answer. The connection comes back with it; a caller that has read the
+    /// whole body gives it to [`Pool::keep`].
     pub(super) async fn send(&self, request: Request<Full<Bytes>>) -> Result<(Response<Incoming>, Sender), Failure> {
         let mut request = request;
         // A connection the server has closed meanwhile gives the request back unsent.
@@ -96,7 +96,7 @@ impl Pool {
 
 async fn handshake(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> Result<Sender, Failure> {
     let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| unreachable(&error))?;
-    // It ends with its sender, or when the server hangs up; who waits for an answer learns of errors there.
+    // It ends with its sender, or when the server hangs up; a caller that waits for an answer learns of errors there.
     tokio::spawn(async move {
         let _ = connection.await;
     });

@@ -1,9 +1,9 @@
-//! What comes out of a stream, whichever way it comes.
+//! Events of a stream, whichever way they come.
 
 use ff_core::stream::StreamFrame;
 use ff_core::{AttemptIndex, BlockingReason, PublicState};
 
-/// What a viewer of a stream sees.
+/// An event as a viewer of a stream sees it.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum StreamEvent {
@@ -18,9 +18,9 @@ pub enum StreamEvent {
     Paused {
         /// The attempt.
         attempt: AttemptIndex,
-        /// What it waits for.
+        /// The reason why it waits.
         reason: BlockingReason,
-        /// The same, for people.
+        /// A detail of the wait, for people.
         detail: String,
     },
     /// The execution has ended, and so does the stream.

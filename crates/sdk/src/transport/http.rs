@@ -132,7 +132,7 @@ fn bearer(token: &str) -> Result<HeaderValue, SdkError> {
     Ok(value)
 }
 
-/// What a status that is no success means. Something in between may answer, too, in words of its own.
+/// The meaning of a status that is no success. A proxy in between may answer, too, in words of its own.
 fn refusal(status: StatusCode, body: &[u8]) -> Failure {
     match serde_json::from_slice::<Error>(body) {
         Ok(error) => Failure::Refused(error),

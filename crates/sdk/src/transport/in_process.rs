@@ -38,7 +38,7 @@ async fn close(engine: &Engine) {
 }
 
 impl Drop for InProcess {
-    /// The services hold the engine, so somebody must tell them to stop.
+    /// The services hold the engine, so the drop of the client must tell them to stop.
     fn drop(&mut self) {
         if let (true, Ok(runtime)) = (self.owned, tokio::runtime::Handle::try_current()) {
             let engine = self.engine.clone();

@@ -23,7 +23,7 @@ use crate::error::{SdkError, UnknownRefusal};
 pub(crate) enum Failure {
     /// The engine refused.
     Refused(Error),
-    /// Nobody knows whether the call took effect.
+    /// It is not known whether the call took effect.
     Unreachable(String),
     /// An answer came that makes no sense.
     Unreadable(String),
@@ -76,7 +76,7 @@ pub(crate) enum Follower {
 }
 
 impl Follower {
-    /// What comes next; `None` when the connection ended before the stream did.
+    /// The next events; `None` when the connection ended before the stream did.
     pub(crate) async fn next(&mut self) -> Result<Option<Vec<StreamEvent>>, Failure> {
         match self {
             Follower::InProcess(viewer) => viewer.next().await.map(Some),

@@ -45,7 +45,7 @@ impl FlowFabricWorker {
         Ok(self.task(claimed.task, permit))
     }
 
-    /// The same, but only for an attempt that was interrupted or lost.
+    /// Claims from a grant, but only an attempt that was interrupted or lost.
     pub async fn claim_from_reclaim_grant(&self, grant: &ClaimGrant) -> Result<ClaimedTask> {
         let permit = self.permit()?;
         let claimed = self.shared.client.call::<ClaimFromReclaimGrant>(self.granted(grant)).await?;

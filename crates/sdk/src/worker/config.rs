@@ -1,4 +1,4 @@
-//! What a worker is.
+//! The configuration of a worker.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use ff_core::{CapabilitySet, limits};
 use crate::error::{Result, SdkError};
 use crate::identity;
 
-/// Who a worker is, what it serves, and how much at once.
+/// The name of a worker, what it serves, and how much at once.
 ///
 /// ```
 /// let config = flowfabric::WorkerConfig::new("transcoder")
@@ -28,7 +28,7 @@ pub struct WorkerConfig {
     pub namespace: Option<String>,
     /// The lanes it serves.
     pub lanes: BTreeSet<String>,
-    /// What it can do.
+    /// Its capabilities.
     pub capabilities: BTreeSet<String>,
     /// The kinds of work it serves; all when empty. It is never handed another.
     pub kinds: BTreeSet<String>,
@@ -38,7 +38,7 @@ pub struct WorkerConfig {
     pub max_concurrent_tasks: usize,
     /// How long a claim waits for work.
     pub claim_wait: Duration,
-    /// What it calls its version.
+    /// The version of the worker's program, in its own words.
     pub version: Option<String>,
     /// Those of its kinds that agents may call.
     pub tools: Vec<ToolDefinition>,
@@ -87,7 +87,7 @@ impl WorkerConfig {
         self
     }
 
-    /// What it can do.
+    /// Its capabilities.
     #[must_use]
     pub fn capabilities<T: Into<String>>(mut self, capabilities: impl IntoIterator<Item = T>) -> Self {
         self.capabilities = capabilities.into_iter().map(Into::into).collect();
@@ -132,7 +132,7 @@ impl WorkerConfig {
         self
     }
 
-    /// What it calls its version.
+    /// The version of the worker's program, in its own words.
     #[must_use]
     pub fn version(mut self, version: impl Into<String>) -> Self {
         self.version = Some(version.into());

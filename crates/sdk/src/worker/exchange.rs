@@ -44,7 +44,7 @@ struct State {
     count: u64,
     /// Tasks of the runtime that send what waits.
     senders: usize,
-    /// Nobody takes tasks while there is none.
+    /// No task is taken while there is none.
     inbox: Option<Inbox>,
 }
 
@@ -74,7 +74,7 @@ impl Exchanges {
         }
     }
 
-    /// Leaves an ending to be sent. Answers with its number, and whether somebody must be started to send it.
+    /// Leaves an ending to be sent. Answers with its number, and whether a sender must be started for it.
     fn leave(&self, ending: ExchangeEnding, place: OwnedSemaphorePermit) -> (u64, bool, oneshot::Receiver<Exchanged>) {
         let (answer, exchanged) = oneshot::channel();
         let mut state = self.state();
@@ -136,7 +136,7 @@ impl Holder for Shared {
         &self.leases
     }
 
-    /// Somebody takes the tasks that come back, and the server knows exchanges.
+    /// Whether a loop takes the tasks that come back, and the server knows exchanges.
     fn exchanges_endings(&self) -> bool {
         !self.exchanges.unknown.load(Ordering::Relaxed) && self.exchanges.state().inbox.is_some()
     }
@@ -191,7 +191,7 @@ impl Shared {
         let outcome = match answer {
             Ok(outcome) if outcome.end.len() == parts.len() => outcome,
             Err(SdkError::Unreachable(why)) => {
-                // Whoever is gone does not hear of it.
+                // A caller that is gone does not hear of it.
                 return parts.for_each(|(_, (_, answer))| {
                     drop(answer.send(Exchanged::Lost(SdkError::Unreachable(why.clone()))));
                 });

@@ -12,7 +12,7 @@ use super::Shared;
 use crate::error::{Result, SdkError};
 use crate::task::Lease;
 
-/// Beats until nobody holds the worker or one of its tasks any more.
+/// Beats until the worker and all of its tasks are dropped.
 pub(super) async fn run(worker: Weak<Shared>, lease_ttl: Duration) {
     let period = lease_ttl / 3;
     let mut tick = tokio::time::interval_at(Instant::now() + period, period);

@@ -17,7 +17,7 @@ const CLAIM_PAUSE: Duration = Duration::from_secs(1);
 
 /// The tasks of a worker, as many as it has free permits; see [`FlowFabricWorker::tasks`].
 ///
-/// Dropping it hands back what nobody has taken from it.
+/// Dropping it hands back the tasks that were not taken from it.
 #[derive(Debug)]
 pub struct Tasks {
     worker: FlowFabricWorker,
@@ -47,7 +47,7 @@ impl Inbox {
         self.asks.load(Ordering::Relaxed)
     }
 
-    /// Leaves tasks; gives them back if nobody takes any more.
+    /// Leaves tasks; gives them back if no loop takes tasks any more.
     pub(super) fn deliver(&self, tasks: Vec<ClaimedTask>) -> Vec<ClaimedTask> {
         match self.arrived.send(Ok(tasks)) {
             Ok(()) => Vec::new(),
@@ -57,9 +57,9 @@ impl Inbox {
 }
 
 impl FlowFabricWorker {
-    /// The tasks of this worker as they come: the cheapest way to work for long. While this is held, a task that ends is
-    /// exchanged for the next one in the same call, and a claim waits for work only while a permit is free. What is not
-    /// taken out is leased all the same, so it is for a loop that starts whatever comes.
+    /// The tasks of this worker as they come: the cheapest way to work for long. While this is held, a task that ends
+    /// is exchanged for the next one in the same call, and a claim waits for work only while a permit is free. A task
+    /// that is not taken out is leased all the same, so it is for a loop that starts whatever comes.
     ///
     /// ```
     /// # async fn example(worker: flowfabric::FlowFabricWorker) -> flowfabric::Result<()> {
@@ -137,7 +137,7 @@ async fn claim_what_is_free(worker: FlowFabricWorker, inbox: Inbox) {
 
 async fn pause_after(error: SdkError, worker: &FlowFabricWorker, inbox: &Inbox) {
     if !inbox.troubled.swap(true, Ordering::Relaxed) {
-        // If nobody takes it, this task is about to end, too.
+        // If no loop takes it, this task is about to end, too.
         let _ = inbox.arrived.send(Err(error));
     }
     tokio::select! {

@@ -50,7 +50,7 @@ pub struct FlowFabricWorker {
     shared: Arc<Shared>,
 }
 
-/// What a worker shares with its tasks.
+/// The parts that a worker shares with its tasks.
 struct Shared {
     client: Client,
     leases: Leases,
@@ -91,7 +91,7 @@ impl FlowFabricWorker {
         Ok(Self { shared })
     }
 
-    /// What it was set up with.
+    /// The configuration it was set up with.
     pub fn config(&self) -> &WorkerConfig {
         &self.shared.config
     }
@@ -106,7 +106,7 @@ impl FlowFabricWorker {
         self.shared.client.partition_config()
     }
 
-    /// What happens in the worker's namespace; see [`Client::events`].
+    /// The events of the worker's namespace; see [`Client::events`].
     pub fn events(&self) -> Events {
         self.shared.client.events()
     }
@@ -126,8 +126,8 @@ impl FlowFabricWorker {
         &self.shared.stopping
     }
 
-    /// Claims nothing more, waits so long for the tasks in hand, hands back those that are left, and deregisters.
-    /// What is handed back continues elsewhere in the same attempt; its tasks here see their token fire.
+    /// Claims nothing more, waits so long for the tasks in hand, hands back those that are left, and deregisters. A
+    /// task that is handed back continues elsewhere in the same attempt; here it sees its token fire.
     pub async fn stop(&self, patience: Duration) -> Result<()> {
         self.shared.stopping.cancel();
         if tokio::time::timeout(patience, self.shared.leases.none_left()).await.is_err() {

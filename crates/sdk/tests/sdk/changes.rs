@@ -10,7 +10,7 @@ use flowfabric::testing::{Moment, TestBed};
 use flowfabric::{Execution, PublicState, TaskContext, TaskError, WorkerConfig, WorkerRuntime, limits};
 
 const HOUR: Duration = Duration::from_secs(3_600);
-/// What a worker's lease lasts unless it says otherwise.
+/// The length of a worker's lease unless it says otherwise.
 const LEASE: Duration = Duration::from_secs(30);
 
 /// How often the body of each step ran.

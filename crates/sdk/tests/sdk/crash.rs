@@ -16,7 +16,7 @@ const TASKS: usize = 20;
 /// The address of the deployment, for the process that is going to be killed.
 const HOLD: &str = "FLOWFABRIC_TEST_HOLD";
 
-/// What the killed process held.
+/// A task that the killed process held.
 #[derive(Debug, Serialize, Deserialize)]
 struct Held {
     execution_id: ExecutionId,
@@ -141,7 +141,7 @@ async fn a_process_that_slept_too_long_is_refused_when_it_wakes() {
     let sleeper = FlowFabricWorker::connect(&client, sleeper).await.unwrap();
     client.submit("k").send().await.unwrap();
     let task = within(sleeper.claim_next()).await.unwrap().unwrap();
-    // A revoked lease is what a sleeper finds: somebody else has gone on meanwhile.
+    // A sleeper finds its lease revoked: another worker has gone on meanwhile.
     client.execution(task.execution_id()).revoke_lease("asleep").await.unwrap();
     let heir = FlowFabricWorker::connect(&client, heir).await.unwrap();
     let taken = within(heir.claim_next()).await.unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! What a task costs: calls from create to complete, and what they cost the store.
+//! The cost of a task: calls from create to complete, and what they cost the store.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -193,7 +193,7 @@ async fn a_refused_ending_fails_the_attempt_by_the_policy() {
     }
 }
 
-/// JSON that is deeper than anybody stores.
+/// JSON that is deeper than the engine stores.
 struct Deep(Option<Box<Deep>>);
 
 impl Deep {

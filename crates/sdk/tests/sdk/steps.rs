@@ -249,7 +249,7 @@ async fn a_changed_input_is_asked_about_under_a_count_and_decided_beforehand_und
     until_asked(&execution).await;
     let shown = execution.get().await.unwrap();
     assert_eq!(shown.suspension.unwrap().reason, SuspendReason::JournalMismatch);
-    // What is kept has the input of the run that asked; the next run has yet another one and asks again.
+    // The kept entry has the input of the run that asked; the next run has yet another one and asks again.
     decide(&client, &execution, json!({ "answer": "keep" })).await;
     until_asked(&execution).await;
     decide(&client, &execution, json!({ "answer": "run_again" })).await;
