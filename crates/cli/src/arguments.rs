@@ -120,7 +120,7 @@ pub(crate) enum Command {
     Token(Box<Targeted<token::Arguments>>),
     /// Sign waitpoint tokens with a new secret
     RotateSecret(Box<Targeted<rotate_secret::Arguments>>),
-    /// See what was done to the deployment, and by whom
+    /// See administrative acts, and the callers that made them
     Audit(Box<Targeted<audit::Arguments>>),
     /// See what happens in the deployment
     Events(Box<Targeted<events::Arguments>>),

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 /// The execution ended, but not well.
 pub(crate) const ENDED_WITHOUT_SUCCESS: u8 = 10;
-/// What was waited for did not happen in time.
+/// The awaited event did not happen in time.
 pub(crate) const TIME_RAN_OUT: u8 = 11;
 /// The doctor found something to change.
 pub(crate) const WARNINGS: u8 = 12;
@@ -15,7 +15,7 @@ pub(crate) const NOT_CONFIRMED: u8 = 13;
 
 /// A budget refused what was spent: its hard limit is met.
 pub(crate) const BUDGET_SPENT: u8 = 14;
-/// What was to be waited for has come already: go on.
+/// The awaited event has happened already: go on.
 pub(crate) const GO_ON: u8 = 15;
 
 /// A command's result.
@@ -24,9 +24,9 @@ pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
 /// Why a command did not succeed.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    /// What the process ends with.
+    /// The exit code of the process.
     pub(crate) exit_code: u8,
-    /// `None` when everything was said already, or whoever reads has gone: only the exit code is left.
+    /// `None` when everything was said already, or the reader has gone: only the exit code is left.
     said: Option<Box<Said>>,
 }
 
@@ -36,12 +36,12 @@ struct Said {
     code: String,
     message: String,
     details: Map<String, Value>,
-    /// What to do next.
+    /// Advice for the next step.
     advice: Option<String>,
 }
 
 impl Failure {
-    /// What the user gave makes no sense.
+    /// The user's arguments make no sense.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self::new(Class::Invalid.exit_code(), "usage", message)
     }
@@ -89,7 +89,7 @@ impl Failure {
         self
     }
 
-    /// What people read.
+    /// The text for people.
     pub(crate) fn text(&self) -> Option<String> {
         let said = self.said.as_ref()?;
         let advice = said.advice.as_ref().map(|advice| format!("\n  {advice}")).unwrap_or_default();
@@ -98,7 +98,7 @@ impl Failure {
         Some(format!("ff: {}{code}{advice}", said.message))
     }
 
-    /// What programs read.
+    /// The JSON for programs.
     pub(crate) fn json(&self) -> Option<Value> {
         let said = self.said.as_ref()?;
         let mut error = json!({ "code": said.code, "message": said.message, "exit_code": self.exit_code });
@@ -150,7 +150,7 @@ impl From<SdkError> for Failure {
     }
 }
 
-/// Whoever reads our output may stop reading.
+/// The reader of our output may stop reading.
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
         if error.kind() == std::io::ErrorKind::BrokenPipe {
@@ -165,7 +165,7 @@ fn words(code: &str) -> String {
     code.replace('_', " ")
 }
 
-/// What to type next, where a command says it better than the table.
+/// The command to type next, where it says more than the advice of the table.
 fn next_step(code: Code) -> Option<&'static str> {
     Some(match code {
         Code::ExecutionNotFound => "`ff ls` lists what there is; check the id and --namespace.",

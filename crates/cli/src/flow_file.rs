@@ -23,7 +23,7 @@ use crate::failure::{Failure, Result};
 use crate::input::{Source, malformed};
 use crate::span;
 
-/// What to look at next.
+/// The place to look at next.
 const ADVICE: &str = "`ff flow submit --help` shows such a file, --check looks for mistakes alone.";
 
 /// A file. `V` is how its format keeps free values.
@@ -62,7 +62,7 @@ struct Node<V> {
     after: Vec<After>,
 }
 
-/// What a node waits for: a name, or a name with more.
+/// The nodes that a node waits for: a name, or a name with more.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum After {
@@ -85,7 +85,7 @@ fn present<'de, D: serde::Deserializer<'de>, V: Deserialize<'de>>(deserializer: 
     V::deserialize(deserializer).map(Some)
 }
 
-/// Reads a graph. What begins like JSON is JSON.
+/// Reads a graph. A text that begins like JSON is JSON.
 pub(crate) fn read(source: &Source) -> Result<Args> {
     let (name, text) = (source.name(), source.read_text()?);
     let args = if text.trim_start().starts_with('{') {
@@ -113,7 +113,7 @@ fn yaml<T: DeserializeOwned>(name: &str, text: &str) -> Result<T> {
     })
 }
 
-/// What the engine would refuse, by the node it is about.
+/// A refusal that the engine would give, by the node it is about.
 fn refused(name: &str, error: &ff_core::Error) -> Failure {
     let node = error.details.get("node").and_then(|node| node.as_str()).map(|node| format!("node {node:?}: "));
     let failure = Failure::usage(format!("{name}: {}{}", node.unwrap_or_default(), error.detail));

@@ -40,7 +40,7 @@ impl Source {
         Ok(if text == "-" { Source::Stdin } else { Source::File(text.trim_start_matches('@').to_owned()) })
     }
 
-    /// What to call it in messages.
+    /// Its name in messages.
     pub(crate) fn name(&self) -> &str {
         match self {
             Source::Text(_) => "argument",

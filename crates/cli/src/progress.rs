@@ -1,4 +1,4 @@
-//! Signs of life on standard error while something takes long. Nothing is drawn where nobody looks.
+//! Signs of life on standard error while something takes long. Nothing is drawn where standard error is no terminal.
 
 use std::time::Duration;
 

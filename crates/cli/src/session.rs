@@ -15,7 +15,7 @@ const IMPATIENT: RetryPolicy = RetryPolicy {
     max_elapsed: Duration::from_secs(1),
 };
 
-/// What a command works with.
+/// The parts that a command works with.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) client: Client,
@@ -31,8 +31,8 @@ impl Session {
         Ok(Self { client, out: target.output(), destination })
     }
 
-    /// The same for what may take long: a server that restarts meanwhile is waited for. A store in this process never
-    /// goes away by itself.
+    /// The session for a command that may take long: a server that restarts meanwhile is waited for. A store in this
+    /// process never goes away by itself.
     pub(crate) async fn patient(self) -> Result<Self> {
         if self.client.engine().is_some() {
             return Ok(self);

@@ -1,4 +1,4 @@
-//! What submissions have in common, whoever makes them: `ff submit` and `ff task child`.
+//! The common arguments of submissions: `ff submit` and `ff task child`.
 
 use flowfabric::op::create_execution::Args;
 use flowfabric::{CapabilitySet, ConcurrencyLimit, SdkError};
@@ -10,16 +10,16 @@ use crate::span;
 /// The work, and what is asked of the engine.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Work {
-    /// What kind of work it is
+    /// The kind of work
     kind: String,
-    /// What the worker gets: JSON, @FILE, or - for standard input
+    /// The input for the worker: JSON, @FILE, or - for standard input
     #[arg(value_name = SOURCE)]
     pub(crate) input: Option<Source>,
     #[command(flatten)]
     terms: Terms,
 }
 
-/// What is asked of the engine, whatever the work is.
+/// The terms of an execution, whatever the work is.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Terms {
     /// The input is bytes of this type, not JSON
@@ -34,7 +34,7 @@ pub(crate) struct Terms {
     /// A tag for filters; may be repeated
     #[arg(long = "tag", value_name = "KEY=VALUE", value_parser = input::pair)]
     tags: Vec<(String, String)>,
-    /// What a worker must be able to do; may be repeated
+    /// A capability that a worker must have; may be repeated
     #[arg(long = "require", value_name = "CAPABILITY")]
     capabilities: Vec<String>,
     /// A budget it is charged to; may be repeated

@@ -8,7 +8,7 @@ use crate::failure::{Failure, Result};
 use crate::output::{Format, Output, When};
 use crate::profile::Profile;
 
-/// Where a server is when nobody says otherwise.
+/// The default address of a server.
 pub(crate) const DEFAULT_SERVER: &str = "http://127.0.0.1:7171";
 
 /// The options every command has.
@@ -42,7 +42,7 @@ fn secret(text: &str) -> Result<Secret, String> {
     Ok(Secret(text.to_owned()))
 }
 
-/// Where to connect, and as whom.
+/// Where to connect, and with which token.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Destination {
     pub(crate) server: String,
@@ -51,7 +51,7 @@ pub(crate) struct Destination {
 }
 
 impl Target {
-    /// The same for another address.
+    /// The destination with another address.
     pub(crate) fn at(self, server: String) -> Self {
         Self { server: Some(server), ..self }
     }
@@ -61,7 +61,7 @@ impl Target {
         Output::new(self.output, self.color)
     }
 
-    /// What was said, then what the profile says, then the defaults. The token of a profile goes to the server of that
+    /// The flags and variables, then the profile, then the defaults. The token of a profile goes to the server of that
     /// profile and to no other.
     pub(crate) fn destination(&self) -> Result<Destination> {
         let named = self.profile.as_deref().filter(|name| !name.is_empty());

@@ -23,12 +23,12 @@ pub(crate) struct Watch {
 
 /// Something to look at.
 pub(crate) trait View {
-    /// What programs get.
+    /// The answer for programs.
     type Answer: Serialize;
 
     /// Fetches it.
     async fn fetch(&self, session: &Session) -> Result<Self::Answer>;
-    /// What people get.
+    /// The text for people.
     fn text(&self, answer: &Self::Answer, style: Style) -> String;
     /// Whether it will not change any more.
     fn is_final(&self, answer: &Self::Answer) -> bool;

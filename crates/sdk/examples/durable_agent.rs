@@ -27,8 +27,7 @@ async fn write_and_send(ctx: TaskContext, topic: String) -> Result<String, TaskE
         println!("crash: the plan and the draft are in the journal");
         std::process::exit(3);
     }
-    // No worker holds the task while a person thinks. The function is called again with the answer, from its first
-    // line.
+    // No worker holds the task while a person thinks. With the answer the function runs again from its first line.
     let decision: Decision = ctx.wait_signal("decision").timeout(Duration::from_secs(24 * 3_600)).await?;
     if !decision.approved {
         return Err(TaskError::new(format!("refused by {}", decision.by)).category("refused"));

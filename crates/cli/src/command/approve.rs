@@ -1,7 +1,7 @@
 //! `ff approve` and `ff reject`: decide what waits for a person.
 //!
 //! Both are a signal with a name. Before it is sent, the names that the execution waits for are looked up, so that a
-//! decision nobody waits for is told and not lost.
+//! decision that no execution waits for is told and not lost.
 
 use std::io::{BufRead, IsTerminal, Write};
 
@@ -17,7 +17,7 @@ use crate::session::Session;
 
 const REJECT: &str = "reject";
 
-/// What `ff approvals` takes.
+/// The arguments of `ff approvals`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -25,7 +25,7 @@ Examples:
   ff approvals -o json | jq -r '.items[].execution_id'")]
 pub(crate) struct Approvals {}
 
-/// What `ff approve` takes.
+/// The arguments of `ff approve`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -42,7 +42,7 @@ pub(crate) struct Approve {
     signal: String,
 }
 
-/// What `ff reject` takes.
+/// The arguments of `ff reject`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -70,10 +70,10 @@ struct Decision {
     /// Ask nothing
     #[arg(long, short)]
     yes: bool,
-    /// What the signal carries: JSON, @FILE, or - for standard input
+    /// The payload of the signal: JSON, @FILE, or - for standard input
     #[arg(long, value_name = SOURCE)]
     payload: Option<Source>,
-    /// Who decides [default: the user's name]
+    /// The name of the person that decides [default: the user's name]
     #[arg(long = "as", value_name = "NAME", env = "USER", hide_env = true)]
     source: Option<String>,
 }
@@ -82,16 +82,16 @@ struct Decision {
 struct Pending {
     execution_id: ExecutionId,
     kind: String,
-    /// What people are asked.
+    /// The question for people.
     question: Option<String>,
-    /// What exactly is waited for.
+    /// A detail of the wait, for people.
     detail: Option<String>,
     /// Signals it takes; any when empty.
     signals: Vec<String>,
     suspended_at: Option<i64>,
     timeout_at: Option<i64>,
     assignees: Vec<String>,
-    /// Who has signed so far.
+    /// The names behind the signals that have counted so far.
     signed: Vec<String>,
     /// People are asked, so a refusal ends it whatever it waits for.
     #[serde(skip)]
@@ -101,7 +101,7 @@ struct Pending {
 #[derive(Debug, Serialize)]
 struct List {
     items: Vec<Pending>,
-    /// What budgets ask.
+    /// The questions of budgets.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     budgets: Vec<BudgetQuestionView>,
 }
@@ -255,7 +255,7 @@ fn text(list: &List, style: Style) -> String {
     }
 }
 
-/// What budgets ask, and how they are answered.
+/// The questions of budgets, and how they are answered.
 fn questions(budgets: &[BudgetQuestionView], style: Style) -> String {
     let mut table = Table::new(["BUDGET", "DIMENSION", "ASKED FOR", "LEFT", "LIMIT", "SINCE", "EXECUTION"]);
     for question in budgets {

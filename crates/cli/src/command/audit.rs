@@ -6,7 +6,7 @@ use crate::failure::Result;
 use crate::output::{Cell, Colour, Style, Table};
 use crate::session::Session;
 
-/// What the command takes.
+/// The arguments of `ff audit`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

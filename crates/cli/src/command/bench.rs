@@ -10,7 +10,7 @@ use crate::output::{Format, Output, When};
 /// A program that is interrupted from the keyboard ends like this in every shell.
 const INTERRUPTED: u8 = 130;
 
-/// What the command takes.
+/// The arguments of `ff bench`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

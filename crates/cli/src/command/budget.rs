@@ -16,7 +16,7 @@ use crate::output::{Cell, Colour, Style, Table};
 use crate::session::Session;
 use crate::span;
 
-/// What the command takes.
+/// The arguments of `ff budget`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -67,7 +67,7 @@ Examples:
     Grant {
         /// The budget
         name: String,
-        /// What may be used on top of the hard limits
+        /// The amounts that may be used on top of the hard limits
         #[arg(value_name = "DIMENSION=AMOUNT", value_parser = input::amount, required = true)]
         amounts: Vec<(String, i64)>,
     },
@@ -102,7 +102,7 @@ Examples:
     Report {
         /// The budget
         name: String,
-        /// What was spent
+        /// The amounts that were spent
         #[arg(value_name = "DIMENSION=AMOUNT", value_parser = input::amount, required = true)]
         usage: Vec<(String, i64)>,
         /// The same key counts once
@@ -123,7 +123,7 @@ struct Create {
     name: String,
     #[command(flatten)]
     limits: LimitArguments,
-    /// What it is for, such as team=a
+    /// The thing it is for, such as team=a
     #[arg(long, value_name = "TYPE=ID", value_parser = input::pair)]
     scope: Option<(String, String)>,
     /// Whether limits bind
@@ -141,7 +141,7 @@ struct Create {
     /// Usage returns to nothing with each day or month of the calendar
     #[arg(long, value_name = "UNIT", value_parser = one_of!(CalendarUnit), conflicts_with = "reset")]
     calendar: Option<CalendarUnit>,
-    /// Whose midnight counts [default: UTC]
+    /// The time zone whose midnight counts [default: UTC]
     #[arg(long, value_name = "ZONE", requires = "calendar")]
     time_zone: Option<String>,
 }
@@ -167,12 +167,12 @@ struct Update {
     /// Usage returns to nothing with each day or month of the calendar
     #[arg(long, value_name = "UNIT", value_parser = one_of!(CalendarUnit), conflicts_with = "reset")]
     calendar: Option<CalendarUnit>,
-    /// Whose midnight counts [default: UTC]
+    /// The time zone whose midnight counts [default: UTC]
     #[arg(long, value_name = "ZONE", requires = "calendar")]
     time_zone: Option<String>,
 }
 
-/// What is to be deleted, and whether also while it is used.
+/// The name of the thing to delete, and whether also while it is used.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Removal {
     /// Its name
@@ -235,7 +235,7 @@ pub(crate) async fn run(session: Session, arguments: Arguments) -> Result<()> {
         Verb::Grant { name, amounts } => decide(&session, &name, BudgetAnswer::Grant, &amounts).await,
         Verb::Decline { name } => decide(&session, &name, BudgetAnswer::No, &[]).await,
         Verb::Limits { name, limits } => {
-            // What is not named stays, also within a dimension.
+            // A limit that is not named stays, also within a dimension.
             let known = session.client.budget(&name).await?.definition.dimensions;
             let status = session.client.set_budget_limits(&name, limits.upon(known)?).await?;
             session.out.answer(&status, |style| text(std::slice::from_ref(&status), style))
@@ -293,7 +293,7 @@ async fn update(session: &Session, update: Update) -> Result<()> {
         ..Default::default()
     };
     if !update.limits.is_empty() {
-        // What is not named stays, also within a dimension.
+        // A limit that is not named stays, also within a dimension.
         let known = session.client.budget(&update.name).await?.definition.dimensions;
         args.dimensions = update.limits.upon(known)?;
     }

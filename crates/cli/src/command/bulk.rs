@@ -18,7 +18,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// Looks between two lines where no bar can be drawn.
 const LOOKS_PER_LINE: u32 = 10;
 
-/// What the command takes.
+/// The arguments of `ff bulk`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -185,7 +185,7 @@ pub(crate) async fn run(session: Session, arguments: Arguments) -> Result<()> {
     begin(session.patient().await?, &job, args).await
 }
 
-/// Begins a job, if whoever looks at it agrees, and follows it to its end.
+/// Begins a job, if the person at the terminal agrees, and follows it to its end.
 async fn begin(session: Session, job: &Job, args: create_bulk::Args) -> Result<()> {
     if !job.dry_run && !job.yes && !agreed(&session, &args).await? {
         return Err(Failure::usage("nothing was changed"));
@@ -220,7 +220,7 @@ async fn follow(session: &Session, bulk_id: BulkId) -> Result<()> {
     session.out.answer(&job, |style| details(&job, style))
 }
 
-/// Shows the progress of a job until it has ended: a bar where somebody looks, lines where not.
+/// Shows the progress of a job until it has ended: a bar on a terminal, lines elsewhere.
 async fn watch(session: &Session, bulk_id: BulkId) -> Result<BulkView> {
     let mut bar = None;
     for look in 0_u32.. {

@@ -1,4 +1,4 @@
-//! `ff call`: any operation of the API by its name. What has no command of its own is reached this way.
+//! `ff call`: any operation of the API by its name. An operation without a command of its own is reached this way.
 
 use ff_core::op::OPERATIONS;
 use serde_json::Value;
@@ -8,7 +8,7 @@ use crate::input::{self, SOURCE, Source};
 use crate::output::{Cell, Output, Table};
 use crate::session::Session;
 
-/// What the command takes.
+/// The arguments of `ff call`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -9,7 +9,7 @@ use crate::failure::{Failure, Result};
 use crate::session::Session;
 use crate::span;
 
-/// What the command takes.
+/// The arguments of `ff cancel`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -8,7 +8,7 @@ use crate::failure::{Failure, Result};
 use crate::input;
 use crate::session::Session;
 
-/// What `ff hold` takes.
+/// The arguments of `ff hold`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -25,7 +25,7 @@ pub(crate) struct Hold {
     reason: String,
 }
 
-/// What `ff release` takes.
+/// The arguments of `ff release`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  ff release ID\n  ff release ID1 ID2")]
 pub(crate) struct Release {
@@ -34,7 +34,7 @@ pub(crate) struct Release {
     execution_ids: Vec<ExecutionId>,
 }
 
-/// What `ff resume` takes.
+/// The arguments of `ff resume`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -50,7 +50,7 @@ pub(crate) struct Resume {
     reason: String,
 }
 
-/// What `ff priority` takes.
+/// The arguments of `ff priority`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  ff priority 100 ID\n  ff priority 0 ID1 ID2")]
 pub(crate) struct Priority {
@@ -61,7 +61,7 @@ pub(crate) struct Priority {
     execution_ids: Vec<ExecutionId>,
 }
 
-/// What `ff tag` takes.
+/// The arguments of `ff tag`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -76,7 +76,7 @@ pub(crate) struct Tag {
     tags: Vec<(String, String)>,
 }
 
-/// What `ff rm` takes.
+/// The arguments of `ff rm`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

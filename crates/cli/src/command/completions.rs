@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::CommandFactory;
 use clap_complete::Shell;
 
-/// What the command takes.
+/// The arguments of `ff completions`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -7,7 +7,7 @@ use crate::output::{Cell, Style, Table, public_state};
 use crate::session::Session;
 use crate::watch::{self, View, Watch};
 
-/// What the command takes.
+/// The arguments of `ff count`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

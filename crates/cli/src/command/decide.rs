@@ -9,7 +9,7 @@ use crate::failure::Result;
 use crate::input::{Payload, SOURCE, Source};
 use crate::session::Session;
 
-/// What the command takes.
+/// The arguments of `ff decide`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -42,7 +42,7 @@ pub(crate) struct Arguments {
     /// Which call of the name it is, from 0, when it has no key
     #[arg(long, value_name = "NUMBER", requires = "step", conflicts_with = "key")]
     occurrence: Option<u32>,
-    /// Why, for people who read the journal
+    /// The reason, for people who read the journal
     #[arg(long)]
     reason: Option<String>,
 }

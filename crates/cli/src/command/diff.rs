@@ -12,7 +12,7 @@ use crate::failure::Result;
 use crate::output::{Cell, Colour, Style, Table};
 use crate::session::Session;
 
-/// What the command takes.
+/// The arguments of `ff diff`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -31,7 +31,7 @@ pub(crate) struct Arguments {
     all: bool,
 }
 
-/// What is different about a step.
+/// The difference between two runs of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Difference {

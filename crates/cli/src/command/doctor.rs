@@ -19,7 +19,7 @@ const ROUND_TRIPS: usize = 9;
 /// Clocks that differ by more deserve a word.
 const CLOCK_OFFSET_MAX_MS: i64 = 1_000;
 
-/// What the command takes.
+/// The arguments of `ff doctor`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -36,7 +36,7 @@ pub(crate) struct Arguments {
     strict: bool,
 }
 
-/// What is known of a server.
+/// The findings about a server.
 #[derive(Debug, Serialize)]
 struct ServerReport {
     address: String,

@@ -10,7 +10,7 @@ use crate::output::{Colour, Style, one_line};
 use crate::session::Session;
 use crate::span;
 
-/// What the command takes.
+/// The arguments of `ff events`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

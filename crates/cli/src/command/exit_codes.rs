@@ -32,7 +32,7 @@ Examples:
   ff wait ID --timeout 30s; test $? -eq 11 && echo 'still running'
   ff get ID -o json 2>&1 >/dev/null | jq -r .error.code";
 
-/// What the command takes: nothing.
+/// The arguments of `ff exit-codes`: none.
 #[derive(Debug, clap::Args)]
 #[command(after_help = TABLE)]
 pub(crate) struct Arguments {}

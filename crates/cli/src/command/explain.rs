@@ -8,7 +8,7 @@ use crate::output::{Colour, Style, public_state};
 use crate::session::Session;
 use crate::span;
 
-/// What the command takes.
+/// The arguments of `ff explain`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

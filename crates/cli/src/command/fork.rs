@@ -9,7 +9,7 @@ use crate::failure::Result;
 use crate::input::{Payload, SOURCE, Source};
 use crate::session::Session;
 
-/// What the command takes.
+/// The arguments of `ff fork`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -9,7 +9,7 @@ use crate::session::Session;
 use crate::span;
 use crate::watch::{self, View, Watch};
 
-/// What the command takes.
+/// The arguments of `ff get`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -9,7 +9,7 @@ use crate::input::{Source, one_of};
 use crate::output::{Cell, Style, Table};
 use crate::session::Session;
 
-/// What the command takes.
+/// The arguments of `ff hook`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

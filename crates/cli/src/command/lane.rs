@@ -12,7 +12,7 @@ use crate::output::{Cell, Style, Table, lane_state};
 use crate::session::Session;
 use crate::span;
 
-/// What the command takes.
+/// The arguments of `ff lane`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -37,7 +37,7 @@ enum Verb {
     /// Open it again
     #[command(after_help = "Examples:\n  ff lane resume gpu")]
     Resume(Change),
-    /// What is there is worked off, nothing new comes in
+    /// Work in it is worked off, nothing new comes in
     #[command(after_help = "Examples:\n  ff lane drain gpu --reason 'moving to gpu-2'")]
     Drain(Change),
     /// Neither submissions nor claims

@@ -9,7 +9,7 @@ use crate::selection::Selection;
 use crate::session::Session;
 use crate::watch::{self, View, Watch};
 
-/// What the command takes.
+/// The arguments of `ff ls`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

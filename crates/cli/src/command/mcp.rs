@@ -7,7 +7,7 @@ use flowfabric::{Client, Code, Engine, Error, SdkError};
 use crate::failure::{Failure, Result};
 use crate::session::Session;
 
-/// What the command takes.
+/// The arguments of `ff mcp`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 A host starts this command and speaks the Model Context Protocol with it. Kinds of work that workers described when they

@@ -13,7 +13,7 @@ use crate::output::{Cell, Style, Table};
 use crate::session::Session;
 use crate::span;
 
-/// What the command takes.
+/// The arguments of `ff provider`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -8,7 +8,7 @@ use crate::command::result;
 use crate::failure::Result;
 use crate::session::Session;
 
-/// What the command takes.
+/// The arguments of `ff replay`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -9,7 +9,7 @@ use crate::failure::{Failure, Result};
 use crate::progress::Spinner;
 use crate::session::Session;
 
-/// What the command takes.
+/// The arguments of `ff result`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -8,7 +8,7 @@ use crate::input::Source;
 use crate::session::Session;
 use crate::span;
 
-/// What the command takes.
+/// The arguments of `ff rotate-secret`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

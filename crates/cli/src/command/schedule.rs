@@ -12,7 +12,7 @@ use crate::session::Session;
 use crate::span;
 use crate::submission::Terms;
 
-/// What the command takes.
+/// The arguments of `ff schedule`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -91,10 +91,10 @@ Examples:
 struct Create {
     /// Its name, unique in the namespace
     name: String,
-    /// What kind of work each run is
+    /// The kind of work of each run
     #[arg(required_unless_present = "flow")]
     kind: Option<String>,
-    /// What the worker gets: JSON, @FILE, or - for standard input
+    /// The input for the worker: JSON, @FILE, or - for standard input
     #[arg(value_name = SOURCE)]
     input: Option<Source>,
     /// Each run is a flow, as this file describes it
@@ -124,7 +124,7 @@ struct Create {
     /// What happens while the latest run has not ended [default: allow]
     #[arg(long, value_parser = one_of!(Overlap))]
     overlap: Option<Overlap>,
-    /// What becomes of instants that nobody saw to in time: none, last, or how many of the last [default: none]
+    /// What becomes of instants that were not seen to in time: none, last, or how many of the last [default: none]
     #[arg(long, value_name = "none|last|COUNT", value_parser = catch_up)]
     catch_up: Option<CatchUp>,
     /// After so many failed runs in a row it pauses

@@ -9,7 +9,7 @@ use tracing_subscriber::EnvFilter;
 use crate::output::{Format, Output, When};
 use crate::stop::Stop;
 
-/// What `ff server` takes.
+/// The arguments of `ff server`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -8,7 +8,7 @@ use crate::input::{Payload, SOURCE, Source};
 use crate::session::Session;
 use crate::span;
 
-/// What the command takes.
+/// The arguments of `ff signal`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -21,9 +21,9 @@ pub(crate) struct Arguments {
     /// The execution
     #[arg(value_name = "ID")]
     execution_id: ExecutionId,
-    /// What the signal is called
+    /// The name of the signal
     name: String,
-    /// What it carries: JSON, @FILE, or - for standard input
+    /// Its payload: JSON, @FILE, or - for standard input
     #[arg(value_name = SOURCE)]
     payload: Option<Source>,
     /// The payload is bytes of this type, not JSON
@@ -38,7 +38,7 @@ pub(crate) struct Arguments {
     /// The same key means the same signal, for a day
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
-    /// Who sends it
+    /// The name of the sender
     #[arg(long, value_name = "NAME")]
     source: Option<String>,
     /// How long the execution waits before it goes on
@@ -68,7 +68,7 @@ pub(crate) async fn run(session: Session, arguments: Arguments) -> Result<()> {
     session.out.answer(&outcome, |_| text(&arguments.name, &outcome))
 }
 
-/// What a signal did, for people.
+/// The effect of a signal, for people.
 pub(crate) fn text(name: &str, outcome: &SignalOutcome) -> String {
     match outcome {
         SignalOutcome::TriggeredResume { .. } => format!("{name}: taken, the execution goes on"),

@@ -12,7 +12,7 @@ use crate::output::{Cell, Colour, Style, Table};
 use crate::session::Session;
 use crate::span;
 
-/// What the command takes.
+/// The arguments of `ff steps`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

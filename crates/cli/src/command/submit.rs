@@ -12,7 +12,7 @@ use crate::session::Session;
 use crate::span;
 use crate::submission::Work;
 
-/// What the command takes.
+/// The arguments of `ff submit`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -71,7 +71,7 @@ pub(crate) async fn run(session: Session, arguments: Arguments) -> Result<()> {
         session.out.note(&format!("It takes the place of {superseded}."));
     }
     if arguments.wait {
-        // Whoever stops waiting knows what to ask for later.
+        // A person who stops waiting knows which execution to ask for later.
         session.out.note(&format!("waiting for {}", created.execution_id));
         return result::wait_and_print(session.patient().await?, created.execution_id, None).await;
     }

@@ -1,4 +1,4 @@
-//! `ff subscription`: events that are told to somebody, each once.
+//! `ff subscription`: events that are delivered, each once.
 
 use flowfabric::op::{CreateSubscription, SubscriptionTarget, WebhookTarget, create_subscription, list_subscriptions};
 use flowfabric::policy::RetryPolicy;
@@ -11,7 +11,7 @@ use crate::output::{Cell, Colour, Style, Table, public_state};
 use crate::session::Session;
 use crate::span;
 
-/// What the command takes.
+/// The arguments of `ff subscription`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -82,7 +82,7 @@ struct Create {
     /// The lane of these executions [default: default]
     #[arg(long, requires = "create")]
     lane: Option<String>,
-    /// What happened; may be repeated [default: the ends of executions]
+    /// The types of events; may be repeated [default: the ends of executions]
     #[arg(long = "event", value_name = "TYPE", value_parser = one_of!(EventType))]
     events: Vec<EventType>,
     /// Only executions of this kind; may be repeated

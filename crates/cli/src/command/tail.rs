@@ -9,7 +9,7 @@ use crate::output::{Colour, Style, one_line, public_state};
 use crate::session::Session;
 use crate::span;
 
-/// What the command takes.
+/// The arguments of `ff tail`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -87,7 +87,7 @@ struct FrameLine<'a> {
     payload: Option<JsonText>,
 }
 
-/// What is no frame.
+/// An event that is no frame, as JSON.
 fn json(event: &StreamEvent) -> serde_json::Value {
     match event {
         StreamEvent::Attempt { attempt } => json!({ "event": "attempt", "attempt": attempt }),

@@ -10,7 +10,7 @@ use crate::output::{Cell, Style, Table};
 use crate::session::Session;
 use crate::span;
 
-/// What the command takes.
+/// The arguments of `ff token`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -46,7 +46,7 @@ Examples:
 struct Create {
     /// Its name; audit records carry it
     name: String,
-    /// What it may do
+    /// Its role
     #[arg(long, value_parser = one_of!(Role))]
     role: Role,
     /// It is good for every namespace, whatever --namespace says
@@ -58,7 +58,7 @@ struct Create {
     /// A lane it may submit to and claim from; may be repeated [default: all]
     #[arg(long = "lane", value_name = "LANE")]
     lanes: Vec<String>,
-    /// It is believed about whom it speaks for, such as a program that relays what people say in a chat
+    /// Its bearer is believed when it names the sender of a signal, such as a program that relays a chat
     #[arg(long)]
     may_assert_source: bool,
 }

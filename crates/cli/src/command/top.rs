@@ -1,4 +1,4 @@
-//! `ff top`: what goes on now: lanes, how much they start and end, what waits longest in them, and who works.
+//! `ff top`: the present: lanes, how much they start and end, what waits longest in them, and the workers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,7 +19,7 @@ const CLEAR: &str = "\x1b[2J\x1b[H";
 /// Pages of events that one look reads. Where more has happened, the rates are lower bounds.
 const EVENT_PAGES: usize = 20;
 
-/// What the command takes.
+/// The arguments of `ff top`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -35,7 +35,7 @@ pub(crate) struct Arguments {
     once: bool,
 }
 
-/// What one look shows.
+/// The figures of one look.
 #[derive(Debug, Serialize)]
 struct Reading {
     at: i64,

@@ -11,7 +11,7 @@ use crate::progress::Bar;
 use crate::session::Session;
 use crate::span;
 
-/// What the command takes.
+/// The arguments of `ff wait`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -32,7 +32,7 @@ pub(crate) struct Arguments {
 #[derive(Debug, Serialize)]
 struct Answer {
     items: Vec<ExecutionView>,
-    /// Those that had not ended in time.
+    /// The executions that had not ended in time.
     pending: Vec<ExecutionId>,
 }
 

@@ -9,7 +9,7 @@ use crate::output::{Cell, Style, Table};
 use crate::session::Session;
 use crate::worker::{self, TABLE};
 
-/// What the command takes.
+/// The arguments of `ff worker`.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_help = format!("\

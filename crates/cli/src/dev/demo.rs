@@ -14,7 +14,7 @@ use super::work::{LANE, TOPICS};
 use crate::failure::{Failure, Result};
 use crate::output::Colour;
 
-/// What the demo spends from.
+/// The budget that the demo spends from.
 const BUDGET: &str = "demo";
 const HARD_TOKENS: i64 = 2_000;
 const SOFT_TOKENS: i64 = 300;
@@ -158,7 +158,7 @@ async fn approve(client: &Client, review: &Execution, narrator: &Narrator, auto_
 async fn send(review: &Execution, who: &str) -> Result<()> {
     match review.signal("approve").source("person", who).send().await {
         Ok(_) => Ok(()),
-        // Somebody else was faster.
+        // Another caller was faster.
         Err(SdkError::Refused(error)) if error.code.class() == flowfabric::Class::Conflict => Ok(()),
         Err(error) => Err(error.into()),
     }

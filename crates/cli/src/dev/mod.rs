@@ -23,11 +23,11 @@ use crate::output::{Format, Output, When};
 use crate::stop::Stop;
 use narrator::Narrator;
 
-/// Where things are kept when nobody says otherwise; beside the work, and easy to throw away.
+/// Where things are kept by default; beside the work, and easy to throw away.
 const FOLDER: &str = "flowfabric-dev";
 const DEFAULT_LISTEN: &str = "127.0.0.1:7171";
 
-/// What the command takes.
+/// The arguments of `ff dev`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -62,7 +62,7 @@ pub(crate) struct Arguments {
     /// End when the demo has ended
     #[arg(long, requires = "demo")]
     exit_when_done: bool,
-    /// What the server logs: error, warn, info, debug
+    /// The level of the server's log: error, warn, info, debug
     #[arg(long, value_name = "LEVEL", default_value = "error")]
     log_level: String,
     /// When to use colours
@@ -111,7 +111,7 @@ async fn serve(arguments: Arguments, out: Output, started: Instant) -> Result<()
     ended
 }
 
-/// What happens while the server runs.
+/// Plays the demo beside the server, where it is asked for, and waits for the end.
 async fn attend(
     arguments: &Arguments,
     client: &Client,
@@ -144,7 +144,7 @@ async fn attend(
 fn configure(arguments: &Arguments) -> Result<Config> {
     let listen = match arguments.listen {
         Some(listen) => listen.to_string(),
-        // Trying is the only way to know; somebody may still come between, and is then told so.
+        // Trying is the only way to know; another program may still come between, and is then told so.
         None if TcpListener::bind(DEFAULT_LISTEN).is_ok() => DEFAULT_LISTEN.to_owned(),
         None => "127.0.0.1:0".to_owned(),
     };
@@ -178,7 +178,7 @@ fn start_logs(level: &str) -> Result<()> {
     Ok(())
 }
 
-/// Opens an address in the browser of whoever sits here. Where there is none, the address that was printed is enough.
+/// Opens an address in the browser of this machine. Where there is none, the address that was printed is enough.
 fn browse(address: &str) {
     let (program, arguments): (&str, &[&str]) = match std::env::consts::OS {
         "macos" => ("open", &[]),
@@ -194,8 +194,8 @@ fn browse(address: &str) {
     }
 }
 
-/// Ends when somebody presses Enter. A thread of its own, because nothing can take back a read from a terminal; it ends
-/// with the process.
+/// Ends when Enter is pressed. A thread of its own, because nothing can take back a read from a terminal; it ends with
+/// the process.
 fn enter_pressed() -> tokio::sync::oneshot::Receiver<()> {
     let (pressed, waiting) = tokio::sync::oneshot::channel();
     std::thread::spawn(move || {

@@ -12,7 +12,7 @@ use crate::target::DEFAULT_SERVER;
 /// Tells people what happens.
 pub(super) struct Narrator {
     style: Style,
-    /// What to type for `ff` here.
+    /// The command to type for `ff` here.
     program: String,
     address: String,
 }
@@ -57,7 +57,7 @@ impl Narrator {
     /// A part of a line.
     pub(super) fn token(&self, text: &str) {
         print!("{}", self.style.paint(Colour::Cyan, text));
-        // Whoever stops reading does not stop the demo.
+        // A reader that stops reading does not stop the demo.
         let _ = std::io::stdout().flush();
     }
 
@@ -73,7 +73,7 @@ impl Narrator {
         self.line(&format!("             {}  {}", self.style.bold(&command), self.style.paint(Colour::Dim, what)));
     }
 
-    /// How anybody who has the token may answer.
+    /// The command by which a person who has the token may answer.
     pub(super) fn signal(&self, id: &ExecutionId, waitpoint: &WaitpointId, token: &str) {
         let body = format!(r#"{{"name": "approve", "waitpoint_id": "{waitpoint}", "token": "{token}"}}"#);
         for line in [

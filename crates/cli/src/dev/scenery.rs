@@ -1,5 +1,5 @@
-//! What the demo leaves beside its flow, so that every screen of the dashboard has something to show: steps, a retry, a
-//! failure, work that waits for a capability nobody has, work for later, a quota, and a schedule.
+//! Work that the demo leaves beside its flow, so that every screen of the dashboard has something to show: steps, a
+//! retry, a failure, work that waits for a capability no worker has, work for later, a quota, and a schedule.
 
 use std::time::Duration;
 

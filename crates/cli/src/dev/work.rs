@@ -1,4 +1,4 @@
-//! What the demo's worker does: five kinds of work that pretend to write a report.
+//! The work of the demo's worker: five kinds that pretend to write a report.
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use super::scenery;
 
-/// The demo's own lane, so that it takes nobody else's work.
+/// The demo's own lane, so that it takes no other work.
 pub(super) const LANE: &str = "demo";
-/// What the report is about, and what research finds out about it.
+/// The topics of the report, and what research finds out about each.
 pub(super) const TOPICS: [(&str, &str); 3] = [
     ("leases", "Work is handed out under a lease, and whoever loses the lease loses the right to write."),
     ("signals", "A task can wait for a person for days while it holds no worker, and goes on where it was."),
@@ -20,7 +20,7 @@ pub(super) const TOPICS: [(&str, &str); 3] = [
 ];
 /// Time to see things happen.
 const PACE: Duration = Duration::from_millis(40);
-/// What one research costs.
+/// The cost of one research.
 const RESEARCH_TOKENS: i64 = 120;
 
 /// A finding of research.
@@ -30,7 +30,7 @@ struct Finding {
     finding: String,
 }
 
-/// What a person decided.
+/// The decision of a person.
 #[derive(Debug, Serialize, Deserialize)]
 struct Review {
     approved: bool,

@@ -12,7 +12,7 @@ pub(crate) use table::{Cell, Fields, Table, one_line};
 
 use crate::failure::{Failure, Result};
 
-/// Whom the output is for.
+/// The form of the output: for people or for programs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Format {
     #[default]
@@ -121,7 +121,7 @@ impl Output {
             Format::Table => failure.text(),
         };
         if let Some(text) = text {
-            // If nobody can be told, the exit code still tells.
+            // If standard error cannot be written, the exit code still tells.
             let _ = writeln!(std::io::stderr(), "{text}");
         }
     }

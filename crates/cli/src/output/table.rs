@@ -6,7 +6,7 @@ use comfy_table::{Attribute, Color, ContentArrangement};
 use crate::output::{Colour, Style};
 use crate::span;
 
-/// What stands where there is nothing.
+/// The text of an empty cell.
 const NOTHING_THERE: &str = "-";
 
 /// A cell: text, perhaps in a colour.
@@ -111,7 +111,7 @@ fn paint(cell: Cell) -> comfy_table::Cell {
     }
 }
 
-/// Names and values, one a line. What is missing is left out.
+/// Names and values, one a line. Missing values are left out.
 #[derive(Debug, Default)]
 pub(crate) struct Fields(Vec<(&'static str, Cell)>);
 

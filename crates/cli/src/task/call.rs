@@ -1,4 +1,4 @@
-//! What a program asks of the worker that runs it, over a socket: one line of JSON each way.
+//! Calls of a program to the worker that runs it, over a socket: one line of JSON each way.
 //!
 //! The worker and not the program speaks to the server, because it holds the lease, and because frames are numbered by
 //! their one writer.
@@ -40,9 +40,9 @@ pub(crate) enum Call {
     WaitChildren,
     /// The signals that resumed it.
     Signals,
-    /// What it handed over when it suspended itself.
+    /// The continuation that it left when it suspended itself.
     Continuation,
-    /// What it depends on, with results.
+    /// The executions it depends on, with results.
     Upstreams,
     /// Ask whether the command of a step is to run.
     Step(StepCall),
@@ -50,7 +50,7 @@ pub(crate) enum Call {
     StepEnded { step: StepIdentity, end: StepEnd },
 }
 
-/// What a program says about a reservation.
+/// A program's call about a reservation.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum SpendCall {
@@ -71,7 +71,7 @@ pub(crate) struct StepCall {
     pub(crate) on_doubt: OnDoubt,
 }
 
-/// What becomes of a `once` step of which nobody knows whether it happened.
+/// What becomes of a `once` step of which it is not known whether it happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum OnDoubt {
@@ -83,7 +83,7 @@ pub(crate) enum OnDoubt {
     RunAgain,
 }
 
-/// What is to be done about a step.
+/// The decision about a step: run it, or take the recorded result.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum StepTurn {
@@ -115,7 +115,7 @@ pub(crate) struct FrameCall {
     pub(crate) correlation_id: Option<String>,
 }
 
-/// What a program waits for.
+/// A program's request to suspend.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct SuspendCall {
     pub(crate) condition: Condition,
@@ -127,7 +127,7 @@ pub(crate) struct SuspendCall {
     pub(crate) detail: Option<String>,
 }
 
-/// What the worker says to it.
+/// The answer of the worker.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Answer {
@@ -156,7 +156,7 @@ impl Answer {
         Self::refused_as("conflict", message)
     }
 
-    /// The same with a code of its own.
+    /// A refusal with a code of its own.
     pub(crate) fn refused_as(code: &str, message: impl Into<String>) -> Self {
         let exit_code = ff_core::Class::Conflict.exit_code();
         Answer::Refused { exit_code, code: code.to_owned(), message: message.into() }

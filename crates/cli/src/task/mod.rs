@@ -22,7 +22,7 @@ use crate::output::{Format, Output, When};
 use crate::span;
 use crate::submission::Work;
 
-/// What the command takes.
+/// The arguments of `ff task`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Works only inside a program that `ff worker` runs. Answers are JSON on standard output.
@@ -59,7 +59,7 @@ Examples:
 
 Ends with 14 when a budget refused it: its hard limit is met.")]
     Usage {
-        /// What was spent
+        /// The amounts that were spent
         #[arg(value_name = "DIMENSION=AMOUNT", required = true, value_parser = input::amount)]
         usage: Vec<(String, i64)>,
         /// The same key counts once for this execution
@@ -82,7 +82,7 @@ ends with 75, which says that nothing happened. Its exit code is passed on.")]
         /// 0 to 100
         #[arg(value_parser = clap::value_parser!(u8).range(0..=100))]
         pct: u8,
-        /// What it is doing
+        /// Words for what it is doing
         #[arg(default_value = "")]
         message: String,
     },
@@ -167,22 +167,22 @@ struct ChildArguments {
 
 #[derive(Debug, clap::Args)]
 struct FrameArguments {
-    /// What it says; - reads standard input
+    /// The payload; - reads standard input
     #[arg(default_value = "-", hide_default_value = true)]
     payload: String,
-    /// What kind of frame it is
+    /// The type of the frame
     #[arg(long = "type", value_name = "TYPE", default_value = "output")]
     frame_type: String,
     /// One frame for each line of standard input, as it comes
     #[arg(long, conflicts_with_all = ["payload", "content_type"])]
     lines: bool,
-    /// What the bytes are [default: text, JSON in summary mode]
+    /// The content type of the bytes [default: text, JSON in summary mode]
     #[arg(long, value_name = "TYPE")]
     content_type: Option<String>,
     /// How it is kept
     #[arg(long, value_parser = one_of!(FrameMode))]
     mode: Option<FrameMode>,
-    /// What it belongs to
+    /// Your own id for what the frame belongs to
     #[arg(long, value_name = "ID")]
     correlation_id: Option<String>,
 }
@@ -195,7 +195,7 @@ struct SuspendArguments {
     /// All of the signals are needed
     #[arg(long, requires = "signals")]
     all: bool,
-    /// What resumes it, as the API takes it
+    /// The condition that resumes it, as the API takes it
     #[arg(long, value_name = SOURCE)]
     condition: Option<Source>,
     /// Why
@@ -204,10 +204,10 @@ struct SuspendArguments {
     /// When it gives up
     #[arg(long, value_name = "SPAN", value_parser = span::parse)]
     timeout: Option<i64>,
-    /// What happens then
+    /// What happens when its time is up
     #[arg(long, requires = "timeout", default_value = "fail", value_parser = one_of!(TimeoutBehavior))]
     on_timeout: TimeoutBehavior,
-    /// What the program gets back when it is started again
+    /// Handed to the program when it is started again
     #[arg(long, value_name = SOURCE)]
     continuation: Option<Source>,
     /// A waitpoint that is open already; may be repeated
@@ -216,7 +216,7 @@ struct SuspendArguments {
     /// The name of the new waitpoint
     #[arg(long, value_name = "NAME", conflicts_with = "waitpoint_ids")]
     key: Option<String>,
-    /// What exactly is waited for, for people
+    /// A detail of the wait, for people
     #[arg(long, value_name = "TEXT")]
     detail: Option<String>,
 }
@@ -327,7 +327,7 @@ fn read_json(source: &Source) -> Result<JsonText> {
     Ok(JsonText(text.trim().to_owned()))
 }
 
-/// What bytes are whose sender did not say.
+/// The content type of bytes whose sender did not give one.
 pub(crate) fn content_type(bytes: &[u8]) -> &'static str {
     if std::str::from_utf8(bytes).is_ok() { "text/plain; charset=utf-8" } else { "application/octet-stream" }
 }

@@ -18,9 +18,9 @@ const SPENT_FILE: &str = "FF_SPENT_FILE";
 
 #[derive(Debug, clap::Args)]
 pub(super) struct SpendArguments {
-    /// What it is spent on; the same name under the same lease is the same reservation
+    /// The name of the spend; the same name under the same lease is the same reservation
     name: String,
-    /// What it will cost at most
+    /// The highest cost that it may have
     #[arg(value_name = "DIMENSION=AMOUNT", required = true, value_parser = input::amount)]
     estimate: Vec<(String, i64)>,
     /// How long the amounts are held; after that they count as spent [default: 10m]
@@ -78,7 +78,7 @@ fn execute(command: &[OsString]) -> Result<(ExitStatus, Option<BTreeMap<String, 
     for word in said.split_whitespace() {
         match input::amount(word) {
             Ok((dimension, amount)) => *actual.entry(dimension).or_insert(0) += amount,
-            // What cannot be read is no smaller bill.
+            // A bill that cannot be read is not taken for a smaller one.
             Err(_) => return Ok((status, None)),
         }
     }

@@ -17,7 +17,7 @@ pub(super) const NOT_DONE: i32 = 75;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct StepArguments {
-    /// What the step is called; it is known by this, never by its place in the program
+    /// The name of the step; it is known by this, never by its place in the program
     name: String,
     /// Tells steps of one name apart; commands that run at the same time need one
     #[arg(long)]
@@ -25,7 +25,7 @@ pub(super) struct StepArguments {
     /// The command has an effect that must not happen twice: that it begins is recorded first
     #[arg(long)]
     once: bool,
-    /// What becomes of the step when nobody knows whether the command did it
+    /// What becomes of the step when it is not known whether the command did it
     #[arg(long, requires = "once", value_name = "WHAT", default_value = "fail")]
     on_doubt: OnDoubt,
     /// The command and its arguments

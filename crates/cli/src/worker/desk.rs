@@ -15,7 +15,7 @@ const LINE_MAX_BYTES: u64 = 8 * 1024 * 1024;
 /// A call and where its answer goes.
 pub(super) type Asked = (Call, oneshot::Sender<Answer>);
 
-/// The socket of one program. Its folder is the worker's own, which nobody else may enter.
+/// The socket of one program. Its folder is the worker's own, which no other user may enter.
 pub(super) struct Desk {
     path: PathBuf,
     /// Ends with the desk, and all its connections with it.

@@ -1,4 +1,4 @@
-//! What a program's exit status means for its task.
+//! The meaning of a program's exit status for its task.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;

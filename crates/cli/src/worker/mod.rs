@@ -29,7 +29,7 @@ pub(crate) use ending::TABLE;
 /// How long a worker that ends tries to say so.
 const FAREWELL: Duration = Duration::from_secs(3);
 
-/// What running a program takes.
+/// The arguments of running a program.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Launch {
     /// A lane to take work from; may be repeated [default: default]
@@ -44,10 +44,10 @@ pub(crate) struct Launch {
     /// How many programs at once
     #[arg(long, value_name = "N", default_value_t = 1)]
     concurrency: usize,
-    /// What the program can do, for work that requires it; may be repeated
+    /// A capability of the program, for work that requires it; may be repeated
     #[arg(long = "capability", value_name = "NAME")]
     capabilities: Vec<String>,
-    /// What the worker is called [default: the program's name]
+    /// The name of the worker [default: the program's name]
     #[arg(long)]
     name: Option<String>,
     /// The type of the result [default: JSON if it is JSON, otherwise text or bytes]
@@ -67,7 +67,7 @@ pub(crate) struct Launch {
     program: Vec<OsString>,
 }
 
-/// What the tasks of a worker share.
+/// The settings that the tasks of a worker share.
 struct Settings {
     program: Vec<OsString>,
     content_type: Option<String>,
@@ -119,7 +119,7 @@ async fn work(
         _ = stop.told() => tokio::time::timeout(FAREWELL, worker.stop(Duration::ZERO)).await,
         stopped = tokio::time::timeout(patience, worker.stop(drain)) => stopped,
     };
-    // Those whose tasks were handed back are told to stop, and get their grace.
+    // Programs whose tasks were handed back are told to stop, and get their grace.
     while tasks.join_next().await.is_some() {}
     match stopped {
         Ok(stopped) => ended.and(stopped.map_err(Failure::from)),
@@ -146,7 +146,7 @@ async fn claim(
                     let settings = settings.clone();
                     tasks.spawn(async move {
                         let report = run::run(task, &settings).await;
-                        // Nobody reads it: the server knows all the same.
+                        // A line that is not read is no loss: the server knows all the same.
                         let _ = out.line(&report, |style| text(&report, style));
                     });
                 }

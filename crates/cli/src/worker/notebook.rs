@@ -8,10 +8,10 @@ use flowfabric::{ClaimedTask, SdkError};
 use crate::span;
 use crate::task::{Answer, OnDoubt, StepCall, StepEnd, StepTurn, content_type};
 
-/// The code of a step of which nobody knows whether it happened.
+/// The code of a step of which it is not known whether it happened.
 const IN_DOUBT: &str = "in_doubt";
 
-/// What the worker knows of the journal while one program runs.
+/// The journal as the worker knows it while one program runs.
 pub(super) struct Notebook {
     /// The last record of each entry.
     entries: BTreeMap<StepIdentity, StepView>,
@@ -26,11 +26,11 @@ pub(super) struct Notebook {
     asked_about: BTreeSet<StepIdentity>,
 }
 
-/// What becomes of what a program says about a step.
+/// The reaction to a program's call about a step.
 pub(super) enum Turn {
     /// The program hears this.
     Answer(Answer),
-    /// Nobody knows whether the step happened, and a person is asked; the journal goes on with this number.
+    /// It is not known whether the step happened, and a person is asked; the journal goes on with this number.
     Ask { step: StepIdentity, first_number: u64 },
 }
 

@@ -21,7 +21,7 @@ pub(super) struct Program {
     group: Option<Pid>,
 }
 
-/// Variables with which a worker finds its deployment and proves who it is.
+/// Variables with which a worker finds its deployment and proves its authority.
 const WORKERS_OWN: [&str; 8] = [
     "FF_SERVER",
     "FF_TOKEN",
@@ -33,7 +33,7 @@ const WORKERS_OWN: [&str; 8] = [
     "FF_WAITPOINT_SECRET",
 ];
 
-/// What a program printed.
+/// The output of a program.
 pub(super) struct Printed {
     pub(super) bytes: Vec<u8>,
     /// It was more than a result may have.
@@ -81,7 +81,7 @@ impl Program {
 
     fn signal(&self, signal: Signal) {
         if let Some(group) = self.group {
-            // Whoever has ended meanwhile needs no signal.
+            // A program that has ended meanwhile needs no signal.
             let _ = kill_process_group(group, signal);
         }
     }
@@ -105,7 +105,7 @@ async fn collect(mut stdout: ChildStdout) -> Printed {
     printed
 }
 
-/// What a program finds in its environment beside the worker's own.
+/// The variables of a program beside the worker's own.
 fn environment(settings: &Settings, task: &ClaimedTask) -> Vec<(&'static str, OsString)> {
     let fence = task.fence();
     let mut variables: Vec<(&'static str, OsString)> = vec![
@@ -137,7 +137,7 @@ fn environment(settings: &Settings, task: &ClaimedTask) -> Vec<(&'static str, Os
     variables
 }
 
-/// The search path with this very binary's folder at its end: a program finds `ff task` also where nobody installed it.
+/// The search path with this very binary's folder at its end: a program finds `ff task` also where it is not installed.
 pub(super) fn search_path() -> Option<OsString> {
     let folder = std::env::current_exe().ok()?.parent()?.to_owned();
     let path = std::env::var_os("PATH").unwrap_or_default();

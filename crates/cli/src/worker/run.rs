@@ -23,7 +23,7 @@ use super::program::{Printed, Program};
 use super::words::Words;
 use crate::task::{Answer, Call, FrameCall, SpendCall, SuspendCall, content_type as guess};
 
-/// What became of a task.
+/// The report about a task.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     pub(super) execution_id: ExecutionId,
@@ -81,7 +81,7 @@ struct Running<'a> {
     program: Program,
     /// Opened with the first step.
     notebook: Option<Notebook>,
-    /// What exit code 75 means.
+    /// The pause before the retry that exit code 75 asks for.
     retry_after: Option<Duration>,
     /// How the task ended while its program still ran.
     let_go: Option<Outcome>,
@@ -230,7 +230,7 @@ impl Running<'_> {
             }
             Call::Upstreams => Answer::json(&task.upstreams().await?),
             Call::Suspend(_) | Call::Delay { .. } | Call::WaitChildren => {
-                // What the program said up to now belongs to the time before.
+                // Words of the program up to now belong to the time before.
                 self.words.flush().await;
                 match self.task.take() {
                     Some(task) => self.let_go(task, call).await,
@@ -367,8 +367,8 @@ fn shown(outcome: &FailOutcome, reason: String) -> Outcome {
     }
 }
 
-/// An ending that was refused has failed the attempt. One that could not be told is somebody else's now, or will be when
-/// the lease has run out.
+/// An ending that was refused has failed the attempt. Where it could not be told, another worker has the task now, or
+/// will have it when the lease has run out.
 fn told(outcome: Result<Outcome, SdkError>) -> Outcome {
     outcome.unwrap_or_else(|error| match &error {
         SdkError::EndingRefused { error, outcome } => shown(outcome, format!("refused: {error}")),
@@ -412,7 +412,7 @@ fn request_of(call: SuspendCall) -> SuspendRequest {
     call.waitpoint_ids.into_iter().fold(request, SuspendRequest::on_waitpoint)
 }
 
-/// What a program says about a reservation.
+/// Answers a program's call about a reservation.
 async fn spend(task: &ClaimedTask, call: SpendCall) -> Result<Answer, SdkError> {
     fn each(amounts: &BTreeMap<String, i64>) -> impl Iterator<Item = (&str, i64)> {
         amounts.iter().map(|(dimension, amount)| (dimension.as_str(), *amount))

@@ -1,4 +1,4 @@
-//! What a program says on standard error, line by line, as frames of its task's stream.
+//! Words of a program on standard error, line by line, as frames of its task's stream.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::task::content_type;
 const FRAME_TYPE: &str = "log";
 /// As much of the last line as a failure's reason shows.
 const LAST_WORDS_MAX_CHARS: usize = 500;
-/// What was written before now is in the pipe; it takes the runtime one look to see it.
+/// Words that were written before now are in the pipe; it takes the runtime one look to see them.
 const ONE_LOOK: Duration = Duration::from_millis(5);
 
 enum Note {
@@ -24,7 +24,7 @@ enum Note {
     Writer(FrameWriter),
 }
 
-/// Somebody who listens to a program.
+/// A listener to a program's standard error.
 pub(super) struct Words {
     notes: mpsc::Sender<Note>,
     listening: JoinHandle<String>,
@@ -37,7 +37,7 @@ impl Words {
         Self { notes, listening: tokio::spawn(listener.listen(waiting)) }
     }
 
-    /// Stores what was said so far. What follows is dropped, because the lease is about to be given away.
+    /// Stores what was said so far. Later words are dropped, because the lease is about to be given away.
     pub(super) async fn flush(&self) {
         let (done, flushed) = oneshot::channel();
         if self.notes.send(Note::Flush(done)).await.is_ok() {
@@ -156,7 +156,7 @@ impl Lines {
         lines
     }
 
-    /// What comes after the last end of line.
+    /// The bytes after the last end of line.
     fn rest(&mut self) -> Option<Vec<u8>> {
         Some(std::mem::take(&mut self.begun)).filter(|rest| !rest.is_empty())
     }

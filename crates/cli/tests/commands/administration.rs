@@ -114,7 +114,7 @@ fn bulk_jobs_ask_count_change_and_are_shown() {
     it.both(&["count"]);
     it.both(&["top", "--once"]);
     it.both(&["bulk", "hold", "--kind", "report", "--reason", "a look", "--dry-run"]);
-    // Nobody can be asked here.
+    // There is no terminal here to ask at.
     it.ff(&["bulk", "hold", "--kind", "report"]);
     it.both(&["bulk", "hold", "--kind", "report", "--reason", "a look", "--max", "2", "--yes"]);
     it.both(&["bulk", "release", "--tag", "team=data", "--yes"]);

@@ -9,7 +9,7 @@ fn bench(arguments: &[&str]) -> Ended {
     run(command(&[&["bench"], arguments].concat()), "")
 }
 
-/// What a run and a machine decide: numbers, versions, the name of the namespace.
+/// Replaces what differs by run and machine: numbers, versions, the name of the namespace.
 fn normal(text: &str) -> String {
     let mut normal = String::new();
     for line in text.lines() {

@@ -1,4 +1,4 @@
-//! What every command says about itself.
+//! The help texts of every command.
 
 use std::path::Path;
 use std::sync::LazyLock;
@@ -42,7 +42,7 @@ pub(crate) fn leaves() -> Vec<String> {
     ALL.iter().filter(|(_, help)| listed(help).is_empty()).map(|(path, _)| path.join(" ")).collect()
 }
 
-/// Whether a command speaks to a deployment. Those for programs that a worker runs speak to the worker.
+/// Whether a command speaks to a deployment. The commands for programs that a worker runs speak to the worker.
 pub(crate) fn is_remote(leaf: &str) -> bool {
     !LOCAL.contains(&leaf) && !leaf.starts_with("task ")
 }
@@ -66,7 +66,7 @@ fn every_command_is_in_a_snapshot_for_people_and_for_programs() {
         let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
         lines.extend(text.lines().filter(|line| line.starts_with("$ ff ")).map(str::to_owned));
     }
-    // What `ff mcp` writes is for a host that speaks the protocol.
+    // The output of `ff mcp` is for a host that speaks the protocol.
     for leaf in leaves().iter().filter(|leaf| is_remote(leaf) && *leaf != "mcp") {
         let of_leaf = |line: &&String| line.starts_with(&format!("$ ff {leaf} ")) || **line == format!("$ ff {leaf}");
         let (json, table): (Vec<&String>, Vec<&String>) =

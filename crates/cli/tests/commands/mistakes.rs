@@ -115,7 +115,7 @@ const COMMANDS: &[(&[&str], i32)] = &[
     (&["doctor"], 0),
 ];
 
-/// What `flow submit` reads.
+/// A file that `flow submit` reads.
 const FLOW: &str = "nodes:\n  a: { kind: k }\n";
 
 /// Runs all of them at once.

@@ -38,7 +38,7 @@ pub(crate) static SERVER: LazyLock<String> = LazyLock::new(|| {
     address.recv().expect("the server does not start")
 });
 
-/// The command without the variables of whoever runs the tests.
+/// The command without the variables of the shell that runs the tests.
 pub(crate) fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ff"));
     let ours = |name: &str| name.starts_with("FF_") || ["NO_COLOR", "CLICOLOR_FORCE", "USER", "HOME"].contains(&name);
@@ -58,7 +58,7 @@ pub(crate) fn connected(namespace: &str, arguments: &[&str]) -> Command {
     command
 }
 
-/// What a command did.
+/// The end of a command.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) code: i32,
@@ -106,7 +106,7 @@ impl Transcript {
         Self { namespace, text: String::new(), folder: None }
     }
 
-    /// The same with commands that run in a folder.
+    /// The transcript with commands that run in a folder.
     pub(crate) fn within(self, folder: &Path) -> Self {
         Self { folder: Some(folder.to_owned()), ..self }
     }
@@ -116,7 +116,7 @@ impl Transcript {
         self.ff_with(arguments, "")
     }
 
-    /// The same for people and for programs.
+    /// Runs a command with its output for people and for programs.
     pub(crate) fn both(&mut self, arguments: &[&str]) {
         self.ff(arguments);
         let mut json = arguments.to_vec();
@@ -124,7 +124,7 @@ impl Transcript {
         self.ff(&json);
     }
 
-    /// The same with something on standard input.
+    /// Runs a command with something on standard input.
     pub(crate) fn ff_with(&mut self, arguments: &[&str], input: &str) -> String {
         let mut command = connected(self.namespace, arguments);
         if let Some(folder) = &self.folder {

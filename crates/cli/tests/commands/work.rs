@@ -1,4 +1,4 @@
-//! What a worker does, so that there is something to show.
+//! A worker's part, so that there is something to show.
 
 use flowfabric::op::view::Task;
 use flowfabric::op::{

@@ -15,7 +15,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// The waitpoint secret of every server here. No output of any of them may hold it.
 const SECRET: &str = "ca11ab1eca11ab1eca11ab1eca11ab1eca11ab1eca11ab1eca11ab1eca11ab1e";
 
-/// The command, without the variables of whoever runs the tests.
+/// The command, without the variables of the shell that runs the tests.
 pub(crate) fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ff"));
     for (name, _) in std::env::vars_os() {

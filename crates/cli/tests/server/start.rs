@@ -1,4 +1,4 @@
-//! What keeps the server from starting, and what it says about itself.
+//! Reasons that keep the server from starting, and what it says about itself.
 
 use crate::process::{Process, command, request};
 
@@ -47,7 +47,7 @@ fn every_setting_is_a_flag_a_variable_and_a_key_and_unknown_ones_are_refused() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("ff.toml");
     let (_, everything, _) = outcome(&["--print-config"], &[]);
-    // What is printed can be read again, and says the same.
+    // The printed configuration can be read again, and says the same.
     std::fs::write(&file, &everything).unwrap();
     let (code, again, errors) = outcome(&["--print-config", "--config", file.to_str().unwrap()], &[]);
     assert_eq!((code, again.as_str()), (Some(0), everything.as_str()), "{errors}");

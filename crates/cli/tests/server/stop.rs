@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::process::{Process, request};
 
-/// What was acknowledged.
+/// The calls that were acknowledged.
 #[derive(Default)]
 struct Acknowledged {
     created: Mutex<BTreeSet<String>>,

@@ -1,4 +1,4 @@
-//! A crowd before one stream: nobody misses a frame, nobody sees one twice, and a viewer costs the server little.
+//! A crowd before one stream: no viewer misses a frame, none sees one twice, and a viewer costs the server little.
 //!
 //! `FF_TEST_VIEWERS=2000` makes the crowd as large as a busy page; it needs twice as many open files. The figures are
 //! printed: `cargo test -p ff-cli --test server viewers -- --nocapture`.
@@ -15,7 +15,7 @@ use crate::process::{PATIENCE, Process, request};
 
 const VIEWERS_DEFAULT: usize = 200;
 const FRAMES: u64 = 120;
-/// What a viewer may cost; small crowds drown in the noise of everything else.
+/// The most that a viewer may cost; small crowds drown in the noise of everything else.
 const VIEWER_MAX_BYTES: usize = 50_000;
 const CROWD: usize = 1_000;
 
@@ -107,7 +107,7 @@ fn viewers_of_one_stream_that_reconnect_miss_nothing_and_cost_little() {
     let arrived = Arc::new(AtomicUsize::new(0));
     let watching: Vec<_> = (0..viewers)
         .map(|number| {
-            // Everybody leaves at other moments, the most eager after every seventh frame.
+            // The viewers leave at different moments, the most eager after every seventh frame.
             let every = 7 + (number % 40) as u64;
             runtime.spawn(watch(server.address.clone(), writer.id.clone(), every, arrived.clone()))
         })

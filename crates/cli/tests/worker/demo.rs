@@ -2,7 +2,7 @@
 
 use crate::process::{Deployment, Process, ff};
 
-/// What the demo says, in this order.
+/// The lines of the demo, in this order.
 const STORY: [&str; 9] = [
     "is ready after",
     "submitted flow",

@@ -1,4 +1,4 @@
-//! What exit codes, output and missing programs mean, and how a worker stops.
+//! The meaning of exit codes, output and missing programs, and how a worker stops.
 
 use crate::process::{Deployment, Process, ff};
 

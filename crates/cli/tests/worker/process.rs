@@ -12,7 +12,7 @@ use tempfile::TempDir;
 /// Longer than anything here may take.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The command, without the variables of whoever runs the tests.
+/// The command, without the variables of the shell that runs the tests.
 pub(crate) fn ff(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ff"));
     for (name, _) in std::env::vars_os() {

@@ -68,7 +68,7 @@ struct Shell {
 
 impl Shell {
     fn start(folder: &Path) -> Self {
-        // The page shows what people see, who have the port to themselves.
+        // The page shows the output of people who have the port to themselves.
         let wanted = if recording() { "127.0.0.1:7171" } else { "127.0.0.1:0" };
         let address = std::net::TcpListener::bind(wanted).unwrap().local_addr().unwrap().to_string();
         let bin = Path::new(env!("CARGO_BIN_EXE_ff")).parent().unwrap().to_owned();
@@ -130,7 +130,7 @@ impl Drop for Shell {
 /// Without what differs from run to run: ids, ports, instants, spans, the order of what happens at once, and blanks that
 /// depend on them.
 fn normalised(text: &str) -> String {
-    // What commands need to know only where the port is not the usual one.
+    // A line that commands need only where the port is not the usual one.
     let lines = text.lines().filter(|line| !line.contains("export FF_SERVER="));
     let mut lines: Vec<String> = lines.map(normalised_line).collect();
     // The three researches of the demo end in any order, and the draft tells in that order.

@@ -61,7 +61,7 @@ fn a_program_that_runs_again_gets_what_its_commands_printed() {
 fn a_once_command_in_doubt_is_not_run_again_by_itself() {
     let (deployment, folder) = (Deployment::start(), TempDir::new().unwrap());
     let id = deployment.run(&["submit", "k", "--policy", RETRIES]);
-    // Ends with 75 first: nothing happened. Then with 1: nobody knows.
+    // Ends with 75 first: nothing happened. Then with 1: it is not known whether it happened.
     let text = script(
         &folder,
         r#"code=0

@@ -14,7 +14,7 @@ use crate::progress::Spinner;
 use crate::session::Session;
 use crate::watch::{self, View, Watch};
 
-/// What the command takes.
+/// The arguments of `ff flow`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

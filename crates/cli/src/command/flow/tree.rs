@@ -15,7 +15,7 @@ pub(super) fn text(graph: &GraphView, style: Style) -> String {
     for root in tree.roots() {
         tree.add(root, "", None);
     }
-    // What is left hangs in no root, which only a cycle could do; it is shown all the same.
+    // A node that is left hangs in no root, which only a cycle could do; it is shown all the same.
     for node in &graph.nodes {
         if !tree.shown.contains(&node.execution_id) {
             tree.add(node.execution_id, "", None);
