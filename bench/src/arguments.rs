@@ -1,22 +1,22 @@
-//! What a benchmark takes.
+//! The arguments of a benchmark.
 
 use clap::{Args, ValueEnum};
 use ff_core::PartitionConfig;
 
 use crate::subject::Via;
 
-/// What is measured, on what, and how much of it.
+/// The scenario, the store it runs on, and its size.
 #[derive(Debug, Clone, Args)]
 #[group(skip)]
 pub struct Arguments {
-    /// What to measure
+    /// The scenario to measure
     #[arg(value_enum)]
     pub scenario: Scenario,
     /// The address of a store, or a kind that is made anew: sqlite, memory, and for `ff-bench` valkey and postgres
     #[arg(long, value_name = "STORE", default_value = "sqlite")]
     // Read later: a complaint about an argument would repeat it, with the password that may be in it.
     pub store: String,
-    /// What an acknowledgement means: full or normal; async, everysec or replicated [default: the store's first]
+    /// The meaning of an acknowledgement: full or normal; async, everysec or replicated [default: the store's first]
     #[arg(long)]
     pub sync: Option<String>,
     /// The way to the engine
@@ -99,7 +99,7 @@ pub(crate) fn partitions(flow: u32) -> PartitionConfig {
     PartitionConfig { flow, budget: others, quota: others }
 }
 
-/// What is measured.
+/// The scenarios.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Scenario {
     /// Empty tasks a second through the engine: submit, claim, complete; and submitted in batches
@@ -116,11 +116,11 @@ pub enum Scenario {
     Chain,
     /// A flow of one, then many (`--tasks`, as far as one graph may be large), then one
     Fan,
-    /// Workers with ten sets of capabilities, behind a task that nobody can run
+    /// Workers with ten sets of capabilities, behind a task that no worker can run
     Routed,
     /// One success cancels 9, 99 and 999 others
     QuorumCancel,
-    /// What idle workers cost the store
+    /// The cost of idle workers for the store
     Idle,
     /// Frames a second to streams, and how soon many viewers of one see them
     Stream,
@@ -130,7 +130,7 @@ pub enum Scenario {
     Ceiling,
     /// Rates with few and many queued, workers and partitions
     Growth,
-    /// What keeping many (`--tasks`) leases costs
+    /// The cost of keeping many (`--tasks`) leases
     Renew,
     /// How many (`--tasks`) behind a budget that is used up delay the one that may run
     Blocked,

@@ -1,4 +1,4 @@
-//! What a measurement may end with instead of figures.
+//! The ends of a measurement without figures.
 
 use ff_store::StoreError;
 use flowfabric::SdkError;
@@ -9,16 +9,16 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// Why there are no figures.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// What was asked for makes no sense, or not on this store.
+    /// The arguments make no sense, or not on this store.
     #[error("{0}")]
     Usage(String),
     /// The engine or its store refused.
     #[error(transparent)]
     Refused(#[from] SdkError),
-    /// Nobody can be told the figures.
+    /// The figures could not be written.
     #[error("the figures cannot be written: {0}")]
     Output(std::io::Error),
-    /// Somebody asked for the end.
+    /// The user asked for the end.
     #[error("interrupted")]
     Interrupted,
     /// The measurement itself went wrong.

@@ -1,5 +1,5 @@
-//! What a scenario found: one line says what was set and what was measured. Repetitions of a line become one, with the
-//! median and the spread.
+//! The figures of a scenario: one line says what was set and what was measured. Repetitions of a line become one, with
+//! the median and the spread.
 
 use serde_json::{Map, Value, json};
 
@@ -8,9 +8,9 @@ use crate::latency::Latencies;
 /// One line.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Figures {
-    /// What was set: the same in every repetition.
+    /// The settings: the same in every repetition.
     settings: Vec<(&'static str, Value)>,
-    /// What came out.
+    /// The measured values.
     measured: Vec<(&'static str, f64)>,
 }
 

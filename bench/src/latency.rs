@@ -24,7 +24,7 @@ impl Latencies {
         self.permille_ms(percent * 10)
     }
 
-    /// The same of a thousand.
+    /// The latency that so many of a thousand do not exceed.
     pub(crate) fn permille_ms(&mut self, permille: usize) -> f64 {
         self.0.sort_unstable();
         let rank = (self.0.len() * permille).div_ceil(1000).saturating_sub(1);

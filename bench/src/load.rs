@@ -1,4 +1,4 @@
-//! What servers ask of their store over a while, beside what that costs.
+//! The calls of servers to their store over a while, beside what they cost.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -29,7 +29,7 @@ impl<'a> Meter<'a> {
         Ok(Self { servers, database })
     }
 
-    /// What was asked so far.
+    /// Reads the counts up to now.
     pub(crate) async fn read(&self) -> Result<Reading> {
         let mut reading = Reading { processor: processor_time(), ..Reading::default() };
         for server in self.servers {
@@ -47,7 +47,7 @@ impl<'a> Meter<'a> {
     }
 }
 
-/// What was asked of a store up to some moment.
+/// The counts of a store up to some moment.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Reading {
     reads: u64,

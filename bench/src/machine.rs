@@ -33,7 +33,7 @@ fn load() -> Option<f64> {
     fs::read_to_string("/proc/loadavg").ok()?.split_whitespace().next()?.parse().ok()
 }
 
-/// What the processors have spent on this process and the system on its behalf, where the system tells.
+/// The time that the processors have spent on this process and the system on its behalf, where the system tells.
 pub(crate) fn processor_time() -> Option<Duration> {
     /// As every Linux counts, whatever its timer does.
     const TICKS_PER_SECOND: u64 = 100;

@@ -40,7 +40,7 @@ impl Kind {
         }
     }
 
-    /// What an acknowledgement can mean on this store; the first is the usual one.
+    /// The meanings that an acknowledgement can have on this store; the first is the usual one.
     pub(crate) fn syncs(self) -> &'static [&'static str] {
         match self {
             Kind::Memory => &["none"],
@@ -105,7 +105,7 @@ impl FromStr for Choice {
 pub struct Place {
     /// Where it is.
     pub url: String,
-    /// What must live as long as it is used, and takes it away when it is dropped.
+    /// A guard that must live as long as the store is used, and removes it when it is dropped.
     pub keep: Box<dyn Any + Send>,
 }
 
@@ -148,7 +148,7 @@ pub(crate) struct Opened {
     pub(crate) url: Option<String>,
     /// The file, for those that are one.
     file: Option<PathBuf>,
-    /// The same store, where it can tell what its server spent on commits.
+    /// The store once more, where it can tell what its server spent on commits.
     valkey: Option<Arc<ValkeyStore>>,
     _keep: Option<Box<dyn Any + Send>>,
 }

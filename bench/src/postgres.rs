@@ -1,4 +1,4 @@
-//! What a Postgres database says of itself, seen on a connection of our own beside the store's.
+//! Statistics of a Postgres database, seen on a connection of our own beside the store's.
 
 use tokio_postgres::{Client, NoTls};
 
@@ -10,7 +10,7 @@ const SCHEMA: &str = "flowfabric";
 /// A connection that looks on. Its own queries are counted as well.
 pub(crate) struct Database(Client);
 
-/// What a table weighs.
+/// The size of a table.
 pub(crate) struct Table {
     pub(crate) name: String,
     /// With what is stored out of line.
@@ -29,7 +29,7 @@ impl Database {
         Ok(Self(client))
     }
 
-    /// Transactions of this database so far, whoever ran them. Every statement outside of one is one.
+    /// Transactions of this database so far, of all its clients. Every statement outside of one is one.
     pub(crate) async fn transactions(&self) -> Result<u64> {
         let counted = "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()";
         let count: i64 = self.0.query_one(counted, &[]).await?.get(0);

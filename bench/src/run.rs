@@ -35,8 +35,8 @@ pub fn measure(arguments: &Arguments, places: &dyn Places) -> Result<()> {
     })
 }
 
-/// As many as there are cores. A store with a server of its own gets one of them where nobody else needs it: threads of
-/// ours would only push that server aside.
+/// As many as there are cores. A store with a server of its own gets one of them where no other process needs it:
+/// threads of ours would only push that server aside.
 fn threads(arguments: &Arguments) -> usize {
     let cores = Machine::now().cores.max(1);
     let served = arguments.store.starts_with("valkey") || arguments.store.starts_with("postgres");
@@ -46,7 +46,7 @@ fn threads(arguments: &Arguments) -> usize {
     }
 }
 
-/// What a scenario works with.
+/// The parts that a scenario works with.
 pub(crate) struct Run<'a> {
     pub(crate) arguments: &'a Arguments,
     pub(crate) store: Choice,
@@ -62,7 +62,7 @@ pub(crate) struct Run<'a> {
 struct State {
     /// Stores that were opened: each gets a namespace of its own.
     opened: usize,
-    /// What waits for the other repetitions.
+    /// Lines that wait for the other repetitions.
     lines: Vec<Figures>,
 }
 
@@ -97,7 +97,7 @@ impl<'a> Run<'a> {
         self.start_with(self.arguments.partitions.first().copied().map(partitions)).await
     }
 
-    /// The same with so many partitions.
+    /// Starts with so many partitions.
     pub(crate) async fn start_with(&self, partitions: Option<PartitionConfig>) -> Result<Subject> {
         let opened = self.open(self.arguments.sync.as_deref()).await?;
         self.subject(opened, partitions).await
@@ -143,11 +143,11 @@ impl<'a> Run<'a> {
         join(vec![figures]).iter().try_for_each(|line| self.print(line))
     }
 
-    /// What is going on, on a terminal only: one line that is written over. An empty text clears it.
+    /// Shows what is going on, on a terminal only: one line that is written over. An empty text clears it.
     pub(crate) fn progress(&self, text: &str) {
         let mut errors = std::io::stderr();
         if errors.is_terminal() {
-            // Nobody misses a line of progress that could not be written.
+            // A line of progress that could not be written is no loss.
             let _ = write!(errors, "\r\x1b[K{text}").and_then(|()| errors.flush());
         }
     }
@@ -160,7 +160,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// What an acknowledgement means, where that is not left to the address.
+    /// The meaning of an acknowledgement, where that is not left to the address.
     fn sync(&self) -> Option<&str> {
         let given = self.arguments.sync.as_deref();
         match &self.store {
@@ -215,7 +215,7 @@ impl<'a> Run<'a> {
         object.insert("via".into(), json!(self.arguments.via.as_str()));
         object.insert("store".into(), json!(self.store.kind().as_str()));
         object.insert("sync".into(), json!(self.sync()));
-        // What a scenario says itself is stronger: `store` measures several settings in one run.
+        // The settings of a scenario's own line are stronger: `store` measures several settings in one run.
         object.extend(line.json());
         write(&format!("{}\n", Value::Object(object)))
     }

@@ -1,4 +1,4 @@
-//! What is measured: a client of an engine in this process, directly or through an HTTP server of our own.
+//! The subject of a measurement: a client of an engine in this process, directly or through an HTTP server of our own.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -93,7 +93,7 @@ impl Subject {
         }
     }
 
-    /// What was spent so far.
+    /// The spending up to now.
     pub(crate) async fn spent(&self) -> Result<Spent> {
         let metrics = self.engine.metrics();
         Ok(Spent {
@@ -118,7 +118,7 @@ impl Subject {
     }
 }
 
-/// What the engine asked of its store, and what that and the engine cost.
+/// The engine's calls to its store, and what they and the engine cost.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Spent {
     reads: u64,
@@ -131,7 +131,7 @@ pub(crate) struct Spent {
     allocations: Option<Allocations>,
 }
 
-/// What a program has allocated so far.
+/// The allocations of a program so far.
 #[derive(Debug, Clone, Copy)]
 pub struct Allocations {
     /// How often, moves to a larger place included.

@@ -107,7 +107,7 @@ pub(crate) async fn submit_in_batches(client: &Client, tasks: usize, each: usize
     submit_each_in_batches(client, tasks, each, callers, |_| submission()).await
 }
 
-/// The same with tasks by their number.
+/// Submits tasks that depend on their number.
 pub(crate) async fn submit_each_in_batches(
     client: &Client,
     tasks: usize,
@@ -145,7 +145,7 @@ pub(crate) async fn drain(client: &Client, tasks: usize, workers: usize) -> Resu
     drain_by(client, tasks, workers, Calls::Exchange).await
 }
 
-/// The same, by other calls.
+/// Drains the queue by other calls.
 pub(crate) async fn drain_by(client: &Client, tasks: usize, workers: usize, calls: Calls) -> Result<()> {
     let left = Arc::new(AtomicUsize::new(tasks));
     let mut draining = JoinSet::new();

@@ -1,4 +1,4 @@
-//! Budgets, quotas, capabilities, priorities, holds and lanes: who runs when.
+//! Budgets, quotas, capabilities, priorities, holds and lanes: which execution runs when.
 
 use ff_core::Code;
 use serde_json::{Value, json};
@@ -283,7 +283,7 @@ pub(crate) async fn s42_a_killed_holder_settles_at_the_reserve_and_a_new_lease_r
     let status = w.must("get_budget", json!({ "name": "team" })).await;
     assert_eq!(status["previous_window"]["usage"]["tokens"], 85, "{status}");
 
-    // What is held keeps others from starting, and a release lets them in.
+    // A reservation keeps other executions from starting, and its release lets them in.
     w.must("reserve_spend", merged(reserve(&next, 100), json!({ "key": "all" }))).await;
     let blocked = w.submit(json!({ "budget_ids": ["team"] })).await;
     w.is_held_back(&blocked).await;
@@ -340,7 +340,7 @@ pub(crate) async fn s42_a_budget_asks_one_question_for_all_that_wait(w: World) {
     expected.sort();
     assert_eq!(claimed.iter().map(|(id, _)| id.clone()).collect::<Vec<_>>(), expected);
 
-    // No: who waits is refused, and nobody is asked again in this window.
+    // No: the execution that waits is refused, and the question is not asked again in this window.
     let (id, held) = claimed.remove(0);
     let more = |fence: &Value| merged(reserve(&id, fence, 1), json!({ "key": "more" }));
     assert_eq!(w.must("reserve_spend", more(&held)).await["outcome"], "asked");
@@ -388,7 +388,7 @@ pub(crate) async fn s42_a_charge_counts_in_everything_a_budget_stands_under(w: W
     let report = json!({ "name": "acme/bob", "usage": { "tokens": 1 } });
     assert_eq!(w.must("report_budget_usage", report).await["outcome"], "hard_breach", "acme has nothing left");
 
-    // What stands above keeps work from starting, and lets it in again.
+    // A budget above keeps work from starting, and lets it in again.
     w.must("set_budget_limits", json!({ "name": "acme", "dimensions": limits(81) })).await;
     w.must("set_budget_limits", json!({ "name": "acme", "dimensions": limits(80) })).await;
     let blocked = w.submit(json!({ "budget_ids": ["acme/ada"] })).await;

@@ -167,7 +167,7 @@ pub(crate) async fn s33_a_step_in_doubt_waits_for_one_of_three_answers(w: World)
     ] {
         let (id, late) = asks_whether_it_happened(&w).await;
         w.refused("resume_execution", json!({ "execution_id": id }), Code::OperatorResumeNotAllowed).await;
-        // What the late worker says is no record, and the person who is asked can read it.
+        // The late worker's report is no record, and the person who is asked can read it.
         let report = with_entries(&late, 2, &[done("pay", json!("receipt 7"))]);
         w.refused("record_steps", report, Code::ExecutionNotActive).await;
         let explained = w.must("explain_execution", json!({ "execution_id": id })).await;

@@ -1,4 +1,4 @@
-//! Leases: lost, revoked, granted, renewed, and what a holder who lost one can still do (nothing).
+//! Leases: lost, revoked, granted, renewed, and what a holder that lost one can still do (nothing).
 
 use ff_core::Code;
 use serde_json::{Value, json};
@@ -264,7 +264,7 @@ pub(crate) async fn s47_an_exchange_whose_reply_is_lost_is_the_same_exchange(w: 
         w.is(id, state).await;
         assert_eq!(w.get(id).await["attempt"], 0);
     }
-    // What another worker finds is the rest, and nothing that was handed out.
+    // Another worker finds the rest, and nothing that was handed out.
     let taken = again["claim"]["tasks"].as_array().expect("tasks").clone();
     let mut rest = 20 - taken.len();
     while rest > 0 {

@@ -1,4 +1,4 @@
-//! What every operation means, as sequences of calls with their answers.
+//! The meaning of every operation, as sequences of calls with their answers.
 //!
 //! The sequences speak JSON through a client, so that the same ones run in process and over HTTP, on every store.
 //! Each works in a namespace of its own; all of them may run at once on one deployment.
@@ -23,7 +23,7 @@ use std::pin::Pin;
 /// One sequence.
 #[derive(Clone, Copy)]
 pub struct Sequence {
-    /// What it shows.
+    /// The behaviour that it shows.
     pub name: &'static str,
     /// Runs it; panics where an answer differs.
     pub run: fn(World) -> Pin<Box<dyn Future<Output = ()>>>,

@@ -20,7 +20,7 @@ async fn get(world: &World, name: &str) -> Value {
     world.must("get_schedule", json!({ "name": name })).await
 }
 
-/// What became of its instants, the oldest first.
+/// The outcomes of its instants, the oldest first.
 async fn outcomes(world: &World, name: &str) -> Vec<(i64, String)> {
     let shown = get(world, name).await;
     let runs = shown["runs"].as_array().expect("a list").iter().rev();
@@ -55,7 +55,7 @@ pub(crate) async fn s40_a_cron_is_exact_where_the_clock_changes(world: World) {
         let next = get(&world, name).await["next"].clone();
         let expected: Vec<i64> = expected.iter().map(|after| change + after).collect();
         assert_eq!(next.as_array().expect("a list")[..3], expected.iter().map(|at| json!(at)).collect::<Vec<_>>()[..]);
-        // The same instants run, once each, when they are asked for; they lie in the future, which is no hindrance.
+        // These instants run, once each, when they are asked for; they lie in the future, which is no hindrance.
         let args = json!({ "name": name, "from": expected[0], "to": expected[2] });
         assert_eq!(world.must("backfill_schedule", args).await["instants"], 3);
         let ran = decided(&world, name, 3).await;

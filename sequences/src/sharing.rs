@@ -11,7 +11,7 @@ pub(crate) async fn s43_a_tenant_with_one_does_not_wait_for_a_tenant_with_many(w
     let crowd: Vec<Value> = (0..300).map(|_| json!({ "kind": "test", "fair_key": "crowd" })).collect();
     w.must("create_executions", json!({ "executions": crowd })).await;
     for number in 0..3 {
-        // Every server has served the crowd for a while, and then somebody else comes.
+        // Every server has served the crowd for a while, and then another tenant comes.
         for _ in 0..2 * w.servers() {
             w.claim().await;
         }

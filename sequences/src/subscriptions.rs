@@ -33,8 +33,8 @@ fn told(world: &World, task: &Value) -> (String, String) {
     (text(&message["data"]["event"]["execution_id"]), text(&message["type"]))
 }
 
-/// A receiver that fails and recovers gets each event once; one that never does leaves a dead letter, which is replayed. What
-/// happens to deliveries is told to nobody.
+/// A receiver that fails and recovers gets each event once; one that never does leaves a dead letter, which is
+/// replayed. Events about deliveries are not delivered.
 pub(crate) async fn s53_each_event_is_delivered_once_or_is_a_dead_letter(world: World) {
     let created = subscribe(&world, "ends", json!({ "event_types": ["completed", "failed"] }), 1).await;
     assert_eq!(created["outcome"], "created");
@@ -77,7 +77,7 @@ pub(crate) async fn s53_each_event_is_delivered_once_or_is_a_dead_letter(world: 
     let task = delivery(&world).await;
     assert_eq!(text(&task["execution_id"]), letter);
     world.complete(&letter, &task["fence"], json!("received")).await;
-    // One event more; what happened to the deliveries before them was told to nobody.
+    // One event more; the events about the deliveries before it were not delivered.
     let (id, fence) = world.in_hand(json!({})).await;
     world.complete(&id, &fence, json!("last")).await;
     let task = delivery(&world).await;
@@ -109,7 +109,7 @@ pub(crate) async fn s53_a_subscription_is_filtered_paused_tested_and_removed(wor
     world.complete(&text(&task["execution_id"]), &task["fence"], json!(null)).await;
     let paused = world.must("pause_subscription", json!({ "name": "some", "note": "moved" })).await;
     assert_eq!((&paused["state"], &paused["note"]["text"]), (&json!("paused"), &json!("moved")));
-    // A pause holds everywhere within a second of its answer. What comes meanwhile waits.
+    // A pause holds everywhere within a second of its answer. Events that come meanwhile wait.
     let mut waiting = BTreeSet::new();
     for _ in 0..3 {
         waiting.insert(run(json!({ "tags": { "team": "a" } })).await);
@@ -130,7 +130,7 @@ pub(crate) async fn s53_a_subscription_is_filtered_paused_tested_and_removed(wor
     world.complete(&text(&task["execution_id"]), &task["fence"], json!(null)).await;
     let listed = world.must("list_subscriptions", json!({})).await;
     assert_eq!(listed["items"].as_array().map(Vec::len), Some(1));
-    // Removed, and made anew: what happened in between is nobody's.
+    // Removed, and made anew: events in between are delivered to neither.
     world.must("delete_subscription", json!({ "name": "some" })).await;
     world.refused("get_subscription", json!({ "name": "some" }), Code::SubscriptionNotFound).await;
     run(json!({ "tags": { "team": "a" } })).await;

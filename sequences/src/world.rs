@@ -1,4 +1,4 @@
-//! What a sequence acts on: a client, a namespace, and short ways to say common things.
+//! The world of a sequence: a client, a namespace, and short ways to say common things.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

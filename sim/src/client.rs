@@ -324,7 +324,7 @@ fn acknowledge(world: &World, generation: u64, ids: impl IntoIterator<Item = Exe
     }
 }
 
-/// What every submission has.
+/// The fields of every submission.
 pub(crate) fn request(world: &World) -> Value {
     let mut args = json!({
         "kind": "simulated",

@@ -23,7 +23,7 @@ struct Offsets {
     hands: BTreeMap<Partition, Hand>,
 }
 
-/// What a clock showed last.
+/// The last time that a clock showed.
 #[derive(Default)]
 struct Hand {
     /// The machine's clock then.
@@ -41,8 +41,8 @@ impl Clocks {
         Self { executor: executor.clone(), offsets: Mutex::default() }
     }
 
-    /// What the clock of a partition shows. As in every store it never goes back and never stands still: when the
-    /// machine's clock is set back, it goes on a little slower until the two agree.
+    /// The time of a partition's clock. As in every store it never goes back and never stands still: when the machine's
+    /// clock is set back, it goes on a little slower until the two agree.
     pub(crate) fn read(&self, partition: Partition) -> i64 {
         let now_ms = self.executor.now_ms();
         self.offsets().show(partition, now_ms)

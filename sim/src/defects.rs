@@ -78,7 +78,7 @@ pub(crate) fn lost(world: &World, partition: Partition, batches: &[Batch]) {
     }
 }
 
-/// What a read answers.
+/// The answers to a read, with the defect that is planted.
 pub(crate) fn read(world: &World, partition: Partition, mut answers: Answers) -> Answers {
     if planted(Bug::TimeRunsBack) && world.chance(SPOILED) {
         answers.at -= BACK_MS;

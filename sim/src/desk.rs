@@ -1,11 +1,11 @@
-//! What the actors of a run tell each other outside of the system: ids and tokens, as people pass them on.
+//! Messages of the actors of a run to each other outside of the system: ids and tokens, as people pass them on.
 
 use std::collections::BTreeMap;
 
 use ff_core::{ExecutionId, FlowId, WaitpointId};
 use serde_json::Value;
 
-/// A waitpoint that somebody may signal.
+/// A waitpoint that a signaller may signal.
 #[derive(Debug, Clone)]
 pub(crate) struct OpenWaitpoint {
     pub(crate) execution: ExecutionId,

@@ -11,11 +11,11 @@ use ff_engine::env::{BoxFuture, Env, TaskHandle};
 
 use crate::random::Random;
 
-/// Whose a task is: everything one process spawned can be killed at once, wherever it stands.
+/// The owner of a task: everything one process spawned can be killed at once, wherever it stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Owner(pub u32);
 
-/// What one step did.
+/// The effect of one step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     /// This task was polled.
@@ -83,7 +83,7 @@ impl Executor {
         self.state().now_ms
     }
 
-    /// Random bits for whoever needs some.
+    /// Random bits.
     pub(crate) fn entropy(&self) -> u64 {
         self.state().entropy.bits()
     }
@@ -187,7 +187,7 @@ impl Executor {
 }
 
 impl State {
-    /// Jumps to the next timer and answers who is to be woken: without the lock, because waking takes it.
+    /// Jumps to the next timer and answers which tasks are to be woken: without the lock, because waking takes it.
     fn pass_time(&mut self) -> Vec<Waker> {
         let Some((&(at, _), _)) = self.timers.first_key_value() else { return Vec::new() };
         self.now_ms = self.now_ms.max(at);

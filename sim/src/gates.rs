@@ -1,4 +1,4 @@
-//! Budgets, quotas and lanes of a run: who makes them, charges them, closes and opens them.
+//! Budgets, quotas and lanes of a run: actors that make them, charge them, close and open them.
 
 use std::sync::Arc;
 
@@ -114,7 +114,7 @@ async fn act(world: &Arc<World>) {
     }
 }
 
-/// Looks at the provider, throttles it, changes it, and deletes one that nobody calls.
+/// Looks at the provider, throttles it, changes it, and deletes one that no worker calls.
 async fn provider(world: &Arc<World>) {
     let named = json!({ "name": PROVIDER });
     match world.between(0, 5) {

@@ -1,11 +1,11 @@
-//! What happened, one line for each event, and a hash over all of it: two runs of a seed that differ anywhere print
-//! different hashes.
+//! The history of a run, one line for each event, and a hash over all of it: two runs of a seed that differ anywhere
+//! print different hashes.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-/// Lines kept; a run that goes on for longer than anybody reads keeps its end.
+/// Lines kept; a run that goes on for longer than a person reads keeps its end.
 const LINES_MAX: usize = 400_000;
 
 /// The events of one run.

@@ -2,7 +2,7 @@
 
 macro_rules! invariants {
     ($( $(#[doc = $doc:literal])* $variant:ident $name:literal, )*) => {
-        /// What must always hold.
+        /// A rule that always holds.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Invariant { $( $(#[doc = $doc])* $variant, )* }
 
@@ -37,14 +37,14 @@ invariants! {
     AdmissionHolds "admission_holds",
     /// Usage with the same key counts once, and counters are the sum of what was acknowledged.
     UsageOnce "usage_once",
-    /// What is used, without overrun, and what is held never pass a budget's hard limit together, and counters are the sum of
+    /// Usage without overrun and held amounts never pass a budget's hard limit together, and counters are the sum of
     /// what became of each reservation.
     CeilingHolds "ceiling_holds",
     /// Frames are read in the order appended, none lost, none twice, none after the close.
     FramesInOrder "frames_in_order",
     /// Index entries are those of the documents.
     IndexesAgree "indexes_agree",
-    /// What was acknowledged is there.
+    /// An acknowledged change is there.
     AcknowledgedSurvives "acknowledged_survives",
     /// Subscribers get every event of a partition once and in order, or are told of a gap.
     EventsInOrder "events_in_order",
@@ -68,23 +68,23 @@ invariants! {
     NothingSpins "nothing_spins",
     /// A server that is told to stop stops.
     StopsInTime "stops_in_time",
-    /// What a later version wrote is there after an earlier one wrote.
+    /// Fields that a later version wrote are there after an earlier one wrote.
     UnknownKept "unknown_kept",
     /// When nothing runs, no quota has a slot in use.
     SlotsReturned "slots_returned",
     /// Ten days after the last work only definitions remain.
     DrainsToEmpty "drains_to_empty",
-    /// What is being removed goes: nobody brings it back when a part of it has gone.
+    /// A removal that has begun goes on: the document is not brought back when a part of its data has gone.
     RemovalGoesOn "removal_goes_on",
-    /// What an engine keeps in memory does not grow with the work it has done.
+    /// The memory of an engine does not grow with the work it has done.
     MemoryBounded "memory_bounded",
     /// The reconciler finds nothing to repair unless the store forgot something.
     NothingToRepair "nothing_to_repair",
     /// Nothing is dated before what was acknowledged before it was asked for.
     CreatedInOrder "created_in_order",
-    /// What resumed an execution stays with it until it parts again or ends.
+    /// The cause that resumed an execution stays with it until it parts again or ends.
     ResumptionKept "resumption_kept",
-    /// What was recorded in a journal comes with every later claim, without gaps, and a step ends once.
+    /// An entry recorded in a journal comes with every later claim, without gaps, and a step ends once.
     JournalKept "journal_kept",
     /// A schedule moves on over an instant in the commit that starts its run, and no run is made twice.
     EachInstantOnce "each_instant_once",
@@ -99,7 +99,7 @@ invariants! {
 pub struct Violation {
     /// Which.
     pub invariant: Invariant,
-    /// What was seen.
+    /// The details of what was seen.
     pub detail: String,
 }
 

@@ -26,7 +26,7 @@ const CHILD: &str = "helper";
 /// A result that does not fit into the journal itself has this many bytes.
 const LARGE: usize = 5_000;
 
-/// What a function still has when its journal is done with.
+/// The lease or its absence when a function is done with its journal.
 pub(crate) enum Left {
     /// Its lease.
     Lease,
@@ -79,7 +79,7 @@ pub(crate) async fn run(holder: &Holder, task: &Task) -> Left {
     Left::Lease
 }
 
-/// What became of a wait, or of a step that must not happen twice.
+/// The outcome of a wait, or of a step that must not happen twice.
 enum Parking {
     GoesOn,
     Parked,
@@ -95,8 +95,8 @@ impl Function<'_> {
         self.last(name).is_some_and(|entry| entry.state.is_ended())
     }
 
-    /// Runs a body that must not run twice. One that began under another lease is asked about, and runs only when somebody
-    /// said that it did not happen.
+    /// Runs a body that must not run twice. One that began under another lease is asked about, and runs only when a
+    /// person said that it did not happen.
     async fn once(&mut self) -> Parking {
         let holder = self.holder;
         let world = &holder.world;
@@ -146,7 +146,7 @@ impl Function<'_> {
         }
     }
 
-    /// Does a step and records it; false when it could not be recorded, or nobody knows whether it was.
+    /// Does a step and records it; false when it could not be recorded, or it is not known whether it was.
     async fn step(&mut self, name: &str) -> bool {
         let holder = self.holder;
         let world = &holder.world;
@@ -187,7 +187,8 @@ impl Function<'_> {
         }
     }
 
-    /// Nobody else writes while the lease holds, so that only a store that forgot has another number for the next entry.
+    /// No other worker writes while the lease holds, so that only a store that forgot has another number for the next
+    /// entry.
     fn refused(&self, code: Code, generation: u64) {
         let mut checker = self.holder.world.checker();
         let forgot = checker.generation != generation || generation > 0;
@@ -257,7 +258,7 @@ impl Function<'_> {
     }
 }
 
-/// Somebody reads a journal page by page.
+/// A reader that reads a journal page by page.
 pub(crate) async fn read(world: &Arc<World>, args: &Value) {
     let mut args = args.clone();
     args["limit"] = json!(world.between(1, 20));

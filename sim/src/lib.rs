@@ -1,8 +1,8 @@
 //! The simulator: many engines, workers and clients on one memory store, in one thread, on virtual time.
 //!
-//! A seed decides everything: who runs next, what is slow or lost, who dies at which await, when the clock jumps and
-//! when the store forgets. The checkers look at every commit and at everything that was acknowledged; when the storm is
-//! over, all work must come to its end. A failing seed replays exactly.
+//! A seed decides everything: which task runs next, which call is slow or lost, which server dies at which await, when
+//! the clock jumps and when the store forgets. The checkers look at every commit and at everything that was
+//! acknowledged; when the storm is over, all work must come to its end. A failing seed replays exactly.
 
 mod checker;
 mod client;

@@ -1,5 +1,5 @@
-//! A newer version of the software: its documents have a key that this version does not know. Whoever writes such a
-//! document must keep what it does not understand.
+//! A newer version of the software: its documents have a key that this version does not know. A version that writes
+//! such a document must keep what it does not understand.
 
 use bytes::Bytes;
 use ff_core::index::kind;

@@ -97,8 +97,8 @@ async fn decide(world: &Arc<World>, args: Value) {
     drop(world.insist::<DecideStep>(&args).await);
 }
 
-/// Releases what is held and resumes what is suspended, and cancels what waits for something that will not come: members
-/// that the cancellation of their flow left alone, and replayed ones whose upstreams nobody replays.
+/// Releases what is held and resumes what is suspended, and cancels executions that wait for something that will not
+/// come: members that the cancellation of their flow left alone, and replayed ones whose upstreams are not replayed.
 async fn let_go(world: &Arc<World>) {
     let open: Vec<_> = {
         let checker = world.checker();

@@ -8,7 +8,7 @@ use ff_core::planted::select;
 use crate::invariant::{Invariant, Violation};
 use crate::run::{Setup, run};
 
-/// What became of one planted bug.
+/// The outcome for one planted bug.
 #[derive(Debug)]
 pub struct Caught {
     /// The bug.

@@ -1,4 +1,4 @@
-//! What kind of run a seed is: how many of everything, and how bad the weather.
+//! The profile of a seed's run: how many of everything, and how bad the weather.
 
 use ff_core::PartitionConfig;
 
@@ -7,7 +7,7 @@ use crate::store::Weather;
 
 /// The largest of the small chunks: less than the graphs of a run have members and edges.
 const SMALL_CHUNK_MAX: usize = 5;
-/// How long a call is on its way that nobody waits for any more: past the engine's patience with its store, and around
+/// How long a call is on its way that its caller has given up: past the engine's patience with its store, and around
 /// the age at which a slot is taken for an orphan.
 const STUCK_MS: (i64, i64) = (6_000, 16_000);
 
@@ -28,7 +28,7 @@ pub(crate) struct Profile {
     pub slow_ms: i64,
     /// Calls in a thousand that do not get through, or whose reply does not.
     pub lossy: i64,
-    /// Commits in a thousand that somebody overtakes.
+    /// Commits in a thousand that another command overtakes.
     pub overtaken: i64,
     /// Commits in a thousand whose hints are lost.
     pub deaf: i64,
@@ -60,7 +60,7 @@ pub(crate) struct Profile {
     pub large: bool,
     /// One read or commit of an engine's own work takes so much at the most.
     pub chunk_max: usize,
-    /// Calls in a thousand that are on their way for longer than anybody waits for them.
+    /// Calls in a thousand that are on their way for longer than their callers wait.
     pub stuck: i64,
     /// Nearly everything is charged to the quota with few slots.
     pub gated: bool,
@@ -142,7 +142,7 @@ impl Profile {
         2 * self.skew_ms + stuck_ms + if quick { 3_000 } else { 12_000 }
     }
 
-    /// What happens to the next call.
+    /// The weather of the next call.
     pub(crate) fn weather(&self, random: &mut Random) -> Weather {
         let mut weather = Weather::default();
         if random.chance(self.slow) {

@@ -1,4 +1,4 @@
-//! Somebody who wants ended work back at the last moment: when its retention is over, and while it is being removed.
+//! A caller that wants ended work back at the last moment: when its retention is over, and while it is being removed.
 
 use std::sync::Arc;
 

@@ -40,11 +40,11 @@ pub struct Setup {
     pub steps: u64,
     /// Keep the lines of history.
     pub keep_history: bool,
-    /// What may be broken: it is not looked at, so that something else can be.
+    /// Invariants that may be broken: they are not looked at, so that others can be.
     pub except: Vec<Invariant>,
 }
 
-/// What a run showed.
+/// The report of a run.
 #[derive(Debug)]
 pub struct Report {
     /// Its seed.
@@ -59,7 +59,7 @@ pub struct Report {
     pub operations: std::collections::BTreeSet<&'static str>,
     /// How often each guard was judged and refused.
     pub guards: GuardCounts,
-    /// What did not hold.
+    /// The first violation, if there is one.
     pub violation: Option<Violation>,
     /// Where the history is.
     pub history: Option<PathBuf>,
@@ -176,7 +176,7 @@ fn encore(world: &Arc<World>, steps: &std::cell::Cell<u64>, last: u64) -> bool {
 fn drain(world: &Arc<World>, steps: &std::cell::Cell<u64>) {
     world.end();
     for number in 0..=DRAIN_PAUSES {
-        // Whoever was in the middle of something ends it before time runs away.
+        // Calls that are under way end before time runs away.
         if number > 0 {
             world.executor.pause(PAUSE_MS);
         }

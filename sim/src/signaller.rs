@@ -1,4 +1,4 @@
-//! Whoever answers waitpoints: approvals, webhooks, their repeats, and forgers.
+//! Signallers that answer waitpoints: approvals, webhooks, their repeats, and forgers.
 
 use std::sync::Arc;
 

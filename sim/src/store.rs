@@ -16,7 +16,7 @@ use crate::{defects, newer};
 /// How long it takes until a node that is gone has refused a call.
 const REFUSAL_MS: i64 = 1;
 
-/// What happens to one call on its way.
+/// The faults of one call on its way.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Weather {
     /// Before it reaches the store.
@@ -116,7 +116,7 @@ impl Store for SimStore {
                 if weather.lost_reply { Err(StoreError::Unknown("simulated".into())) } else { outcomes }
             };
             world.gust(weather.after_ms).await;
-            // Nobody waits for the reply any more when the sender has died.
+            // When the sender has died, no task waits for the reply any more.
             let _ = reply.send(outcome);
         };
         self.world.executor.spawn(NETWORK, Box::pin(on_its_way)).detach();

@@ -1,5 +1,6 @@
-//! Somebody with subscriptions, and the receiver of their webhooks, which fails now and then. Creates, pauses, tests and removes
-//! them while the storm lasts, and takes all of them away afterwards, so that the world can come to rest.
+//! A caller with subscriptions, and the receiver of their webhooks, which fails now and then. The caller creates,
+//! pauses, tests and removes them while the storm lasts, and takes all of them away afterwards, so that the world can
+//! come to rest.
 
 use std::fmt;
 use std::sync::{Arc, Weak};

@@ -1,4 +1,5 @@
-//! Somebody with bulk jobs: begins, watches and stops them while the storm lasts. What is under way then comes to its end.
+//! A caller with bulk jobs: begins, watches and stops them while the storm lasts. Jobs that are under way then come to
+//! their end.
 
 use std::sync::Arc;
 

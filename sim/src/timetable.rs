@@ -1,5 +1,5 @@
-//! Somebody with schedules: creates, changes, pauses, triggers and backfills them while the storm lasts, and takes all of them
-//! away afterwards, so that the world can come to rest.
+//! A caller with schedules: creates, changes, pauses, triggers and backfills them while the storm lasts, and takes all
+//! of them away afterwards, so that the world can come to rest.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Whoever makes trouble: kills servers and starts them again, moves the store's clock, and lets the store forget.
+//! The troublemaker: kills servers and starts them again, moves the store's clock, and lets the store forget.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -125,7 +125,7 @@ async fn stop(world: &Arc<World>, number: usize) {
         let stopping = engine.clone();
         let goodbye = async move {
             stopping.close().await;
-            // Nobody listens when the run is over.
+            // When the run is over, no actor listens.
             let _ = told.send(());
         };
         world.executor.spawn(owner, Box::pin(goodbye)).detach();
@@ -155,7 +155,7 @@ const KEPT_MAX: usize = 10;
 /// Documents that an engine may have locked at rest: those of operations that have just begun.
 const LOCKED_MAX: usize = 3;
 
-/// What an engine did behind the scenes, looked at before it is gone.
+/// Checks what an engine did behind the scenes, before it is gone.
 fn check_engine(world: &World, engine: &Engine) {
     let repairs = engine.metrics().repairs.load(Ordering::Relaxed);
     let mut checker = world.checker();
@@ -165,7 +165,7 @@ fn check_engine(world: &World, engine: &Engine) {
     });
 }
 
-/// The same for every engine that lives, when everything has come to rest: then it keeps next to nothing.
+/// Checks every engine that lives, when everything has come to rest: then it keeps next to nothing.
 pub(crate) fn check_engines_at_rest(world: &World) {
     let engines: Vec<Engine> = world.servers().iter().filter_map(|server| server.engine.clone()).collect();
     for engine in engines {

@@ -1,5 +1,5 @@
-//! Those who watch: viewers of streams, subscribers of events, and people who page through lists. What they are shown
-//! is compared with what was committed.
+//! Watchers: viewers of streams, subscribers of events, and people who page through lists. What they are shown is
+//! compared with what was committed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -80,7 +80,7 @@ pub(crate) async fn subscribe(world: Arc<World>) {
         {
             let mut checker = world.checker();
             if checker.generation != generation {
-                // What was read may never have happened; a subscriber of a store that forgets begins again.
+                // The events that were read may never have happened; a subscriber of a store that forgets begins again.
                 generation = checker.generation;
                 (cursor, read) = (None, BTreeMap::new());
             } else if let Some(Ok(page)) = answer {

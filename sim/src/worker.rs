@@ -25,7 +25,7 @@ use crate::world::{Reply, World};
 
 /// The lanes work is submitted to.
 pub(crate) const LANES: [&str; 3] = ["default", "bulk", "slow"];
-/// What work may need. The first two workers can do everything, so that nothing waits for ever.
+/// Capabilities that work may need. The first two workers can do everything, so that nothing waits for ever.
 pub(crate) const CAPABILITIES: [&[&str]; 3] = [&["gpu", "eu"], &["gpu"], &[]];
 /// In calm a claim is answered this long after its wait is over at the latest, and in a storm this long.
 const CALM_PATIENCE_MS: i64 = 1_500;
@@ -121,7 +121,7 @@ async fn claim(world: &Arc<World>, terms: &Terms, habit: Option<LeaseId>) -> (Ve
         args["grant_ttl_ms"] = json!(world.between(100, 3_000));
     }
     let generation = world.checker().generation;
-    // Now and then nobody waits for the answer.
+    // Now and then the caller does not wait for the answer.
     let patience = if world.stormy() && world.chance(50) { world.between(0, 3_000) } else { i64::MAX / 4 };
     for _ in 0..6 {
         let began = Claiming::begin(world, terms, wait_ms);
@@ -288,7 +288,7 @@ async fn use_grant(world: &Arc<World>, terms: &Terms, grant: &ClaimGrant) {
     }
 }
 
-/// What a holder shows with every call.
+/// The lease of a holder, which it shows with every call.
 #[derive(Clone)]
 pub(crate) struct Holder {
     pub(crate) world: Arc<World>,
@@ -348,7 +348,7 @@ impl Holder {
         Self { world, instance, namespace, id: task.execution_id, fence: task.fence }
     }
 
-    /// What completing says.
+    /// The arguments of a completion.
     fn completion(&self) -> Value {
         let result: Value = serde_json::from_str(&result_of(self.fence.lease_id, self.fence.epoch)).unwrap_or_default();
         self.args(json!({ "result": result }))

@@ -25,20 +25,20 @@ use crate::store::{NextPlan, Weather};
 
 /// Commits on their way to the store.
 pub(crate) const NETWORK: Owner = Owner(0);
-/// Workers, clients and whoever makes trouble.
+/// Workers, clients and the troublemaker.
 pub(crate) const OUTSIDE: Owner = Owner(1);
 /// The store's time at the start.
 pub(crate) const START: i64 = 1_800_000_000_000;
 
 /// A process with an engine, or the place of one that is dead.
 pub(crate) struct Server {
-    /// Whose its tasks are.
+    /// The owner of its tasks.
     pub owner: Owner,
     /// `None` while it is dead or starting.
     pub engine: Option<Engine>,
 }
 
-/// What a caller hears.
+/// The reply that a caller hears.
 #[derive(Debug)]
 pub(crate) enum Reply<T> {
     /// The answer.
@@ -53,15 +53,15 @@ pub(crate) struct World {
     pub executor: Executor,
     /// The one store.
     pub store: MemoryStore,
-    /// What the store is told about its next commit.
+    /// The plan for the store's next commit.
     pub next_plan: Arc<NextPlan>,
-    /// What kind of run it is.
+    /// The profile of the run.
     pub profile: Profile,
     /// The one lease id that workers without imagination use.
     pub habit: LeaseId,
     /// The clocks of the store's partitions.
     pub clocks: Arc<Clocks>,
-    /// What a planted bug shows to readers.
+    /// Answers to readers that a planted bug keeps.
     pub doomed: crate::defects::Doomed,
     servers: Mutex<Vec<Server>>,
     checker: Mutex<Checker>,
@@ -79,7 +79,7 @@ pub(crate) struct World {
     stormy: AtomicBool,
     /// Wakes every call that the storm holds up.
     calmed: Notify,
-    /// Nobody works or asks any more; only time passes.
+    /// No actor works or asks any more; only time passes.
     over: AtomicBool,
 }
 
@@ -167,12 +167,12 @@ impl World {
         move |partition| times.get(&partition).copied().unwrap_or(0)
     }
 
-    /// Whether nobody works or asks any more.
+    /// Whether all actors have stopped.
     pub(crate) fn over(&self) -> bool {
         self.over.load(Ordering::Relaxed)
     }
 
-    /// Everybody goes home.
+    /// Stops all actors.
     pub(crate) fn end(&self) {
         self.over.store(true, Ordering::Relaxed);
     }
@@ -197,7 +197,7 @@ impl World {
         self.random.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the actors tell each other.
+    /// The messages of the actors to each other.
     pub(crate) fn desk(&self) -> MutexGuard<'_, Desk> {
         self.desk.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -224,7 +224,7 @@ impl World {
         self.history().line(self.executor.now_ms(), event);
     }
 
-    /// What happens to the next call.
+    /// The weather of the next call.
     pub(crate) fn weather(&self) -> Weather {
         if self.stormy() { self.profile.weather(&mut self.random()) } else { Weather::default() }
     }
@@ -264,7 +264,7 @@ impl World {
         choices[place]
     }
 
-    /// What minting needs.
+    /// The values to mint an id from.
     pub(crate) fn mint(&self) -> Mint {
         let (high, low) = (self.executor.entropy().to_be_bytes(), self.executor.entropy().to_be_bytes());
         let mut random = [0u8; 10];

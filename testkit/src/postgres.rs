@@ -58,7 +58,7 @@ impl Server {
         Self::start_with(&[])
     }
 
-    /// The same with settings of its own, such as `max_connections=20`.
+    /// Starts a server with settings of its own, such as `max_connections=20`.
     ///
     /// # Panics
     /// As [`Server::start`].
@@ -207,7 +207,7 @@ impl Server {
         self.url_of(name)
     }
 
-    /// Kills the server and all its processes, as a crash would: nothing is flushed, nobody is told.
+    /// Kills the server and all its processes, as a crash would: nothing is flushed, no client is told.
     ///
     /// # Panics
     /// When the server is not running.
@@ -346,7 +346,7 @@ pub fn programs() -> Option<PathBuf> {
     newest.or_else(|| std::env::split_paths(&std::env::var_os("PATH")?).find(|directory| complete(directory)))
 }
 
-/// Whom to run the server as; `None` when we are nobody special ourselves.
+/// The user to run the server as; `None` where the tests do not run as root themselves.
 fn unprivileged(directory: &Path) -> Option<(u32, u32)> {
     if fs::metadata(directory).expect("the directory was just made").uid() != 0 {
         return None;

@@ -23,7 +23,7 @@ pub(crate) fn check_fresh() -> Result<(), String> {
     let out = folder.display().to_string();
     let built = npm(&["run", "--silent", "build", "--", "--outDir", &out, "--logLevel", "warn"]);
     let same = built.and_then(|()| compare(&folder, Path::new(BUILT)));
-    // Left over files in the folder for temporary ones harm nobody.
+    // Left over files in the folder for temporary ones do no harm.
     let _ = fs::remove_dir_all(&folder);
     same
 }

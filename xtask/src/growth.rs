@@ -55,7 +55,7 @@ impl Options {
     }
 }
 
-/// What one store showed.
+/// The rates of one store.
 struct Grown {
     name: String,
     load: f64,

@@ -147,8 +147,8 @@ fn run(program: &str, arguments: &[&str]) -> ExitCode {
     }
 }
 
-/// A program of a suite, which ends with its children when nobody watches and it hangs. A person can interrupt it
-/// instead, and what runs in a group of its own would not hear that.
+/// A program of a suite, which ends with its children when it hangs and no person watches. A person can interrupt it
+/// instead, and a program in a group of its own would not hear that.
 fn bounded(program: impl AsRef<std::ffi::OsStr>) -> Command {
     /// Several times what the longest suite takes.
     const SUITE_MAX_S: &str = "1200";
@@ -160,7 +160,7 @@ fn bounded(program: impl AsRef<std::ffi::OsStr>) -> Command {
     command
 }
 
-/// What cargo told us about ourselves must not reach it again: some packages would be built anew for it.
+/// The variables that cargo set for us must not reach it again: some packages would be built anew for it.
 fn plain(command: &mut Command) -> &mut Command {
     for (name, _) in std::env::vars_os() {
         if name.to_str().is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")) {

@@ -8,8 +8,8 @@ use std::process::{Child, Command, ExitCode, Stdio};
 
 /// The version whose checks the server is held to.
 const PACKAGE: &str = "schemathesis>=4,<5";
-/// Every answer is checked: no 5xx, status, content type and body as documented, bad requests refused, methods nobody
-/// declared refused with `Allow`, and nothing without a token. One check is left out: that whatever fits the schema is
+/// Every answer is checked: no 5xx, status, content type and body as documented, bad requests refused, undeclared
+/// methods refused with `Allow`, and nothing without a token. One check is left out: that whatever fits the schema is
 /// accepted, because not every rule can be said in a schema.
 const ARGUMENTS: &[&str] = &[
     "--phases",

@@ -1,4 +1,4 @@
-//! What many tasks leave behind in the tables of Postgres.
+//! The rows that many tasks leave behind in the tables of Postgres.
 
 use std::time::Instant;
 

@@ -14,7 +14,7 @@ use crate::work::{claim_args, claim_one, milliseconds, submission, submit_each};
 
 /// Combinations of budgets in the way. One refusal closes the gate for a whole combination, so this many are examined.
 const COMBINATIONS: usize = 64;
-/// What the reset makes room for.
+/// Tasks that the reset makes room for.
 const ROOM: u32 = 10;
 
 /// Many behind a budget that is used up, in front of one that may run: when that one is claimed, and how many the

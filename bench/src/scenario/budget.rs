@@ -54,7 +54,7 @@ async fn holders(run: &Run<'_>, subject: &Subject) -> Result<Vec<ClaimedTask>> {
     Ok(tasks)
 }
 
-/// What all of them spent, each as often as it can.
+/// Workers report usage, each as often as it can.
 async fn reports(run: &Run<'_>, subject: &Subject) -> Result<()> {
     let (reports, workers) = (run.arguments.tasks, run.arguments.workers_or(REPORTERS));
     run.progress(&format!("{reports} usage reports by {workers} workers"));
@@ -83,7 +83,7 @@ async fn reports(run: &Run<'_>, subject: &Subject) -> Result<()> {
     run.report(after.each(before, reports, figures))
 }
 
-/// The same in two steps: each spend is a reservation and its settlement.
+/// Workers spend in two steps: each spend is a reservation and its settlement.
 async fn spends(run: &Run<'_>, subject: &Subject) -> Result<()> {
     let (spends, workers) = (run.arguments.tasks, run.arguments.workers_or(REPORTERS));
     run.progress(&format!("{spends} reservations and settlements by {workers} workers"));
@@ -116,7 +116,7 @@ async fn spends(run: &Run<'_>, subject: &Subject) -> Result<()> {
     run.report(after.each(before, spends, figures))
 }
 
-/// The same tasks without and with a budget and a quota.
+/// Runs the tasks without and with a budget and a quota.
 async fn admission(run: &Run<'_>, subject: &Subject) -> Result<()> {
     let (tasks, workers) = (run.arguments.tasks, run.arguments.workers_or(WORKERS));
     run.progress(&format!("{tasks} tasks without budget and quota"));

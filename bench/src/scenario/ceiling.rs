@@ -22,7 +22,7 @@ use crate::work::all;
 
 /// Agents, unless said otherwise.
 const AGENTS: usize = 64;
-/// What all of them together may spend.
+/// The amount that all of them together may spend.
 const LIMIT: i64 = 1_000;
 /// The dearest call; the cheapest costs one.
 const CALL_MAX: i64 = 20;
@@ -41,7 +41,7 @@ pub(crate) async fn ceiling(run: &Run<'_>) -> Result<()> {
     subject.close().await
 }
 
-/// What a call of an agent costs: spread evenly, and the same in every run.
+/// The cost of a call of an agent: spread evenly, and the same in every run.
 fn cost(agent: i64, call: i64) -> i64 {
     (agent * 31 + call * 17 + agent * call * 7) % CALL_MAX + 1
 }

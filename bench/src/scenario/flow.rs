@@ -68,7 +68,7 @@ fn work(client: &Client, workers: usize, calls: Calls) -> (JoinSet<()>, broadcas
                     Ok(next) => next,
                     Err(_) => return,
                 };
-                // Nobody waits for most of them.
+                // No receiver waits for most of them.
                 let _ = done.send(task.execution_id);
             }
         });

@@ -12,7 +12,7 @@ use crate::work::{drain, per_second, submit_in_batches};
 /// Unless said otherwise.
 const WORKERS: [usize; 3] = [1, 16, 256];
 const PARTITIONS: [u32; 2] = [16, 256];
-/// A rate is of so many tasks and so much time at least; who is slow has at most this long.
+/// A rate is of so many tasks and so much time at least; a slow store has at most this long.
 const TASKS_MIN: usize = 2_000;
 const TIME_MIN: Duration = Duration::from_secs(1);
 const TIME_MAX: Duration = Duration::from_secs(2);

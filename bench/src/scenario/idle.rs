@@ -1,4 +1,4 @@
-//! What idle workers cost the store, on one server or several.
+//! The cost of idle workers for the store, on one server or several.
 
 use std::time::Duration;
 

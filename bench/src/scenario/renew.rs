@@ -1,4 +1,4 @@
-//! What it costs to keep leases: workers hold them and renew them as they always do, in batches with their heartbeats.
+//! The cost of keeping leases: workers hold them and renew them as they always do, in batches with their heartbeats.
 
 use std::time::Duration;
 

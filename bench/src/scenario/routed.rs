@@ -21,7 +21,7 @@ const SETS: usize = 10;
 /// Workers, unless said otherwise.
 const WORKERS: usize = 100;
 
-/// Rate and waits with routes, behind a lane head that nobody can run.
+/// Rate and waits with routes, behind a lane head that no worker can run.
 pub(crate) async fn routed(run: &Run<'_>) -> Result<()> {
     let subject = run.start().await?;
     let client = &subject.client;
@@ -83,7 +83,7 @@ async fn work(
                 let task = claim_one(&client, args).await?;
                 let sent = task.input.as_ref().and_then(|input| serde_json::from_slice::<u64>(&input.bytes).ok());
                 let sent = began + Duration::from_nanos(sent.ok_or("a task without its moment")?);
-                // Whoever listens outlives the workers.
+                // The receiver outlives the workers.
                 let _ = taken.send(sent.elapsed());
                 complete(&client, &task).await?;
             }

@@ -70,7 +70,7 @@ pub(crate) async fn steady(run: &Run<'_>) -> Result<()> {
 /// Sends as planned, and gives how long each waited from its moment until it was in hand.
 async fn send_and_take(client: &Client, plan: Plan, workers: usize) -> Result<Latencies> {
     let (taken, mut waits) = mpsc::unbounded_channel();
-    // Whoever is left when this ends is ended with it.
+    // Workers that are left when this ends are ended with it.
     let mut working = JoinSet::new();
     for worker in 0..workers {
         let (client, taken) = (client.clone(), taken.clone());

@@ -1,4 +1,4 @@
-//! What durable steps cost: functions of a few steps, alone and many at once, and the claim of a long journal.
+//! The cost of durable steps: functions of a few steps, alone and many at once, and the claim of a long journal.
 
 use std::time::{Duration, Instant};
 

@@ -27,7 +27,7 @@ const DOCUMENT_BYTES: usize = 300;
 /// About the size of an event.
 const EVENT_BYTES: usize = 60;
 
-/// What was measured so far for a number of committers.
+/// The samples so far for a number of committers.
 #[derive(Debug, Default)]
 struct Sample {
     latencies: Latencies,
@@ -80,7 +80,7 @@ pub(crate) async fn store(run: &Run<'_>) -> Result<()> {
     Ok(())
 }
 
-/// What is written here is no work of any engine: a store with a deployment on it must not get it.
+/// The documents written here are no work of any engine: a store with a deployment on it must not get them.
 async fn check_empty(store: &dyn Store) -> Result<()> {
     let found = store.documents(Partition::SYSTEM, vec![Deployment::key_of()]).await?;
     if found.iter().any(Option::is_some) {
@@ -127,7 +127,7 @@ async fn commit_until(store: Arc<dyn Store>, counting: Arc<AtomicBool>, stop: Ar
     Ok(latencies)
 }
 
-/// What submitting an execution commits: the document, its place in a queue and under its state, and an event.
+/// The commit of a submission: the document, its place in a queue and under its state, and an event.
 fn creation() -> Batch {
     let id = Uuid::now_v7();
     let key = Key::new(index::kind::EXECUTION, &[id.as_bytes()]);

@@ -14,7 +14,7 @@ use crate::run::Run;
 const AT_ONCE: [usize; 2] = [1, 64];
 /// How often each of them does.
 const ROUNDS: usize = 50;
-/// What is waited for.
+/// The signal that is waited for.
 const SIGNAL: &str = "go";
 
 /// Suspends and resumes, alone and with many others.
@@ -36,7 +36,7 @@ pub(crate) async fn suspend_resume(run: &Run<'_>) -> Result<()> {
     subject.close().await
 }
 
-/// One worker in a lane of its own, so that nobody else takes what it waits for.
+/// One worker in a lane of its own, so that no other takes what it waits for.
 async fn rounds(client: &Client, number: usize) -> Result<Latencies> {
     let lane = format!("bench-{number}");
     let worker = FlowFabricWorker::connect(client, WorkerConfig::new("bench").lanes([&lane])).await?;

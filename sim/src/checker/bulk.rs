@@ -58,5 +58,5 @@ impl Checker {
     }
 }
 
-/// What a job has changed, for the facts of the checker.
+/// An execution that a job has changed, for the facts of the checker.
 pub(crate) type Match = (BulkId, Partition, Key);

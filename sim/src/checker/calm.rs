@@ -1,4 +1,4 @@
-//! What must hold when nothing goes wrong any more: work and waiting workers meet within a second, and the most urgent
+//! Rules that hold when nothing goes wrong any more: work and waiting workers meet within a second, and the most urgent
 //! goes first. Time is the executor's here: no clock of the store disturbs it.
 
 use std::collections::BTreeMap;
@@ -19,12 +19,12 @@ const MEET_MS: i64 = 1_000;
 const LANE_LAG_MS: i64 = 1_000;
 /// Calls to a node out of reach within one second, from all servers together, after which something spins.
 const REFUSALS_MAX: u64 = 800;
-/// What failed in the last moment of the storm is left alone for a second and then tried again.
+/// A call that failed in the last moment of the storm is left alone for a second and then tried again.
 pub(crate) const LAST_GUSTS_MS: i64 = 1_500;
 /// Between two looks at everything that waits.
 const LOOK_MS: i64 = 100;
 
-/// Somebody who takes work.
+/// A worker that takes work.
 #[derive(Debug, Clone)]
 pub(crate) struct Waiter {
     pub(crate) namespace: String,
@@ -41,14 +41,14 @@ impl Waiter {
     }
 }
 
-/// What waits for whom.
+/// The executions and the workers that wait for each other.
 #[derive(Debug, Default)]
 pub(crate) struct Meeting {
     calm: bool,
     /// When something last went wrong, or was put right.
     disturbed_ms: i64,
     out: Option<Partition>,
-    /// What may start, and since when.
+    /// Executions that may start, and since when.
     eligible: BTreeMap<Place, i64>,
     /// When each lane was last opened or closed, and whether it is open.
     lanes: BTreeMap<(String, String), (bool, i64)>,
@@ -57,7 +57,8 @@ pub(crate) struct Meeting {
     /// Every worker that ever took work.
     workers: BTreeMap<String, Waiter>,
     next_look_ms: i64,
-    /// What was passed over at an instant: one claim may take several, in any order, so the instant must be over.
+    /// Executions that were passed over at an instant: one claim may take several, in any order, so the instant must be
+    /// over.
     overtaken: Vec<Overtaken>,
     /// The present second, and the calls that a node out of reach refused in it.
     refusals: (i64, u64),
@@ -167,7 +168,7 @@ impl Checker {
         self.meeting.waiters.remove(&number);
     }
 
-    /// What nothing but a missing worker can keep from starting, and since when.
+    /// Executions that nothing but a missing worker can keep from starting, and since when.
     fn startable(&self) -> impl Iterator<Item = (&Execution, i64)> {
         self.meeting.eligible.iter().filter_map(|(place, since)| {
             let document = &self.facts.executions.get(place)?.document;

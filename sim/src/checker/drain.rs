@@ -1,4 +1,4 @@
-//! What is left when everything is over: `slots_returned` at rest, and `drains_to_empty` ten days later.
+//! The rest when everything is over: `slots_returned` at rest, and `drains_to_empty` ten days later.
 
 use std::collections::BTreeMap;
 
@@ -48,12 +48,12 @@ fn slots_in_use(contents: &Contents) -> Option<(String, u32)> {
 }
 
 impl Checker {
-    /// Whether slots are still to come back. A store that forgot may have forgotten who had one.
+    /// Whether slots are still to come back. A store that forgot may have forgotten which execution had one.
     pub(super) fn slots_out(&self, contents: &Contents) -> bool {
         self.generation == 0 && slots_in_use(contents).is_some()
     }
 
-    /// At rest nobody has a slot.
+    /// At rest no execution has a slot.
     pub(super) fn check_slots_at_rest(&mut self, contents: &Contents) {
         if self.generation > 0 {
             return;
@@ -63,7 +63,7 @@ impl Checker {
         }
     }
 
-    /// What must not be there ten days after the last work.
+    /// A document that must not be there ten days after the last work.
     pub(crate) fn leftover(&self, contents: &Contents, now: impl Fn(ff_core::Partition) -> i64) -> Option<String> {
         for (partition, contents) in contents.partitions() {
             let now = now(partition);

@@ -1,4 +1,4 @@
-//! What may happen to an execution in one commit.
+//! The changes of an execution that one commit may bring.
 
 use ff_core::encoding::Document;
 use ff_core::execution::{Execution, Hold, ResumedBy};
@@ -12,7 +12,7 @@ use ff_store::memory::RawDocument;
 use super::{Checker, Commit, Seen, fence_key};
 use crate::invariant::Invariant;
 
-/// The same execution before and after a commit.
+/// An execution before and after a commit.
 struct Change<'a> {
     id: ExecutionId,
     at: i64,
@@ -292,7 +292,7 @@ impl Checker {
             });
         } else {
             let index = |execution: &Execution| execution.attempt.as_ref().map(|attempt| attempt.index);
-            // A first attempt that nobody received never was.
+            // A first attempt that no worker received never was.
             let first = before.lease.as_ref().is_some_and(|lease| lease.kind == ClaimKind::Initial);
             let returned = first && change.lease_end() == Some(LeaseEnd::Returned);
             let expected = if returned { None } else { index(before) };
@@ -401,7 +401,7 @@ impl Checker {
 /// The tag that carries a submission's idempotency key.
 pub(crate) const KEY_TAG: &str = "submission";
 
-/// What a worker writes as the result under a lease, so that the checkers know whose it is.
+/// The result that a worker writes under a lease, so that the checkers know whose it is.
 pub(crate) fn result_of(lease: LeaseId, epoch: LeaseEpoch) -> String {
     format!("\"by {lease} of epoch {epoch}\"")
 }

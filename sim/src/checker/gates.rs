@@ -13,7 +13,7 @@ use ff_store::memory::RawDocument;
 use super::{Checker, Commit};
 use crate::invariant::Invariant;
 
-/// What a quota admitted and when, by the digest of execution and attempt that it keeps.
+/// The admissions of a quota and their instants, by the digest of execution and attempt that it keeps.
 pub(crate) type Admitted = std::collections::BTreeMap<[u8; 16], i64>;
 
 impl Checker {
@@ -48,8 +48,8 @@ impl Checker {
         *since = if closed { (*since).min(commit.at) } else { i64::MAX };
     }
 
-    /// What the reservations written with a budget add to what is used in its window. What they add to what is held and to
-    /// the overrun is checked here, and so is the ceiling itself.
+    /// The amount that the reservations written with a budget add to the usage of its window. Their effect on the held
+    /// amounts and the overrun is checked here, and so is the ceiling itself.
     fn settled_in(&mut self, commit: Commit<'_>, before: &Budget, budget: &Budget, reset: bool) -> i64 {
         let (mut used, mut held, mut overrun) = (0, 0, 0);
         for put in commit.batch.puts.iter().filter(|put| put.key.kind() == kind::RESERVATION) {
@@ -214,7 +214,7 @@ impl Checker {
         }
     }
 
-    /// Somebody is about to report usage under this record.
+    /// A caller is about to report usage under this record.
     pub(crate) fn will_report(&mut self, record: Key, amount: i64) {
         self.reports.insert(record, amount);
     }

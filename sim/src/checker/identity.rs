@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::Checker;
 use crate::invariant::Invariant;
 
-/// What callers asked for. Never forgotten: the store may forget what came of it.
+/// The requests of callers. Never forgotten: the store may forget their effects.
 #[derive(Debug, Default)]
 pub(crate) struct Asked {
     /// The identities that an operation was asked for with, by operation and target.
@@ -47,7 +47,7 @@ impl Asked {
 }
 
 impl Checker {
-    /// Somebody is about to call an operation.
+    /// A caller is about to call an operation.
     pub(crate) fn will_call(&mut self, operation: &'static str, args: &Value) {
         let target = match operation {
             CreateBulk::NAME if args["action"] == "replay" => &args["action"],
@@ -64,12 +64,12 @@ impl Checker {
         }
     }
 
-    /// Somebody is about to report usage without a key, once.
+    /// A caller is about to report usage without a key, once.
     pub(crate) fn will_report_unnamed(&mut self, budget: &str, amount: i64) {
         self.asked.charges.entry(budget.to_owned()).or_default().push(amount);
     }
 
-    /// An execution was written: it was replayed and revoked no more often than somebody asked.
+    /// An execution was written: it was replayed and revoked no more often than callers asked.
     pub(super) fn check_commands(&mut self, document: &Execution, end: Option<LeaseEnd>) {
         let id = document.id;
         // A bulk job may replay each execution once.
@@ -90,7 +90,7 @@ impl Checker {
         });
     }
 
-    /// A budget was reset by somebody.
+    /// A budget was reset by a caller.
     pub(super) fn check_resets(&mut self, name: &str) {
         let resets = self.facts.resets.entry(name.to_owned()).or_default();
         *resets += 1;

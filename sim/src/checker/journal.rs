@@ -28,7 +28,7 @@ pub(crate) struct RecordedStep {
     pub(crate) name: String,
     /// The epoch of the lease it was recorded under.
     pub(crate) epoch: LeaseEpoch,
-    /// What its holder wrote; the results of waits are the engine's.
+    /// The result that its holder wrote; the results of waits are the engine's.
     pub(crate) result: Option<Value>,
 }
 
@@ -40,12 +40,12 @@ impl RecordedStep {
     }
 }
 
-/// What commits wrote to one journal.
+/// The entries that commits wrote to one journal.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Written {
     count: u64,
     ended: BTreeMap<String, u64>,
-    /// How often the body began that must not run twice, and how often somebody said that it may run again.
+    /// How often the body began that must not run twice, and how often a person said that it may run again.
     begun: u64,
     allowed: u64,
 }
@@ -91,7 +91,7 @@ impl Checker {
         }
     }
 
-    /// Somebody read a whole journal; `known` was acknowledged before that.
+    /// A reader read a whole journal; `known` was acknowledged before that.
     pub(crate) fn saw_journal(
         &mut self,
         args: &Value,
@@ -121,7 +121,7 @@ impl Checker {
         }
     }
 
-    /// What a commit appended to journals.
+    /// Checks the entries that a commit appended to journals.
     pub(super) fn check_journal_appends(&mut self, commit: Commit<'_>) {
         for append in commit.batch.appends.iter().filter(|append| append.log.as_bytes().first() == Some(&JOURNAL)) {
             let Some(uuid) = append.log.uuid() else { continue };

@@ -1,5 +1,5 @@
 //! The checkers. They see every batch that is applied, with the documents before and after it, and everything that was
-//! acknowledged to a caller. What they know is put beside a snapshot of the store, so that after a forgetful failover
+//! acknowledged to a caller. Their facts are put beside a snapshot of the store, so that after a forgetful failover
 //! they forget exactly as much as the store did.
 
 mod bulk;
@@ -62,12 +62,12 @@ pub(crate) struct Seen {
     pub lease_until: i64,
 }
 
-/// What is known of the store's contents and of what was promised.
+/// Facts about the store's contents and about what was promised.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Facts {
     /// Every execution there is.
     pub executions: BTreeMap<Place, Seen>,
-    /// Those whose retention was over.
+    /// The executions whose retention was over.
     pub removed: BTreeSet<Place>,
     /// How each lease ended.
     pub endings: BTreeMap<(ExecutionId, FenceKey), LeaseEnd>,
@@ -75,13 +75,13 @@ pub(crate) struct Facts {
     pub ended_suspensions: BTreeSet<(ExecutionId, ff_core::SuspensionId)>,
     /// Executions that a worker has had, as far as it was not handed back.
     pub started: BTreeSet<ExecutionId>,
-    /// What each execution was resumed by, since it last parted from a worker.
+    /// The signals that resumed each execution, since it last parted from a worker.
     pub resumptions: BTreeMap<ExecutionId, Vec<SignalId>>,
     /// How many leases of each execution operators took away.
     pub revocations: BTreeMap<ExecutionId, usize>,
-    /// How often each budget was reset by somebody.
+    /// How often each budget was reset by a caller.
     pub resets: BTreeMap<String, usize>,
-    /// When the latest execution of each partition was created that somebody was told of.
+    /// When the latest execution of each partition was created that a caller was told of.
     pub created: BTreeMap<Partition, i64>,
     /// Submissions that were acknowledged.
     pub submitted: BTreeSet<ExecutionId>,
@@ -97,7 +97,7 @@ pub(crate) struct Facts {
     pub accepted: BTreeMap<SignalId, Partition>,
     /// How many frames each log has got.
     pub frames: BTreeMap<Place, u64>,
-    /// What commits wrote to each journal.
+    /// The entries that commits wrote to each journal.
     pub journals: BTreeMap<Place, journal::Written>,
     /// The completed steps of each journal that their holders were told of.
     pub steps: BTreeMap<journal::JournalOf, Vec<RecordedStep>>,
@@ -121,9 +121,9 @@ pub(crate) struct Facts {
     pub bulk_matches: BTreeSet<bulk::Match>,
     /// The subscriptions there were.
     pub subscriptions: BTreeMap<SubscriptionId, Subscription>,
-    /// What was delivered for each of them, and where.
+    /// The deliveries for each of them, and where they are.
     pub deliveries: BTreeMap<(SubscriptionId, String), Partition>,
-    /// What each quota admitted.
+    /// The admissions of each quota.
     pub admitted: BTreeMap<String, gates::Admitted>,
 }
 
@@ -138,15 +138,15 @@ pub(crate) struct Checker {
     pub generation: u64,
     /// Every lease that ever was, with its holder. Never forgotten: a fence must not come back.
     fences: BTreeMap<(ExecutionId, u64, LeaseId), String>,
-    /// What each version of a document was. Never forgotten: a version names one content.
+    /// A digest of each version of a document. Never forgotten: a version names one content.
     versions: BTreeMap<(Partition, Key, Version), u64>,
     /// A claim may land this much later than its budgets were read.
     admission_lag_ms: i64,
-    /// What callers reported, by the record it is to leave.
+    /// The usage that callers reported, by the record it is to leave.
     reports: BTreeMap<Key, i64>,
-    /// What was asked for, with and without an identity.
+    /// The requests of callers, with and without an identity.
     asked: identity::Asked,
-    /// What waits, since when, and for whom.
+    /// The executions and the workers that wait for each other.
     meeting: calm::Meeting,
     /// Edges that the commit at hand resolved.
     resolved: Vec<Edge>,
@@ -162,15 +162,15 @@ pub(crate) type Before = BTreeMap<Key, RawDocument>;
 pub(crate) struct Commit<'a> {
     /// Where.
     pub partition: Partition,
-    /// What.
+    /// The batch.
     pub batch: &'a Batch,
     /// When, by the store's clock.
     pub at: i64,
     /// When, by the time that no clock disturbs.
     pub elapsed_ms: i64,
-    /// What was there.
+    /// The documents before it.
     pub before: &'a Before,
-    /// What is there now.
+    /// The contents after it.
     pub contents: &'a PartitionContents,
 }
 
@@ -231,7 +231,7 @@ impl Checker {
                 kind::CURSOR => self.cursor_changed(commit, &key, after),
                 _ => {}
             }
-            // What is wrong in particular says more than that something is wrong, so it is looked for first.
+            // A particular violation says more than a general one, so it is looked for first.
             self.check_version(commit.partition, &key, after);
             self.check_unknown(commit, &key, after);
             self.check_entries(commit, &key);
@@ -295,7 +295,7 @@ impl Checker {
         self.expect(there, Invariant::AcknowledgedSurvives, || format!("{id} was acknowledged and is not there"));
     }
 
-    /// When the latest execution of each partition was created that somebody was told of.
+    /// When the latest execution of each partition was created that a caller was told of.
     pub(crate) fn created_until_now(&self) -> BTreeMap<Partition, i64> {
         self.facts.created.clone()
     }

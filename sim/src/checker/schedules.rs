@@ -25,7 +25,7 @@ impl Checker {
         let name = &after.name;
         let (from, to) = (before.cursor, after.cursor);
         self.expect(to >= from, Invariant::EachInstantOnce, || format!("{name} went back from {from} to {to}"));
-        // Whoever changes it, or lets it go on, decides that what lies before is not run.
+        // A caller that changes it, or lets it go on, decides that instants before that are not run.
         if before.revision != after.revision {
             return;
         }

@@ -9,7 +9,7 @@ use ff_store::memory::RawDocument;
 use super::Checker;
 use crate::invariant::Invariant;
 
-/// What the correlation id of a signal with a wrong token begins with.
+/// The beginning of the correlation id of a signal with a wrong token.
 pub(crate) const FORGED: &str = "forged";
 
 impl Checker {
@@ -26,7 +26,7 @@ impl Checker {
         self.facts.accepted.insert(signal.id, partition);
     }
 
-    /// What resumed an execution are signals that were accepted, each once.
+    /// Signals that resumed an execution were accepted, each once.
     pub(super) fn check_resume_signals(&mut self, document: &Execution) {
         let signals: std::collections::BTreeSet<SignalId> = document.resume_signals.iter().copied().collect();
         let distinct = signals.len() == document.resume_signals.len();

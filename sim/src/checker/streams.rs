@@ -13,7 +13,7 @@ use crate::invariant::Invariant;
 const FRAMES: u8 = b'f';
 
 impl Checker {
-    /// What a commit appended.
+    /// Checks the frames that a commit appended.
     pub(super) fn check_appends(&mut self, commit: Commit<'_>) {
         for append in commit.batch.appends.iter().filter(|append| append.log.as_bytes().first() == Some(&FRAMES)) {
             let Some((uuid, attempt)) = parse(&append.log) else { continue };

@@ -1,4 +1,4 @@
-//! What watchers were shown against what was committed: frames and events in order, none twice, none left out unsaid;
+//! The views of watchers against what was committed: frames and events in order, none twice, none left out unsaid;
 //! lists that hold everything that was there all the time.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -89,7 +89,7 @@ impl Checker {
         self.facts.events.iter().any(|(partition, count)| read(partition) < *count)
     }
 
-    /// Somebody paged through a list. `expected` was there when it began; `all`: nothing was filtered out.
+    /// A reader paged through a list. `expected` was there when it began; `all`: nothing was filtered out.
     pub(crate) fn saw_list(&mut self, expected: &BTreeSet<ExecutionId>, seen: &[(i64, ExecutionId)], all: bool) {
         let newest_first = seen.windows(2).all(|pair| pair[0].0 >= pair[1].0);
         self.expect(newest_first, Invariant::ListsComplete, || "a list was not in order".into());

@@ -32,7 +32,7 @@ pub(crate) struct Bar {
     pub(crate) ours: bool,
 }
 
-/// A panel for every scenario that somebody else has, too, the best first.
+/// A panel for every scenario that another system has, too, the best first.
 pub(crate) fn of_scenarios(summaries: &[Summary]) -> Vec<Panel> {
     let mut panels = Vec::new();
     for (scenario, title, more_is_better) in SCENARIOS {

@@ -1,4 +1,4 @@
-//! What was measured, over all rounds.
+//! The figures over all rounds.
 
 use serde_json::Value;
 

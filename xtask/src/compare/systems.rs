@@ -1,4 +1,5 @@
-//! What is run: our own scenarios on each store, and the scripts of `bench/peers`. Adding a system: its line in [`all`].
+//! The systems that are compared: our own scenarios on each store, and the scripts of `bench/peers`. Adding a system:
+//! its line in [`all`].
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -11,7 +12,7 @@ const RUN_MAX_S: u32 = 900;
 const PREPARE_MAX_S: u32 = 1_800;
 
 const IDLE: &str = "idle";
-/// What the scripts know beside idling.
+/// The scenarios that the scripts know beside idling.
 const RACES: &str = "limit,throughput,wake,suspend-resume,chain,chains";
 
 /// Our SDKs, as scripts: their workers speak to a server of ours.
@@ -92,7 +93,7 @@ pub(crate) fn program() -> PathBuf {
     target().join("release/ff-bench")
 }
 
-/// The same with an allocator that counts and takes its time.
+/// The program with an allocator that counts and takes its time.
 fn counting() -> PathBuf {
     target().join("release/ff-bench-counting")
 }
@@ -135,14 +136,14 @@ pub(crate) fn prepare(systems: &[System]) -> Result<(), String> {
         eprintln!("preparing {}", system.name);
         let mut script = peer(system.name);
         script.env("PEER_SCENARIOS", "none");
-        // What is wrong with it will be said again, and kept, when it is measured.
+        // A fault of the script will be said again, and kept, when it is measured.
         run(PREPARE_MAX_S, script);
     }
     Ok(())
 }
 
 impl System {
-    /// What it printed; a failure is a line too. What it costs to idle is a count and no race: one round is enough.
+    /// The lines it printed; a failure is a line too. The cost of idling is a count and no race: one round is enough.
     pub(crate) fn run(&self, size: &Size, round: usize) -> Vec<Value> {
         match self.kind {
             Kind::Ours { store, sync, via } => {
@@ -200,7 +201,7 @@ fn peer(name: &str) -> Command {
 struct Ours {
     scenario: &'static str,
     program: fn() -> PathBuf,
-    /// What is measured in process says the same through a server, but for what a server adds.
+    /// Whether it is measured through a server, too. Other scenarios say the same there, but for what a server adds.
     served: bool,
     /// Beside the number of tasks.
     arguments: fn(&Size) -> Vec<String>,

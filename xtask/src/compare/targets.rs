@@ -1,4 +1,4 @@
-//! What we ask of ourselves: a multiple of what others reach in the same session, or a bound.
+//! Our targets: a multiple of what others reach in the same session, or a bound.
 
 use super::figures::{Summary, median};
 
@@ -7,7 +7,7 @@ pub(crate) struct Judged {
     pub(crate) what: &'static str,
     pub(crate) ours: Option<f64>,
     pub(crate) unit: &'static str,
-    /// Whom we are compared with, and their figure.
+    /// The system we are compared with, and its figure.
     pub(crate) other: Option<(String, f64)>,
     /// Ours over theirs, for a rate.
     pub(crate) ratio: Option<f64>,

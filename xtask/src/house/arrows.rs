@@ -77,7 +77,7 @@ fn heads<'a>(words: &[&'a str]) -> Vec<&'a str> {
     found
 }
 
-/// What `lib.rs` re-exports, with the module it comes from.
+/// The names that `lib.rs` re-exports, with the module each comes from.
 fn exports<'a>(texts: impl Iterator<Item = &'a str>, names: &BTreeSet<&str>) -> BTreeMap<String, String> {
     let mut exported = BTreeMap::new();
     for text in texts {

@@ -20,7 +20,8 @@ fn row(package: &str) -> Option<usize> {
     ROWS.iter().position(|row| row.contains(&package))
 }
 
-/// Checks the dependencies of every package below the given folders. What only tests need may come from anywhere.
+/// Checks the dependencies of every package below the given folders. A dependency that only tests need may come from
+/// anywhere.
 pub(super) fn check(root: &Path, findings: &mut Findings) -> Result<(), String> {
     for manifest in manifests(root)? {
         let text = std::fs::read_to_string(&manifest).map_err(|error| format!("{}: {error}", manifest.display()))?;

@@ -10,12 +10,12 @@ const LINES_WARN: usize = 400;
 /// A file of more lines is two things.
 const LINES_MAX: usize = 800;
 
-/// What programs leave behind.
+/// The ends of names that programs leave behind.
 const LEFT_BEHIND: [&str; 11] =
     [".orig", ".rej", ".bak", ".log", ".tmp", ".swp", "~", ".db", ".db-wal", ".snap.new", ".DS_Store"];
 /// Folders that tools fill.
 const TOOL_FOLDERS: [&str; 6] = ["target", ".schemathesis", "node_modules", "__pycache__", ".venv", "flowfabric-dev"];
-/// What stands at the root.
+/// The names that stand at the root.
 const ROOT: [&str; 27] = [
     ".cargo",
     ".ci",
@@ -76,7 +76,7 @@ pub(super) fn check(root: &Path, findings: &mut Findings) -> Result<(), String> 
     Ok(())
 }
 
-/// What git tracks, and what it would if everything was added.
+/// The files that git tracks, and those it would track if everything was added.
 fn known_files(root: &Path) -> Result<Vec<String>, String> {
     let listed = Command::new("git")
         .args(["ls-files", "--cached", "--others", "--exclude-standard"])

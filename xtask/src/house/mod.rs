@@ -23,16 +23,16 @@ const PAGE: &str = "ARCHITECTURE.md";
 const BEGIN: &str = "<!-- modules: begin; `UPDATE=1 cargo xtask tidy` writes what follows -->\n";
 const END: &str = "<!-- modules: end -->\n";
 
-/// What the checks found.
+/// The findings of the checks.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
-    /// What is better changed.
+    /// Findings that are better mended.
     pub(super) warnings: Vec<String>,
-    /// What must be changed.
+    /// Findings that must be mended.
     pub(super) refused: Vec<String>,
 }
 
-/// Checks the house; whether it is in order. What is found is written to standard error.
+/// Checks the house; whether it is in order. The findings are written to standard error.
 pub(crate) fn is_in_order() -> bool {
     let update = std::env::var_os("UPDATE").is_some();
     let findings = match check(&root(), update) {
@@ -99,7 +99,7 @@ fn record_of(graphs: &BTreeMap<&str, Graph>) -> Value {
         .into()
 }
 
-/// What is worse than the record allows.
+/// The cycles that are worse than the record allows.
 fn worse(name: &str, graph: &Graph, recorded: &Value) -> Vec<String> {
     let allowed: Vec<(BTreeSet<String>, u64)> = recorded
         .as_array()

@@ -1,4 +1,4 @@
-//! Who talks to the servers: submitters to the one that is killed next, takers to the others.
+//! The clients of the servers: submitters to the one that is killed next, takers to the others.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,7 +16,7 @@ use super::record::{Kind, Record, now_ms};
 const PACE: Duration = Duration::from_millis(10);
 /// A delay ends up to this much later.
 const DELAY_MAX_MS: i64 = 6_000;
-/// How long the leases last that nobody renews.
+/// How long the leases last that no worker renews.
 const LEASE_TTL_MS: i64 = 6_000;
 /// How long a taker waits at one server.
 const WAIT_MS: i64 = 1_000;
@@ -149,7 +149,7 @@ impl Submitter {
 /// Takes what has become claimable at a server that stays.
 fn take(fleet: &Fleet, record: &Record, kind: Kind, number: usize) {
     let (_, address) = fleet.survivor(number);
-    // What is to be leased belongs to its submitter first; nobody waits for it.
+    // An execution that is to be leased belongs to its submitter first; no other claim waits for it.
     let wait_ms = if kind == Kind::Lease { 0 } else { WAIT_MS };
     let tasks = claim(address, "taker", kind.lane(), json!({ "max_tasks": 16, "wait_ms": wait_ms }));
     let at = now_ms();

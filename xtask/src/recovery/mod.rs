@@ -28,7 +28,7 @@ const KILL_EVERY: Duration = Duration::from_secs(20);
 const RESTART_AFTER: Duration = Duration::from_secs(6);
 /// How long the idle servers are watched.
 const IDLE: Duration = Duration::from_secs(20);
-/// What was acknowledged and is not taken up this long after the last kill is lost.
+/// Acknowledged work that is not taken up this long after the last kill is lost.
 const GRACE: Duration = Duration::from_secs(60);
 
 struct Options {
@@ -105,7 +105,7 @@ impl Running {
 fn campaign(name: &str, program: &str, minutes: f64) -> Result<bool, String> {
     let store = Running::start(name)?;
     let fleet = Arc::new(Fleet::start(program, &store.url(), SERVERS)?);
-    // Those that were alone notice each other.
+    // Servers that were alone notice each other.
     thread::sleep(Duration::from_secs(5));
     let before = fleet.requests()?;
     thread::sleep(IDLE);

@@ -1,4 +1,4 @@
-//! What was acknowledged, by whom, and when it was taken up elsewhere.
+//! The acknowledged work, the server that acknowledged it, and when it was taken up elsewhere.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
@@ -13,7 +13,7 @@ pub(crate) fn now_ms() -> i64 {
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// What is promised to go on.
+/// The kind of promise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Submit,
@@ -25,7 +25,7 @@ pub(super) enum Kind {
 impl Kind {
     pub(super) const ALL: [Kind; 4] = [Kind::Submit, Kind::Progress, Kind::Timer, Kind::Lease];
 
-    /// Where it becomes claimable. What was leased is reclaimed where it was.
+    /// The lane where it becomes claimable. A leased execution is reclaimed where it was.
     pub(super) fn lane(self) -> &'static str {
         match self {
             Kind::Submit => "submitted",
@@ -119,8 +119,8 @@ impl Seen {
     fn delay(&self, id: &str, item: &Item) -> Option<i64> {
         let taken = *self.taken.get(id)?;
         let killed = self.kills.iter().find(|(server, at)| *server == item.server && item.at <= at + IN_FLIGHT_MS)?.1;
-        // What was taken before says nothing about the kill. A lease that ended before may have been given anew by the
-        // killed server, whose answer was lost.
+        // Work that was taken before says nothing about the kill. A lease that ended before may have been given anew by
+        // the killed server, whose answer was lost.
         let counts = taken > killed && (item.kind != Kind::Lease || item.due > killed);
         counts.then(|| (taken - killed.max(item.due)).max(0))
     }

@@ -25,7 +25,8 @@ impl Checks {
         Ok(Self { name, folder: root.join("sdks").join(name), place, program })
     }
 
-    /// A command in the SDK's folder that finds our `ff`. What the caller's own shell says about servers stays outside.
+    /// A command in the SDK's folder that finds our `ff`. Variables of the caller's own shell about servers stay
+    /// outside.
     pub(super) fn command(&self, program: impl AsRef<Path>) -> Command {
         let mut command = crate::bounded(program.as_ref());
         for (name, _) in std::env::vars_os() {
@@ -42,7 +43,7 @@ impl Checks {
         self.run_showing(1, what, command)
     }
 
-    /// The same for a command whose summary has several lines.
+    /// Runs a command whose summary has several lines.
     pub(super) fn run_showing(&self, lines: usize, what: &str, command: &mut Command) -> Result<(), String> {
         let output =
             command.output().map_err(|why| format!("{what}: cannot run {:?}: {why}", command.get_program()))?;
@@ -59,7 +60,7 @@ impl Checks {
             return Ok(());
         }
         let mut terminal = std::io::stderr().lock();
-        // Somebody who closed our standard error does not want to read it.
+        // A user who closed our standard error does not want to read it.
         let _ = terminal.write_all(&output.stdout).and_then(|()| terminal.write_all(&output.stderr));
         Err(format!("{what} failed with {}", output.status))
     }

@@ -29,7 +29,7 @@ pub(super) fn check(checks: &Checks) -> Result<(), String> {
     load_package(checks)
 }
 
-/// What a user gets: the tarball, in a project that has nothing else.
+/// Loads the package as a user gets it: the tarball, in a project that has nothing else.
 fn load_package(checks: &Checks) -> Result<(), String> {
     checks.run("pack", checks.command("npm").args(["pack", "--pack-destination"]).arg(&checks.place))?;
     let project = checks.place.join("project");

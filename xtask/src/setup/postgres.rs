@@ -18,7 +18,7 @@ pub(crate) fn install_missing() -> Result<(), String> {
     let say_how = |why: String| format!("PostgreSQL is missing and {why}; {by_hand}");
     apt::check().map_err(&say_how)?;
     eprintln!("installing PostgreSQL");
-    // The package would start a cluster that nobody asked for.
+    // The package would start a cluster that is not wanted.
     keep_from_starting().map_err(|why| say_how(why.to_string()))?;
     apt::get(&["update"]).map_err(&say_how)?;
     apt::get(&["install", "--no-install-recommends", "postgresql"]).map_err(&say_how)?;

@@ -13,7 +13,7 @@ use crate::recovery::fleet::Fleet;
 use crate::recovery::http::request;
 use crate::recovery::record::now_ms;
 
-/// A look at the end is repeated for so long while nobody answers.
+/// A look at the end is repeated for so long while no server answers.
 const LOOK_MAX: Duration = Duration::from_secs(30);
 
 /// How a call ended.
@@ -21,7 +21,7 @@ const LOOK_MAX: Duration = Duration::from_secs(30);
 pub(super) enum Answer {
     Accepted,
     Refused,
-    /// Nobody knows whether it took effect.
+    /// It is not known whether it took effect.
     Unknown,
 }
 
@@ -37,7 +37,7 @@ struct Seen {
     refusals: BTreeMap<(String, String), usize>,
     /// Executions by the key they were submitted with.
     keys: BTreeMap<String, BTreeSet<String>>,
-    /// What each execution was claimed as: the lease of each epoch.
+    /// The leases that each execution was claimed under, by epoch.
     leases: BTreeMap<String, BTreeMap<u64, BTreeSet<String>>>,
     /// The epochs that completed an execution.
     completed: BTreeMap<String, BTreeSet<u64>>,
@@ -47,7 +47,7 @@ struct Seen {
     spent: BTreeSet<String>,
 }
 
-/// What happened in a campaign.
+/// The history of a campaign.
 #[derive(Default)]
 pub(super) struct History(Mutex<Seen>);
 
@@ -172,7 +172,7 @@ fn check_budgets(seen: &Seen, fleet: &Fleet, score: &mut Score) {
     score.judge("the ceiling holds", taken <= CEILING_TOKENS, || format!("{taken} of {CEILING_TOKENS}"));
 }
 
-/// What a server shows; `None` where it says that there is nothing.
+/// The answer of a server; `None` where it says that there is nothing.
 fn look(fleet: &Fleet, path: &str) -> Option<Value> {
     let began = Instant::now();
     let mut tries = 0;

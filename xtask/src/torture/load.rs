@@ -1,4 +1,4 @@
-//! Who works while things go wrong: submitters that insist until they know, workers that spend, record steps, fail and
+//! The load while things go wrong: submitters that insist until they know, workers that spend, record steps, fail and
 //! complete, and workers that come back from the dead.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,8 +16,8 @@ use crate::recovery::record::now_ms;
 /// The budget whose usage is counted, and the one whose ceiling must hold.
 pub(super) const COUNTED: &str = "counted";
 pub(super) const CEILING: &str = "ceiling";
-/// What may be reserved of the ceiling, and what each attempt reserves. The ceiling is no multiple of it, so that calls are
-/// refused while the budget is not used up, which would keep work from starting.
+/// The amount that may be reserved of the ceiling, and the amount that each attempt reserves. The ceiling is no
+/// multiple of it, so that calls are refused while the budget is not used up, which would keep work from starting.
 pub(super) const CEILING_TOKENS: i64 = 5_000;
 const CALL_TOKENS: i64 = 3;
 /// Between two submits of a submitter.
@@ -27,7 +27,7 @@ const WORKERS: usize = 6;
 /// How long a lease lasts; the dead remember their tasks later than this.
 const LEASE_TTL_MS: i64 = 5_000;
 const REMEMBERED_AFTER: Duration = Duration::from_secs(8);
-/// A call is repeated for so long while nobody answers.
+/// A call is repeated for so long while no server answers.
 const INSIST: Duration = Duration::from_secs(45);
 /// Between two tries.
 const AGAIN: Duration = Duration::from_millis(100);
@@ -91,7 +91,7 @@ impl Load {
     }
 }
 
-/// Calls that are repeated until somebody answers, at one server after another.
+/// Calls that are repeated until a server answers, at one server after another.
 #[derive(Clone)]
 struct Caller {
     fleet: Arc<Fleet>,
@@ -99,7 +99,7 @@ struct Caller {
 }
 
 impl Caller {
-    /// An answer that says yes or no; `None` when nobody gave one for long.
+    /// An answer that says yes or no; `None` when no server gave one for long.
     fn insist(&self, number: usize, path: &str, body: &Value) -> Option<(bool, Value)> {
         let began = Instant::now();
         let mut tries = number;
@@ -216,7 +216,7 @@ impl Worker {
     }
 }
 
-/// Workers whose leases are over complete what they had in hand; nobody may believe them once another had it.
+/// Workers whose leases are over complete what they had in hand; no server may believe them once another worker had it.
 fn remember(caller: &Caller, graves: &Mutex<Vec<(Instant, Value)>>) {
     let due: Vec<Value> = {
         let mut graves = graves.lock().expect("no holder of this lock panics");

@@ -21,7 +21,7 @@ use crate::recovery::fleet::{self, Fleet};
 
 /// Between two faults.
 const FAULT_EVERY: Duration = Duration::from_secs(8);
-/// What is left when nothing has ended for this long after the last fault is stuck.
+/// Work that is left when nothing has ended for this long after the last fault is stuck.
 const GRACE: Duration = Duration::from_secs(60);
 
 struct Options {

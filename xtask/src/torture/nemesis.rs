@@ -1,4 +1,4 @@
-//! What goes wrong, on purpose.
+//! The faults of a campaign, made on purpose.
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -95,7 +95,7 @@ impl Store {
         if matches!(self, Self::Sqlite(_)) { 1 } else { 3 }
     }
 
-    /// What can go wrong with it.
+    /// The faults that are possible with it.
     pub(super) fn faults(&self) -> Vec<Fault> {
         let own_process = !matches!(self, Self::Sqlite(_));
         Fault::ALL.into_iter().filter(|fault| own_process || *fault != Fault::Store).collect()
@@ -121,7 +121,7 @@ impl Store {
 impl Drop for Store {
     fn drop(&mut self) {
         if let Self::Sqlite(folder) = self {
-            // What stays behind is in the folder for temporary files.
+            // Files that stay behind are in the folder for temporary files.
             let _ = std::fs::remove_dir_all(folder);
         }
     }

@@ -20,7 +20,7 @@ fn number(name: &str, otherwise: usize) -> usize {
 const POLLS: [(&str, Duration); 2] =
     [("asking every 100 ms", Duration::from_millis(100)), ("default", Duration::from_secs(30))];
 
-/// What a handler tells: which task it was given, and when.
+/// A handler's report: which task it was given, and when.
 type Begun = (usize, Instant);
 
 /// A queue of its own for every run.

@@ -31,7 +31,7 @@ const LAYER: usize = 50;
 const BATCH: usize = 500;
 const CALLERS: usize = 4;
 
-/// What screens are opened for.
+/// The deployment that screens are opened for.
 pub(super) struct Deployment {
     /// An execution with an attempt, a failure and an input.
     pub(super) execution: Value,

@@ -1,5 +1,5 @@
-//! The dashboard: how long the calls of its screens take over many executions, and what open ones cost while nobody
-//! touches them.
+//! The dashboard: how long the calls of its screens take over many executions, and what open ones cost while they are
+//! not touched.
 
 mod deployment;
 mod screen;
@@ -28,9 +28,9 @@ const DASHBOARDS: usize = 10;
 const CONNECTIONS: usize = 6;
 /// The server shares a count for two seconds; a pause of this length makes the next one a count of its own.
 const COUNTS_SHARED: Duration = Duration::from_millis(2_100);
-/// How often a dashboard that somebody looks at asks for the counts.
+/// How often a dashboard in front of a person asks for the counts.
 const POLL: Duration = Duration::from_secs(10);
-/// What opening the dashboards costs is over by then.
+/// The cost of opening the dashboards is over by then.
 const SETTLED: Duration = Duration::from_secs(2);
 
 /// Fills a store, opens the screens one after another, then lets dashboards stay open.
@@ -43,7 +43,7 @@ pub(crate) async fn dashboard(run: &Run<'_>) -> Result<()> {
     subject.close().await
 }
 
-/// What opening one screen took.
+/// The time that opening one screen took.
 #[derive(Default)]
 struct Opened {
     calls: Latencies,
@@ -103,7 +103,7 @@ async fn open(subject: &Subject, screen: &Screen) -> Result<Latencies> {
     Ok(latencies)
 }
 
-/// What the store is asked without a dashboard, with some that nobody touches, and with some that are looked at.
+/// Calls to the store without a dashboard, with some that are not touched, and with some in front of a person.
 async fn stay_open(run: &Run<'_>, subject: &Subject) -> Result<()> {
     let seconds = run.arguments.seconds_or(60);
     let meter = Meter::new(std::slice::from_ref(subject)).await?;
@@ -154,7 +154,7 @@ async fn follow_events(subject: &Subject, open: &mut JoinSet<Result<()>>) -> Res
     Ok(())
 }
 
-/// What a dashboard asks by the clock while somebody is there.
+/// The calls that a dashboard makes by the clock while a person is there.
 fn poll_counts(subject: &Subject, open: &mut JoinSet<Result<()>>) {
     let client = subject.client.clone();
     open.spawn(async move {

@@ -1,4 +1,4 @@
-//! What each screen of the dashboard asks when it is opened. `dashboard/src/screens` is where that is decided.
+//! The calls of each screen of the dashboard when it is opened. `dashboard/src/screens` is where they are decided.
 
 use serde_json::{Value, json};
 
