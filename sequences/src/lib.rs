@@ -126,7 +126,7 @@ static QUIET: tokio::sync::RwLock<()> = tokio::sync::RwLock::const_new(());
 /// Runs one sequence by name in a fresh namespace.
 pub async fn run(name: &str, servers: Servers) {
     let sequence = SEQUENCES.iter().find(|sequence| sequence.name == name).expect("the macro names only sequences");
-    // Rotating a secret with next to no grace is felt by everybody on the deployment.
+    // Rotating a secret with next to no grace is felt by every caller of the deployment.
     let (mut alone, mut together) = (None, None);
     if sequence.name.starts_with("s20") {
         alone = Some(QUIET.write().await);

@@ -81,7 +81,7 @@ pub(crate) async fn run(world: Arc<World>) {
     }
 }
 
-/// Whether the waitpoint is still stored: what its execution's retention took away is unknown to everybody.
+/// Whether the waitpoint is still stored: one that its execution's retention took away is unknown to the server.
 fn is_there(world: &World, open: &OpenWaitpoint) -> bool {
     let key = Waitpoint::key_of(&open.waitpoint);
     world.store.inspect(|contents| {

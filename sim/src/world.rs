@@ -61,7 +61,7 @@ pub(crate) struct World {
     pub habit: LeaseId,
     /// The clocks of the store's partitions.
     pub clocks: Arc<Clocks>,
-    /// Answers to readers that a planted bug keeps.
+    /// The documents of a commit that was never applied, which a planted bug shows to readers.
     pub doomed: crate::defects::Doomed,
     servers: Mutex<Vec<Server>>,
     checker: Mutex<Checker>,

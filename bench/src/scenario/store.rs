@@ -111,7 +111,7 @@ async fn commit_until(store: Arc<dyn Store>, counting: Arc<AtomicBool>, stop: Ar
     let partition = Partition::flow(0);
     let mut latencies = Latencies::default();
     while !stop.load(Ordering::Relaxed) {
-        // A store in memory never waits, and would keep everybody else from running.
+        // A store in memory never waits, and would keep all other tasks from running.
         tokio::task::consume_budget().await;
         let batch = creation();
         let started = Instant::now();

@@ -130,7 +130,7 @@ async fn view(client: &Client, task: &ClaimedTask, viewers: usize) -> Result<Lat
     }
     drop(seen);
     let mut latencies = Latencies::default();
-    // The first frame tells that everybody is there, and is not measured.
+    // The first frame tells that all viewers are there, and is not measured.
     for number in 0..=SEEN {
         let began = Instant::now();
         task.append_frame(Frame::text("token", TEXT)).await?;

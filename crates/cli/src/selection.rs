@@ -9,31 +9,31 @@ use crate::span;
 /// Which executions.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Selection {
-    /// Only in this state; may be repeated
+    /// Only executions in this state; may be repeated
     #[arg(long, value_parser = one_of!(PublicState))]
     state: Vec<PublicState>,
-    /// Only in this lane; may be repeated
+    /// Only executions in this lane; may be repeated
     #[arg(long)]
     lane: Vec<String>,
-    /// Only of this kind; may be repeated
+    /// Only executions of this kind; may be repeated
     #[arg(long)]
     kind: Vec<String>,
-    /// Only in this flow
+    /// Only executions in this flow
     #[arg(long, value_name = "ID")]
     flow: Option<FlowId>,
     /// Only with this tag; of several values of one key any will do
     #[arg(long, value_name = "KEY=VALUE")]
     tag: Vec<String>,
-    /// Only those that failed with this category; may be repeated
+    /// Only executions that failed with this category; may be repeated
     #[arg(long, value_name = "CATEGORY")]
     failure: Vec<String>,
     /// Only runs of this schedule
     #[arg(long, value_name = "NAME")]
     schedule: Option<String>,
-    /// Only those that this worker process holds
+    /// Only executions that this worker process holds
     #[arg(long, value_name = "INSTANCE")]
     worker: Option<String>,
-    /// Only those that this execution spawned
+    /// Only executions that this execution spawned
     #[arg(long, value_name = "ID")]
     parent: Option<ExecutionId>,
     /// Only created since: a span before now or RFC 3339

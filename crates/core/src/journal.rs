@@ -403,8 +403,8 @@ impl<'a> NewEntries<'a> {
         self.records_within(fence, total_bytes, limits::JOURNAL_ENTRIES_MAX, limits::JOURNAL_MAX_BYTES)
     }
 
-    /// The same for what the engine records by itself. It has a reserve behind the end of the journal, so that what a
-    /// person decided is recorded also where the function has filled its own part.
+    /// The records that the engine appends by itself. They have a reserve behind the end of the journal, so that a person's
+    /// decision is recorded also where the function has filled its own part.
     pub fn decided_records(&self, fence: &LeaseFence, total_bytes: u64) -> Result<Vec<NewRecord>> {
         let entries = limits::JOURNAL_ENTRIES_MAX + limits::JOURNAL_RESERVE_ENTRIES;
         self.records_within(fence, total_bytes, entries, limits::JOURNAL_MAX_BYTES + limits::JOURNAL_RESERVE_BYTES)

@@ -248,8 +248,8 @@ impl SignalRecord {
         Self::under(Self::digest_of(waitpoint, idempotency_key), idempotency_key, signal)
     }
 
-    /// The same for a signal that named no waitpoint. A repeat may mean another one by then, so the execution is what the
-    /// key is for.
+    /// A record for a signal that named no waitpoint. A repeat may mean another one by then, so the key belongs to the
+    /// execution.
     pub fn by_name(idempotency_key: &str, signal: &Signal) -> Result<Self> {
         Self::under(Self::digest_by_name(&signal.execution, &signal.name, idempotency_key), idempotency_key, signal)
     }

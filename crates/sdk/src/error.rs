@@ -44,7 +44,7 @@ pub enum SdkError {
     Payload {
         /// Which value.
         what: &'static str,
-        /// Why.
+        /// The cause.
         source: serde_json::Error,
     },
     /// The ending of a task was refused for its content. The attempt has failed with the category `refused` instead,

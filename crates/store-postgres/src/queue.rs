@@ -10,7 +10,7 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::touch::{Touched, Touches};
 
-/// Batches in one group; more make nothing faster and everybody wait longer.
+/// Batches in one group; more make nothing faster and every caller wait longer.
 pub(crate) const GROUP_BATCHES_MAX: usize = 64;
 /// Bytes in one group, unless a single call is larger.
 const GROUP_MAX_BYTES: usize = 4 * 1024 * 1024;

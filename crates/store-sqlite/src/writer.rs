@@ -61,11 +61,11 @@ pub(crate) struct Writing {
 
 /// The place where a transaction failed; it decides which callers hear of it.
 enum Failure {
-    /// At `BEGIN`: another program keeps everybody out, or the file is out of reach.
+    /// At `BEGIN`: another program has locked the file, or it is out of reach. All callers of the group hear of it.
     Begin(StoreError),
     /// Before `COMMIT`: perhaps the fault of one call.
     Before(StoreError),
-    /// At `COMMIT`: everybody's trouble.
+    /// At `COMMIT`: all callers of the group hear of it.
     Commit(StoreError),
 }
 
@@ -114,7 +114,7 @@ impl<'c> Writer<'c> {
         }
     }
 
-    /// Commits a group and answers everybody in it.
+    /// Commits a group and answers all callers in it.
     fn serve(&mut self, group: &mut Vec<Job>, queue: &Queue<Job>) {
         let mut done = self.transact(group, true);
         // The disk may be full of what the log keeps; once that is in the file, there is room for more.

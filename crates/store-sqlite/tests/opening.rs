@@ -121,7 +121,7 @@ fn a_directory_that_takes_no_files_is_read_only() {
     use std::os::unix::fs::PermissionsExt;
     let directory = tempfile::tempdir().unwrap();
     std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o555)).unwrap();
-    // Permissions do not bind the superuser; the kernel's own directory binds everybody.
+    // Permissions do not bind the superuser; the kernel's own directory binds every user.
     let bound = std::fs::File::create(directory.path().join("probe")).is_err();
     let path = if bound { directory.path() } else { Path::new("/sys") };
     let error = refusal(path.join("ff.db"));

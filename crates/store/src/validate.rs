@@ -103,7 +103,7 @@ const FEW: usize = 16;
 /// Which documents a batch guards, so that a large batch is checked in one pass.
 struct Guards<'a> {
     guards: &'a [Guard],
-    /// Only of many guards.
+    /// The documents that guards name; kept only where there are many guards.
     owned: HashSet<&'a Key>,
     fenced: HashSet<&'a Key>,
 }

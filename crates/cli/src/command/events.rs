@@ -23,10 +23,10 @@ pub(crate) struct Arguments {
     /// Go on with what comes
     #[arg(long, short)]
     follow: bool,
-    /// Only of this kind; may be repeated
+    /// Only events of this kind; may be repeated
     #[arg(long = "kind", value_parser = one_of!(EventKind))]
     kinds: Vec<EventKind>,
-    /// Only of this flow
+    /// Only events of this flow
     #[arg(long, value_name = "ID")]
     flow: Option<FlowId>,
     /// Only with this tag
@@ -35,7 +35,7 @@ pub(crate) struct Arguments {
     /// Go on where an earlier look ended
     #[arg(long)]
     cursor: Option<String>,
-    /// Only of this execution
+    /// Only events of this execution
     #[arg(long, value_name = "ID", conflicts_with_all = ["follow", "kinds", "flow", "tag"])]
     execution: Option<ExecutionId>,
 }

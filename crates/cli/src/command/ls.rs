@@ -22,10 +22,10 @@ Examples:
 pub(crate) struct Arguments {
     #[command(flatten)]
     selection: Selection,
-    /// Only those that have not ended
+    /// Only executions that have not ended
     #[arg(long, conflicts_with = "ended")]
     open: bool,
-    /// Only those that have ended
+    /// Only executions that have ended
     #[arg(long)]
     ended: bool,
     /// The oldest first

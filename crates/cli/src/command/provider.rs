@@ -47,7 +47,7 @@ Examples:
         after_help = "Examples:\n  ff provider update model-api --requests 120\n  ff provider update renderer --concurrent 8"
     )]
     Update(Update),
-    /// Tell everybody that the provider said 429: it is closed for a while, and its limits are halved
+    /// Tell all workers that the provider said 429: it is closed for a while, and its limits are halved
     #[command(after_help = "Examples:\n  ff provider throttle model-api --retry-after 30s")]
     Throttle {
         /// The provider

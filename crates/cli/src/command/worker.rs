@@ -38,7 +38,7 @@ enum Verb {
         after_help = "Examples:\n  ff worker ls --lane gpu\n  ff worker ls -o json | jq '[.items[].leases_held] | add'"
     )]
     Ls {
-        /// Only those that serve this lane
+        /// Only workers that serve this lane
         #[arg(long)]
         lane: Option<String>,
     },

@@ -160,7 +160,7 @@ impl Viewer {
         }
         if self.feed.is_none() {
             self.caught_up = false;
-            // Not where this viewer is, which is what a client says: the feed is for everybody.
+            // Not where this viewer is, which is what a client says: the feed is for all viewers.
             let end = self.app.engine.stream_end(&self.id).await?;
             self.feed = Some(self.app.feeds.join(&self.app.engine, self.id, end));
         }

@@ -91,10 +91,10 @@ struct Get {
 
 #[derive(Debug, clap::Args)]
 struct Ls {
-    /// Only in this state
+    /// Only flows in this state
     #[arg(long, value_parser = one_of!(FlowState))]
     state: Option<FlowState>,
-    /// Only of this kind
+    /// Only flows of this kind
     #[arg(long)]
     kind: Option<String>,
     /// Only with this tag
