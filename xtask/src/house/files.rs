@@ -77,7 +77,7 @@ pub(super) fn check(root: &Path, findings: &mut Findings) -> Result<(), String> 
 }
 
 /// The files that git tracks, and those it would track if everything was added.
-fn known_files(root: &Path) -> Result<Vec<String>, String> {
+pub(super) fn known_files(root: &Path) -> Result<Vec<String>, String> {
     let listed = Command::new("git")
         .args(["ls-files", "--cached", "--others", "--exclude-standard"])
         .current_dir(root)
