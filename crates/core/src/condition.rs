@@ -284,7 +284,7 @@ impl Size {
             let field = format!("{field}[{position}].name");
             text::optional_label(&field, &matcher.name)?;
             if matcher.name == TIMEOUT_SIGNAL {
-                return Err(Error::invalid(&field, format!("must not be {TIMEOUT_SIGNAL}, which nobody can send")));
+                return Err(Error::invalid(&field, format!("must not be {TIMEOUT_SIGNAL}, which no sender may use")));
             }
         }
         Ok(())

@@ -135,7 +135,7 @@ error_table! {
     ExecutionNotEligible "execution_not_eligible" Conflict 409 true "Something holds the execution back; explain says what.";
     ExecutionNotLeaseable "execution_not_leaseable" Conflict 409 false "The execution is leased, suspended or finished.";
     GrantAlreadyExists "grant_already_exists" Conflict 409 true "Another grant is outstanding; it lapses by itself.";
-    InvalidClaimGrant "invalid_claim_grant" Conflict 409 false "The grant is used, unknown or somebody else's; ask for a new one.";
+    InvalidClaimGrant "invalid_claim_grant" Conflict 409 false "The grant is used, unknown or another worker's; ask for a new one.";
     ClaimGrantExpired "claim_grant_expired" Conflict 409 false "The grant has lapsed; ask for a new one.";
     NotAResumedExecution "not_a_resumed_execution" Conflict 409 false "The execution has no interrupted or lost attempt; use claim_from_grant.";
     CapabilityMismatch "capability_mismatch" Conflict 409 false "The worker lacks the capabilities named in the details.";
@@ -151,7 +151,7 @@ error_table! {
     TargetNotSignalable "target_not_signalable" Conflict 409 false "The execution neither waits for signals nor has a waitpoint for them.";
     FlowAlreadyTerminal "flow_already_terminal" Conflict 409 false "The flow has ended; create a new one.";
     StaleGraphRevision "stale_graph_revision" Conflict 409 false "The graph has changed; read it again and repeat with its revision.";
-    StaleRevision "stale_revision" Conflict 409 false "Somebody changed it meanwhile; read it again and repeat with its revision.";
+    StaleRevision "stale_revision" Conflict 409 false "Another caller changed it meanwhile; read it again and repeat with its revision.";
     CycleDetected "cycle_detected" Conflict 409 false "The edge would close a cycle; the details name its path.";
     DependencyAlreadyExists "dependency_already_exists" Conflict 409 false "The two executions have an edge with different content.";
     ExecutionNotInFlow "execution_not_in_flow" Conflict 409 false "Add the execution to the flow first.";

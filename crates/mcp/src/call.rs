@@ -165,5 +165,5 @@ fn left(id: ExecutionId) -> CallToolResult {
 }
 
 fn dismissed(id: ExecutionId, question: &Question<'_>) -> String {
-    format!("Nobody answered: {}\nThe execution {id} still waits; call again to be asked again.", question.text())
+    format!("The question was not answered: {}\nThe execution {id} still waits; call again to be asked again.", question.text())
 }

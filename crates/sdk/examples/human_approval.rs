@@ -39,7 +39,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let waitpoint = execution.pending_waitpoints().await?.pop().ok_or("nothing to approve")?;
     let args = get_waitpoint_token::Args { execution_id: execution.id(), waitpoint_id: waitpoint.waitpoint_id };
     let token = client.call::<GetWaitpointToken>(args).await?.token;
-    println!("waiting for approval; anybody with the token could now call");
+    println!("waiting for approval; a person with the token could now call");
     println!("  POST /v1/executions/{}/signal  {{\"waitpoint_id\": ..., \"token\": ...}}", execution.id());
     let decision = Decision { approved: true, by: "ada".into() };
     let signal = execution.signal(Decision::NAME).waitpoint(waitpoint.waitpoint_id, token).payload(&decision);

@@ -276,7 +276,7 @@ fn questions(budgets: &[BudgetQuestionView], style: Style) -> String {
 /// Shows the list and asks for one of it.
 fn choose(session: &Session, mut list: List) -> Result<Pending> {
     if session.out.is_json() {
-        return Err(nobody().advice("Name the execution; `--list -o json` lists what waits."));
+        return Err(no_terminal().advice("Name the execution; `--list -o json` lists what waits."));
     }
     eprintln!("{}", text(&list, session.out.style()));
     let answer = ask(&format!("Which one? [1-{}, nothing to leave]", list.items.len()))?;
@@ -303,7 +303,7 @@ fn ask(question: &str) -> Result<String> {
     let mut line = String::new();
     if std::io::stdin().lock().read_line(&mut line)? == 0 {
         let _ = writeln!(err);
-        return Err(nobody());
+        return Err(no_terminal());
     }
     if !std::io::stdin().is_terminal() {
         let _ = writeln!(err);
@@ -311,7 +311,7 @@ fn ask(question: &str) -> Result<String> {
     Ok(line.trim().to_owned())
 }
 
-fn nobody() -> Failure {
-    Failure::new(failure::NOT_CONFIRMED, "not_confirmed", "there is nobody to ask, nothing was sent")
+fn no_terminal() -> Failure {
+    Failure::new(failure::NOT_CONFIRMED, "not_confirmed", "there is no terminal to ask at, nothing was sent")
         .advice("Name the execution and give --yes.")
 }

@@ -200,7 +200,7 @@ async fn begin(session: Session, job: &Job, args: create_bulk::Args) -> Result<(
 /// Says what a job would do, and asks.
 async fn agreed(session: &Session, args: &create_bulk::Args) -> Result<bool> {
     if session.out.is_json() || !std::io::stdin().is_terminal() {
-        let text = "nobody can be asked here: say --yes to go on, or --dry-run to see what would happen";
+        let text = "there is no terminal to ask at: say --yes to go on, or --dry-run to see what would happen";
         return Err(Failure::usage(text));
     }
     let dry = create_bulk::Args { dry_run: Some(true), rate_per_second: None, ..args.clone() };

@@ -20,7 +20,7 @@ Programs may rely on these:
   10  the execution ended without success (wait, result, submit --wait)
   11  the time was up before it ended (--timeout)
   12  the doctor has warnings (doctor --strict)
-  13  a question was answered with no, or there was nobody to ask (approve, reject)
+  13  a question was answered with no, or could not be asked (approve, reject)
   14  a budget refused what was spent: its hard limit is met (task usage, task spend)
   15  what was to be waited for has come already: go on (task suspend)
 

@@ -16,7 +16,7 @@ Examples:
   ff signal ID tool_result @answer.json
   ff signal ID callback '{\"status\": 200}' --waitpoint WP --waitpoint-token TOKEN
 
-With the token of a waitpoint anybody may signal; without one it takes an operator.")]
+With the token of a waitpoint every sender may signal; without one it takes an operator.")]
 pub(crate) struct Arguments {
     /// The execution
     #[arg(value_name = "ID")]

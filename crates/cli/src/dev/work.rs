@@ -14,7 +14,7 @@ use super::scenery;
 pub(super) const LANE: &str = "demo";
 /// The topics of the report, and what research finds out about each.
 pub(super) const TOPICS: [(&str, &str); 3] = [
-    ("leases", "Work is handed out under a lease, and whoever loses the lease loses the right to write."),
+    ("leases", "Work is handed out under a lease, and a worker that loses the lease loses the right to write."),
     ("signals", "A task can wait for a person for days while it holds no worker, and goes on where it was."),
     ("budgets", "Every token is charged to a budget, once, and what is over its budget does not start."),
 ];

@@ -94,8 +94,8 @@ Examples:
   ff task step pay --once -- ./pay 7
 
 Prints what the command printed, when it has succeeded; what it says on standard error passes by. A command that fails
-is not recorded, its exit code is passed on, and the next run of the program runs it again. Not so with --once: nobody
-knows whether it happened, and the step is refused with 4 and the code in_doubt, unless the command ended with 75, which
+is not recorded, its exit code is passed on, and the next run of the program runs it again. Not so with --once: it is
+not known whether it happened, and the step is refused with 4 and the code in_doubt, unless the command ended with 75, which
 says that nothing happened, or --on-doubt says otherwise.")]
     Step(step::StepArguments),
     /// Let go until signals come; the program then ends, and starts again when they have
