@@ -165,5 +165,5 @@ fn left(id: ExecutionId) -> CallToolResult {
 }
 
 fn dismissed(id: ExecutionId, question: &Question<'_>) -> String {
-    format!("The question was not answered: {}\nThe execution {id} still waits; call again to be asked again.", question.text())
+    format!("No answer came: {}\nThe execution {id} still waits; call again to be asked again.", question.text())
 }
