@@ -26,7 +26,7 @@ async fn delivery(world: &World) -> Value {
 }
 
 /// The execution that a delivery is about, and what happened to it.
-fn told(world: &World, task: &Value) -> (String, String) {
+fn delivered(world: &World, task: &Value) -> (String, String) {
     let message = &task["input"]["payload"];
     assert_eq!(message["namespace"], json!(world.namespace));
     assert_eq!(message["type"], message["data"]["event"]["event_type"]);
@@ -56,7 +56,7 @@ pub(crate) async fn s53_each_event_is_delivered_once_or_is_a_dead_letter(world: 
         held.push(delivery(&world).await);
     }
     for task in held {
-        got.insert(told(&world, &task));
+        got.insert(delivered(&world, &task));
         tasks.insert(text(&task["execution_id"]));
         let args = json!({ "execution_id": task["execution_id"], "fence": task["fence"], "reason": "down" });
         assert_eq!(world.must("fail", args).await["outcome"], "retry_scheduled");
@@ -81,7 +81,7 @@ pub(crate) async fn s53_each_event_is_delivered_once_or_is_a_dead_letter(world: 
     let (id, fence) = world.in_hand(json!({})).await;
     world.complete(&id, &fence, json!("last")).await;
     let task = delivery(&world).await;
-    assert_eq!(told(&world, &task), (id, "completed".to_owned()));
+    assert_eq!(delivered(&world, &task), (id, "completed".to_owned()));
     world.complete(&text(&task["execution_id"]), &task["fence"], json!("received")).await;
     let shown = get(&world, "ends").await;
     assert_eq!((&shown["delivery_count"], &shown["gaps"], &shown["refused_count"]), (&json!(4), &json!(0), &json!(0)));
@@ -105,7 +105,7 @@ pub(crate) async fn s53_a_subscription_is_filtered_paused_tested_and_removed(wor
     run(json!({ "tags": { "team": "b" } })).await;
     let wanted = run(json!({ "tags": { "team": "a", "more": "x" } })).await;
     let task = delivery(&world).await;
-    assert_eq!(told(&world, &task).0, wanted, "the others were passed over");
+    assert_eq!(delivered(&world, &task).0, wanted, "the others were passed over");
     world.complete(&text(&task["execution_id"]), &task["fence"], json!(null)).await;
     let paused = world.must("pause_subscription", json!({ "name": "some", "note": "moved" })).await;
     assert_eq!((&paused["state"], &paused["note"]["text"]), (&json!("paused"), &json!("moved")));
@@ -119,7 +119,7 @@ pub(crate) async fn s53_a_subscription_is_filtered_paused_tested_and_removed(wor
     let mut got = BTreeSet::new();
     for _ in 0..3 {
         let task = delivery(&world).await;
-        got.insert(told(&world, &task).0);
+        got.insert(delivered(&world, &task).0);
         world.complete(&text(&task["execution_id"]), &task["fence"], json!(null)).await;
     }
     assert_eq!(got, waiting);
@@ -137,7 +137,7 @@ pub(crate) async fn s53_a_subscription_is_filtered_paused_tested_and_removed(wor
     subscribe(&world, "some", filter, 0).await;
     let after = run(json!({ "tags": { "team": "a" } })).await;
     let task = delivery(&world).await;
-    assert_eq!(told(&world, &task).0, after);
+    assert_eq!(delivered(&world, &task).0, after);
     world.must("delete_subscription", json!({ "name": "some" })).await;
     // The lane of webhooks is the engine's own.
     let own = "ff:deliveries";

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use crate::port::free_port;
 
 /// Everything a server should do by itself happens within this time, or the test fails.
-const PATIENCE: Duration = Duration::from_secs(30);
+const WAIT_MAX: Duration = Duration::from_secs(30);
 /// A port may be taken between looking and binding: then another is tried.
 const START_ATTEMPTS: usize = 5;
 
@@ -187,7 +187,7 @@ impl Server {
         let stdout = guard.stdout.take().expect("stdout is piped");
         BufReader::new(stdout).read_line(&mut pid).expect("the guard tells the process id");
         let process = Process { guard, pid: pid.trim().to_owned() };
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + WAIT_MAX;
         while Instant::now() < deadline {
             if !process_exists(&process.pid) {
                 return false;
@@ -236,7 +236,7 @@ impl Replicated {
 
 /// Waits for something the servers do by themselves.
 pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + WAIT_MAX;
     while !condition() {
         assert!(Instant::now() < deadline, "it did not happen that {what}");
         std::thread::sleep(Duration::from_millis(10));

@@ -20,7 +20,7 @@ use crate::work::{claim_args, complete, submission};
 /// In hundredths of the rate that was just measured.
 const LEVELS: [u64; 3] = [20, 50, 80];
 /// How long the last tasks may take after they were due.
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// When tasks are due.
 #[derive(Debug, Clone, Copy)]
@@ -88,12 +88,12 @@ async fn send_and_take(client: &Client, plan: Plan, workers: usize) -> Result<La
         }
         Ok::<(), crate::error::Error>(())
     };
-    let patience = tokio::time::sleep_until((plan.due(plan.tasks) + PATIENCE).into());
+    let late = tokio::time::sleep_until((plan.due(plan.tasks) + WAIT_MAX).into());
     let sent_and_taken = async { tokio::try_join!(async { (&mut sending).await? }, all_taken) };
     tokio::select! {
         ended = sent_and_taken => { ended?; }
         Some(ended) = working.join_next() => ended??,
-        () = patience => return Err("the tasks were not done a minute after they were due".into()),
+        () = late => return Err("the tasks were not done a minute after they were due".into()),
     }
     Ok(latencies)
 }

@@ -22,7 +22,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// About a token of text.
 const TEXT: &str = " token ";
 /// How long the slowest viewer may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// Appends and views.
 pub(crate) async fn stream(run: &Run<'_>) -> Result<()> {
@@ -135,7 +135,7 @@ async fn view(client: &Client, task: &ClaimedTask, viewers: usize) -> Result<Lat
         let began = Instant::now();
         task.append_frame(Frame::text("token", TEXT)).await?;
         for _ in 0..viewers {
-            let sighting = tokio::time::timeout(PATIENCE, sightings.recv()).await;
+            let sighting = tokio::time::timeout(WAIT_MAX, sightings.recv()).await;
             let at = sighting.ok().flatten().ok_or("a viewer does not see a frame")?;
             if number > 0 {
                 latencies.record(at.duration_since(began));

@@ -19,7 +19,7 @@ impl Stop {
     }
 
     /// Waits for one of them, and says which it was.
-    pub(crate) async fn told(&mut self) -> &'static str {
+    pub(crate) async fn requested(&mut self) -> &'static str {
         tokio::select! {
             _ = self.terminate.recv() => "told to terminate",
             _ = self.interrupt.recv() => "interrupted",

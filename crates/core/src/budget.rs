@@ -277,7 +277,7 @@ impl Budget {
     /// Counts usage, or says which limit is in the way. A reset that is due happens first.
     pub fn report(&mut self, usage: &BTreeMap<String, i64>, now: i64) -> Result<ReportUsageResult> {
         self.check_usage(usage, now)?;
-        let now = self.touch(now);
+        let now = self.mark_updated(now);
         self.reset_if_due(now);
         let enforce = self.definition.enforcement == Enforcement::Enforce;
         let over = |hard: i64, used: i64| hard != 0 && used > hard;
@@ -343,7 +343,7 @@ impl Budget {
         if merged == self.definition.dimensions {
             return Ok(());
         }
-        self.touch(now);
+        self.mark_updated(now);
         if self.original.is_empty() {
             self.original = definition_digest(&self.definition).to_vec().into();
         }
@@ -380,7 +380,7 @@ impl Budget {
         if !change.dimensions.is_empty() {
             self.set_limits(&change.dimensions, now)?;
         }
-        let now = self.touch(now);
+        let now = self.mark_updated(now);
         if self.original.is_empty() {
             self.original = definition_digest(&self.definition).to_vec().into();
         }
@@ -398,7 +398,7 @@ impl Budget {
 
     /// Returns usage to nothing and starts the interval anew; answers when that happens next.
     pub fn reset(&mut self, now: i64) -> Option<i64> {
-        let now = self.touch(now);
+        let now = self.mark_updated(now);
         self.begin_window(now);
         self.next_reset_at = self.reset_after(now);
         (self.next_reset_at != 0).then_some(self.next_reset_at)
@@ -410,7 +410,7 @@ impl Budget {
         if !self.reset_is_due(now) {
             return false;
         }
-        let began_at = self.touch(now);
+        let began_at = self.mark_updated(now);
         self.begin_window(began_at);
         if self.definition.calendar.is_some() {
             self.next_reset_at = self.reset_after(now);
@@ -543,7 +543,7 @@ impl Budget {
     }
 
     /// Time never goes back within a document.
-    fn touch(&mut self, now: i64) -> i64 {
+    fn mark_updated(&mut self, now: i64) -> i64 {
         self.updated_at = self.updated_at.max(now);
         self.updated_at
     }

@@ -276,7 +276,7 @@ impl BulkJob {
             return false;
         }
         self.state = BulkState::Cancelling;
-        self.next_at = self.touch(now);
+        self.next_at = self.mark_updated(now);
         true
     }
 
@@ -287,7 +287,7 @@ impl BulkJob {
         if self.has_ended() || report.partition != self.partition || part.turn < self.turn {
             return;
         }
-        let now = self.touch(now);
+        let now = self.mark_updated(now);
         self.next_at = now + report.wait_ms;
         self.turn = part.turn;
         self.current = part.counts.clone();
@@ -312,7 +312,7 @@ impl BulkJob {
         self.next_at = now + kept_ms.max(limits::BULK_KEPT_MIN_MS);
     }
 
-    fn touch(&mut self, now: i64) -> i64 {
+    fn mark_updated(&mut self, now: i64) -> i64 {
         self.updated_at = self.updated_at.max(now);
         self.updated_at
     }

@@ -81,7 +81,7 @@ impl ConcurrencyKey {
         if self.room(request.limit) == 0 {
             return None;
         }
-        let now = self.touch(now);
+        let now = self.mark_updated(now);
         self.in_use += 1;
         Some(Slot {
             namespace: self.namespace.clone(),
@@ -97,7 +97,7 @@ impl ConcurrencyKey {
 
     /// Gives back one slot.
     pub fn release(&mut self, now: i64) {
-        self.touch(now);
+        self.mark_updated(now);
         self.in_use = self.in_use.saturating_sub(1);
         self.given_back += 1;
     }
@@ -106,7 +106,7 @@ impl ConcurrencyKey {
     pub fn recount(&mut self, slots: u32, now: i64) -> bool {
         let wrong = self.in_use != slots;
         if wrong {
-            self.touch(now);
+            self.mark_updated(now);
             self.in_use = slots;
         }
         wrong
@@ -116,7 +116,7 @@ impl ConcurrencyKey {
     pub fn park(&mut self, limit: u32, partition: u16, now: i64) -> bool {
         let news = self.parked_under.entry(limit).or_default().add(partition);
         if news {
-            self.touch(now);
+            self.mark_updated(now);
         }
         news
     }
@@ -137,7 +137,7 @@ impl ConcurrencyKey {
         (self.in_use == 0).then_some(self.updated_at + limits::CONCURRENCY_IDLE_MS)
     }
 
-    fn touch(&mut self, now: i64) -> i64 {
+    fn mark_updated(&mut self, now: i64) -> i64 {
         self.updated_at = self.updated_at.max(now);
         self.updated_at
     }

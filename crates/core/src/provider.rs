@@ -235,7 +235,7 @@ impl Provider {
         if definition == self.definition {
             return Ok(());
         }
-        let now = self.touch(now);
+        let now = self.mark_updated(now);
         if self.original.is_empty() {
             self.original = definition_digest(&self.definition).to_vec().into();
         }
@@ -279,7 +279,7 @@ impl Provider {
         now: i64,
     ) -> Result<(Acquired, BookingChange)> {
         self.check_cost(&request.cost)?;
-        let now = self.touch(now);
+        let now = self.mark_updated(now);
         self.forget(now);
         let booking = match known.filter(|booking| !booking.is_over(now)) {
             Some(booking) if booking.state == BookingState::Granted && booking.lease == request.lease => {
@@ -370,7 +370,7 @@ impl Provider {
 
     /// A call was made, or will not be: what it really cost counts, and another one may be made in its stead.
     pub fn settle(&mut self, booking: &mut Booking, actual: &ProviderCost, now: i64) {
-        let now = self.touch(now);
+        let now = self.mark_updated(now);
         self.forget(now);
         if booking.state == BookingState::Granted {
             let took = (now - booking.granted_at).max(1);
@@ -384,7 +384,7 @@ impl Provider {
 
     /// The time of a booking is up: one that was never taken is given back, one that was taken counts as used.
     pub fn lapse(&mut self, booking: &mut Booking, now: i64) {
-        let now = self.touch(now);
+        let now = self.mark_updated(now);
         let how = Ended::by(booking);
         self.end(booking, how, now);
     }
@@ -409,7 +409,7 @@ impl Provider {
     /// The provider said that it was too much. It is closed until then, and has half of its rate, once for all calls that
     /// it refused together.
     pub fn throttle(&mut self, retry_after_ms: Option<i64>, now: i64) {
-        let now = self.touch(now);
+        let now = self.mark_updated(now);
         self.throttled += 1;
         self.throttled_at = now;
         if self.closed_until <= now && now - self.factor_at >= self.average_ms {
@@ -502,7 +502,7 @@ impl Provider {
     }
 
     /// Time never goes back within a document.
-    fn touch(&mut self, now: i64) -> i64 {
+    fn mark_updated(&mut self, now: i64) -> i64 {
         self.updated_at = self.updated_at.max(now);
         self.updated_at
     }

@@ -198,7 +198,7 @@ impl QuotaPolicy {
         if definition == self.definition {
             return Ok(());
         }
-        let now = self.touch(now);
+        let now = self.mark_updated(now);
         if self.original.is_empty() {
             self.original = definition_digest(&self.definition).to_vec().into();
         }
@@ -229,7 +229,7 @@ impl QuotaPolicy {
         if !rate.admits() || !slotted {
             return (rate, None);
         }
-        let now = self.touch(now);
+        let now = self.mark_updated(now);
         self.in_use += 1;
         let slot = Slot {
             namespace: self.namespace.clone(),
@@ -259,7 +259,7 @@ impl QuotaPolicy {
         if let Some(opens_at) = self.full_until(now) {
             return QuotaDecision::RateExceeded { retry_after_ms: opens_at - now };
         }
-        self.touch(now);
+        self.mark_updated(now);
         self.count(bucket);
         self.remember(digest);
         QuotaDecision::Admitted
@@ -267,7 +267,7 @@ impl QuotaPolicy {
 
     /// Gives back one slot.
     pub fn release(&mut self, now: i64) {
-        self.touch(now);
+        self.mark_updated(now);
         self.in_use = self.in_use.saturating_sub(1);
         self.given_back += 1;
     }
@@ -278,7 +278,7 @@ impl QuotaPolicy {
         if self.in_use == slots {
             return None;
         }
-        self.touch(now);
+        self.mark_updated(now);
         Some(std::mem::replace(&mut self.in_use, slots))
     }
 
@@ -376,7 +376,7 @@ impl QuotaPolicy {
         let now_at = usize::try_from(bucket - self.first_bucket).unwrap_or(0);
         let Some(counted) = counted.filter(|counted| *counted < now_at) else { return };
         self.counters[counted] -= 1;
-        self.touch(now);
+        self.mark_updated(now);
         self.count(bucket);
         let (before, rest) = self.recent.split_at(place * DIGEST_BYTES);
         let (digest, after) = rest.split_at(DIGEST_BYTES);
@@ -396,7 +396,7 @@ impl QuotaPolicy {
     }
 
     /// Time never goes back within a document.
-    fn touch(&mut self, now: i64) -> i64 {
+    fn mark_updated(&mut self, now: i64) -> i64 {
         self.updated_at = self.updated_at.max(now);
         self.updated_at
     }

@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 /// Longer than an example may take.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TEST_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Runs an example on a file; answers with its end and what it printed.
 fn start(example: &str, directory: &Path, more: &[&str]) -> Output {
@@ -39,7 +39,7 @@ fn within_patience(example: &str, child: Child) -> Output {
     let id = child.id().to_string();
     let (ended, output) = mpsc::channel();
     std::thread::spawn(move || ended.send(child.wait_with_output().unwrap()));
-    output.recv_timeout(PATIENCE).unwrap_or_else(|_| {
+    output.recv_timeout(TEST_TIMEOUT).unwrap_or_else(|_| {
         let _ = Command::new("kill").arg(id).status();
         panic!("{example} does not end")
     })

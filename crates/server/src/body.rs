@@ -18,7 +18,7 @@ pub(crate) struct Reading {
     /// The most bytes.
     pub(crate) max: usize,
     /// How long it may take to arrive.
-    pub(crate) patience: Duration,
+    pub(crate) timeout: Duration,
 }
 
 /// Reads a body that may be read: of a known type, and no larger than the operation's largest.
@@ -62,7 +62,7 @@ pub(crate) async fn bytes<B>(
     config: &Config,
     headers: &HeaderMap,
     mut body: B,
-    Reading { max, patience }: Reading,
+    Reading { max, timeout }: Reading,
 ) -> Result<Bytes>
 where
     B: hyper::body::Body<Data = Bytes> + Send + Unpin + 'static,
@@ -86,7 +86,7 @@ where
         Ok(bytes.freeze())
     };
     let late = |_| Error::invalid("body", "did not arrive in time");
-    let read = tokio::time::timeout(patience, reading).await.map_err(late)?;
+    let read = tokio::time::timeout(timeout, reading).await.map_err(late)?;
     if let Err(refused) = &read
         && refused.code == Code::PayloadTooLarge
     {
@@ -96,7 +96,7 @@ where
 }
 
 /// Reads on to the end of a body that is refused, within reason: a client that is still sending would otherwise find
-/// its connection closed instead of the answer. One that asks before it sends needs no such patience.
+/// its connection closed instead of the answer. One that asks before it sends needs no such reading.
 async fn discard<B>(config: &Config, headers: &HeaderMap, mut body: B, announced: u64)
 where
     B: hyper::body::Body<Data = Bytes> + Send + Unpin + 'static,
@@ -114,13 +114,13 @@ where
         }
     };
     // A client that sends for longer gets the answer all the same.
-    let _ = tokio::time::timeout(config.body_timeout.min(DISCARD_PATIENCE), reading).await;
+    let _ = tokio::time::timeout(config.body_timeout.min(DISCARD_TIMEOUT), reading).await;
 }
 
 /// A body that is refused is read up to here.
 const DISCARD_MAX_BYTES: u64 = 64 * 1024 * 1024;
 /// And for so long.
-const DISCARD_PATIENCE: Duration = Duration::from_secs(5);
+const DISCARD_TIMEOUT: Duration = Duration::from_secs(5);
 
 fn too_large(size: u64, max: usize) -> Error {
     let detail = format!("the body has at least {size} bytes, the limit is {max}");

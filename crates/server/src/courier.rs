@@ -34,12 +34,12 @@ const HEADERS_MAX_BYTES: usize = 64 * 1024;
 pub(crate) struct HttpCourier {
     reachable: Reachable,
     /// For everything from the look-up of the name to the end of the answer.
-    patience: Duration,
+    answer_timeout: Duration,
 }
 
 impl HttpCourier {
     pub(crate) fn new(reachable: Reachable) -> Self {
-        Self { reachable, patience: Duration::from_millis(limits::WEBHOOK_TIMEOUT_MS.unsigned_abs()) }
+        Self { reachable, answer_timeout: Duration::from_millis(limits::WEBHOOK_TIMEOUT_MS.unsigned_abs()) }
     }
 }
 
@@ -53,9 +53,9 @@ impl Courier for HttpCourier {
     fn send(&self, webhook: Webhook) -> BoxFuture<'static, Result<u16, Undelivered>> {
         let courier = self.clone();
         Box::pin(async move {
-            match tokio::time::timeout(courier.patience, courier.post(webhook)).await {
+            match tokio::time::timeout(courier.answer_timeout, courier.post(webhook)).await {
                 Ok(sent) => sent,
-                Err(_) => Err(failed("timeout", format!("no answer within {} ms", courier.patience.as_millis()))),
+                Err(_) => Err(failed("timeout", format!("no answer within {} ms", courier.answer_timeout.as_millis()))),
             }
         })
     }
@@ -207,7 +207,7 @@ mod tests {
 
     async fn sent_to(answer: &'static [u8]) -> Result<u16, Undelivered> {
         let mut courier = courier(&["127.0.0.1"]);
-        courier.patience = Duration::from_millis(300);
+        courier.answer_timeout = Duration::from_millis(300);
         courier.send(webhook(&format!("http://{}/x", receiver(answer).await))).await
     }
 

@@ -46,7 +46,7 @@ where
     let namespace = namespace(request.uri().query().unwrap_or(""))?;
     let (parts, body) = request.into_parts();
     // The signature is over these bytes, whatever they are.
-    let reading = Reading { max: app.config.engine.limits.input_max_bytes, patience: app.config.body_timeout };
+    let reading = Reading { max: app.config.engine.limits.input_max_bytes, timeout: app.config.body_timeout };
     let body = body::bytes(&app.config, &parts.headers, body, reading).await?;
     unread.store(false, Ordering::Relaxed);
     // A body that comes slowly takes no place.

@@ -121,8 +121,8 @@ where
     };
     let (mut parts, body) = request.into_parts();
     let is_stranger = caller.standing == Standing::Stranger;
-    let patience = if is_stranger { strangers::BODY_PATIENCE } else { app.config.body_timeout };
-    let reading = Reading { max: app.config.body_max(route.info.body_max_bytes), patience };
+    let timeout = if is_stranger { strangers::BODY_TIMEOUT } else { app.config.body_timeout };
+    let reading = Reading { max: app.config.body_max(route.info.body_max_bytes), timeout };
     let body = body::read(&app.config, &parts.method, &parts.headers, body, reading).await?;
     unread.store(false, Ordering::Relaxed);
     // A body that comes slowly takes no place: one client with many connections could keep all of them.

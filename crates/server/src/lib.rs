@@ -25,7 +25,6 @@ pub mod metrics;
 mod networks;
 pub mod openapi;
 mod origin;
-mod patience;
 mod queues;
 mod route;
 mod serve;
@@ -35,6 +34,7 @@ mod strangers;
 mod tls;
 mod token_digest;
 mod trace;
+mod write_timeout;
 
 pub use config::{Config, ConfigError, LogFormat, Settings};
 pub use serve::Server;

@@ -33,7 +33,7 @@ where
     let (caller, credential) = auth::authenticate(app, &parts.method, &parts.headers).await?;
     let namespace = namespace(parts.uri.query().unwrap_or(""))?;
     // The arguments of a call are the input of an execution, and take as much room.
-    let reading = Reading { max: CreateExecution::BODY_MAX_BYTES, patience: app.config.body_timeout };
+    let reading = Reading { max: CreateExecution::BODY_MAX_BYTES, timeout: app.config.body_timeout };
     let body = match body::read(&app.config, &parts.method, &parts.headers, body, reading).await? {
         Sent::Json(bytes) => bytes,
         Sent::Nothing => Bytes::new(),

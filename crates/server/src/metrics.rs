@@ -14,7 +14,7 @@ use crate::app::App;
 /// The label of a lane.
 const LANE: &str = "lane";
 /// A scrape does not wait longer than this for the store.
-const PATIENCE: Duration = Duration::from_secs(5);
+const QUEUES_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The counters of a server, for a program that runs it and has a registry of its own.
 #[derive(Clone)]
@@ -72,7 +72,7 @@ async fn families(app: &App, caller: &Caller) -> Vec<Family> {
 /// How much waits in each lane that the caller sees. A store that does not answer is said, and takes nothing else away
 /// from the page.
 async fn queues(families: &mut Vec<Family>, app: &App, caller: &Caller) {
-    let depths = tokio::time::timeout(PATIENCE, app.queues.depths(&app.engine)).await;
+    let depths = tokio::time::timeout(QUEUES_TIMEOUT, app.queues.depths(&app.engine)).await;
     let answered = matches!(depths, Ok(Ok(_)));
     families.push(gauge("flowfabric_store_up", "Whether the store answers.").number(&[], u64::from(answered)));
     let Ok(Ok(depths)) = depths else { return };

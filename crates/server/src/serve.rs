@@ -21,7 +21,7 @@ use crate::app::App;
 use crate::config::Config;
 use crate::http;
 use crate::metrics::Observer;
-use crate::patience::Patience;
+use crate::write_timeout::WriteTimeout;
 
 /// A server that listens.
 pub struct Server {
@@ -164,7 +164,7 @@ fn connection(app: Arc<App>, stream: TcpStream, peer: IpAddr) -> BoxFuture<'stat
 async fn serve(app: Arc<App>, stream: TcpStream, peer: IpAddr) {
     // Answers are small and written at once; waiting for more would only delay them.
     let _ = stream.set_nodelay(true);
-    let io = TokioIo::new(Patience::new(stream, app.config.write_timeout));
+    let io = TokioIo::new(WriteTimeout::new(stream, app.config.write_timeout));
     let for_requests = app.clone();
     let service = service_fn(move |request| {
         let app = for_requests.clone();

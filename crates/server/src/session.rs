@@ -60,7 +60,7 @@ where
         }
         Method::POST => {
             origin::check(&app.config, &parts.headers)?;
-            let reading = Reading { max: BODY_MAX_BYTES, patience: app.config.body_timeout };
+            let reading = Reading { max: BODY_MAX_BYTES, timeout: app.config.body_timeout };
             let sent = body::read(&app.config, &parts.method, &parts.headers, body, reading).await?;
             begin(app, &parts.headers, sent).await
         }

@@ -15,7 +15,7 @@ const PLACES: usize = 64;
 /// Calls at once from one address.
 const PLACES_PER_ADDRESS: usize = 8;
 /// How long the body of such a call may take to arrive: it is a few hundred bytes.
-pub(crate) const BODY_PATIENCE: Duration = Duration::from_secs(2);
+pub(crate) const BODY_TIMEOUT: Duration = Duration::from_secs(2);
 /// Calls an address may make in a row.
 const BURST: f64 = 50.0;
 /// Calls an address earns in a second.

@@ -14,7 +14,7 @@ use ff_store::{Result, StoreError};
 
 /// A process that was just stopped, or a child it is starting at that moment, may hold the lock a little longer than
 /// the store was open: the lock goes when the last copy of its file does.
-const PATIENCE: u32 = 20;
+const LOCK_TRIES: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(25);
 
 /// Held as long as the store is open; the operating system lets go of it when the process dies, however it dies.
@@ -57,11 +57,11 @@ impl FileLock {
 }
 
 fn wait_for(file: &File) -> std::result::Result<(), TryLockError> {
-    let mut patience = PATIENCE;
+    let mut tries_left = LOCK_TRIES;
     loop {
         match file.try_lock() {
-            Err(TryLockError::WouldBlock) if patience > 0 => {
-                patience -= 1;
+            Err(TryLockError::WouldBlock) if tries_left > 0 => {
+                tries_left -= 1;
                 std::thread::sleep(PAUSE);
             }
             other => return other,

@@ -65,11 +65,11 @@ impl<T> Queue<T> {
     }
 
     /// Waits a little until so many are there. For a queue with one thread behind it.
-    pub(crate) fn gather(&self, wanted: usize, patience: Duration) {
+    pub(crate) fn gather(&self, wanted: usize, wait_max: Duration) {
         let mut state = self.lock();
         state.wake_at = wanted;
         let gathering = |state: &mut State<T>| state.waiting.len() < wanted && !state.closed;
-        let waited = self.arrived.wait_timeout_while(state, patience, gathering);
+        let waited = self.arrived.wait_timeout_while(state, wait_max, gathering);
         waited.unwrap_or_else(PoisonError::into_inner).0.wake_at = 1;
     }
 

@@ -7,12 +7,12 @@ use std::time::Duration;
 use serde_json::Value;
 
 /// Longer than any wait that is asked for.
-const PATIENCE: Duration = Duration::from_secs(10);
+const WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// Sends a request; `None` when there is no whole answer, so that nothing was acknowledged.
 pub(crate) fn request(address: &str, head: &str, body: &Value) -> Option<(u16, String)> {
     let mut stream = TcpStream::connect(address).ok()?;
-    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    stream.set_read_timeout(Some(WAIT_MAX)).ok()?;
     let body = if body.is_null() { String::new() } else { body.to_string() };
     let text = format!(
         "{head} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n\

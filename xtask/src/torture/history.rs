@@ -131,24 +131,24 @@ impl History {
 }
 
 fn check_execution(seen: &Seen, id: &str, fleet: &Fleet, score: &mut Score) {
-    let found = look(fleet, &format!("/v1/executions/{id}"));
+    let found = shown(fleet, &format!("/v1/executions/{id}"));
     score.judge("what was acknowledged is there", found.is_some(), || id.to_owned());
     let Some(found) = found else { return };
     let state = found["public_state"].as_str().unwrap_or_default().to_owned();
     score.judge("nothing is stuck", state == "completed", || {
-        let why = look(fleet, &format!("/v1/executions/{id}/explain")).unwrap_or_default();
+        let why = shown(fleet, &format!("/v1/executions/{id}/explain")).unwrap_or_default();
         format!("{id} is {state}: {}", why["reasons"][0]["message"])
     });
     let endings = seen.completed.get(id).cloned().unwrap_or_default();
     score.judge("one ending is accepted", endings.len() <= 1, || format!("{id}: {endings:?}"));
     if let Some(epoch) = endings.first() {
-        let result = look(fleet, &format!("/v1/executions/{id}/result")).unwrap_or_default();
+        let result = shown(fleet, &format!("/v1/executions/{id}/result")).unwrap_or_default();
         score.judge("the result is that of the ending", result.as_u64() == Some(*epoch), || {
             format!("{id}: {result} instead of {epoch}")
         });
     }
     if let Some(steps) = seen.steps.get(id) {
-        let page = look(fleet, &format!("/v1/executions/{id}/steps")).unwrap_or_default();
+        let page = shown(fleet, &format!("/v1/executions/{id}/steps")).unwrap_or_default();
         let names = page["items"].as_array().into_iter().flatten().filter_map(|entry| entry["name"].as_str());
         let mut kept: BTreeMap<&str, usize> = BTreeMap::new();
         names.for_each(|name| *kept.entry(name).or_default() += 1);
@@ -161,7 +161,7 @@ fn check_execution(seen: &Seen, id: &str, fleet: &Fleet, score: &mut Score) {
 
 fn check_budgets(seen: &Seen, fleet: &Fleet, score: &mut Score) {
     let standing =
-        |name: &str| look(fleet, &format!("/v1/budgets/{name}")).unwrap_or_default()["standing"]["tokens"].clone();
+        |name: &str| shown(fleet, &format!("/v1/budgets/{name}")).unwrap_or_default()["standing"]["tokens"].clone();
     let number = |value: &Value| value.as_i64().unwrap_or(i64::MAX);
     let used = number(&standing(COUNTED)["used"]);
     let (least, most) = (seen.spent.len(), seen.will_spend.len());
@@ -173,7 +173,7 @@ fn check_budgets(seen: &Seen, fleet: &Fleet, score: &mut Score) {
 }
 
 /// The answer of a server; `None` where it says that there is nothing.
-fn look(fleet: &Fleet, path: &str) -> Option<Value> {
+fn shown(fleet: &Fleet, path: &str) -> Option<Value> {
     let began = Instant::now();
     let mut tries = 0;
     while began.elapsed() < LOOK_MAX {

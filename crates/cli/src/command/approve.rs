@@ -133,7 +133,7 @@ pub(crate) async fn reject(session: Session, arguments: Reject) -> Result<()> {
 async fn decide(session: Session, decision: Decision, signal: String) -> Result<()> {
     let payload = Payload::read(decision.payload.as_ref(), None)?;
     let pending = match decision.execution_id {
-        Some(id) => look(&session, id).await?,
+        Some(id) => pending_of(&session, id).await?,
         None => {
             let list = pending(&session).await?;
             if decision.list || list.items.is_empty() {
@@ -172,7 +172,7 @@ async fn pending(session: &Session) -> Result<List> {
     }
 }
 
-async fn look(session: &Session, id: ExecutionId) -> Result<Pending> {
+async fn pending_of(session: &Session, id: ExecutionId) -> Result<Pending> {
     let asked = list_approvals::Args { execution_id: Some(id), ..Default::default() };
     if let Some(found) = session.client.approvals(asked).await?.items.into_iter().next() {
         return Ok(found.into());

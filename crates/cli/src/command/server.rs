@@ -80,7 +80,7 @@ async fn serve(config: Config) -> ExitCode {
     match Server::start(config).await {
         Ok(server) => {
             let told = async {
-                let how = stop.told().await;
+                let how = stop.requested().await;
                 tracing::info!("{how}");
             };
             server.run(told).await;

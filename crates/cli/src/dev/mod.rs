@@ -123,13 +123,13 @@ async fn attend(
         let worker = work::start(client).await?;
         let told = tokio::select! {
             biased;
-            _ = stop.told() => None,
+            _ = stop.requested() => None,
             told = demo::tell(client, narrator, started, arguments.auto_approve) => Some(told),
         };
         match told {
             Some(Ok(())) if !arguments.exit_when_done => {
                 narrator.goes_on();
-                stop.told().await;
+                stop.requested().await;
             }
             Some(Err(failure)) => return Err(failure),
             Some(Ok(())) | None => {}
@@ -137,7 +137,7 @@ async fn attend(
         return Ok(worker.stop().await?);
     }
     narrator.hints();
-    stop.told().await;
+    stop.requested().await;
     Ok(())
 }
 

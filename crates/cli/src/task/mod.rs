@@ -356,18 +356,18 @@ impl Worker {
             return Err(Failure::usage(format!("{SOCKET} is not set: there is no task here"))
                 .advice("`ff task` is for programs that `ff worker` runs: ff worker --lane L --kind K -- ./program"));
         };
-        let requests = UnixStream::connect(path).map_err(gone)?;
-        let answers = BufReader::new(requests.try_clone().map_err(gone)?);
+        let requests = UnixStream::connect(path).map_err(worker_gone)?;
+        let answers = BufReader::new(requests.try_clone().map_err(worker_gone)?);
         Ok(Self { requests, answers })
     }
 
     fn call(&mut self, call: &Call) -> Result<bytes::Bytes> {
         let mut line = serde_json::to_vec(call).map_err(|error| Failure::usage(error.to_string()))?;
         line.push(b'\n');
-        self.requests.write_all(&line).map_err(gone)?;
+        self.requests.write_all(&line).map_err(worker_gone)?;
         let mut answer = String::new();
-        if self.answers.read_line(&mut answer).map_err(gone)? == 0 {
-            return Err(gone(std::io::ErrorKind::UnexpectedEof.into()));
+        if self.answers.read_line(&mut answer).map_err(worker_gone)? == 0 {
+            return Err(worker_gone(std::io::ErrorKind::UnexpectedEof.into()));
         }
         match serde_json::from_str(&answer) {
             Ok(Answer::Done(answer)) => Ok(answer.0),
@@ -378,7 +378,7 @@ impl Worker {
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "it is the last thing that happens to the error")]
-fn gone(error: std::io::Error) -> Failure {
+fn worker_gone(error: std::io::Error) -> Failure {
     let stale = ff_core::Class::Stale.exit_code();
     Failure::new(stale, "worker_gone", format!("the worker does not answer: {error}"))
         .advice("The lease is lost or the worker has ended: stop, the work goes on elsewhere.")

@@ -1,13 +1,13 @@
 //! `ff worker -- PROGRAM`: any program is a worker.
 //!
 //! The loop claims tasks with the SDK's worker and runs each one's program (`run`): `program` starts it, `words` turns its
-//! standard error into frames, `desk` takes its `ff task` calls, `ending` reads its exit status.
+//! standard error into frames, `socket` takes its `ff task` calls, `ending` reads its exit status.
 
-mod desk;
 mod ending;
 mod notebook;
 mod program;
 mod run;
+mod socket;
 mod words;
 
 use std::ffi::OsString;
@@ -107,17 +107,17 @@ async fn work(
     let mut tasks = JoinSet::new();
     let ended = tokio::select! {
         biased;
-        _ = stop.told() => Ok(()),
+        _ = stop.requested() => Ok(()),
         ended = claim(worker, settings, out, &mut tasks) => ended,
     };
     if !tasks.is_empty() {
         out.note("ff worker: stopping; programs may finish, once more stops them");
     }
-    let patience = if tasks.is_empty() { FAREWELL } else { drain + FAREWELL };
+    let timeout = if tasks.is_empty() { FAREWELL } else { drain + FAREWELL };
     let stopped = tokio::select! {
         biased;
-        _ = stop.told() => tokio::time::timeout(FAREWELL, worker.stop(Duration::ZERO)).await,
-        stopped = tokio::time::timeout(patience, worker.stop(drain)) => stopped,
+        _ = stop.requested() => tokio::time::timeout(FAREWELL, worker.stop(Duration::ZERO)).await,
+        stopped = tokio::time::timeout(timeout, worker.stop(drain)) => stopped,
     };
     // Programs whose tasks were handed back are told to stop, and get their grace.
     while tasks.join_next().await.is_some() {}

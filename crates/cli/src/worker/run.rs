@@ -16,10 +16,10 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::Settings;
-use super::desk::{Asked, Desk};
 use super::ending::{self, Ending};
 use super::notebook::{Notebook, Turn};
 use super::program::{Printed, Program};
+use super::socket::{Asked, ProgramSocket};
 use super::words::Words;
 use crate::task::{Answer, Call, FrameCall, SpendCall, SuspendCall, content_type as guess};
 
@@ -47,11 +47,11 @@ pub(super) async fn run(task: ClaimedTask, settings: &Settings) -> Report {
 }
 
 async fn work(task: ClaimedTask, settings: &Settings) -> Outcome {
-    let (desk, calls) = match Desk::open(&settings.folder, &task.lease_id().to_string()) {
+    let (socket, calls) = match ProgramSocket::open(&settings.folder, &task.lease_id().to_string()) {
         Ok(opened) => opened,
         Err(error) => return fail(task, format!("the worker has no socket: {error}"), "not_runnable", None).await,
     };
-    let (program, printed, stderr) = match Program::start(settings, &task, desk.path()) {
+    let (program, printed, stderr) = match Program::start(settings, &task, socket.path()) {
         Ok(started) => started,
         Err(error) => {
             let name = settings.program[0].display();
@@ -264,7 +264,7 @@ impl Running<'_> {
             }
             Err(error) => {
                 let answer = Answer::from(&error);
-                self.let_go = Some(told(Err(error)));
+                self.let_go = Some(outcome_of(Err(error)));
                 answer
             }
         }
@@ -300,7 +300,7 @@ impl Running<'_> {
             }
             Err(error) => {
                 let answer = Answer::from(&error);
-                self.let_go = Some(told(Err(error)));
+                self.let_go = Some(outcome_of(Err(error)));
                 answer
             }
         }
@@ -342,7 +342,7 @@ impl End {
                         task.complete_bytes(bytes, content_type).await
                     }
                 };
-                told(completed.map(|_| ("completed", None)))
+                outcome_of(completed.map(|_| ("completed", None)))
             }
             Ending::Fail { category, later } => {
                 let reason = ending::reason(self.status, &self.last_words);
@@ -357,7 +357,7 @@ async fn fail(task: ClaimedTask, reason: String, category: &str, retry_after: Op
         Some(retry_after) => task.fail_and_retry_after(reason.as_str(), category, retry_after).await,
         None => task.fail(reason.as_str(), category).await,
     };
-    told(failed.map(|outcome| shown(&outcome, reason)))
+    outcome_of(failed.map(|outcome| shown(&outcome, reason)))
 }
 
 fn shown(outcome: &FailOutcome, reason: String) -> Outcome {
@@ -369,7 +369,7 @@ fn shown(outcome: &FailOutcome, reason: String) -> Outcome {
 
 /// An ending that was refused has failed the attempt. Where it could not be told, another worker has the task now, or
 /// will have it when the lease has run out.
-fn told(outcome: Result<Outcome, SdkError>) -> Outcome {
+fn outcome_of(outcome: Result<Outcome, SdkError>) -> Outcome {
     outcome.unwrap_or_else(|error| match &error {
         SdkError::EndingRefused { error, outcome } => shown(outcome, format!("refused: {error}")),
         lost if lost.is_lease_lost() => ("lost", Some(error.to_string())),

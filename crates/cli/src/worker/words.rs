@@ -53,8 +53,8 @@ impl Words {
 
     /// Waits until the program has said everything and it is stored; answers with its last line. `None` when
     /// something still holds the pipe after this time.
-    pub(super) async fn last(&mut self, patience: Duration) -> Option<String> {
-        let listened = tokio::time::timeout(patience, &mut self.listening).await.ok()?;
+    pub(super) async fn last(&mut self, wait_max: Duration) -> Option<String> {
+        let listened = tokio::time::timeout(wait_max, &mut self.listening).await.ok()?;
         Some(listened.unwrap_or_default())
     }
 }

@@ -12,7 +12,7 @@ use flowfabric::Client;
 use crate::normalise::normalise;
 
 /// Longer than any command may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The token of the server.
 pub(crate) const TOKEN: &str = "test-token";
@@ -82,7 +82,7 @@ pub(crate) fn run(mut command: Command, input: &str) -> Ended {
     let (ended, over) = mpsc::channel::<()>();
     let id = child.id().to_string();
     let watchdog = std::thread::spawn(move || {
-        if over.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
+        if over.recv_timeout(TEST_TIMEOUT) == Err(mpsc::RecvTimeoutError::Timeout) {
             let _ = Command::new("kill").arg(&id).status();
         }
     });

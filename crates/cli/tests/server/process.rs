@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 /// Longer than anything here may take.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The waitpoint secret of every server here. No output of any of them may hold it.
 const SECRET: &str = "ca11ab1eca11ab1eca11ab1eca11ab1eca11ab1eca11ab1eca11ab1eca11ab1e";
@@ -60,7 +60,7 @@ impl Process {
             }
             log
         });
-        let address = address.recv_timeout(PATIENCE).expect("the server does not start");
+        let address = address.recv_timeout(TEST_TIMEOUT).expect("the server does not start");
         Self { child, address, log }
     }
 
@@ -79,7 +79,7 @@ impl Process {
 
     /// Waits for its end; answers with its status and everything it logged or printed.
     pub(crate) fn ended(mut self) -> (ExitStatus, String) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TEST_TIMEOUT;
         let status = loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 break status;
@@ -100,7 +100,7 @@ impl Process {
 /// Sends a request; `None` when there is no whole answer.
 pub(crate) fn request(address: &str, head: &str, headers: &[(&str, &str)], body: &str) -> Option<(u16, Value)> {
     let mut stream = TcpStream::connect(address).ok()?;
-    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    stream.set_read_timeout(Some(TEST_TIMEOUT)).ok()?;
     let mut text = format!("{head} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n");
     text.push_str(&format!("content-type: application/json\r\ncontent-length: {}\r\n", body.len()));
     headers.iter().for_each(|(name, value)| text.push_str(&format!("{name}: {value}\r\n")));

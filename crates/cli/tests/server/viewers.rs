@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::TcpStream;
 
-use crate::process::{PATIENCE, Process, request};
+use crate::process::{Process, TEST_TIMEOUT, request};
 
 const VIEWERS_DEFAULT: usize = 200;
 const FRAMES: u64 = 120;
@@ -114,7 +114,7 @@ fn viewers_of_one_stream_that_reconnect_miss_nothing_and_cost_little() {
         .collect();
     let started = Instant::now();
     while arrived.load(Ordering::Relaxed) < viewers {
-        assert!(started.elapsed() < PATIENCE, "only {arrived:?} of {viewers} have arrived");
+        assert!(started.elapsed() < TEST_TIMEOUT, "only {arrived:?} of {viewers} have arrived");
         std::thread::yield_now();
     }
     let after = server.resident_bytes();
@@ -123,7 +123,7 @@ fn viewers_of_one_stream_that_reconnect_miss_nothing_and_cost_little() {
     let returns = runtime.block_on(async {
         let mut returns = 0;
         for viewer in watching {
-            returns += tokio::time::timeout(PATIENCE, viewer).await.expect("a viewer waits in vain").unwrap();
+            returns += tokio::time::timeout(TEST_TIMEOUT, viewer).await.expect("a viewer waits in vain").unwrap();
         }
         returns
     });

@@ -10,7 +10,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// Longer than anything here may take.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The command, without the variables of the shell that runs the tests.
 pub(crate) fn ff(arguments: &[&str]) -> Command {
@@ -52,7 +52,7 @@ impl Process {
 
     /// The next line.
     pub(crate) fn line(&self) -> String {
-        self.lines.recv_timeout(PATIENCE).expect("the process says no more")
+        self.lines.recv_timeout(TEST_TIMEOUT).expect("the process says no more")
     }
 
     /// The next line with some words in it.
@@ -72,7 +72,7 @@ impl Process {
 
     /// Everything it still says.
     pub(crate) fn rest(&self) -> Vec<String> {
-        std::iter::from_fn(|| self.lines.recv_timeout(PATIENCE).ok()).collect()
+        std::iter::from_fn(|| self.lines.recv_timeout(TEST_TIMEOUT).ok()).collect()
     }
 
     pub(crate) fn terminate(&self) {
@@ -82,7 +82,7 @@ impl Process {
 
     /// Waits for its end; answers with its exit code.
     pub(crate) fn ended(mut self) -> Option<i32> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TEST_TIMEOUT;
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status.code();

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
-use crate::process::PATIENCE;
+use crate::process::TEST_TIMEOUT;
 
 /// Stands behind the output of a command.
 const MARK: &str = "--- the end of a command ---";
@@ -95,7 +95,7 @@ impl Shell {
         writeln!(self.commands, "{command}\necho; echo '{MARK}'").unwrap();
         let mut output = String::new();
         loop {
-            let line = self.lines.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("{command} does not end"));
+            let line = self.lines.recv_timeout(TEST_TIMEOUT).unwrap_or_else(|_| panic!("{command} does not end"));
             if line == MARK {
                 break;
             }
@@ -112,7 +112,7 @@ impl Shell {
 
     /// A person looks at the other terminal.
     fn wait_for_the_server(&self) {
-        let deadline = std::time::Instant::now() + PATIENCE;
+        let deadline = std::time::Instant::now() + TEST_TIMEOUT;
         while std::net::TcpStream::connect(&self.address).is_err() {
             assert!(std::time::Instant::now() < deadline, "the server does not start");
             std::thread::yield_now();

@@ -84,7 +84,7 @@ impl Budget {
         if self.question.is_open() {
             return;
         }
-        let asked_at = self.touch(now);
+        let asked_at = self.mark_updated(now);
         let dimension = dimension.to_owned();
         self.question =
             BudgetQuestion { asked_at, dimension, requested, execution: Some(execution), ..Default::default() };
@@ -122,7 +122,7 @@ impl Budget {
             }
             BudgetAnswer::No => self.declined = true,
         }
-        self.touch(now);
+        self.mark_updated(now);
         self.question = BudgetQuestion::default();
         Ok(())
     }

@@ -110,7 +110,7 @@ impl Budget {
 
     /// Resets that are due happen before anything is held or settled.
     pub fn open_window(&mut self, now: i64) {
-        let now = self.touch(now);
+        let now = self.mark_updated(now);
         self.reset_if_due(now);
     }
 
@@ -148,14 +148,14 @@ impl Budget {
     /// Counts a refusal.
     pub fn refused(&mut self, dimension: &str, now: i64) {
         self.refused_count += 1;
-        self.last_breach_at = self.touch(now);
+        self.last_breach_at = self.mark_updated(now);
         dimension.clone_into(&mut self.last_breach_dimension);
     }
 
     /// Holds amounts that fit, and says how they are counted.
     pub fn hold(&mut self, all: &Amounts, now: i64) -> CountedIn {
         let held = self.counted_amounts(all);
-        self.touch(now);
+        self.mark_updated(now);
         add(&mut self.reserved, &held, 1);
         let held = (held != *all).then_some(held);
         CountedIn { window: self.window(), held, ..Default::default() }
@@ -173,7 +173,7 @@ impl Budget {
             .map(|(dimension, spent)| (dimension.clone(), spent - amount(held, dimension)))
             .filter(|(_, over)| *over > 0)
             .collect();
-        self.touch(now);
+        self.mark_updated(now);
         let before: Amounts = actual.keys().map(|dimension| (dimension.clone(), self.used(dimension))).collect();
         let Some((usage, reserved, over)) = self.counters(counted.window) else { return overrun };
         match settlement {

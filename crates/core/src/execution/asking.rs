@@ -49,7 +49,7 @@ impl Execution {
         effects: &mut Effects,
     ) -> Result<()> {
         self.check_fence(fence)?;
-        let now = self.touch(now);
+        let now = self.mark_updated(now);
         self.part(LeaseEnd::Suspended, now, effects);
         if let Some(ending) = self.endings.last_mut() {
             ending.suspension_id = request.suspension;
@@ -63,7 +63,7 @@ impl Execution {
         if !self.is_eligible() {
             return Err(Error::of(Code::ExecutionNotEligible));
         }
-        let now = self.touch(now);
+        let now = self.mark_updated(now);
         self.state.ownership_state = OwnershipState::Unowned;
         self.await_budget(request, now);
         Ok(())

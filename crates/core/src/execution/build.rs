@@ -22,7 +22,7 @@ impl Execution {
         self.refuse_terminal()?;
         let pinned = build_id.map(|build_id| Ok((self.required_capabilities().with_build(build_id)?, build_id)));
         let pinned = pinned.transpose()?;
-        self.touch(now);
+        self.mark_updated(now);
         self.unpin();
         if let Some((capabilities, build_id)) = pinned {
             self.pin(capabilities, build_id);

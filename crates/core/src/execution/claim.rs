@@ -73,7 +73,7 @@ impl Execution {
                 .with("eligibility_state", self.state.eligibility_state)
                 .with("blocking_reason", self.state.blocking_reason));
         }
-        let now = self.touch(now);
+        let now = self.mark_updated(now);
         let kind = self.claim_kind();
         let index = self.next_attempt_index();
         self.record_history(effects);
@@ -149,7 +149,7 @@ impl Execution {
         if !self.is_eligible() {
             return Err(Error::of(Code::ExecutionNotEligible));
         }
-        let now = self.touch(now);
+        let now = self.mark_updated(now);
         let grant =
             Grant { id: grant_id, worker_id: worker_id.to_owned(), expires_at: now + ttl_ms, ..Default::default() };
         let answer = self.claim_grant(&grant);
@@ -206,7 +206,7 @@ impl Execution {
         match &self.grant {
             Some(grant) if grant.id == grant_id => {
                 self.let_grant_go();
-                self.touch(now);
+                self.mark_updated(now);
                 self.remember(LeaseEnding { lease_id: grant_id, end: LeaseEnd::Returned, ..Default::default() });
                 Ok(())
             }
@@ -361,7 +361,7 @@ impl Execution {
     /// A claim could not be delivered: as if it had never been made, but for the epoch.
     pub fn return_lease(&mut self, fence: &LeaseFence, now: i64, effects: &mut Effects) -> Result<()> {
         self.check_fence(fence)?;
-        let now = self.touch(now);
+        let now = self.mark_updated(now);
         let kind = self.lease.as_ref().map(|lease| lease.kind).unwrap_or_default();
         let used_ms = self.attempt.as_ref().map_or(0, |attempt| attempt.used_ms);
         self.end_lease(LeaseEnd::Returned, now, effects);

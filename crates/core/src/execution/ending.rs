@@ -76,7 +76,7 @@ impl Execution {
             checked => drop(checked?),
         }
         text::optional_content_type("content_type", &result.content_type)?;
-        let now = self.touch(now);
+        let now = self.mark_updated(now);
         self.end_lease(LeaseEnd::Completed, now, effects);
         self.end_attempt(AttemptOutcome::Success, "", "", now);
         self.result = Some(result);
@@ -97,7 +97,7 @@ impl Execution {
             return Ok(outcome_of(ending));
         }
         failure.validate()?;
-        let now = self.touch(now);
+        let now = self.mark_updated(now);
         self.end_lease(LeaseEnd::Failed, now, effects);
         Ok(self.attempt_failed(AttemptOutcome::Failed, &failure, now, effects))
     }
@@ -151,7 +151,7 @@ impl Execution {
             return Ok(ending.next_at);
         }
         text::instant("delay_until", until)?;
-        let now = self.touch(now);
+        let now = self.mark_updated(now);
         self.part(LeaseEnd::Delayed, now, effects);
         self.hold_until(until, BlockingReason::WaitingForDelay, now);
         self.settle();
@@ -172,7 +172,7 @@ impl Execution {
         if self.check_holder(fence, LeaseEnd::WaitingChildren)?.is_some() {
             return Ok(());
         }
-        let now = self.touch(now);
+        let now = self.mark_updated(now);
         self.part(LeaseEnd::WaitingChildren, now, effects);
         self.continuation = continuation;
         if !self.child_wait.is_over() {
@@ -198,7 +198,7 @@ impl Execution {
             return Err(Error::invalid("pct", "must be between 0 and 100"));
         }
         text::text("message", message)?;
-        let at = self.touch(now);
+        let at = self.mark_updated(now);
         self.progress = Some(Progress { pct, message: message.to_owned(), at, ..Default::default() });
         Ok(())
     }
@@ -209,7 +209,7 @@ impl Execution {
             return Ok(Cancelled::AlreadyEnded);
         }
         text::text("reason", reason)?;
-        let now = self.touch(now);
+        let now = self.mark_updated(now);
         let end = match source {
             CancelSource::LeaseHolder => LeaseEnd::Cancelled,
             _ => LeaseEnd::ExecutionCancelled,
@@ -248,7 +248,7 @@ impl Execution {
         if self.state.lifecycle_phase != LifecyclePhase::Runnable || self.has_started() {
             return Err(Error::of(Code::DependencyNotApplicable).with("public_state", self.public_state()));
         }
-        let now = self.touch(now);
+        let now = self.mark_updated(now);
         self.failure =
             Some(Failure { reason: detail.to_owned(), category: "skipped".into(), at: now, ..Default::default() });
         self.finish(TerminalOutcome::Skipped, now, effects);
@@ -260,7 +260,7 @@ impl Execution {
         if !self.is_eligible() {
             return Err(Error::of(Code::ExecutionNotEligible));
         }
-        let now = self.touch(now);
+        let now = self.mark_updated(now);
         self.failure = Some(Failure {
             reason: reason.to_owned(),
             category: category.to_owned(),
@@ -365,7 +365,7 @@ impl Execution {
         if let Some(join) = self.join.as_mut() {
             join.reopen(reopened_edges)?;
         }
-        let now = self.touch(now);
+        let now = self.mark_updated(now);
         if below.is_none() {
             // Nothing of it was done yet, so any build may do it.
             self.unpin();

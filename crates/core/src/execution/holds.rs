@@ -143,7 +143,7 @@ impl Execution {
     /// An operator stops it. A running attempt goes on; nothing new starts.
     pub fn hold(&mut self, detail: &str, now: i64) -> Result<()> {
         self.refuse_terminal()?;
-        self.touch(now);
+        self.mark_updated(now);
         self.holds.set(Hold::Operator);
         if self.state.lifecycle_phase == LifecyclePhase::Runnable {
             self.blocking_detail = detail.to_owned();
@@ -158,7 +158,7 @@ impl Execution {
         if !waits || self.holds.has(Hold::Operator) {
             return false;
         }
-        self.touch(now);
+        self.mark_updated(now);
         self.holds.set(Hold::Operator);
         self.blocking_detail = reason.to_owned();
         self.state.blocking_reason = BlockingReason::PausedByFlowCancel;
@@ -169,7 +169,7 @@ impl Execution {
     /// The operator lets it go.
     pub fn release(&mut self, now: i64) -> Result<()> {
         self.refuse_terminal()?;
-        self.touch(now);
+        self.mark_updated(now);
         if self.holds.has(Hold::Operator) && self.state.lifecycle_phase == LifecyclePhase::Runnable {
             // The detail was the operator's. The detail of the gate was overwritten by it; which gate it was is known.
             self.blocking_detail = match self.parked_on.split_once(':') {
@@ -193,7 +193,7 @@ impl Execution {
         if !self.is_eligible() {
             return Err(Error::of(Code::ExecutionNotEligible));
         }
-        let now = self.touch(now);
+        let now = self.mark_updated(now);
         self.holds.set(hold);
         self.parked_on = gate.to_owned();
         self.blocking_detail = detail.to_owned();
@@ -212,7 +212,7 @@ impl Execution {
 
     /// Its gate may have opened: back to the queue, to be admitted or refused anew.
     pub fn unpark(&mut self, now: i64) {
-        let now = self.touch(now);
+        let now = self.mark_updated(now);
         if self.asks_budget() {
             return self.budget_answered(now);
         }
@@ -246,7 +246,7 @@ impl Execution {
         }
         let mut join = self.join.clone().unwrap_or_default();
         join.add_edge(policy)?;
-        self.touch(now);
+        self.mark_updated(now);
         self.join = Some(join);
         self.hold_for_join();
         // A gate is asked again once the dependencies are met: what it said before may be long out of date.
@@ -280,7 +280,7 @@ impl Execution {
             return Ok(JoinDecision::AlreadyDecided);
         };
         let decision = join.resolve(success)?;
-        self.touch(now);
+        self.mark_updated(now);
         if self.state.lifecycle_phase == LifecyclePhase::Runnable {
             self.hold_for_join();
             let early = planted(Bug::ChildStartsEarly) && success;
@@ -303,14 +303,14 @@ impl Execution {
     /// The lease holder spawned a child that it may wait for.
     pub fn spawn_child(&mut self, fence: &LeaseFence, now: i64) -> Result<()> {
         self.check_fence(fence)?;
-        self.touch(now);
+        self.mark_updated(now);
         self.child_wait.spawn();
         Ok(())
     }
 
     /// One of the children it spawned ended, however.
     pub fn child_ended(&mut self, now: i64) -> Result<()> {
-        self.touch(now);
+        self.mark_updated(now);
         let last = self.child_wait.resolve()?;
         if last && self.waits.is_empty() && self.state.attempt_state == AttemptState::AttemptInterrupted {
             self.holds.clear(Hold::Dependencies);

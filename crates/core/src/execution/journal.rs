@@ -279,7 +279,7 @@ impl Execution {
 
     /// More of its journal is copied; with the last of it, it may start.
     pub fn fork_copied(&mut self, fork: Fork, done: bool, now: i64) {
-        self.touch(now);
+        self.mark_updated(now);
         self.notes().fork = Some(Fork { done, ..fork });
         if done {
             self.holds.clear(Hold::Copy);
@@ -292,7 +292,7 @@ impl Execution {
 
     /// The journal that was to be copied is gone.
     pub fn fork_failed(&mut self, reason: &str, now: i64, effects: &mut Effects) {
-        let now = self.touch(now);
+        let now = self.mark_updated(now);
         self.failure = Some(Failure {
             reason: reason.to_owned(),
             category: "origin_removed".into(),
@@ -405,7 +405,7 @@ impl Execution {
         if let Some(input) = &input {
             text::optional_content_type("content_type", &input.content_type)?;
         }
-        let now = self.touch(now);
+        let now = self.mark_updated(now);
         self.part(LeaseEnd::Continued, now, effects);
         self.begin_generation(None, limits::CONTINUED_GENERATIONS_KEPT);
         if let Some(ending) = self.endings.last_mut() {
@@ -429,7 +429,7 @@ impl Execution {
 
     /// The journal of a dropped generation is gone.
     pub fn generation_removed(&mut self, generation: u32, now: i64) {
-        self.touch(now);
+        self.mark_updated(now);
         if let Some(notes) = self.journal.as_mut() {
             notes.dropped.retain(|dropped| *dropped != generation);
         }
@@ -488,7 +488,7 @@ impl Execution {
         if reports.iter().any(|report| report.step == step && report.lease == lease) {
             return Ok(false);
         }
-        let at = self.touch(now);
+        let at = self.mark_updated(now);
         let result_size = result.as_ref().map_or(0, |payload| payload.size);
         let result = result.filter(|payload| !payload.external);
         let report =

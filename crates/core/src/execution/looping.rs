@@ -93,7 +93,7 @@ impl Execution {
     ) -> Result<()> {
         self.check_fence(fence)?;
         let action = self.policy.no_progress.as_ref().map(|policy| policy.action).unwrap_or_default();
-        let now = self.touch(now);
+        let now = self.mark_updated(now);
         match action {
             NoProgressAction::Ask => {
                 self.part(LeaseEnd::LoopDetected, now, effects);
@@ -120,7 +120,7 @@ impl Execution {
 
     /// A person, or its policy, ends it.
     pub fn fail_looping(&mut self, reason: &str, now: i64, effects: &mut Effects) {
-        let now = self.touch(now);
+        let now = self.mark_updated(now);
         self.end_attempt(AttemptOutcome::Failed, reason, LOOP_DETECTED, now);
         self.failure = Some(Failure {
             reason: reason.to_owned(),

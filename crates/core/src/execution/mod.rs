@@ -455,7 +455,7 @@ impl Execution {
     }
 
     /// Moves `updated_at` forward and says what time the transition uses: time never goes back for a document.
-    pub(crate) fn touch(&mut self, now: i64) -> i64 {
+    pub(crate) fn mark_updated(&mut self, now: i64) -> i64 {
         self.queued_by_kind = true;
         self.updated_at = self.updated_at.max(now);
         self.updated_at
@@ -464,7 +464,7 @@ impl Execution {
     /// Changes how soon it runs.
     pub fn change_priority(&mut self, priority: i64, now: i64) -> Result<()> {
         self.refuse_terminal()?;
-        self.touch(now);
+        self.mark_updated(now);
         self.priority = priority.clamp(0, limits::PRIORITY_MAX);
         Ok(())
     }
@@ -472,14 +472,14 @@ impl Execution {
     /// Replaces its tags.
     pub fn set_tags(&mut self, tags: BTreeMap<String, String>, now: i64) -> Result<()> {
         text::tags("tags", &tags)?;
-        self.touch(now);
+        self.mark_updated(now);
         self.tags = tags;
         Ok(())
     }
 
     /// Becomes a member of a flow in its partition. One that has ended tells the flow so, for it may be the last.
     pub fn join_flow(&mut self, flow: FlowId, node: Option<&str>, now: i64) {
-        self.touch(now);
+        self.mark_updated(now);
         self.flow = Some(flow);
         if let Some(node) = node {
             self.node = node.to_owned();
@@ -590,7 +590,7 @@ impl Execution {
 
     /// Moves what an earlier version queued to the queue of its kind.
     pub fn queue_by_kind(&mut self, now: i64) {
-        self.touch(now);
+        self.mark_updated(now);
     }
 
     /// Where it stands among those that wait in its queue.

@@ -79,7 +79,7 @@ impl Execution {
         if self.state.lifecycle_phase != LifecyclePhase::Active {
             return Err(self.not_active());
         }
-        let now = self.touch(now);
+        let now = self.mark_updated(now);
         self.end_lease(end, now, effects);
         self.end_attempt(AttemptOutcome::InterruptedReclaimed, "the lease was lost", "lease_lost", now);
         if self.reclaims >= self.policy.max_reclaim_count && !planted(Bug::ReclaimsUnbounded) {

@@ -48,7 +48,7 @@ impl Execution {
     pub fn let_key_go(&mut self, now: i64) {
         if let Some(single) = self.sharing.as_mut().and_then(|sharing| sharing.single.as_mut()) {
             single.held = false;
-            self.touch(now);
+            self.mark_updated(now);
         }
     }
 

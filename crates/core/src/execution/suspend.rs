@@ -62,14 +62,14 @@ impl Execution {
         }
         let mut suspension = Suspension::new(request.suspension, now.max(self.updated_at))?;
         if let Delivery::Satisfied { signals } = suspension.absorb(request.buffered) {
-            self.touch(now);
+            self.mark_updated(now);
             // The next holder finds what it would have found if the signals had come a moment later.
             self.resumed_by = ResumedBy::Signals;
             self.resume_signals = signals.clone();
             self.continuation = request.continuation;
             return Ok(Suspended::AlreadySatisfied(signals));
         }
-        let now = self.touch(now);
+        let now = self.mark_updated(now);
         self.part(LeaseEnd::Suspended, now, effects);
         if let Some(ending) = self.endings.last_mut() {
             ending.suspension_id = suspension.id;
@@ -92,7 +92,7 @@ impl Execution {
             let detail = format!("the execution accepts at most {max} signals");
             return Err(Error::new(Code::SignalLimitExceeded, detail).with("max", max));
         }
-        self.touch(now);
+        self.mark_updated(now);
         self.signals += 1;
         Ok(())
     }
@@ -104,7 +104,7 @@ impl Execution {
             return Err(Error::of(Code::TargetNotSignalable).with("public_state", self.public_state()));
         };
         let delivery = suspension.deliver(fact);
-        let now = self.touch(now);
+        let now = self.mark_updated(now);
         let resumed = matches!(delivery, Delivery::Satisfied { .. });
         if let Delivery::Satisfied { signals } = &delivery {
             let signals = signals.clone();
@@ -119,7 +119,7 @@ impl Execution {
             return Err(Error::of(Code::ExecutionNotSuspended).with("public_state", self.public_state()));
         };
         suspension.check_operator_resume()?;
-        let now = self.touch(now);
+        let now = self.mark_updated(now);
         self.resume(ResumedBy::Operator, Vec::new(), now, now);
         Ok(())
     }

@@ -48,7 +48,7 @@ impl Execution {
             let detail = "the execution is a member of a flow and goes with it; remove the flow";
             return Err(Error::new(Code::InUse, detail).with("flow_id", flow));
         }
-        self.touch(now);
+        self.mark_updated(now);
         self.removal.get_or_insert_default();
         Ok(())
     }
@@ -93,7 +93,7 @@ impl Execution {
         if self.is_terminal() {
             return Fired::Remove;
         }
-        let now = self.touch(now);
+        let now = self.mark_updated(now);
         if self.deadline_at != 0 && self.deadline_at <= now {
             self.expire("the deadline passed", now, effects);
             return Fired::Changed;

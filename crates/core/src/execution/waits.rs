@@ -98,7 +98,7 @@ impl Execution {
             let detail = format!("must name 1 to {} things to wait for", limits::WAITS_MAX);
             return Err(Error::invalid("waits", detail));
         }
-        let now = self.touch(now);
+        let now = self.mark_updated(now);
         self.part(LeaseEnd::Parked, now, effects);
         self.rest(suspension, waits, now);
         Ok(())
@@ -155,7 +155,7 @@ impl Execution {
 
     /// Something it waited for has happened: it may run again.
     pub fn wake(&mut self, by: ResumedBy, now: i64) {
-        self.touch(now);
+        self.mark_updated(now);
         self.waits.clear();
         self.suspension = None;
         self.blocking_detail.clear();

@@ -337,7 +337,7 @@ impl Schedule {
             return Some(buffered);
         }
         if let Some(instant) = self.take_regular(instants, now) {
-            self.touch(now);
+            self.mark_updated(now);
             return Some(DueRun {
                 scheduled_for: instant,
                 origin: Origin::regular(),
@@ -352,7 +352,7 @@ impl Schedule {
             return None;
         }
         self.wake_at = 0;
-        self.touch(now);
+        self.mark_updated(now);
         let Buffered { scheduled_for, origin, .. } = self.buffered.take_if(|_| !self.paused)?;
         Some(DueRun { scheduled_for, origin, overlap: Overlap::BufferOne })
     }
@@ -393,7 +393,7 @@ impl Schedule {
         if wanted.first() != Some(&first) {
             self.record(RunRecord::passed(first, RunOutcome::Missed, now));
         }
-        self.touch(now);
+        self.mark_updated(now);
     }
 
     fn take_backfill(&mut self, instants: &Instants, now: i64) -> Option<DueRun> {
@@ -404,7 +404,7 @@ impl Schedule {
                     backfill.cursor = instant;
                     let origin = Origin::of(OriginKind::Backfill, backfill.id);
                     let run = DueRun { scheduled_for: instant, origin, overlap: backfill.overlap };
-                    self.touch(now);
+                    self.mark_updated(now);
                     return Some(run);
                 }
                 None => drop(self.backfills.remove(0)),
@@ -447,7 +447,7 @@ impl Schedule {
 
     /// A run has ended. A run that waited for it is looked at, and too many failures in a row pause the schedule.
     pub fn run_ended(&mut self, end: RunEnd, now: i64) {
-        let now = self.touch(now);
+        let now = self.mark_updated(now);
         match end {
             RunEnd::Succeeded => self.failures = 0,
             RunEnd::Failed => self.failures = self.failures.saturating_add(1),
@@ -508,7 +508,7 @@ impl Schedule {
             return Err(error.with("expected", expected).with("revision", self.revision));
         }
         definition.validate()?;
-        let now = self.touch(now);
+        let now = self.mark_updated(now);
         self.template = template;
         if definition.spec != self.definition.spec || definition.starts_at != self.definition.starts_at {
             self.anchor = definition.starts_at.unwrap_or(now);
@@ -533,7 +533,7 @@ impl Schedule {
         if count > most {
             return Err(Error::invalid("to", format!("is too far from from: more than {most} instants lie between")));
         }
-        let now = self.touch(now);
+        let now = self.mark_updated(now);
         if count > 0 {
             self.backfills.push(Backfill { id, cursor: from - 1, to, overlap, asked_at: now, ..Default::default() });
         }
@@ -561,13 +561,13 @@ impl Schedule {
     }
 
     fn noted(&mut self, note: &str, by: &str, now: i64) -> i64 {
-        let at = self.touch(now);
+        let at = self.mark_updated(now);
         self.revision += 1;
         self.note = Some(Note { text: note.to_owned(), by: by.to_owned(), at, ..Default::default() });
         at
     }
 
-    fn touch(&mut self, now: i64) -> i64 {
+    fn mark_updated(&mut self, now: i64) -> i64 {
         self.updated_at = self.updated_at.max(now);
         self.updated_at
     }

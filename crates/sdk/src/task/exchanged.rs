@@ -100,7 +100,7 @@ impl ClaimedTask {
     {
         let keep = |place| *self.permit.lock().expect("no holder of this lock panics") = place;
         let told = match self.core.holder.clone().exchange(O::part(args), place).await? {
-            Exchanged::Told(told, place) => {
+            Exchanged::Answered(told, place) => {
                 keep(place);
                 told
             }

@@ -32,7 +32,7 @@ pub(crate) trait Holder: Send + Sync {
 /// The outcome of an ending. The place is there if the task may still need it.
 pub(crate) enum Exchanged {
     /// Its answer, or what it was refused for.
-    Told(ExchangeEnded, Option<OwnedSemaphorePermit>),
+    Answered(ExchangeEnded, Option<OwnedSemaphorePermit>),
     /// It has to be sent by itself.
     Alone(ExchangeEnding, OwnedSemaphorePermit),
     /// It is not known whether it took effect.

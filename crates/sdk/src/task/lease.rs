@@ -90,38 +90,38 @@ impl Lease {
 /// All leases of a worker.
 #[derive(Debug, Default)]
 pub(crate) struct Leases {
-    held: Mutex<BTreeMap<LeaseId, Arc<Lease>>>,
+    by_id: Mutex<BTreeMap<LeaseId, Arc<Lease>>>,
     /// Told whenever one is let go.
     let_go: Notify,
 }
 
 impl Leases {
     pub(crate) fn add(&self, lease: Arc<Lease>) {
-        self.held().insert(lease.fence.lease_id, lease);
+        self.by_id().insert(lease.fence.lease_id, lease);
     }
 
     pub(crate) fn remove(&self, lease_id: &LeaseId) {
-        self.held().remove(lease_id);
+        self.by_id().remove(lease_id);
         self.let_go.notify_waiters();
     }
 
     /// The leases worth renewing.
     pub(crate) fn all(&self) -> Vec<Arc<Lease>> {
-        self.held().values().filter(|lease| lease.loss().is_none()).cloned().collect()
+        self.by_id().values().filter(|lease| lease.loss().is_none()).cloned().collect()
     }
 
     /// Ends when none is held.
     pub(crate) async fn none_left(&self) {
         loop {
             let let_go = self.let_go.notified();
-            if self.held().is_empty() {
+            if self.by_id().is_empty() {
                 return;
             }
             let_go.await;
         }
     }
 
-    fn held(&self) -> std::sync::MutexGuard<'_, BTreeMap<LeaseId, Arc<Lease>>> {
-        self.held.lock().expect("no holder of this lock panics")
+    fn by_id(&self) -> std::sync::MutexGuard<'_, BTreeMap<LeaseId, Arc<Lease>>> {
+        self.by_id.lock().expect("no holder of this lock panics")
     }
 }

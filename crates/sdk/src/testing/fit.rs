@@ -17,7 +17,7 @@ use crate::runtime::WorkerRuntime;
 use crate::task_error::TaskError;
 
 /// Real time that a function may take that runs no bodies.
-const PATIENCE: Duration = Duration::from_secs(30);
+const FIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How a function gets on with a journal that it did not write.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub async fn fit<S: Send + Sync + 'static>(
             ended = execution.wait() => ended.map(Some),
         }
     };
-    let ended = tokio::time::timeout(PATIENCE, ended).await.map_err(|_| busy("the function does not end"))??;
+    let ended = tokio::time::timeout(FIT_TIMEOUT, ended).await.map_err(|_| busy("the function does not end"))??;
     drop(worker);
     let calls = std::mem::take(&mut *recorded.calls.lock().unwrap_or_else(PoisonError::into_inner));
     let known: BTreeSet<StepIdentity> = recorded.entries.iter().map(StepView::identity).collect();

@@ -84,10 +84,10 @@ impl Http {
             self.pool.keep(sender);
             Ok((status, body))
         };
-        let patience = ANSWER_TIMEOUT + Duration::from_millis(call.wait_ms);
-        match tokio::time::timeout(patience, answered).await {
+        let timeout = ANSWER_TIMEOUT + Duration::from_millis(call.wait_ms);
+        match tokio::time::timeout(timeout, answered).await {
             Ok(answer) => answer,
-            Err(_) => Err(Failure::Unreachable(format!("no answer within {} ms", patience.as_millis()))),
+            Err(_) => Err(Failure::Unreachable(format!("no answer within {} ms", timeout.as_millis()))),
         }
     }
 }

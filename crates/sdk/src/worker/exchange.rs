@@ -151,11 +151,11 @@ impl Holder for Shared {
             if start {
                 tokio::spawn(self.send_endings());
             } else if let Ok(told) = tokio::time::timeout(ENDING_WAIT_MAX, &mut exchanged).await {
-                return told.map_err(|_| gone());
+                return told.map_err(|_| sender_ended());
             } else if self.exchanges.overdue(number) {
                 tokio::spawn(self.send_endings());
             }
-            exchanged.await.map_err(|_| gone())
+            exchanged.await.map_err(|_| sender_ended())
         })
     }
 }
@@ -211,9 +211,9 @@ impl Shared {
                 ExchangeEnded::Problem(error) if may_pass(&error) => Exchanged::Alone(ending, place),
                 ended if ended.makes_room() => {
                     free.push(place);
-                    Exchanged::Told(ended, None)
+                    Exchanged::Answered(ended, None)
                 }
-                ended => Exchanged::Told(ended, Some(place)),
+                ended => Exchanged::Answered(ended, Some(place)),
             };
             answers.push((answer, exchanged));
         }
@@ -271,6 +271,6 @@ impl Waiting {
 }
 
 /// The task that sends endings ends early only with its runtime.
-fn gone() -> SdkError {
+fn sender_ended() -> SdkError {
     SdkError::Unreachable("the program is ending".into())
 }

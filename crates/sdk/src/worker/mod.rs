@@ -128,9 +128,9 @@ impl FlowFabricWorker {
 
     /// Claims nothing more, waits so long for the tasks in hand, hands back those that are left, and deregisters. A
     /// task that is handed back continues elsewhere in the same attempt; here it sees its token fire.
-    pub async fn stop(&self, patience: Duration) -> Result<()> {
+    pub async fn stop(&self, wait_max: Duration) -> Result<()> {
         self.shared.stopping.cancel();
-        if tokio::time::timeout(patience, self.shared.leases.none_left()).await.is_err() {
+        if tokio::time::timeout(wait_max, self.shared.leases.none_left()).await.is_err() {
             for lease in self.shared.leases.all() {
                 lease.lose(LeaseLoss::Stale);
                 let args = delay::Args {

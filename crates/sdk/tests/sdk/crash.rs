@@ -18,7 +18,7 @@ const HOLD: &str = "FLOWFABRIC_TEST_HOLD";
 
 /// A task that the killed process held.
 #[derive(Debug, Serialize, Deserialize)]
-struct Held {
+struct HeldTask {
     execution_id: ExecutionId,
     fence: LeaseFence,
 }
@@ -42,14 +42,14 @@ async fn hold(url: &str) {
         tasks.extend(worker.claim_all_it_can().await.unwrap());
     }
     for task in &tasks {
-        let held = Held { execution_id: task.execution_id(), fence: task.fence() };
+        let held = HeldTask { execution_id: task.execution_id(), fence: task.fence() };
         println!("held {}", serde_json::to_string(&held).unwrap());
     }
     std::future::pending::<()>().await;
 }
 
 /// Runs a test of this file in a process of its own, as the worker; answers when it holds everything.
-fn start_holder(test: &str, url: &str) -> (Child, Vec<Held>) {
+fn start_holder(test: &str, url: &str) -> (Child, Vec<HeldTask>) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(HOLD, url);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
@@ -58,13 +58,13 @@ fn start_holder(test: &str, url: &str) -> (Child, Vec<Held>) {
         let (_, json) = line.split_once("held ")?;
         serde_json::from_str(json).ok()
     });
-    let held: Vec<Held> = held.take(TASKS).collect();
+    let held: Vec<HeldTask> = held.take(TASKS).collect();
     assert_eq!(held.len(), TASKS, "the worker did not come so far");
     (child, held)
 }
 
 /// Another worker finishes everything, and the first one is refused whatever it still says.
-async fn finish_and_refuse(client: &Client, held: Vec<Held>) {
+async fn finish_and_refuse(client: &Client, held: Vec<HeldTask>) {
     let worker = FlowFabricWorker::connect(client, config("heir")).await.unwrap();
     let mut finished = 0;
     while finished < TASKS {
@@ -75,7 +75,7 @@ async fn finish_and_refuse(client: &Client, held: Vec<Held>) {
             finished += 1;
         }
     }
-    for Held { execution_id, fence } in held {
+    for HeldTask { execution_id, fence } in held {
         let result = Some(flowfabric::JsonText("\"late\"".into()));
         let late = complete::Args {
             execution_id,

@@ -24,7 +24,7 @@ const BATCH: usize = 512;
 /// The first span of a batch waits this long for others.
 const GATHER: Duration = Duration::from_millis(500);
 /// For one batch, from the connection to the answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Where spans go.
 #[derive(Clone)]
@@ -125,7 +125,7 @@ pub(super) async fn run(otlp: Otlp, mut waiting: mpsc::Receiver<Message>, lost: 
         }
         if !spans.is_empty() {
             let count = spans.len() as u64;
-            let sent = match tokio::time::timeout(PATIENCE, otlp.post(body(&spans))).await {
+            let sent = match tokio::time::timeout(SEND_TIMEOUT, otlp.post(body(&spans))).await {
                 Ok(sent) => sent,
                 Err(_) => Err("the collector did not answer in time".into()),
             };

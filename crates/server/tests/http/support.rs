@@ -20,13 +20,13 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 /// Longer than anything here may take.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// The administrator's token where tokens are on.
 pub(crate) const ADMIN: &str = "canary-administrator-token";
 
 /// Waits, but not forever.
 pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, future).await.expect("it takes too long")
+    tokio::time::timeout(TEST_TIMEOUT, future).await.expect("it takes too long")
 }
 
 /// A server that runs.

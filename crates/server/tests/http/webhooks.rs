@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 
-use crate::support::{ADMIN, Client, PATIENCE, Running, settings, with_tokens, within};
+use crate::support::{ADMIN, Client, Running, TEST_TIMEOUT, settings, with_tokens, within};
 
 /// A request that arrived.
 #[derive(Debug, Clone)]
@@ -155,7 +155,7 @@ async fn delivery_is(client: &Client, state: &str) -> Value {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    let ended = tokio::time::timeout(PATIENCE, looking).await;
+    let ended = tokio::time::timeout(TEST_TIMEOUT, looking).await;
     ended.unwrap_or_else(|_| panic!("no delivery is {state}"))
 }
 

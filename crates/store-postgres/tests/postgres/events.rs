@@ -7,7 +7,7 @@ use ff_store::{Batch, LogPage, LogRecord, LogStart, Store};
 use ff_testkit::postgres::Server;
 use tokio::time::timeout;
 
-use crate::fixture::{PARTITION, PATIENCE, append, command, connect, key, open};
+use crate::fixture::{PARTITION, TEST_TIMEOUT, append, command, connect, key, open};
 
 const APPENDERS: usize = 16;
 const COMMITS_EACH: usize = 100;
@@ -49,7 +49,7 @@ async fn a_reader_that_follows_concurrent_appends_misses_nothing() {
     }
     // The last ones show when no older transaction runs any more, in whichever database of the server.
     let started = Instant::now();
-    while followed.len() < APPENDERS * COMMITS_EACH && started.elapsed() < PATIENCE {
+    while followed.len() < APPENDERS * COMMITS_EACH && started.elapsed() < TEST_TIMEOUT {
         let after = followed.last().map_or(0, |record| record.sequence);
         followed.extend(all_behind(&*stores[0], after).await);
     }
@@ -68,7 +68,7 @@ async fn a_foreign_transaction_does_not_hold_readers_back() {
     foreign.batch_execute("BEGIN; SELECT pg_current_xact_id()").await.unwrap();
     let batch = Batch { appends: vec![append("events", "a", None)], ..Batch::new(command()) };
     store.commit(PARTITION, vec![batch]).await.unwrap();
-    let seen = timeout(PATIENCE, async {
+    let seen = timeout(TEST_TIMEOUT, async {
         loop {
             let records = all_behind(&*store, 0).await;
             if !records.is_empty() {
@@ -85,13 +85,13 @@ async fn numbers_go_on_after_everything_was_trimmed() {
     let store = open(&Server::shared().create_database("events_trimmed")).await;
     let append = || Batch { appends: vec![append("events", "a", None)], ..Batch::new(command()) };
     store.commit(PARTITION, vec![append(), append()]).await.unwrap();
-    let page = timeout(PATIENCE, shown(&*store, 2)).await.expect("both show");
+    let page = timeout(TEST_TIMEOUT, shown(&*store, 2)).await.expect("both show");
     let trim = ff_store::Trim { log: key("events"), before: page.next };
     store.commit(PARTITION, vec![Batch { trims: vec![trim], ..Batch::new(command()) }]).await.unwrap();
     let empty = store.log(PARTITION, key("events"), LogStart::After(0), 10).await.unwrap();
     assert_eq!((empty.records.len(), empty.first, empty.next), (0, page.next, page.next));
     store.commit(PARTITION, vec![append()]).await.unwrap();
-    let page = timeout(PATIENCE, shown(&*store, 1)).await.expect("it shows");
+    let page = timeout(TEST_TIMEOUT, shown(&*store, 1)).await.expect("it shows");
     assert!(page.records[0].sequence >= empty.next);
 }
 
@@ -115,18 +115,18 @@ async fn a_reader_at_the_end_of_a_log_learns_that_nothing_was_removed_unread() {
         Batch { appends: vec![append], ..Batch::new(command()) }
     };
     store.commit(PARTITION, vec![appending("events", 3, 0)]).await.unwrap();
-    let read = timeout(PATIENCE, shown(&*store, 3)).await.expect("they show").records[2].sequence;
+    let read = timeout(TEST_TIMEOUT, shown(&*store, 3)).await.expect("they show").records[2].sequence;
     // Numbers of another log lie between what was read and what comes next.
     store.commit(PARTITION, vec![appending("other", 50, 0)]).await.unwrap();
     store.commit(PARTITION, vec![appending("events", 2, 0)]).await.unwrap();
     let trim = ff_store::Trim { log: key("events"), before: read + 1 };
     store.commit(PARTITION, vec![Batch { trims: vec![trim], ..Batch::new(command()) }]).await.unwrap();
-    let page = timeout(PATIENCE, shown(&*store, 2)).await.expect("the later ones show");
+    let page = timeout(TEST_TIMEOUT, shown(&*store, 2)).await.expect("the later ones show");
     assert!(page.first > read + 1, "numbers skip");
     assert_eq!(page.removed_up_to, read, "all that was removed was read");
     // A cap removes more, in the background.
     store.commit(PARTITION, vec![appending("events", 300, 10)]).await.unwrap();
-    let capped = timeout(PATIENCE, async {
+    let capped = timeout(TEST_TIMEOUT, async {
         loop {
             let page = store.log(PARTITION, key("events"), LogStart::After(read), 1_000).await.unwrap();
             if page.records.len() == 10 && page.removed_up_to > read {

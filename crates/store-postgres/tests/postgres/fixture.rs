@@ -12,7 +12,7 @@ use uuid::Uuid;
 pub(crate) const PARTITION: Partition = Partition::flow(0);
 
 /// Nothing here takes this long; what hangs fails instead.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(crate) async fn open(url: &str) -> Arc<dyn Store> {
     Arc::new(PostgresStore::open(Options::parse(url).unwrap()).await.unwrap())

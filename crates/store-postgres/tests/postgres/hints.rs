@@ -4,7 +4,7 @@ use ff_store::{Batch, Hint, Hints, Signal};
 use ff_testkit::postgres::Server;
 use tokio::time::timeout;
 
-use crate::fixture::{PARTITION, PATIENCE, command, connect, open};
+use crate::fixture::{PARTITION, TEST_TIMEOUT, command, connect, open};
 
 fn hinting(payload: &str) -> Batch {
     let hint = Hint { partition: PARTITION, payload: payload.to_owned().into() };
@@ -14,7 +14,7 @@ fn hinting(payload: &str) -> Batch {
 /// The payload of the next hint; a resync now and then is allowed.
 async fn next_hint(hints: &mut Hints) -> String {
     loop {
-        match timeout(PATIENCE, hints.next()).await.expect("a hint comes").expect("the store is open") {
+        match timeout(TEST_TIMEOUT, hints.next()).await.expect("a hint comes").expect("the store is open") {
             Signal::Hint(hint) => return String::from_utf8(hint.payload.to_vec()).unwrap(),
             Signal::Resync => {}
         }
@@ -49,11 +49,11 @@ async fn a_lost_listener_asks_for_a_resync_and_hears_again() {
         )
         .await
         .unwrap();
-    let signal = timeout(PATIENCE, hints.next()).await.expect("a signal comes");
+    let signal = timeout(TEST_TIMEOUT, hints.next()).await.expect("a signal comes");
     assert_eq!(signal, Some(Signal::Resync));
-    let mut told = timeout(PATIENCE, one.commit(PARTITION, vec![hinting("again")])).await.unwrap();
+    let mut told = timeout(TEST_TIMEOUT, one.commit(PARTITION, vec![hinting("again")])).await.unwrap();
     while told.is_err() {
-        told = timeout(PATIENCE, one.commit(PARTITION, vec![hinting("again")])).await.unwrap();
+        told = timeout(TEST_TIMEOUT, one.commit(PARTITION, vec![hinting("again")])).await.unwrap();
     }
     assert_eq!(next_hint(&mut hints).await, "again");
 }
@@ -63,6 +63,6 @@ async fn a_closed_store_ends_its_watchers() {
     let store = open(&Server::shared().create_database("hints_closed")).await;
     let mut hints = store.watch();
     store.close().await;
-    assert_eq!(timeout(PATIENCE, hints.next()).await.expect("the end comes"), None);
+    assert_eq!(timeout(TEST_TIMEOUT, hints.next()).await.expect("the end comes"), None);
     assert!(store.commit(PARTITION, vec![hinting("late")]).await.is_err());
 }

@@ -10,7 +10,7 @@ use ff_testkit::postgres::Server;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::fixture::{PARTITION, PATIENCE, append, command, create, index, key, open, put, set};
+use crate::fixture::{PARTITION, TEST_TIMEOUT, append, command, create, index, key, open, put, set};
 
 const KILLS: usize = 20;
 const COMMITTERS: u64 = 8;
@@ -29,7 +29,7 @@ struct Load {
 
 /// The answers that a committer got: for each document the version of the last acknowledged commit, and later ones
 /// whose outcome it does not know.
-type Told = BTreeMap<Key, (Option<CommandId>, Vec<CommandId>)>;
+type KnownVersions = BTreeMap<Key, (Option<CommandId>, Vec<CommandId>)>;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_acknowledged_survives_twenty_kills() {
@@ -46,7 +46,7 @@ async fn what_was_acknowledged_survives_twenty_kills() {
     let mut acknowledged = load.acknowledged.subscribe();
     for _ in 0..KILLS {
         let enough = *acknowledged.borrow_and_update() + COMMITS_BETWEEN;
-        timeout(PATIENCE, acknowledged.wait_for(|count| *count >= enough)).await.expect("work goes on").unwrap();
+        timeout(TEST_TIMEOUT, acknowledged.wait_for(|count| *count >= enough)).await.expect("work goes on").unwrap();
         let server = server.clone();
         up_sender.send_replace(false);
         tokio::task::spawn_blocking(move || {
@@ -58,7 +58,7 @@ async fn what_was_acknowledged_survives_twenty_kills() {
         up_sender.send_replace(true);
     }
     load.stop.store(true, Ordering::Relaxed);
-    let mut told = Told::new();
+    let mut told = KnownVersions::new();
     for committer in committers {
         told.extend(committer.await.unwrap());
     }
@@ -66,8 +66,8 @@ async fn what_was_acknowledged_survives_twenty_kills() {
 }
 
 /// Creates a document, moves it on, again and again.
-async fn run(load: Arc<Load>) -> Told {
-    let mut told = Told::new();
+async fn run(load: Arc<Load>) -> KnownVersions {
+    let mut told = KnownVersions::new();
     let mut up = load.up.clone();
     while !load.stop.load(Ordering::Relaxed) {
         let key = key(&format!("x{}", load.names.fetch_add(1, Ordering::Relaxed)));
@@ -84,7 +84,7 @@ async fn run(load: Arc<Load>) -> Told {
                     if error.outcome_unknown() {
                         unknown.push(batch.command);
                     }
-                    timeout(PATIENCE, up.wait_for(|up| *up)).await.expect("the server comes back").unwrap();
+                    timeout(TEST_TIMEOUT, up.wait_for(|up| *up)).await.expect("the server comes back").unwrap();
                     break;
                 }
             }
@@ -112,7 +112,7 @@ fn life(key: &Key) -> [Batch; 2] {
     [created, done]
 }
 
-async fn check(store: &dyn Store, told: &Told) {
+async fn check(store: &dyn Store, told: &KnownVersions) {
     let (mut created, mut done) = (0, 0);
     for (key, (last, unknown)) in told {
         let found = store.documents(PARTITION, vec![key.clone()]).await.unwrap().remove(0);

@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::fixture::{PARTITION, PATIENCE, command, create, key, open};
+use crate::fixture::{PARTITION, TEST_TIMEOUT, command, create, key, open};
 
 /// Whether a connection is dead.
 type Dead = Arc<watch::Sender<bool>>;
@@ -49,7 +49,7 @@ impl Network {
     }
 
     /// Whether a connection died of the words that were said to be deadly.
-    fn somebody_died(&self) -> bool {
+    fn connection_died(&self) -> bool {
         self.deadly.lock().unwrap().is_none()
     }
 
@@ -128,10 +128,10 @@ async fn a_listener_that_died_silently_is_replaced_and_asks_for_a_resync() {
     let other = open(&database).await;
     let (_store, mut hints) = open_second(&url).await;
     network.fail();
-    let signal = timeout(PATIENCE, hints.next()).await.expect("the silence is noticed");
+    let signal = timeout(TEST_TIMEOUT, hints.next()).await.expect("the silence is noticed");
     assert_eq!(signal, Some(Signal::Resync));
     other.commit(PARTITION, vec![hinting("heard again")]).await.unwrap();
-    timeout(PATIENCE, until_heard(&mut hints, "heard again")).await.expect("the new connection hears");
+    timeout(TEST_TIMEOUT, until_heard(&mut hints, "heard again")).await.expect("the new connection hears");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -142,7 +142,7 @@ async fn a_listener_that_lives_is_left_alone() {
     // One commit takes longer than the time between checks.
     for number in 0..100 {
         other.commit(PARTITION, vec![hinting(&number.to_string())]).await.unwrap();
-        let signal = timeout(PATIENCE, hints.next()).await.expect("every hint comes");
+        let signal = timeout(TEST_TIMEOUT, hints.next()).await.expect("every hint comes");
         assert!(matches!(&signal, Some(Signal::Hint(hint)) if hint.payload == number.to_string()), "{signal:?}");
     }
     assert!(network.connections.lock().unwrap().len() > 1, "it was opened through the network");
@@ -155,11 +155,11 @@ async fn hints_that_were_lost_on_their_way_become_a_resync_elsewhere() {
     let (_other, mut hints) = open_second(&database).await;
     network.die_of("pg_notify");
     store.commit(PARTITION, vec![hinting("lost")]).await.unwrap();
-    let signal = timeout(PATIENCE, hints.next()).await.expect("the loss is made up for without another commit");
+    let signal = timeout(TEST_TIMEOUT, hints.next()).await.expect("the loss is made up for without another commit");
     assert_eq!(signal, Some(Signal::Resync));
-    assert!(network.somebody_died());
+    assert!(network.connection_died());
     store.commit(PARTITION, vec![hinting("after")]).await.unwrap();
-    timeout(PATIENCE, until_heard(&mut hints, "after")).await.expect("hints pass again");
+    timeout(TEST_TIMEOUT, until_heard(&mut hints, "after")).await.expect("hints pass again");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -168,10 +168,10 @@ async fn a_commit_whose_connection_dies_before_it_is_sent_is_refused_in_time() {
     let store = open(&url).await;
     // A new connection is told the statement before it gets the commit.
     network.die_of("ff_commit");
-    let refused = timeout(PATIENCE, store.commit(PARTITION, vec![create(&key("a"), "body")])).await;
+    let refused = timeout(TEST_TIMEOUT, store.commit(PARTITION, vec![create(&key("a"), "body")])).await;
     let refused = refused.expect("it does not wait for ever").unwrap_err();
     assert!(matches!(refused, StoreError::Unavailable(_)), "nothing was applied: {refused:?}");
-    assert!(network.somebody_died());
+    assert!(network.connection_died());
     let outcomes = store.commit(PARTITION, vec![create(&key("a"), "body")]).await.unwrap();
     assert!(outcomes[0].clone().applied().is_some());
 }
@@ -184,8 +184,8 @@ async fn a_trim_whose_connection_dies_does_not_keep_later_ones_waiting() {
     store.commit(PARTITION, vec![capped()]).await.unwrap();
     store.commit(PARTITION, vec![capped()]).await.unwrap();
     let direct = open(&database).await;
-    timeout(PATIENCE, until_trimmed(&*direct)).await.expect("the second trim has its turn");
-    assert!(network.somebody_died());
+    timeout(TEST_TIMEOUT, until_trimmed(&*direct)).await.expect("the second trim has its turn");
+    assert!(network.connection_died());
 }
 
 async fn until_trimmed(store: &dyn Store) {

@@ -7,7 +7,7 @@ use ff_store_postgres::{Options, PostgresStore};
 use ff_testkit::postgres::Server;
 use tokio::time::timeout;
 
-use crate::fixture::{PARTITION, PATIENCE, command, create, key, open};
+use crate::fixture::{PARTITION, TEST_TIMEOUT, command, create, key, open};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_standby_is_passed_over_until_it_is_promoted() {
@@ -40,9 +40,9 @@ async fn a_standby_is_passed_over_until_it_is_promoted() {
             }
         }
     };
-    let outcomes = timeout(PATIENCE, taken).await.expect("the promoted server is found");
+    let outcomes = timeout(TEST_TIMEOUT, taken).await.expect("the promoted server is found");
     assert!(matches!(outcomes[..], [Outcome::Applied(_)]));
-    let read = timeout(PATIENCE, async {
+    let read = timeout(TEST_TIMEOUT, async {
         loop {
             if let Ok(documents) = store.documents(PARTITION, vec![key("0")]).await {
                 return documents;
@@ -59,8 +59,8 @@ async fn a_host_that_never_answers_does_not_keep_the_others_from_their_turn() {
     // It accepts no connection: its queue of one is full, so that the system drops what comes.
     let silent = silent_host();
     let hosts = url.replace("127.0.0.1:", &format!("127.0.0.1:{},127.0.0.1:", silent.port));
-    let store = timeout(PATIENCE, open(&format!("{hosts}?connect_timeout_ms=300"))).await.expect("it opens");
-    let answer = timeout(PATIENCE, store.commit(PARTITION, vec![create(&key("a"), "body")])).await;
+    let store = timeout(TEST_TIMEOUT, open(&format!("{hosts}?connect_timeout_ms=300"))).await.expect("it opens");
+    let answer = timeout(TEST_TIMEOUT, store.commit(PARTITION, vec![create(&key("a"), "body")])).await;
     assert!(matches!(answer.expect("in time").expect("the second host takes it")[..], [Outcome::Applied(_)]));
 }
 

@@ -5,7 +5,7 @@ use ff_testkit::postgres::Server;
 use tokio::time::timeout;
 use tokio_postgres::Client;
 
-use crate::fixture::{PARTITION, PATIENCE, command, connect, create, key, open};
+use crate::fixture::{PARTITION, TEST_TIMEOUT, command, connect, create, key, open};
 
 const HOUR_MS: i64 = 3_600_000;
 /// More than commits, reads and a busy machine take between two looks at the clock.
@@ -46,7 +46,7 @@ async fn passed(store: &dyn Store, since: i64) -> i64 {
             }
         }
     };
-    timeout(PATIENCE, passes).await.expect("time goes on")
+    timeout(TEST_TIMEOUT, passes).await.expect("time goes on")
 }
 
 #[tokio::test(flavor = "multi_thread")]

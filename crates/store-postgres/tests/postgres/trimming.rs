@@ -4,7 +4,7 @@ use ff_store::{Append, Batch, LogStart};
 use ff_testkit::postgres::Server;
 use tokio::time::timeout;
 
-use crate::fixture::{PARTITION, PATIENCE, command, connect, key, open};
+use crate::fixture::{PARTITION, TEST_TIMEOUT, command, connect, key, open};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_log_too_large_for_one_statement_is_trimmed() {
@@ -37,7 +37,7 @@ async fn a_log_too_large_for_one_statement_is_trimmed() {
     let count = "SELECT count(*) FROM flowfabric.records";
     let trimmed =
         async { while client.query_one(count, &[]).await.unwrap().get::<_, i64>(0) != i64::try_from(CAP).unwrap() {} };
-    timeout(PATIENCE, trimmed).await.expect("it gets as small as its cap");
+    timeout(TEST_TIMEOUT, trimmed).await.expect("it gets as small as its cap");
     // They show when no older transaction runs any more.
     let newest = async {
         loop {
@@ -47,7 +47,7 @@ async fn a_log_too_large_for_one_statement_is_trimmed() {
             }
         }
     };
-    let newest = timeout(PATIENCE, newest).await.expect("the newest show");
+    let newest = timeout(TEST_TIMEOUT, newest).await.expect("the newest show");
     let texts: Vec<String> = (100..200).map(|number: i32| number.to_string()).collect();
     assert!(newest.iter().map(|record| &record.record[..]).eq(texts.iter().map(String::as_bytes)), "{newest:?}");
 }

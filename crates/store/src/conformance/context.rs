@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// The longest wait for something that must come to pass.
-pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A case's own corner of a store.
 #[derive(Clone)]
@@ -181,9 +181,9 @@ where
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    match tokio::time::timeout(PATIENCE, asking).await {
+    match tokio::time::timeout(TEST_TIMEOUT, asking).await {
         Ok(answer) => answer,
-        Err(_) => panic!("waited {PATIENCE:?} in vain until {what}"),
+        Err(_) => panic!("waited {TEST_TIMEOUT:?} in vain until {what}"),
     }
 }
 

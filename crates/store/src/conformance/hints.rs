@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::context::{Build, Context, PATIENCE, batch};
+use super::context::{Build, Context, TEST_TIMEOUT, batch};
 use crate::{Guard, Hint, Hints, Signal};
 
 /// The result of waiting for hints.
@@ -23,7 +23,7 @@ fn hint(context: &Context, what: &str) -> Hint {
 /// Listens until all of these were heard, and fails on hearing one of the others.
 async fn listen(hints: &mut Hints, mut expected: Vec<Hint>, never: &[Hint]) -> Heard {
     while !expected.is_empty() {
-        let signal = tokio::time::timeout(PATIENCE, hints.next()).await;
+        let signal = tokio::time::timeout(TEST_TIMEOUT, hints.next()).await;
         match signal.expect("a hint or a resync comes in time").expect("the store is open") {
             Signal::Resync => return Heard::Resync,
             Signal::Hint(heard) => {

@@ -25,7 +25,7 @@ impl PartitionContents {
     }
 
     /// Gives the document another version, as a writer that had nothing else to change would.
-    pub(super) fn touch(&mut self, key: &Key, expected: Version, by: Version, now: i64) {
+    pub(super) fn overtake(&mut self, key: &Key, expected: Version, by: Version, now: i64) {
         if let Some(document) = self.documents.get_mut(key)
             && document.present(now)
             && document.version == expected

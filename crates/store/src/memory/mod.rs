@@ -141,7 +141,7 @@ impl MemoryStore {
             if let Some(by) = overtaken_by {
                 for guard in &batch.guards {
                     if let Guard::Version(key, expected) = guard {
-                        contents.touch(key, *expected, by, now);
+                        contents.overtake(key, *expected, by, now);
                     }
                 }
             }

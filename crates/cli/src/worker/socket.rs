@@ -16,13 +16,13 @@ const LINE_MAX_BYTES: u64 = 8 * 1024 * 1024;
 pub(super) type Asked = (Call, oneshot::Sender<Answer>);
 
 /// The socket of one program. Its folder is the worker's own, which no other user may enter.
-pub(super) struct Desk {
+pub(super) struct ProgramSocket {
     path: PathBuf,
-    /// Ends with the desk, and all its connections with it.
+    /// Ends with the socket, and all its connections with it.
     serving: JoinSet<()>,
 }
 
-impl Desk {
+impl ProgramSocket {
     /// Opens a socket; calls come out of the receiver, one after another.
     pub(super) fn open(folder: &Path, name: &str) -> std::io::Result<(Self, mpsc::Receiver<Asked>)> {
         let path = folder.join(name);
@@ -38,7 +38,7 @@ impl Desk {
     }
 }
 
-impl Drop for Desk {
+impl Drop for ProgramSocket {
     fn drop(&mut self) {
         self.serving.abort_all();
         let _ = std::fs::remove_file(&self.path);

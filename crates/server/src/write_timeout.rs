@@ -9,14 +9,14 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
 /// Wraps a connection.
-pub(crate) struct Patience<T> {
+pub(crate) struct WriteTimeout<T> {
     inner: T,
     limit: Duration,
     /// Set while a write waits for the peer.
     waiting: Option<Pin<Box<Sleep>>>,
 }
 
-impl<T> Patience<T> {
+impl<T> WriteTimeout<T> {
     pub(crate) fn new(inner: T, limit: Duration) -> Self {
         Self { inner, limit, waiting: None }
     }
@@ -36,7 +36,7 @@ impl<T> Patience<T> {
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Patience<T> {
+impl<T: AsyncRead + Unpin> AsyncRead for WriteTimeout<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -46,7 +46,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Patience<T> {
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for Patience<T> {
+impl<T: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<T> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.inner).poll_write(context, bytes);
         self.judge(context, written)
