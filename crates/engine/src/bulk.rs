@@ -5,7 +5,7 @@
 //! The turns run beside the timers: a partition that does not answer holds up the jobs that are in it, and no timer.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use ff_core::bulk::{BulkAction, BulkJob, BulkPart, BulkReport, BulkState};
 use ff_core::event::Effects;
@@ -16,11 +16,10 @@ use ff_core::{Class, Code, Error, ExecutionId, Indexed, Key, Partition, Result, 
 use ff_store::{IndexEntry, Query, Scan};
 use futures_util::StreamExt;
 
-use crate::engine::Engine;
-use crate::op::execution::change::replay;
-use crate::op::execution::search::{Filter, Position};
-use crate::timers::repair_due;
-use crate::transaction::{Command, Tx};
+use crate::replay::replay;
+use crate::search::{Filter, Position};
+use crate::servers::Servers;
+use crate::transaction::{Command, Transactor, Tx};
 use crate::transition::save_changed;
 
 /// After trouble with the store, a job goes on this much later.
@@ -32,66 +31,78 @@ const READ_CHUNK: usize = 240;
 /// With a rate, a turn changes what may be changed in this part of a second.
 const RATE_TURNS_PER_SECOND: u32 = 5;
 
-/// The jobs that this engine takes the turns of.
-#[derive(Default)]
-pub(crate) struct BulkTurns(Mutex<BTreeSet<Key>>);
-
-impl BulkTurns {
-    fn jobs(&self) -> std::sync::MutexGuard<'_, BTreeSet<Key>> {
-        self.0.lock().expect("no holder of this lock panics")
-    }
+/// Takes the turns of bulk jobs.
+#[derive(Clone)]
+pub(crate) struct Bulk {
+    transactor: Transactor,
+    servers: Servers,
+    /// The jobs that this engine takes the turns of.
+    turns: Arc<Mutex<BTreeSet<Key>>>,
 }
 
 /// The turns of one job. Whoever lets go of it lets others begin.
 struct Turns {
-    engine: Engine,
+    bulk: Bulk,
     key: Key,
 }
 
 impl Turns {
     /// `None`: they are being taken already.
-    fn begin(engine: &Engine, key: &Key) -> Option<Self> {
-        let begun = engine.bulk_turns().jobs().insert(key.clone());
-        begun.then(|| Self { engine: engine.clone(), key: key.clone() })
+    fn begin(bulk: &Bulk, key: &Key) -> Option<Self> {
+        let begun = bulk.jobs().insert(key.clone());
+        begun.then(|| Self { bulk: bulk.clone(), key: key.clone() })
     }
 }
 
 impl Drop for Turns {
     fn drop(&mut self) {
-        self.engine.bulk_turns().jobs().remove(&self.key);
+        self.bulk.jobs().remove(&self.key);
     }
 }
 
-impl Engine {
+impl Bulk {
+    pub(crate) fn new(servers: Servers) -> Self {
+        Self { transactor: servers.transactor().clone(), servers, turns: Arc::default() }
+    }
+
+    fn jobs(&self) -> std::sync::MutexGuard<'_, BTreeSet<Key>> {
+        self.turns.lock().expect("no holder of this lock panics")
+    }
+
     /// The timer of a bulk job. Turns move its entry all the time, so an engine that is not the first in rank looks at how
     /// long the entry has stood: somebody else may be busy with the job.
     pub(crate) async fn fire_bulk(&self, key: Key, score: i64) -> Result<()> {
-        if !self.transact(Partition::SYSTEM, self.fresh_command(), &LookAt { key: &key, score }).await? {
+        if !self
+            .transactor
+            .transact(Partition::SYSTEM, self.transactor.fresh_command(), &LookAt { key: &key, score })
+            .await?
+        {
             return Ok(());
         }
-        let patience = self.timers().delay(Partition::SYSTEM, self.rank(Partition::SYSTEM), self.now());
-        if score.saturating_add(patience) > self.now() {
-            self.timers().note(Partition::SYSTEM, score.saturating_add(patience));
+        let patience =
+            self.transactor.due().delay(Partition::SYSTEM, self.servers.rank(Partition::SYSTEM), self.transactor.now());
+        if score.saturating_add(patience) > self.transactor.now() {
+            self.transactor.due().note(Partition::SYSTEM, score.saturating_add(patience));
             return Ok(());
         }
         if let Some(turns) = Turns::begin(self, &key) {
-            self.spawn_short(async move { turns.engine.take_turns(&turns.key).await });
+            self.transactor.spawn_short(async move { turns.bulk.take_turns(&turns.key).await });
         }
         Ok(())
     }
 
     /// Takes the turns of a job until it has to wait, has ended, or meets trouble.
     async fn take_turns(&self, key: &Key) {
-        while self.refuse_if_closing().is_ok() {
+        while self.transactor.refuse_if_closing().is_ok() {
             match self.take_turn(key).await {
                 Ok(Turn::Next) => {}
-                Ok(Turn::At(at)) => return self.timers().note(Partition::SYSTEM, at),
+                Ok(Turn::At(at)) => return self.transactor.due().note(Partition::SYSTEM, at),
                 Ok(Turn::Gone) => return,
                 Err(error) => {
-                    if let Some(suppressed) = self.may_log("a bulk job met trouble") {
+                    if let Some(suppressed) = self.transactor.may_log("a bulk job met trouble") {
                         tracing::warn!(?key, %error, suppressed, "a bulk job met trouble; it goes on soon");
                     }
-                    return self.timers().note(Partition::SYSTEM, self.now() + RETRY_MS);
+                    return self.transactor.due().note(Partition::SYSTEM, self.transactor.now() + RETRY_MS);
                 }
             }
         }
@@ -99,8 +110,10 @@ impl Engine {
 
     /// Takes the next turn of a job.
     pub(crate) async fn take_turn(&self, key: &Key) -> Result<Turn> {
-        let Some(job) = self.find::<BulkJob>(Partition::SYSTEM, key.clone()).await? else { return Ok(Turn::Gone) };
-        if job.has_ended() && job.next_at > self.now() {
+        let Some(job) = self.transactor.find::<BulkJob>(Partition::SYSTEM, key.clone()).await? else {
+            return Ok(Turn::Gone);
+        };
+        if job.has_ended() && job.next_at > self.transactor.now() {
             return Ok(Turn::At(job.next_at));
         }
         if job.has_ended() {
@@ -116,30 +129,32 @@ impl Engine {
                 wait_ms: 0,
             },
         };
-        let kept_ms = self.options().retention_ms;
-        self.transact(Partition::SYSTEM, self.fresh_command(), &TakeReport { key, report, kept_ms }).await
+        let kept_ms = self.transactor.options().retention_ms;
+        self.transactor
+            .transact(Partition::SYSTEM, self.transactor.fresh_command(), &TakeReport { key, report, kept_ms })
+            .await
     }
 
     /// Lets the part of a partition have a turn, as large as one commit takes.
     async fn advance(&self, job: &BulkJob, partition: Partition) -> Result<BulkReport> {
-        self.learn_clock(partition).await?;
-        let began = self.instant_in(job.created_at, Partition::SYSTEM, partition);
+        self.transactor.learn_clock(partition).await?;
+        let began = self.transactor.instant_in(job.created_at, Partition::SYSTEM, partition);
         let before = began.saturating_add(limits::BULK_CLOCK_SLACK_MS);
         let mut list = BulkFilter::decode(&job.filter)?.as_list();
         // What was created after the job began is none of its business.
         list.created_to = list.created_to.into_iter().chain([before.saturating_add(1)]).min();
-        let mut filter = self.filter(job.namespace.clone(), &list).await?;
+        let mut filter = self.transactor.filter(job.namespace.clone(), &list).await?;
         filter.keep_states(|state| job.change.action.applies_to(state));
         let mut turn = PartTurn {
             job,
             filter: &filter,
             before,
-            not_after: self.now_in(partition) + limits::BULK_TURN_MAX_MS,
-            most: self.chunk(limits::BULK_CHUNK),
+            not_after: self.transactor.now_in(partition) + limits::BULK_TURN_MAX_MS,
+            most: self.transactor.chunk(limits::BULK_CHUNK),
             too_large: false,
         };
         loop {
-            let taken = self.transact(partition, self.fresh_command(), &turn).await;
+            let taken = self.transactor.transact(partition, self.transactor.fresh_command(), &turn).await;
             match taken.as_ref().map_err(|error| error.code) {
                 // Whoever changes what the job is about at this moment is left alone by the next try.
                 Err(Code::CommitTooLarge | Code::Contention) if turn.most > 1 => turn.most = (turn.most / 4).max(1),
@@ -151,19 +166,27 @@ impl Engine {
 
     /// The timer of a part: once in a while somebody looks whether its job is still there.
     pub(crate) async fn fire_bulk_part(&self, partition: Partition, key: Key, score: i64) -> Result<()> {
-        self.transact(partition, self.fresh_command(), &LookForJob { key: &key, score }).await
+        self.transactor.transact(partition, self.transactor.fresh_command(), &LookForJob { key: &key, score }).await
     }
 
     /// Removes a job whose time is up, and its parts before it.
     async fn remove_bulk(&self, job: &BulkJob) -> Result<()> {
-        let removals = self.flow_partitions().map(|partition| async move {
-            self.transact(partition, self.fresh_command(), &Remove::<BulkPart>::new(BulkPart::key_of(&job.id))).await
+        let removals = self.transactor.flow_partitions().map(|partition| async move {
+            self.transactor
+                .transact(
+                    partition,
+                    self.transactor.fresh_command(),
+                    &Remove::<BulkPart>::new(BulkPart::key_of(&job.id)),
+                )
+                .await
         });
         let mut removals = futures_util::stream::iter(removals).buffer_unordered(REMOVED_AT_ONCE);
         while let Some(removed) = removals.next().await {
             removed?;
         }
-        self.transact(Partition::SYSTEM, self.fresh_command(), &Remove::<BulkJob>::new(job.key())).await
+        self.transactor
+            .transact(Partition::SYSTEM, self.transactor.fresh_command(), &Remove::<BulkJob>::new(job.key()))
+            .await
     }
 }
 
@@ -193,7 +216,7 @@ impl Command for LookAt<'_> {
         };
         let next_at = loaded.document.next_at;
         if next_at > tx.now {
-            repair_due(tx, self.key, Some(next_at), self.score).await?;
+            tx.repair_due(self.key, Some(next_at), self.score).await?;
             return Ok(false);
         }
         Ok(true)
@@ -215,9 +238,9 @@ impl Command for LookForJob<'_> {
         };
         let mut part = loaded.document;
         if part.look_at > tx.now {
-            return repair_due(tx, self.key, Some(part.look_at), self.score).await;
+            return tx.repair_due(self.key, Some(part.look_at), self.score).await;
         }
-        match tx.engine.find::<BulkJob>(Partition::SYSTEM, BulkJob::key_of(&part.job)).await? {
+        match tx.transactor.find::<BulkJob>(Partition::SYSTEM, BulkJob::key_of(&part.job)).await? {
             Some(_) => {
                 part.job_is_there(tx.now);
                 tx.save(&part);
@@ -349,7 +372,7 @@ impl PartTurn<'_> {
     async fn go_through_page(&self, tx: &mut Tx<'_>, part: &mut BulkPart, left: &mut usize) -> Result<()> {
         let mut next = Next::read(tx, self.filter, part).await?;
         while let Some(entry) = next.peek() {
-            let execution = entry.document.as_ref().and_then(|stored| tx.engine.readable::<Execution>(stored));
+            let execution = entry.document.as_ref().and_then(|stored| tx.transactor.readable::<Execution>(stored));
             let matching = execution.filter(|execution| self.filter.matches(execution));
             let is_match = matching.as_ref().is_some_and(|execution| execution.updated_at <= part.before);
             if is_match && part.room() == 0 {
@@ -426,8 +449,8 @@ impl Next {
     async fn read(tx: &mut Tx<'_>, filter: &Filter<'_>, part: &BulkPart) -> Result<Self> {
         let partition = tx.partition;
         let after = part.cursor.map(|id| -> Position { (part.cursor_at, partition.number, id.uuid.into_bytes()) });
-        let indexes = tx.engine.searched_indexes(filter, &[partition]).await?;
-        let limit = tx.engine.chunk(READ_CHUNK / indexes.len().max(1));
+        let indexes = tx.transactor.searched_indexes(filter, &[partition]).await?;
+        let limit = tx.transactor.chunk(READ_CHUNK / indexes.len().max(1));
         let scans = indexes.into_iter().filter_map(|index| filter.scan(partition, index, after));
         let queries: Vec<Query> = scans.map(|scan| Query::Scan(Scan { limit, ..scan })).collect();
         if queries.is_empty() {

@@ -14,6 +14,8 @@ use ff_store::{Fence, Version};
 const CAPACITY: usize = 20_000;
 /// Of how many executions the downstreams are kept; past it the oldest go.
 const DOWNSTREAMS_CAPACITY: usize = 10_000;
+/// Journals whose size is remembered; past it all are forgotten, and the next entry of each costs one read.
+const SIZES_KEPT: usize = 20_000;
 
 /// An execution as the last commit of this engine left it.
 #[derive(Debug, Clone)]
@@ -142,6 +144,26 @@ impl DownstreamCache {
 
     fn contents(&self) -> std::sync::MutexGuard<'_, Aged<Downstreams>> {
         self.0.lock().expect("no holder of this lock panics")
+    }
+}
+
+/// How large the journals are that this engine wrote to last, so that the limit is held without a read.
+#[derive(Default)]
+pub(crate) struct JournalSizes(Mutex<BTreeMap<Key, (u64, u64)>>);
+
+impl JournalSizes {
+    /// The bytes of a journal up to and with a number.
+    pub(crate) fn at(&self, log: &Key, number: u64) -> Option<u64> {
+        let sizes = self.0.lock().expect("no holder of this lock panics");
+        sizes.get(log).filter(|(last, _)| *last == number).map(|(_, bytes)| *bytes)
+    }
+
+    pub(crate) fn note(&self, log: Key, number: u64, bytes: u64) {
+        let mut sizes = self.0.lock().expect("no holder of this lock panics");
+        if sizes.len() >= SIZES_KEPT {
+            sizes.clear();
+        }
+        sizes.insert(log, (number, bytes));
     }
 }
 

@@ -1,13 +1,11 @@
-//! Webhooks on their way: deliveries are claimed from a lane of the engine's own, signed, handed to a courier, and completed
+//! Webhooks on their way: deliveries are claimed from a lane of the rooms's own, signed, handed to a courier, and completed
 //! or failed like any other task. Retries, backoff and the end after too many of them are those of executions.
 //!
-//! The engine has no network: a program brings the [`Courier`]. Without one, deliveries wait for a server that has one.
+//! The rooms has no network: a program brings the [`Courier`]. Without one, deliveries wait for a server that has one.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use bytes::Bytes;
 use ff_core::op::view::Task;
 use ff_core::op::{Complete, CompleteArgs, Delay, DelayArgs, Fail, FailArgs, Operation, SubscriptionTarget};
 use ff_core::subscription::{DELIVERY_LANE, Subscription};
@@ -16,8 +14,11 @@ use futures_util::future::{Either, select};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::Semaphore;
 
-use crate::engine::{Caller, Engine, Handle};
+use crate::caller::Caller;
+use crate::courier::{Courier, Undelivered, Webhook};
 use crate::env::{self, BoxFuture};
+use crate::op::Handle;
+use crate::rooms::Rooms;
 use crate::scheduler::Ask;
 use crate::scheduler::ready::{Criteria, Skills};
 
@@ -36,48 +37,29 @@ const RETRY_MS: i64 = 1_000;
 /// How often its end is tried to be told; then the lease runs out, and it is sent again under the same id.
 const ENDINGS_MAX: u32 = 10;
 
-/// A request that is to be sent.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Webhook {
-    /// Where to.
-    pub url: String,
-    /// Headers beside those of every request.
-    pub headers: Vec<(&'static str, String)>,
-    /// JSON.
-    pub body: Bytes,
-}
-
-/// Why a webhook did not arrive.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Undelivered {
-    /// In words.
-    pub reason: String,
-    /// What kind of thing went wrong; see [`ff_core::subscription::PERMANENT_CATEGORIES`].
-    pub category: &'static str,
-    /// When the receiver wants it again.
-    pub retry_after_ms: Option<i64>,
-}
-
 /// Sends webhooks.
-pub trait Courier: fmt::Debug + Send + Sync + 'static {
-    /// Sends one; the status of an answer that says that it was received.
-    fn send(&self, webhook: Webhook) -> BoxFuture<'static, std::result::Result<u16, Undelivered>>;
+pub(crate) struct Deliveries {
+    rooms: Rooms,
 }
 
-impl Engine {
+impl Deliveries {
+    pub(crate) fn new(rooms: Rooms) -> Self {
+        Self { rooms }
+    }
+
     /// Sends webhooks of every namespace that has some.
-    pub(crate) async fn run_deliveries(self) {
-        let Some(courier) = self.options().courier.clone() else { return };
+    pub(crate) async fn run(self) {
+        let Some(courier) = self.rooms.transactor.options().courier.clone() else { return };
         let places = Arc::new(Semaphore::new(SENDING_MAX));
         let mut served = BTreeSet::new();
         let mut serving = FuturesUnordered::new();
         loop {
-            for namespace in self.subscriptions().webhook_namespaces() {
+            for namespace in self.rooms.services.subscriptions.state.webhook_namespaces() {
                 if served.insert(namespace.clone()) {
                     serving.push(self.deliver_in(namespace, courier.clone(), places.clone()));
                 }
             }
-            let listed = Box::pin(self.subscriptions().listed.notified());
+            let listed = Box::pin(self.rooms.services.subscriptions.state.listed.notified());
             if serving.is_empty() {
                 listed.await;
             } else if let Either::Right((Some(namespace), _)) = select(listed, serving.next()).await {
@@ -91,7 +73,7 @@ impl Engine {
         let mut sending = FuturesUnordered::new();
         let mut claiming: Option<BoxFuture<'_, Result<Vec<Task>>>> = None;
         loop {
-            let wanted = self.subscriptions().webhook_namespaces().contains(&namespace);
+            let wanted = self.rooms.services.subscriptions.state.webhook_namespaces().contains(&namespace);
             if !wanted && sending.is_empty() {
                 return namespace.clone();
             }
@@ -115,24 +97,24 @@ impl Engine {
             match claimed {
                 Ok(tasks) => {
                     if tasks.is_empty() {
-                        self.subscriptions().found_nothing(&namespace);
+                        self.rooms.services.subscriptions.state.found_nothing(&namespace);
                     }
                     sending.extend(tasks.into_iter().map(|task| self.carry(task, courier.clone(), places.clone())));
                 }
                 Err(error) => {
                     if error.code != Code::ShuttingDown
-                        && let Some(suppressed) = self.may_log("deliveries cannot be claimed")
+                        && let Some(suppressed) = self.rooms.transactor.may_log("deliveries cannot be claimed")
                     {
                         tracing::warn!(%error, suppressed, "deliveries cannot be claimed; trying again soon");
                     }
-                    self.env().sleep(RETRY_MS).await;
+                    self.rooms.transactor.env().sleep(RETRY_MS).await;
                 }
             }
         }
     }
 
     async fn claim_deliveries(&self, namespace: &str, most: usize) -> Result<Vec<Task>> {
-        let mint = || LeaseId::mint(&env::mint(self.env(), self.now()));
+        let mint = || LeaseId::mint(&env::mint(self.rooms.transactor.env(), self.rooms.transactor.now()));
         let ask = Ask {
             criteria: Arc::new(Criteria {
                 namespace: namespace.to_owned(),
@@ -140,7 +122,7 @@ impl Engine {
                 skills: Arc::new(Skills::default()),
             }),
             worker_id: OnceLock::new(),
-            instance_id: format!("{DELIVERY_LANE}:{}", self.origin()),
+            instance_id: format!("{DELIVERY_LANE}:{}", self.rooms.transactor.origin()),
             lease_ids: std::iter::repeat_with(mint).take(most).collect(),
             chosen_ids: 0,
             ttl_ms: LEASE_MS,
@@ -148,23 +130,24 @@ impl Engine {
             grant_ttl_ms: None,
             gone: Default::default(),
         };
-        self.claim_own(ask).await
+        self.rooms.claim_own(ask).await
     }
 
     /// Sends one delivery and tells how that ended.
     async fn carry(&self, task: Task, courier: Arc<dyn Courier>, places: Arc<Semaphore>) {
         let Ok(_place) = places.acquire().await else { return };
-        let ending = match self.contain("deliveries", self.try_delivery(&task, courier.as_ref())).await {
+        let ending = match self.rooms.transactor.contain("deliveries", self.try_delivery(&task, courier.as_ref())).await
+        {
             Ok(ending) => ending,
             Err(error) => Ending::Failed(Undelivered {
                 reason: format!("the delivery could not be prepared: {error}"),
-                category: "engine",
+                category: "rooms",
                 retry_after_ms: None,
             }),
         };
         for _ in 0..ENDINGS_MAX {
             match self.end_delivery(&task, &ending).await {
-                Err(error) if error.code.retryable() => self.env().sleep(RETRY_MS).await,
+                Err(error) if error.code.retryable() => self.rooms.transactor.env().sleep(RETRY_MS).await,
                 Err(error) => {
                     // It was cancelled meanwhile, as a rule.
                     return tracing::debug!(execution = %task.execution_id, %error, "a delivery ended otherwise");
@@ -175,12 +158,12 @@ impl Engine {
     }
 
     async fn try_delivery(&self, task: &Task, courier: &dyn Courier) -> Result<Ending> {
-        let (execution, _) = self.visible_execution(&Caller::system(), &task.execution_id).await?;
+        let (execution, _) = self.rooms.transactor.visible_execution(&Caller::system(), &task.execution_id).await?;
         let delivery = execution.delivery.as_ref();
         let delivery =
             delivery.ok_or_else(|| Error::new(Code::Internal, "an execution in this lane is no delivery"))?;
         let key = Subscription::key_of(&execution.namespace, &delivery.name);
-        let found = self.system_document::<Subscription>(&key).await?;
+        let found = self.rooms.services.system.system_document::<Subscription>(&key).await?;
         let Some(subscription) = found.filter(|one| one.id == delivery.subscription && !one.removing) else {
             return Ok(Ending::Failed(Undelivered {
                 reason: "the subscription was removed".into(),
@@ -196,16 +179,16 @@ impl Engine {
         };
         let body = task.input.as_ref().map(|input| input.bytes.clone()).unwrap_or_default();
         let id = task.execution_id.to_string();
-        let timestamp_s = self.now_in(task.execution_id.partition()) / 1_000;
+        let timestamp_s = self.rooms.transactor.now_in(task.execution_id.partition()) / 1_000;
         let signature = signature::sign(&subscription.secret, &id, timestamp_s, &body);
         let headers = vec![
             (signature::ID_HEADER, id),
             (signature::TIMESTAMP_HEADER, timestamp_s.to_string()),
             (signature::SIGNATURE_HEADER, signature),
         ];
-        let began = self.env().now_ms();
+        let began = self.rooms.transactor.env().now_ms();
         Ok(match courier.send(Webhook { url: target.url, headers, body }).await {
-            Ok(status) => Ending::Arrived { status, took_ms: self.env().now_ms() - began },
+            Ok(status) => Ending::Arrived { status, took_ms: self.rooms.transactor.env().now_ms() - began },
             Err(undelivered) => Ending::Failed(undelivered),
         })
     }
@@ -253,9 +236,9 @@ impl Engine {
 
     async fn end<O: Operation>(&self, args: O::Args) -> Result<()>
     where
-        Self: Handle<O>,
+        Rooms: Handle<O>,
     {
-        self.perform::<O>(&Caller::system(), args).await.map(drop)
+        self.rooms.perform::<O>(&Caller::system(), args).await.map(drop)
     }
 }
 

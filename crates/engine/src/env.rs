@@ -6,7 +6,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 
-use ff_core::{CommandId, Mint};
+use ff_core::{CommandId, Mint, limits};
 
 /// A future in a box, as tasks and timers are handed around.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -78,6 +78,15 @@ pub(crate) fn mint(env: &dyn Env, now_ms: i64) -> Mint {
 /// A fresh command id.
 pub(crate) fn command_id(env: &dyn Env, now_ms: i64) -> CommandId {
     CommandId::mint(&mint(env, now_ms))
+}
+
+/// Bytes nobody can guess.
+pub(crate) fn random_bytes(env: &dyn Env) -> [u8; limits::SECRET_MIN_BYTES] {
+    let mut bytes = [0u8; limits::SECRET_MIN_BYTES];
+    for chunk in bytes.chunks_mut(8) {
+        chunk.copy_from_slice(&env.random().to_be_bytes()[..chunk.len()]);
+    }
+    bytes
 }
 
 /// Runs a future, but not longer than this; `None` when the time is up.

@@ -14,15 +14,13 @@ use ff_core::{
 };
 use ff_store::{Answer, Fence, Query, Scan};
 
-use crate::engine::{Caller, Engine};
+use crate::caller::Caller;
+use crate::cursor;
 use crate::execution_data::close_waitpoints;
 use crate::hint::Item;
-use crate::transaction::Tx;
+use crate::transaction::{Transactor, Tx};
 use crate::view::{some_instant, some_text};
-use crate::{cursor, env};
 
-/// Whoever looks at a flow whose members have all ended waits so long for its end to be decided.
-const END_PATIENCE_MS: i64 = 1_000;
 /// Why upstreams that are no longer needed are cancelled.
 const QUORUM_SATISFIED: &str = "sibling_quorum_satisfied";
 const QUORUM_IMPOSSIBLE: &str = "sibling_quorum_impossible";
@@ -61,7 +59,7 @@ pub(crate) fn counts(answers: impl IntoIterator<Item = Answer>) -> MemberCounts 
 /// Ends a flow whose members have all ended; says whether it did. The flow is saved by the caller.
 pub(crate) async fn end_if_complete(tx: &mut Tx<'_>, flow: &mut Flow) -> Result<bool> {
     let answers = tx.read(count_queries(&flow.id)).await?;
-    let retention_ms = tx.engine.options().retention_ms;
+    let retention_ms = tx.transactor.options().retention_ms;
     Ok(flow.end(&counts(answers), Some(retention_ms), tx.now))
 }
 
@@ -161,7 +159,7 @@ pub(crate) fn resolve_edge(
 /// its next try leaves a mark for the resolver instead, as it does where less is known or more is to be done.
 pub(crate) fn tell_downstreams(tx: &mut Tx<'_>, upstream: &mut Execution) {
     let Some(flow) = upstream.flow.filter(|_| upstream.owes_resolution && !tx.is_repeat()) else { return };
-    let Some(known) = tx.engine.downstreams().take(&upstream.key()) else { return };
+    let Some(known) = tx.transactor.downstreams().take(&upstream.key()) else { return };
     let mut told = Vec::with_capacity(known.all.len());
     for (edge, child) in &known.all {
         let (mut resolved, mut freed) = (edge.clone(), Execution::clone(child));
@@ -206,7 +204,7 @@ pub(crate) fn sibling_reason(child: &Execution) -> &'static str {
 pub(crate) async fn open_upstreams(tx: &mut Tx<'_>, child: &Execution, limit: usize) -> Result<Vec<ExecutionId>> {
     let mut found = Vec::new();
     let mut after: Option<(i64, Key)> = None;
-    let chunk = tx.engine.chunk(limits::RESOLVE_CHUNK);
+    let chunk = tx.transactor.chunk(limits::RESOLVE_CHUNK);
     loop {
         let mut scan = Scan::first(index::edges_to(child.id.uuid), chunk).with_documents();
         scan.after = after.take();
@@ -214,7 +212,7 @@ pub(crate) async fn open_upstreams(tx: &mut Tx<'_>, child: &Execution, limit: us
         let full = page.entries.len() == chunk;
         after = page.entries.last().map(|entry| (entry.score, entry.member.clone()));
         for stored in page.entries.into_iter().filter_map(|entry| entry.document) {
-            let Some(edge) = tx.engine.readable::<Edge>(&stored) else { continue };
+            let Some(edge) = tx.transactor.readable::<Edge>(&stored) else { continue };
             if edge.state == EdgeState::Pending && edge.role == EdgeRole::Dependency {
                 found.push(edge.upstream);
             }
@@ -234,7 +232,7 @@ pub(crate) async fn other_downstreams(
 ) -> Result<Vec<Key>> {
     let mut found = Vec::new();
     let mut after: Option<(i64, Key)> = None;
-    let chunk = tx.engine.chunk(limits::RESOLVE_CHUNK);
+    let chunk = tx.transactor.chunk(limits::RESOLVE_CHUNK);
     loop {
         let mut scan = Scan::first(index::edges_from(upstream.uuid), chunk).with_documents();
         scan.after = after.take();
@@ -242,7 +240,7 @@ pub(crate) async fn other_downstreams(
         let full = page.entries.len() == chunk;
         after = page.entries.last().map(|entry| (entry.score, entry.member.clone()));
         for stored in page.entries.into_iter().filter_map(|entry| entry.document) {
-            let Some(edge) = tx.engine.readable::<Edge>(&stored) else { continue };
+            let Some(edge) = tx.transactor.readable::<Edge>(&stored) else { continue };
             let waits = edge.state == EdgeState::Pending && edge.role == EdgeRole::Dependency;
             if waits && edge.downstream != *child {
                 found.push(Execution::key_of(&edge.downstream));
@@ -301,7 +299,7 @@ pub(crate) async fn cancel_siblings(tx: &mut Tx<'_>, child: &Execution, fresh: &
         return Ok(());
     }
     let reason = sibling_reason(child);
-    let chunk = tx.engine.chunk(limits::RESOLVE_CHUNK);
+    let chunk = tx.transactor.chunk(limits::RESOLVE_CHUNK);
     let mut siblings = open_upstreams(tx, child, chunk).await?;
     siblings.extend_from_slice(fresh);
     for id in siblings.into_iter().take(chunk) {
@@ -346,7 +344,7 @@ pub(crate) fn parse_cursor(cursor: Option<&str>) -> Result<Option<(i64, Key)>> {
     }
 }
 
-impl Engine {
+impl Transactor {
     /// Refuses a flow id whose partition this deployment does not have: nothing can live there.
     pub(crate) fn check_flow_id(&self, id: &FlowId) -> Result<()> {
         id.check(self.partitions()).map_err(|_| flow_not_found(id))
@@ -364,25 +362,6 @@ impl Engine {
             return Err(flow_not_found(id));
         }
         Ok((flow, counts(answers)))
-    }
-
-    /// The same for an answer that shows the flow. A caller that has seen the last member end expects the flow to have
-    /// ended, too, so the moment in which that is yet to be decided is waited for.
-    pub(crate) async fn settled_flow(&self, caller: &Caller, id: &FlowId) -> Result<(Flow, MemberCounts)> {
-        let found = self.visible_flow(caller, id).await?;
-        if !found.0.is_about_to_end(&found.1) {
-            return Ok(found);
-        }
-        let deadline = self.env().now_ms() + END_PATIENCE_MS;
-        let mut listener = self.listen_to(id.partition(), Flow::key_of(id));
-        loop {
-            let (flow, counts) = self.visible_flow(caller, id).await?;
-            let left = deadline - self.env().now_ms();
-            if left <= 0 || !flow.is_about_to_end(&counts) || self.refuse_if_closing().is_err() {
-                return Ok((flow, counts));
-            }
-            env::within(self.env_handle(), left, listener.changed()).await;
-        }
     }
 
     /// Refuses an act on a whole flow to a caller whose lanes are not those of all its members. A caller without a limit

@@ -8,7 +8,8 @@ use ff_core::stream::{FrameId, StreamFrame};
 use ff_core::{AttemptIndex, ExecutionId, Result, limits};
 use ff_store::LogStart;
 
-use crate::engine::{Caller, Engine};
+use crate::caller::Caller;
+use crate::rooms::Rooms;
 use crate::{env, logs, view};
 
 /// What a viewer has seen already.
@@ -51,9 +52,9 @@ pub enum Sight {
     Nothing,
 }
 
-impl Engine {
+impl Rooms {
     /// The next thing a viewer sees, waiting for it if there is nothing yet.
-    pub async fn follow(
+    pub(crate) async fn follow(
         &self,
         caller: &Caller,
         id: &ExecutionId,
@@ -61,16 +62,16 @@ impl Engine {
         count: usize,
         wait_ms: i64,
     ) -> Result<Sight> {
-        self.check_id(id)?;
-        let deadline = self.env().now_ms() + wait_ms;
+        self.transactor.check_id(id)?;
+        let deadline = self.transactor.env().now_ms() + wait_ms;
         let at = seen.after.attempt;
-        let mut whole = self.listen_to(id.partition(), Execution::key_of(id));
-        let mut present = self.listen_to(id.partition(), logs::frames(id, at));
-        let mut next = self.listen_to(id.partition(), logs::frames(id, at.next()));
+        let mut whole = self.services.board.listen(id.partition(), Execution::key_of(id));
+        let mut present = self.services.board.listen(id.partition(), logs::frames(id, at));
+        let mut next = self.services.board.listen(id.partition(), logs::frames(id, at.next()));
         loop {
-            self.refuse_if_closing()?;
+            self.transactor.refuse_if_closing()?;
             // The execution first: what was written before its end is in the log by then.
-            let (execution, _) = self.visible_execution(caller, id).await?;
+            let (execution, _) = self.transactor.visible_execution(caller, id).await?;
             let page = self.read_frames(&execution, at, seen.after.sequence, count).await?;
             if !page.frames.is_empty() {
                 return Ok(Sight::Frames(page.frames));
@@ -78,7 +79,7 @@ impl Engine {
             if let Some(sight) = beside_frames(&execution, seen) {
                 return Ok(sight);
             }
-            let left = deadline - self.env().now_ms();
+            let left = deadline - self.transactor.env().now_ms();
             if left <= 0 {
                 return Ok(Sight::Nothing);
             }
@@ -87,13 +88,13 @@ impl Engine {
                 Box::pin(present.changed()),
                 Box::pin(next.changed()),
             ]);
-            env::within(self.env_handle(), left, changes).await;
+            env::within(self.transactor.env_handle(), left, changes).await;
         }
     }
 
     /// What a journal has behind what a viewer has seen, waiting for it if there is nothing yet. Another generation is seen
     /// from its first own entry on: what it took over was seen before.
-    pub async fn follow_journal(
+    pub(crate) async fn follow_journal(
         &self,
         caller: &Caller,
         id: &ExecutionId,
@@ -101,22 +102,22 @@ impl Engine {
         count: usize,
         wait_ms: i64,
     ) -> Result<(JournalSeen, Vec<StepView>)> {
-        self.check_id(id)?;
-        let deadline = self.env().now_ms() + wait_ms;
-        let mut whole = self.listen_to(id.partition(), Execution::key_of(id));
+        self.transactor.check_id(id)?;
+        let deadline = self.transactor.env().now_ms() + wait_ms;
+        let mut whole = self.services.board.listen(id.partition(), Execution::key_of(id));
         loop {
-            self.refuse_if_closing()?;
-            let (execution, _) = self.visible_execution(caller, id).await?;
+            self.transactor.refuse_if_closing()?;
+            let (execution, _) = self.transactor.visible_execution(caller, id).await?;
             let generation = execution.generation;
-            let mut present = self.listen_to(id.partition(), logs::journal(id, generation));
-            let mut next = self.listen_to(id.partition(), logs::journal(id, generation + 1));
+            let mut present = self.services.board.listen(id.partition(), logs::journal(id, generation));
+            let mut next = self.services.board.listen(id.partition(), logs::journal(id, generation + 1));
             let after = match seen.generation {
                 Some(known) if known != generation => execution.journal_tail().first - 1,
                 _ => seen.after,
             };
             let max_bytes = limits::JOURNAL_PER_TASK_MAX_BYTES;
-            let page = self.read_journal(&execution, generation, after, count, max_bytes).await?;
-            let left = deadline - self.env().now_ms();
+            let page = self.transactor.read_journal(&execution, generation, after, count, max_bytes).await?;
+            let left = deadline - self.transactor.env().now_ms();
             if !page.entries.is_empty() || left <= 0 {
                 let after = page.entries.last().map_or(after, |entry| entry.number);
                 return Ok((JournalSeen { generation: Some(generation), after }, view::steps(caller, page.entries)));
@@ -126,15 +127,19 @@ impl Engine {
                 Box::pin(present.changed()),
                 Box::pin(next.changed()),
             ]);
-            env::within(self.env_handle(), left, changes).await;
+            env::within(self.transactor.env_handle(), left, changes).await;
         }
     }
 
     /// The last frame of the current attempt; `n-0` while it has none.
-    pub async fn stream_end(&self, id: &ExecutionId) -> Result<FrameId> {
-        let (execution, _) = self.visible_execution(&Caller::system(), id).await?;
+    pub(crate) async fn stream_end(&self, id: &ExecutionId) -> Result<FrameId> {
+        let (execution, _) = self.transactor.visible_execution(&Caller::system(), id).await?;
         let attempt = execution.attempt.as_ref().map_or(AttemptIndex(0), |attempt| attempt.index);
-        let page = self.store().log(id.partition(), logs::frames(id, attempt), LogStart::Before(u64::MAX), 1).await?;
+        let page = self
+            .transactor
+            .store()
+            .log(id.partition(), logs::frames(id, attempt), LogStart::Before(u64::MAX), 1)
+            .await?;
         Ok(FrameId { attempt, sequence: page.next.saturating_sub(1) })
     }
 }

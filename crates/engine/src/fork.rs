@@ -73,11 +73,11 @@ async fn inherited(
     sequence: u64,
     record: StepRecord,
 ) -> Result<(StepRecord, Option<bytes::Bytes>)> {
-    let content = tx.engine.step_result(&origin.id, generation, sequence, &record).await?;
+    let content = tx.transactor.step_result(&origin.id, generation, sequence, &record).await?;
     let of_child = record.kind == StepKind::Child && record.state == StepState::Completed && content.is_none();
     let content = match record.child.filter(|_| of_child) {
         Some(child) => match tx.find_execution(&child).await?.and_then(|child| Some((child.id, child.result?))) {
-            Some((id, result)) => tx.engine.optional_content(Which::Result, &id, &result).await?,
+            Some((id, result)) => tx.transactor.optional_content(Which::Result, &id, &result).await?,
             None => None,
         },
         None => content,

@@ -4,12 +4,12 @@ use ff_core::execution::Execution;
 use ff_core::{Code, Error, Partition, PublicState, Result, index, limits};
 use ff_store::{Answer, Query, Scan};
 
-use crate::engine::Engine;
+use crate::transaction::Transactor;
 
 /// Executions looked at; past it nobody can say that none of them uses the thing.
 const EXAMINED_MAX: usize = 10_000;
 
-impl Engine {
+impl Transactor {
     /// Refuses while an execution of the namespace that has not ended fits. It may be submitted a moment later: what is
     /// deleted then is missing, and whatever needs it waits for it to be made again.
     pub(crate) async fn refuse_in_use(

@@ -3,9 +3,6 @@
 //! The holder numbers its entries. The first try trusts the numbers; a conflict says that the log is elsewhere, and then
 //! it is read. So a step costs one commit and no read.
 
-use std::collections::BTreeMap;
-use std::sync::Mutex;
-
 use bytes::Bytes;
 use ff_core::error::Class;
 use ff_core::execution::{self, Execution, FoundLoop, LostLease, Wait};
@@ -17,37 +14,14 @@ use ff_core::stream::Frame;
 use ff_core::{Blob, Code, Document, Error, ExecutionId, Key, LeaseId, Result, SignalId, limits};
 use ff_store::{Answer, Append, LogPage, LogStart, Query};
 
-use crate::engine::{Caller, Engine};
-use crate::execution_data::Removal;
-use crate::fork;
+use crate::caller::Caller;
 use crate::logs;
-use crate::transaction::{Command, Tx};
+use crate::removal::Removal;
+use crate::transaction::{Command, Transactor, Tx};
 use crate::visibility::check_reachable;
 
-/// Journals whose size is remembered; past it all are forgotten, and the next entry of each costs one read.
-const SIZES_KEPT: usize = 20_000;
 /// Records read at once.
 const PAGE: usize = 256;
-
-/// How large the journals are that this engine wrote to last, so that the limit is held without a read.
-#[derive(Default)]
-pub(crate) struct JournalSizes(Mutex<BTreeMap<Key, (u64, u64)>>);
-
-impl JournalSizes {
-    /// The bytes of a journal up to and with a number.
-    fn at(&self, log: &Key, number: u64) -> Option<u64> {
-        let sizes = self.0.lock().expect("no holder of this lock panics");
-        sizes.get(log).filter(|(last, _)| *last == number).map(|(_, bytes)| *bytes)
-    }
-
-    fn note(&self, log: Key, number: u64, bytes: u64) {
-        let mut sizes = self.0.lock().expect("no holder of this lock panics");
-        if sizes.len() >= SIZES_KEPT {
-            sizes.clear();
-        }
-        sizes.insert(log, (number, bytes));
-    }
-}
 
 /// Where the result of a record is kept when it is too large for the journal. Results go by the place of their record in
 /// the log of its generation.
@@ -79,7 +53,7 @@ pub(crate) async fn append(
     write(tx, execution, fresh);
     if let Some(last) = fresh.last() {
         let log = logs::journal(&execution.id, tail.generation);
-        tx.engine.journal_sizes().note(log, last.number, last.record.total_bytes);
+        tx.transactor.journal_sizes().note(log, last.number, last.record.total_bytes);
     }
     Ok(after)
 }
@@ -193,7 +167,7 @@ pub(crate) async fn size_before(tx: &mut Tx<'_>, execution: &Execution, first_nu
     let segments = execution.journal_segments(execution.generation);
     let Some(run) = segments.iter().find(|run| (run.first..run.below).contains(&number)) else { return Ok(0) };
     let log = logs::journal(&execution.id, run.generation);
-    if let Some(bytes) = tx.engine.journal_sizes().at(&log, number) {
+    if let Some(bytes) = tx.transactor.journal_sizes().at(&log, number) {
         return Ok(bytes);
     }
     let sequence = run.sequence(number);
@@ -255,7 +229,7 @@ pub(crate) async fn recorded_since(
     let mut views = Vec::with_capacity(page.records.len());
     for stored in page.records {
         let record = StepRecord::decode(&stored.record)?;
-        let result = tx.engine.step_result(&execution.id, tail.generation, stored.sequence, &record).await?;
+        let result = tx.transactor.step_result(&execution.id, tail.generation, stored.sequence, &record).await?;
         views.push(record.view(tail.number(stored.sequence), stored.at, result));
     }
     Ok(views)
@@ -344,7 +318,7 @@ pub(crate) async fn remove(tx: &mut Tx<'_>, execution: &Execution, removal: &mut
 }
 
 /// The same for the log of one generation.
-async fn remove_generation(
+pub(crate) async fn remove_generation(
     tx: &mut Tx<'_>,
     execution: &Execution,
     generation: u32,
@@ -373,33 +347,6 @@ async fn remove_generation(
     Ok(true)
 }
 
-/// One commit's worth of what an execution's journals still need in the background. Says whether more is left.
-pub(crate) struct TendJournals {
-    pub(crate) key: Key,
-}
-
-impl Command for TendJournals {
-    type Outcome = bool;
-
-    async fn run(&self, tx: &mut Tx<'_>) -> Result<bool> {
-        let Some(loaded) = tx.load::<Execution>(self.key.clone()).await? else { return Ok(false) };
-        let mut execution = loaded.document;
-        if let Some(fork) = execution.unfinished_fork().cloned() {
-            return fork::copy_some(tx, execution, fork).await;
-        }
-        let Some(generation) = execution.dropped_generations().first().copied() else { return Ok(false) };
-        let mut removal = Removal::of(tx.engine.chunk(limits::RESOLVE_CHUNK));
-        tx.relief();
-        if !remove_generation(tx, &execution, generation, &mut removal).await? {
-            tx.pin(&self.key);
-            return Ok(true);
-        }
-        execution.generation_removed(generation, tx.now);
-        tx.save(&execution);
-        Ok(execution.owes_journals())
-    }
-}
-
 /// A part of a journal with its results.
 pub(crate) struct JournalPage {
     pub(crate) entries: Vec<StepView>,
@@ -408,7 +355,7 @@ pub(crate) struct JournalPage {
     pub(crate) more: bool,
 }
 
-impl Engine {
+impl Transactor {
     /// Records of a journal behind a number, with their results, until so many records or bytes.
     pub(crate) async fn read_journal(
         &self,
@@ -509,7 +456,7 @@ impl Engine {
     }
 }
 
-impl Engine {
+impl Transactor {
     /// A call of a lease holder was answered. If its lease was lost, the steps that it says have ended are kept as evidence:
     /// the fence stops records, not effects, and somebody may be asked whether they happened.
     pub(crate) async fn keep_late_reports<T>(

@@ -3,14 +3,18 @@
 //! [`Engine::call`] carries out any operation of [`ff_core::op`] in process. Underneath, an operation is an optimistic
 //! transaction on one partition; beside it run the scheduler, the timers, the resolver and the reconcilers.
 
-mod audit;
 mod authenticate;
 mod board;
 mod bulk;
 mod cache;
+mod caller;
+mod cancellation;
 mod clock;
+mod courier;
 mod cursor;
 mod delivery;
+mod dispatch;
+mod due;
 mod engine;
 pub mod env;
 mod execution_data;
@@ -21,6 +25,7 @@ mod groups;
 mod hint;
 mod in_use;
 mod journal;
+mod journal_upkeep;
 mod limits;
 mod locks;
 mod logs;
@@ -28,20 +33,27 @@ mod mailbox;
 mod metrics;
 mod named_documents;
 mod op;
+mod options;
 mod payload;
 mod providers;
-mod readable;
 mod reconcile;
 mod registry;
+mod removal;
 mod renewal;
+mod repair;
+mod replay;
 mod resolver;
+mod rooms;
+mod runtime;
 mod schedule;
 mod scheduler;
+mod search;
 mod secrets;
 mod servers;
-mod serves;
 mod service;
 mod shared;
+mod single_key;
+mod submission;
 mod subscription;
 mod substitute;
 mod system;
@@ -53,15 +65,16 @@ mod usage;
 mod view;
 mod visibility;
 
-pub use delivery::{Courier, Undelivered, Webhook};
-pub use engine::{Caller, Engine, Options, Standing};
+pub use caller::{Caller, Standing};
+pub use courier::{Courier, Undelivered, Webhook};
+pub use engine::{Engine, Serves};
 pub use follow::{JournalSeen, Seen, Sight};
 pub use limits::Limits;
 pub use metrics::{
     BUCKETS_US, BudgetCharges, BudgetLabel, Family, FamilyKind, Histogram, Metrics, Sample, SampleValue,
 };
 pub use op::{EventWatch, HookMessage};
+pub use options::Options;
 pub use reconcile::Reconciled;
-pub use serves::Serves;
 pub use service::ServiceHealth;
 pub use test_clock::TestClock;

@@ -7,13 +7,12 @@ use ff_core::{Code, Error, IndexName, Indexed, Key, Partition, Result, index};
 use ff_store::{Answer, Query, Scan};
 
 use crate::cursor;
-use crate::engine::Engine;
-use crate::transaction::{Command, Tx};
+use crate::transaction::{Command, Transactor, Tx};
 
 /// Entries read at once from one partition.
 const CHUNK: usize = 1_000;
 
-impl Engine {
+impl Transactor {
     /// The document under a key, as the store has it now.
     pub(crate) async fn find<D: Indexed>(&self, partition: Partition, key: Key) -> Result<Option<D>> {
         let found = self.store().documents(partition, vec![key]).await?;
@@ -40,7 +39,7 @@ impl Engine {
     }
 }
 
-impl Engine {
+impl Transactor {
     /// Every document of an index by name, from a score on.
     pub(crate) async fn named_in<D: Indexed>(
         &self,

@@ -5,8 +5,7 @@ use ff_core::op::parts::Content;
 use ff_core::payload::Payload;
 use ff_core::{Code, Error, ExecutionId, Key, Result};
 
-use crate::engine::Engine;
-use crate::transaction::Tx;
+use crate::transaction::{Transactor, Tx};
 
 /// Which bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +43,7 @@ pub(crate) fn write(tx: &mut Tx<'_>, which: Which, id: &ExecutionId, blob: Optio
     }
 }
 
-impl Engine {
+impl Transactor {
     /// The bytes of a payload, from its document or from beside it.
     pub(crate) async fn content(&self, which: Which, id: &ExecutionId, payload: &Payload) -> Result<Content> {
         let blob = if payload.external {

@@ -2,6 +2,7 @@
 //! is under way share the next one, in the order in which they came.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use ff_core::op::SettleProviderOutcome;
 use ff_core::provider::{
@@ -9,9 +10,8 @@ use ff_core::provider::{
 };
 use ff_core::{Code, Error, Indexed, Key, LeaseId, Result};
 
-use crate::engine::Engine;
 use crate::groups::{self, Groups, Name};
-use crate::transaction::{Command, Tx};
+use crate::transaction::{Command, Transactor, Tx};
 
 /// What is asked of a provider.
 #[derive(Debug, Clone)]
@@ -32,8 +32,13 @@ pub(crate) enum ProviderTold {
     Lapsed,
 }
 
-/// Requests to providers on their way.
-pub(crate) type Providers = Groups<ProviderAsk, ProviderTold>;
+/// Asks providers on behalf of those who call them.
+#[derive(Clone)]
+pub(crate) struct Providers {
+    transactor: Transactor,
+    /// Requests on their way.
+    groups: Arc<Groups<ProviderAsk, ProviderTold>>,
+}
 
 impl ProviderAsk {
     fn booking_key(&self) -> Key {
@@ -44,32 +49,36 @@ impl ProviderAsk {
     }
 }
 
-impl Engine {
+impl Providers {
+    pub(crate) fn new(transactor: Transactor) -> Self {
+        Self { transactor, groups: Arc::default() }
+    }
+
     /// Asks a provider.
     pub(crate) async fn ask_provider(&self, namespace: &str, name: &str, ask: ProviderAsk) -> Result<ProviderTold> {
         let serve = |provider| {
-            let engine = self.clone();
-            self.spawn_short(async move { engine.serve_provider(provider).await });
+            let providers = self.clone();
+            self.transactor.spawn_short(async move { providers.serve_provider(provider).await });
         };
-        self.providers().ask((namespace.to_owned(), name.to_owned()), ask, serve).await
+        self.groups.ask((namespace.to_owned(), name.to_owned()), ask, serve).await
     }
 
     async fn serve_provider(&self, provider: Name) {
         let (namespace, name) = (&provider.0, &provider.1);
-        let partition = self.partitions().quota_partition(namespace, name);
+        let partition = self.transactor.partitions().quota_partition(namespace, name);
         loop {
-            let waiting = self.providers().take(&provider);
+            let waiting = self.groups.take(&provider);
             if waiting.is_empty() {
                 return;
             }
             let (asks, senders): (Vec<ProviderAsk>, Vec<_>) = waiting.into_iter().unzip();
             let verb = AskAll { key: Provider::key_of(namespace, name), name, asks: &asks };
-            let turn = self.locks().take(partition, verb.key.clone()).await;
-            let outcome = self.transact(partition, self.fresh_command(), &verb).await;
+            let turn = self.transactor.locks().take(partition, verb.key.clone()).await;
+            let outcome = self.transactor.transact(partition, self.transactor.fresh_command(), &verb).await;
             drop(turn);
             let answers = outcome.map(|(answers, status)| {
                 if let Some(status) = status {
-                    self.metrics().provider_changed(&status);
+                    self.transactor.metrics().provider_changed(&status);
                 }
                 answers
             });

@@ -1,25 +1,31 @@
 //! The registry of worker processes in the system partition.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use ff_core::tool::Tool;
 use ff_core::worker::{Registration, Worker};
 use ff_core::{Code, Document, Error, Indexed, Key, LeaseEpoch, Partition, Result};
 use ff_store::{Answer, Fence, Query};
 
-use crate::engine::Engine;
 use crate::renewal::Renew;
-use crate::transaction::{Command, Tx};
+use crate::transaction::{Command, Transactor, Tx};
 
 /// Registrations remembered; past it all are forgotten and read again.
 const CAPACITY: usize = 10_000;
 
+/// The registry of worker processes.
+#[derive(Clone)]
+pub(crate) struct Registry {
+    transactor: Transactor,
+    sessions: Arc<Sessions>,
+}
+
 /// What heartbeats need to know of a registration, so that they cost one commit and no read.
 #[derive(Default)]
-pub(crate) struct Registry(Mutex<BTreeMap<Key, (LeaseEpoch, i64)>>);
+struct Sessions(Mutex<BTreeMap<Key, (LeaseEpoch, i64)>>);
 
-impl Registry {
+impl Sessions {
     fn get(&self, key: &Key) -> Option<(LeaseEpoch, i64)> {
         self.sessions().get(key).copied()
     }
@@ -32,7 +38,7 @@ impl Registry {
         sessions.insert(key, (epoch, ttl_ms));
     }
 
-    pub(crate) fn forget(&self, key: &Key) {
+    fn forget(&self, key: &Key) {
         self.sessions().remove(key);
     }
 
@@ -41,30 +47,39 @@ impl Registry {
     }
 }
 
-impl Engine {
+impl Registry {
+    pub(crate) fn new(transactor: Transactor) -> Self {
+        Self { transactor, sessions: Arc::default() }
+    }
+
+    /// The next heartbeat of a registration reads it.
+    pub(crate) fn forget(&self, key: &Key) {
+        self.sessions.forget(key);
+    }
+
     /// Registers a process, or replaces what it said before.
     pub(crate) async fn register(&self, registration: Registration) -> Result<(Worker, i64)> {
-        let command = self.fresh_command();
-        let (worker, until) = self.transact(Partition::SYSTEM, command, &Register { registration }).await?;
-        self.registry().remember(worker.key(), worker.epoch, worker.ttl_ms);
+        let command = self.transactor.fresh_command();
+        let (worker, until) = self.transactor.transact(Partition::SYSTEM, command, &Register { registration }).await?;
+        self.sessions.remember(worker.key(), worker.epoch, worker.ttl_ms);
         Ok((worker, until))
     }
 
     /// Keeps a registration alive; says until when.
     pub(crate) async fn keep_registration(&self, namespace: &str, instance_id: &str, nonce: &str) -> Result<i64> {
         let key = Worker::key_of(namespace, instance_id);
-        if let Some((epoch, ttl_ms)) = self.registry().get(&key)
+        if let Some((epoch, ttl_ms)) = self.sessions.get(&key)
             && let Some(until) = self.renew_registration(&key, nonce, epoch, ttl_ms).await?
         {
             return Ok(until);
         }
-        self.registry().forget(&key);
+        self.sessions.forget(&key);
         let absent = || Error::of(Code::WorkerNotFound).with("instance_id", instance_id);
         let (worker, lease_until) = self.registered(&key).await?.ok_or_else(absent)?;
-        worker.check_heartbeat(nonce, lease_until, self.now())?;
+        worker.check_heartbeat(nonce, lease_until, self.transactor.now())?;
         let renewed = self.renew_registration(&key, nonce, worker.epoch, worker.ttl_ms).await?;
         let until = renewed.ok_or_else(absent)?;
-        self.registry().remember(key, worker.epoch, worker.ttl_ms);
+        self.sessions.remember(key, worker.epoch, worker.ttl_ms);
         Ok(until)
     }
 
@@ -72,14 +87,14 @@ impl Engine {
         let held = Worker { nonce: nonce.to_owned(), epoch, ttl_ms, ..Default::default() }.held();
         let fence = Fence { epoch: held.epoch, lease: held.lease_id };
         let verb = Renew { key: key.clone(), fence, ttl_ms };
-        let ((), prepared) = self.prepare(Partition::SYSTEM, self.fresh_command(), &verb).await?;
-        let results = self.send_all_timed(Partition::SYSTEM, vec![prepared]).await?;
+        let ((), prepared) = self.transactor.prepare(Partition::SYSTEM, self.transactor.fresh_command(), &verb).await?;
+        let results = self.transactor.send_all_timed(Partition::SYSTEM, vec![prepared]).await?;
         Ok(results.into_iter().next().and_then(|result| result.ok()).map(|at| at + ttl_ms))
     }
 
     /// A registration as the store has it now, and when it ends.
     async fn registered(&self, key: &Key) -> Result<Option<(Worker, i64)>> {
-        let found = self.store().documents(Partition::SYSTEM, vec![key.clone()]).await?;
+        let found = self.transactor.store().documents(Partition::SYSTEM, vec![key.clone()]).await?;
         let Some(stored) = found.into_iter().next().flatten() else { return Ok(None) };
         Ok(Some((Worker::decode(&stored.body)?, stored.lease_until)))
     }
@@ -90,10 +105,10 @@ impl Engine {
         if instances.is_empty() {
             return Ok(held);
         }
-        let counts = self.flow_partitions().map(|partition| {
+        let counts = self.transactor.flow_partitions().map(|partition| {
             let queries =
                 instances.iter().map(|instance| Query::count_all(ff_core::index::worker(namespace, instance)));
-            self.read(partition, queries.collect())
+            self.transactor.read(partition, queries.collect())
         });
         for answers in futures_util::future::join_all(counts).await {
             for (sum, answer) in held.iter_mut().zip(answers?.answers) {

@@ -11,9 +11,9 @@ use ff_core::op::parts::{LeaseLoss, Renewal, RenewalOutcome};
 use ff_core::{Code, Document, Error, Key, Partition, Result};
 use ff_store::{Conflict, ConflictReason, Fence, StoredDocument};
 
-use crate::engine::{Caller, Engine};
+use crate::caller::Caller;
 use crate::env;
-use crate::transaction::{Command, Tx};
+use crate::transaction::{Command, Transactor, Tx};
 use crate::visibility::{check_reachable, not_found};
 
 /// A partition that takes longer has its leases answered as failed, so that it does not hold up those of the others until
@@ -23,7 +23,7 @@ const PATIENCE_MS: i64 = 3_000;
 /// An execution as it was read, if it is there.
 type Found = Result<Option<Execution>>;
 
-impl Engine {
+impl Transactor {
     /// Renews each lease on its own, and says of each what became of it, in order.
     pub(crate) async fn renew_all(&self, caller: &Caller, leases: &[Renewal]) -> Vec<RenewalOutcome> {
         let mut outcomes: BTreeMap<usize, RenewalOutcome> = BTreeMap::new();

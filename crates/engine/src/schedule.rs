@@ -13,37 +13,38 @@ use ff_core::{Class, Code, ExecutionId, FlowId, Indexed, Key, Partition, Result,
 use ff_store::{Answer, Query, Scan};
 use uuid::Uuid;
 
-use crate::engine::{Caller, Engine};
+use crate::caller::Caller;
 use crate::env;
 use crate::execution_data::close_waitpoints;
 use crate::flow::save_flow;
-use crate::op::execution::create::write_new;
-use crate::timers::repair_due;
-use crate::transaction::{Command, Tx};
+use crate::submission::{Submissions, write_new};
+use crate::transaction::{Command, Transactor, Tx};
 
 /// Who creates the runs of a schedule.
 const CREATOR: &str = "schedule";
 /// Why a run is cancelled that another one takes the place of.
 const REPLACED: &str = "the next run of its schedule took its place";
 
-impl Engine {
+impl Submissions {
     /// The timer of a schedule.
     pub(crate) async fn fire_schedule(&self, partition: Partition, key: Key, score: i64) -> Result<()> {
-        let _turn = self.locks().take(partition, key.clone()).await;
-        let advance = |most: usize, refuse: bool| Advance { key: &key, score, most, refuse };
-        match self.transact(partition, self.fresh_command(), &advance(usize::MAX, false)).await {
+        let _turn = self.transactor.locks().take(partition, key.clone()).await;
+        let advance = |most: usize, refuse: bool| Advance { submissions: self, key: &key, score, most, refuse };
+        match self.transactor.transact(partition, self.transactor.fresh_command(), &advance(usize::MAX, false)).await {
             Err(error) if error.code == Code::CommitTooLarge => {}
             fired => return fired,
         }
-        match self.transact(partition, self.fresh_command(), &advance(1, false)).await {
+        match self.transactor.transact(partition, self.transactor.fresh_command(), &advance(1, false)).await {
             // Not even one run fits a commit, and none ever will: the schedule goes on without it.
             Err(error) if error.code == Code::CommitTooLarge => {
-                self.transact(partition, self.fresh_command(), &advance(1, true)).await
+                self.transactor.transact(partition, self.transactor.fresh_command(), &advance(1, true)).await
             }
             fired => fired,
         }
     }
+}
 
+impl Transactor {
     /// Tells its schedule of the end of an execution.
     pub(crate) async fn tell_schedule(&self, partition: Partition, key: &Key) -> Result<()> {
         self.transact(partition, self.fresh_command(), &TellOfExecution { key }).await
@@ -52,6 +53,7 @@ impl Engine {
 
 /// Decides the instants that are due, as many as one commit takes.
 struct Advance<'a> {
+    submissions: &'a Submissions,
     key: &'a Key,
     score: i64,
     /// At most so many.
@@ -69,27 +71,28 @@ impl Command for Advance<'_> {
         };
         let mut schedule = loaded.document;
         if schedule.next_timer().is_none_or(|at| at > tx.now) {
-            return repair_due(tx, self.key, schedule.next_timer(), self.score).await;
+            return tx.repair_due(self.key, schedule.next_timer(), self.score).await;
         }
         let instants = schedule.instants()?;
-        let mut runs = Runs::of(&schedule)?;
+        let mut runs = Runs::of(self.submissions, &schedule)?;
         runs.refuse = self.refuse;
         let usual = limits::SCHEDULE_EXECUTIONS_PER_COMMIT / runs.template.executions().max(1);
-        for _ in 0..tx.engine.chunk(usual.max(1)).min(self.most) {
+        for _ in 0..tx.transactor.chunk(usual.max(1)).min(self.most) {
             let Some(run) = schedule.take_due(&instants, tx.now) else { break };
             runs.decide(tx, &mut schedule, &run).await?;
         }
         tx.save(&schedule);
         if schedule.next_timer().is_some_and(|at| at <= tx.now) {
             // Its entry may stand where it stood, which nobody would notice.
-            tx.engine.timers().note(tx.partition, tx.now);
+            tx.transactor.due().note(tx.partition, tx.now);
         }
         Ok(())
     }
 }
 
 /// The runs of a schedule that one commit decides about.
-pub(crate) struct Runs {
+pub(crate) struct Runs<'a> {
+    submissions: &'a Submissions,
     template: ScheduleTemplate,
     caller: Caller,
     /// The latest run, once it was looked for; indexes do not know of runs of this commit.
@@ -102,10 +105,11 @@ enum Latest {
     Flow(Box<Flow>),
 }
 
-impl Runs {
-    pub(crate) fn of(schedule: &Schedule) -> Result<Self> {
+impl<'a> Runs<'a> {
+    pub(crate) fn of(submissions: &'a Submissions, schedule: &Schedule) -> Result<Self> {
         let namespace = Some(schedule.namespace.clone());
         Ok(Self {
+            submissions,
             template: ScheduleTemplate::decode(&schedule.template)?,
             caller: Caller { name: CREATOR.to_owned(), namespace, ..Caller::system() },
             latest: None,
@@ -164,7 +168,7 @@ impl Runs {
                 let key = Execution::key_of(&ExecutionId { partition, uuid: derived });
                 let id = ExecutionId { partition, uuid: free_id(tx, derived, key).await? };
                 let args = CreateExecutionArgs { execution_id: Some(id), ..(**request).clone() };
-                let mut submission = tx.engine.submission(&self.caller, &args).await?;
+                let mut submission = self.submissions.submission(&self.caller, &args).await?;
                 submission.request.schedule = scheduled;
                 let execution = Execution::create(submission.request, tx.now)?;
                 self.latest = Some(Some(Latest::Execution(Box::new(execution.clone()))));
@@ -175,7 +179,7 @@ impl Runs {
                 let key = Flow::key_of(&FlowId { partition, uuid: derived });
                 let id = FlowId { partition, uuid: free_id(tx, derived, key).await? };
                 let args = CreateFlowArgs { flow_id: Some(id), ..(**request).clone() };
-                let mut flow = tx.engine.flow_to_write(&self.caller, id, &args).await?;
+                let mut flow = self.submissions.flow_to_write(&self.caller, id, &args).await?;
                 flow.new.schedule = scheduled;
                 let created = flow.write(tx)?;
                 self.latest = Some(Some(Latest::Flow(Box::new(created))));
@@ -243,7 +247,7 @@ impl Runs {
 async fn free_id(tx: &mut Tx<'_>, derived: Uuid, key: Key) -> Result<Uuid> {
     let answers = tx.read(vec![Query::Documents(vec![key])]).await?;
     let taken = answers.into_iter().filter_map(Answer::into_documents).flatten().flatten().next().is_some();
-    Ok(if taken { env::mint(tx.engine.env(), tx.now).uuid() } else { derived })
+    Ok(if taken { env::mint(tx.transactor.env(), tx.now).uuid() } else { derived })
 }
 
 struct TellOfExecution<'a> {

@@ -1,19 +1,28 @@
 //! The secrets that sign waitpoint tokens: installed at the first start, read through the cache of system documents,
 //! replaced by rotation only.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
+use ff_core::op;
 use ff_core::waitpoint::Waitpoint;
 use ff_core::{Code, Error, Installation, Partition, Result, Secret, TokenSubject, WaitpointSecrets, WaitpointToken};
-use ff_core::{limits, op};
 
-use crate::engine::Engine;
-use crate::transaction::{Command, Tx};
+use crate::env;
+use crate::system::SystemDocuments;
+use crate::transaction::{Command, Transactor, Tx};
 
 /// An unknown kid makes the engine read the secrets again, but not more often than this: whoever makes kids up must not
 /// make work.
 const FORCED_READ_MS: i64 = 1_000;
+
+/// The secrets of a deployment, as this engine knows them.
+#[derive(Clone)]
+pub(crate) struct Secrets {
+    transactor: Transactor,
+    system: SystemDocuments,
+    state: Arc<SecretState>,
+}
 
 /// What an engine remembers about secrets beside the documents.
 #[derive(Default)]
@@ -34,7 +43,7 @@ impl SecretState {
     }
 
     /// Begins a rotation, unless one is under way. It ends when the guard is dropped.
-    pub(crate) fn begin_rotation(&self) -> Result<RotationGuard<'_>> {
+    fn begin_rotation(&self) -> Result<RotationGuard<'_>> {
         if self.rotating.swap(true, Ordering::SeqCst) {
             return Err(already_rotating());
         }
@@ -56,16 +65,25 @@ impl Drop for RotationGuard<'_> {
     }
 }
 
-impl Engine {
+impl Secrets {
+    pub(crate) fn new(system: SystemDocuments) -> Self {
+        Self { transactor: system.transactor().clone(), system, state: Arc::default() }
+    }
+
+    /// Begins a rotation; see [`SecretState::begin_rotation`].
+    pub(crate) fn begin_rotation(&self) -> Result<RotationGuard<'_>> {
+        self.state.begin_rotation()
+    }
+
     /// Installs the first secret, configured or generated. One that is there already stays.
     pub(crate) async fn install_secret(&self) -> Result<()> {
-        let configured = self.options().waitpoint_secret.as_deref();
+        let configured = self.transactor.options().waitpoint_secret.as_deref();
         let secret = match configured {
             Some(hex) => Secret::from_hex("waitpoint_secret", hex)?,
-            None => Secret::from_random(self.random_bytes()),
+            None => Secret::from_random(env::random_bytes(self.transactor.env())),
         };
         let install = Install { secret, configured: configured.is_some() };
-        match self.transact(Partition::SYSTEM, self.fresh_command(), &install).await? {
+        match self.transactor.transact(Partition::SYSTEM, self.transactor.fresh_command(), &install).await? {
             Installation::Installed if install.configured => {
                 tracing::info!("the configured waitpoint secret is installed")
             }
@@ -84,7 +102,7 @@ impl Engine {
 
     /// The secrets, at most a second old.
     pub(crate) async fn waitpoint_secrets(&self) -> Result<WaitpointSecrets> {
-        let found = self.system_document::<WaitpointSecrets>(&WaitpointSecrets::key_of()).await?;
+        let found = self.system.system_document::<WaitpointSecrets>(&WaitpointSecrets::key_of()).await?;
         found.ok_or_else(|| Error::new(Code::Internal, "no waitpoint secret is installed"))
     }
 
@@ -92,8 +110,8 @@ impl Engine {
     pub(crate) async fn secrets_for(&self, token: &str) -> Result<WaitpointSecrets> {
         let secrets = self.waitpoint_secrets().await?;
         let unknown = WaitpointToken::parse(token).is_ok_and(|token| !secrets.knows(token.kid()));
-        if unknown && self.secret_state().may_force_read(self.env().now_ms()) {
-            self.system().forget(&WaitpointSecrets::key_of());
+        if unknown && self.state.may_force_read(self.transactor.env().now_ms()) {
+            self.system.forget(&WaitpointSecrets::key_of());
             return self.waitpoint_secrets().await;
         }
         Ok(secrets)
@@ -103,15 +121,6 @@ impl Engine {
     pub(crate) async fn sign(&self, waitpoint: &Waitpoint) -> Result<op::parts::Secret> {
         let token = self.waitpoint_secrets().await?.sign(&TokenSubject::from(waitpoint))?;
         Ok(op::parts::Secret(token.reveal()))
-    }
-
-    /// Bytes nobody can guess.
-    pub(crate) fn random_bytes(&self) -> [u8; limits::SECRET_MIN_BYTES] {
-        let mut bytes = [0u8; limits::SECRET_MIN_BYTES];
-        for chunk in bytes.chunks_mut(8) {
-            chunk.copy_from_slice(&self.env().random().to_be_bytes()[..chunk.len()]);
-        }
-        bytes
     }
 }
 

@@ -14,7 +14,7 @@
 //! Cost: half a request a second for each server among several, and none for one that is alone but for a look in 20 s.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use ff_core::index::{self, kind};
 use ff_core::partition::digest16;
@@ -23,10 +23,9 @@ use ff_core::{Document, Indexed, Key, Partition, Result};
 use ff_store::{Answer, ConflictReason, Fence, Outcome, Query, Scan, ScanPage, StoredDocument};
 use tokio::sync::Notify;
 
-use crate::engine::Engine;
 use crate::env;
 use crate::renewal::Renew;
-use crate::transaction::{Command, Tx};
+use crate::transaction::{Command, Transactor, Tx};
 
 /// Between two heartbeats of a server among several.
 const BEAT_MS: i64 = 2_000;
@@ -52,19 +51,21 @@ const WATCHED_MAX: usize = 16;
 /// A closing engine waits this long for its farewell to be written.
 const FAREWELL_MS: i64 = 2_000;
 
+/// The servers of a deployment, as this one knows them.
+#[derive(Clone)]
+pub(crate) struct Servers {
+    transactor: Transactor,
+    ranking: Arc<Ranking>,
+}
+
 /// This engine's rank for each partition, as of the last look at who lives.
 #[derive(Default)]
-pub(crate) struct Servers {
+struct Ranking {
     ranks: Mutex<BTreeMap<Partition, i64>>,
     changed: Notify,
 }
 
-impl Servers {
-    /// The list of servers may have changed.
-    pub(crate) fn look_again(&self) {
-        self.changed.notify_one();
-    }
-
+impl Ranking {
     fn ranks(&self) -> std::sync::MutexGuard<'_, BTreeMap<Partition, i64>> {
         self.ranks.lock().expect("no holder of this lock panics")
     }
@@ -144,51 +145,67 @@ impl Watch {
     }
 }
 
-impl Engine {
+impl Servers {
+    pub(crate) fn new(transactor: Transactor) -> Self {
+        Self { transactor, ranking: Arc::default() }
+    }
+
+    pub(crate) fn transactor(&self) -> &Transactor {
+        &self.transactor
+    }
+
+    /// The list of servers may have changed.
+    pub(crate) fn look_again(&self) {
+        self.ranking.changed.notify_one();
+    }
+
     /// How many live servers act on a partition before this one.
     pub(crate) fn rank(&self, partition: Partition) -> i64 {
-        self.servers().ranks().get(&partition).copied().unwrap_or(0)
+        self.ranking.ranks().get(&partition).copied().unwrap_or(0)
     }
 
     /// Registers this engine and learns who else is there.
-    pub(crate) async fn join_servers(&self) -> Result<()> {
-        self.join().await?;
+    pub(crate) async fn join(&self) -> Result<()> {
+        self.register().await?;
         let registered = self.registered_servers().await?;
-        self.rank_among(&registered.living(self.now()));
+        self.rank_among(&registered.living(self.transactor.now()));
         Ok(())
     }
 
-    async fn join(&self) -> Result<()> {
-        self.transact(Partition::SYSTEM, self.fresh_command(), &Join { server_id: self.server_id() }).await
+    async fn register(&self) -> Result<()> {
+        self.transactor
+            .transact(Partition::SYSTEM, self.transactor.fresh_command(), &Join { server_id: self.server_id() })
+            .await
     }
 
     /// Heartbeats, for as long as the engine lives.
-    pub(crate) async fn run_heartbeats(self) {
+    pub(crate) async fn run(self) {
         let mut watch = Watch::default();
         let mut heard = true;
         loop {
             let turn = self.watch_over(&mut watch, heard).await;
-            let now = self.env().now_ms();
+            let now = self.transactor.env().now_ms();
             watch.not_before = now + BEAT_MIN_MS;
             if let Err(error) = turn {
-                if let Some(suppressed) = self.may_log("this server's heartbeat failed") {
+                if let Some(suppressed) = self.transactor.may_log("this server's heartbeat failed") {
                     tracing::warn!(%error, suppressed, "this server's heartbeat failed; trying again soon");
                 }
                 watch.not_before = now + RETRY_MS;
                 watch.look_at = watch.look_at.max(watch.not_before);
             }
-            let patience = watch.patience(now, self.now());
-            heard = env::within(self.env_handle(), patience, self.servers().changed.notified()).await.is_some();
+            let patience = watch.patience(now, self.transactor.now());
+            heard =
+                env::within(self.transactor.env_handle(), patience, self.ranking.changed.notified()).await.is_some();
         }
     }
 
     /// One turn: a look at the list if somebody may have come or gone, and a heartbeat if it is time for one.
     async fn watch_over(&self, watch: &mut Watch, heard: bool) -> Result<()> {
-        let look = heard || self.env().now_ms() >= watch.look_at;
+        let look = heard || self.transactor.env().now_ms() >= watch.look_at;
         if look {
             self.look(watch).await?;
         }
-        let due = !look || self.env().now_ms() >= watch.beat_at;
+        let due = !look || self.transactor.env().now_ms() >= watch.beat_at;
         if due && !watch.registered.others.is_empty() && self.beat(watch).await? {
             self.look(watch).await?;
         }
@@ -198,8 +215,8 @@ impl Engine {
     /// Looks at the whole list, and says that this server is there, as far as anybody needs to know.
     async fn look(&self, watch: &mut Watch) -> Result<()> {
         let registered = self.registered_servers().await?;
-        let now = self.now();
-        watch.look_at = self.env().now_ms() + LOOK_MS;
+        let now = self.transactor.now();
+        watch.look_at = self.transactor.env().now_ms() + LOOK_MS;
         let before = std::mem::replace(&mut watch.registered, registered);
         let gone: Vec<&String> = before
             .present(0)
@@ -212,18 +229,19 @@ impl Engine {
         match &watch.registered.own {
             None => {
                 tracing::warn!("this server's registration had run out; registering again");
-                self.join().await?;
+                self.register().await?;
             }
-            Some((own, _)) if (own.ttl_ms == LONE_TTL_MS) == others => self.join().await?,
+            Some((own, _)) if (own.ttl_ms == LONE_TTL_MS) == others => self.register().await?,
             Some((_, until)) if !others && until - now > LONE_TTL_MS / 2 => {}
             Some((own, _)) if !others => {
                 let verb = renewal(own);
-                let ((), prepared) = self.prepare(Partition::SYSTEM, self.fresh_command(), &verb).await?;
-                self.send_all(Partition::SYSTEM, vec![prepared]).await?;
+                let ((), prepared) =
+                    self.transactor.prepare(Partition::SYSTEM, self.transactor.fresh_command(), &verb).await?;
+                self.transactor.send_all(Partition::SYSTEM, vec![prepared]).await?;
             }
             Some(_) => return Ok(()),
         }
-        watch.beat_at = self.env().now_ms() + BEAT_MS;
+        watch.beat_at = self.transactor.env().now_ms() + BEAT_MS;
         Ok(())
     }
 
@@ -234,14 +252,17 @@ impl Engine {
         let own = self.server_id();
         let registration = Server { server_id: own.clone(), ttl_ms: TTL_MS, ..Default::default() };
         let watched = watch.registered.watched(&own);
-        let ((), renewing) = self.prepare(Partition::SYSTEM, self.fresh_command(), &renewal(&registration)).await?;
+        let ((), renewing) = self
+            .transactor
+            .prepare(Partition::SYSTEM, self.transactor.fresh_command(), &renewal(&registration))
+            .await?;
         let mut prepared = vec![renewing];
         for (server_id, stored) in &watched {
             let verb = Bury { key: Server::key_of(server_id), stored };
-            prepared.push(self.prepare(Partition::SYSTEM, self.fresh_command(), &verb).await?.1);
+            prepared.push(self.transactor.prepare(Partition::SYSTEM, self.transactor.fresh_command(), &verb).await?.1);
         }
-        let mut outcomes = self.ask_all(Partition::SYSTEM, prepared).await?.into_iter();
-        watch.beat_at = self.env().now_ms() + BEAT_MS;
+        let mut outcomes = self.transactor.ask_all(Partition::SYSTEM, prepared).await?.into_iter();
+        watch.beat_at = self.transactor.env().now_ms() + BEAT_MS;
         let mut look = outcomes.next().is_none_or(|renewed| renewed.applied().is_none());
         let mut gone = Vec::new();
         for (server_id, outcome) in watched.keys().zip(outcomes) {
@@ -269,22 +290,22 @@ impl Engine {
             tracing::info!(server_id, "another server has gone; looking at everything it may have left");
             watch.registered.others.remove(*server_id);
         }
-        self.rank_among(&watch.registered.living(self.now()));
+        self.rank_among(&watch.registered.living(self.transactor.now()));
         if !gone.is_empty() {
-            self.timers().sweep_now();
+            self.transactor.due().sweep_now();
         }
     }
 
     /// Removes the registrations of servers that died alone.
     async fn dismiss_silent(&self, watch: &mut Watch) -> Result<()> {
-        let silent = watch.silent(self.env().now_ms());
+        let silent = watch.silent(self.transactor.env().now_ms());
         if silent.is_empty() {
             return Ok(());
         }
         for server_id in &silent {
             tracing::info!(server_id, "a server that was alone has died; removing its registration");
             let verb = Leave { server_id: server_id.clone() };
-            self.transact(Partition::SYSTEM, self.fresh_command(), &verb).await?;
+            self.transactor.transact(Partition::SYSTEM, self.transactor.fresh_command(), &verb).await?;
             watch.lone_since.remove(server_id);
         }
         self.part_with(&silent.iter().collect::<Vec<_>>(), watch);
@@ -293,7 +314,7 @@ impl Engine {
 
     /// Reads who is registered.
     async fn registered_servers(&self) -> Result<Registered> {
-        let answers = self.read(Partition::SYSTEM, vec![Query::Scan(listing())]).await?;
+        let answers = self.transactor.read(Partition::SYSTEM, vec![Query::Scan(listing())]).await?;
         let now = answers.at;
         Ok(sort_out(answers.into_only(Answer::into_scan)?, &self.server_id(), now))
     }
@@ -306,20 +327,20 @@ impl Engine {
             let ahead = living.iter().filter(|other| weight(other, partition) > mine).count();
             (partition, i64::try_from(ahead).unwrap_or(i64::MAX))
         };
-        let ranks: BTreeMap<Partition, i64> = self.partitions().all().map(rank).collect();
-        if std::mem::replace(&mut *self.servers().ranks(), ranks.clone()) != ranks {
-            self.timers().ranks_changed();
+        let ranks: BTreeMap<Partition, i64> = self.transactor.partitions().all().map(rank).collect();
+        if std::mem::replace(&mut *self.ranking.ranks(), ranks.clone()) != ranks {
+            self.transactor.due().ranks_changed();
         }
     }
 
     /// Says goodbye, so that others take over at once.
     pub(crate) async fn leave(&self) {
-        if !self.options().services {
+        if !self.transactor.options().services {
             return;
         }
         let verb = Leave { server_id: self.server_id() };
-        let farewell = self.transact(Partition::SYSTEM, self.fresh_command(), &verb);
-        match env::within(self.env_handle(), FAREWELL_MS, farewell).await {
+        let farewell = self.transactor.transact(Partition::SYSTEM, self.transactor.fresh_command(), &verb);
+        match env::within(self.transactor.env_handle(), FAREWELL_MS, farewell).await {
             Some(Ok(())) => {}
             Some(Err(error)) => {
                 tracing::warn!(%error, "this server could not deregister; it counts as live for a while")
@@ -329,7 +350,7 @@ impl Engine {
     }
 
     fn server_id(&self) -> String {
-        self.origin().to_string()
+        self.transactor.origin().to_string()
     }
 }
 
@@ -375,7 +396,7 @@ impl Command for Join {
         let others = sort_out(page, &self.server_id, tx.now).present(tx.now).next().is_some();
         let ttl_ms = if others { TTL_MS } else { LONE_TTL_MS };
         let known = tx.load::<Server>(Server::key_of(&self.server_id)).await?;
-        let address = &tx.engine.options().address;
+        let address = &tx.transactor.options().address;
         let server = match known {
             Some(known) => Server { ttl_ms, ..known.document },
             None => Server::start(&self.server_id, address, ttl_ms, tx.now)?,

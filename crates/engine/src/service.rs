@@ -4,15 +4,11 @@
 //! A defect that one document or one hint sets off must not end all timers. So what a service does for one of them is
 //! contained as well, where it stands alone: the panic is an error of that one, and the service goes on.
 
-use std::any::Any;
-use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
-use std::sync::Mutex;
 
-use ff_core::{Code, Error, Result};
 use futures_util::FutureExt;
 
-use crate::engine::Engine;
+use crate::transaction::Transactor;
 
 /// The pause before a service that panicked is started again; it doubles each time.
 const RESTART_MS: i64 = 100;
@@ -32,74 +28,41 @@ pub struct ServiceHealth {
     pub running: bool,
 }
 
-/// The services that wait to be started again.
-#[derive(Default)]
-pub(crate) struct Services(Mutex<BTreeSet<&'static str>>);
-
-impl Services {
-    fn down(&self) -> std::sync::MutexGuard<'_, BTreeSet<&'static str>> {
-        self.0.lock().expect("no holder of this lock panics")
-    }
+/// How the services of an engine fare.
+pub(crate) fn health(transactor: &Transactor) -> Vec<ServiceHealth> {
+    let restarts = transactor.metrics().service_restarts();
+    let down = transactor.runtime().down();
+    restarts
+        .into_iter()
+        .map(|(name, restarts)| ServiceHealth { name, restarts, running: !down.contains(name) })
+        .collect()
 }
 
-impl Engine {
-    /// How the services of this engine fare.
-    pub fn services(&self) -> Vec<ServiceHealth> {
-        let restarts = self.metrics().service_restarts();
-        let down = self.service_states().down();
-        restarts
-            .into_iter()
-            .map(|(name, restarts)| ServiceHealth { name, restarts, running: !down.contains(name) })
-            .collect()
-    }
-
-    /// Runs a service until it ends by itself or the engine closes.
-    pub(crate) fn run_service<R>(&self, name: &'static str, run: impl Fn(Engine) -> R + Send + Sync + 'static)
-    where
-        R: Future<Output = ()> + Send + 'static,
-    {
-        self.metrics().service_started(name);
-        let engine = self.clone();
-        self.spawn_owned(async move {
-            let mut pause_ms = RESTART_MS;
-            loop {
-                let started = engine.env().now_ms();
-                let Err(panic) = AssertUnwindSafe(async { run(engine.clone()).await }).catch_unwind().await else {
-                    return;
-                };
-                engine.service_states().down().insert(name);
-                if engine.env().now_ms() - started >= TRUSTED_MS {
-                    pause_ms = RESTART_MS;
-                }
-                tracing::error!(service = name, pause_ms, "a service panicked; starting it again");
-                engine.panicked(name, panic);
-                engine.env().sleep(pause_ms).await;
-                pause_ms = (pause_ms * 2).min(RESTART_MAX_MS);
-                engine.service_states().down().remove(name);
-                // What it was about to do when it panicked is forgotten; it is still in the store.
-                engine.timers().sweep_now();
+/// Runs a service until it ends by itself or the engine closes.
+pub(crate) fn run_service<R>(transactor: &Transactor, name: &'static str, run: impl Fn() -> R + Send + Sync + 'static)
+where
+    R: Future<Output = ()> + Send + 'static,
+{
+    transactor.metrics().service_started(name);
+    let own = transactor.clone();
+    transactor.spawn_owned(async move {
+        let mut pause_ms = RESTART_MS;
+        loop {
+            let started = own.env().now_ms();
+            let Err(panic) = AssertUnwindSafe(async { run().await }).catch_unwind().await else {
+                return;
+            };
+            own.runtime().down().insert(name);
+            if own.env().now_ms() - started >= TRUSTED_MS {
+                pause_ms = RESTART_MS;
             }
-        });
-    }
-
-    /// Does something that stands alone on behalf of a service. A panic is its error, and is counted.
-    pub(crate) async fn contain<T>(&self, name: &'static str, work: impl Future<Output = Result<T>>) -> Result<T> {
-        match AssertUnwindSafe(work).catch_unwind().await {
-            Ok(outcome) => outcome,
-            Err(panic) => {
-                let text = self.panicked(name, panic);
-                Err(Error::new(Code::Internal, format!("a panic: {text}")))
-            }
+            tracing::error!(service = name, pause_ms, "a service panicked; starting it again");
+            own.runtime().panicked(name, panic);
+            own.env().sleep(pause_ms).await;
+            pause_ms = (pause_ms * 2).min(RESTART_MAX_MS);
+            own.runtime().down().remove(name);
+            // What it was about to do when it panicked is forgotten; it is still in the store.
+            own.due().sweep_now();
         }
-    }
-
-    /// Counts a panic; says what it was about.
-    fn panicked(&self, name: &'static str, panic: Box<dyn Any + Send>) -> String {
-        let text = panic.downcast_ref::<String>().cloned();
-        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default();
-        tracing::error!(service = name, panic = text, "a panic in a service; this is a defect, report it");
-        self.metrics().service_panicked(name);
-        self.env().panicked(panic);
-        text
-    }
+    });
 }

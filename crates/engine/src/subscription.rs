@@ -23,10 +23,12 @@ use ff_store::{Answer, LogPage, LogStart, Query, Scan};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use tokio::sync::Notify;
 
-use crate::engine::{Caller, Engine};
-use crate::op::event::event_view;
-use crate::op::execution::create::write_new;
-use crate::transaction::{Command, Tx};
+use crate::caller::Caller;
+use crate::options::Options;
+use crate::servers::Servers;
+use crate::submission::{Submissions, write_new};
+use crate::transaction::{Command, Transactor, Tx};
+use crate::view::event_view;
 use crate::{env, logs};
 
 /// What is known of the subscriptions may be this old when it is acted on.
@@ -50,9 +52,18 @@ const CREATOR: &str = "subscription";
 /// Why the webhooks of a subscription are cancelled.
 const REMOVED: &str = "its subscription was removed";
 
+/// Looks through partitions on behalf of subscriptions.
+#[derive(Clone)]
+pub(crate) struct Subscriptions {
+    transactor: Transactor,
+    servers: Servers,
+    submissions: Submissions,
+    pub(crate) state: Arc<SubscriptionState>,
+}
+
 /// What an engine knows of the subscriptions.
 #[derive(Default)]
-pub(crate) struct Subscriptions {
+pub(crate) struct SubscriptionState {
     /// Whether there are any: what the path of a task looks at.
     any: AtomicBool,
     known: Mutex<Known>,
@@ -86,7 +97,7 @@ struct Place {
     seen: u64,
 }
 
-impl Subscriptions {
+impl SubscriptionState {
     /// Something may have happened in a partition.
     pub(crate) fn note(&self, partition: Partition) {
         // Cursors are where executions live.
@@ -183,60 +194,64 @@ impl Subscriptions {
     }
 }
 
-impl Engine {
+impl Subscriptions {
+    pub(crate) fn new(servers: Servers, submissions: Submissions) -> Self {
+        Self { transactor: servers.transactor().clone(), servers, submissions, state: Arc::default() }
+    }
+
     /// Looks through partitions for as long as the engine runs.
-    pub(crate) async fn run_subscriptions(self) {
-        self.subscriptions().look_again();
-        let mut tidy_at = self.env().now_ms() + FIRST_TIDY_MS;
+    pub(crate) async fn run(self) {
+        self.state.look_again();
+        let mut tidy_at = self.transactor.env().now_ms() + FIRST_TIDY_MS;
         loop {
-            let left = tidy_at - self.env().now_ms();
-            env::within(self.env_handle(), left.max(0), self.subscriptions().wake.notified()).await;
-            if self.env().now_ms() >= tidy_at {
-                tidy_at = self.env().now_ms() + TIDY_MS;
+            let left = tidy_at - self.transactor.env().now_ms();
+            env::within(self.transactor.env_handle(), left.max(0), self.state.wake.notified()).await;
+            if self.transactor.env().now_ms() >= tidy_at {
+                tidy_at = self.transactor.env().now_ms() + TIDY_MS;
                 self.tidy_cursors().await;
             }
-            if self.subscriptions().is_stale(self.env().now_ms())
+            if self.state.is_stale(self.transactor.env().now_ms())
                 && let Err(error) = self.read_subscriptions().await
             {
-                if let Some(suppressed) = self.may_log("the subscriptions cannot be read") {
+                if let Some(suppressed) = self.transactor.may_log("the subscriptions cannot be read") {
                     tracing::warn!(%error, suppressed, "the subscriptions cannot be read; looking again soon");
                 }
-                self.env().sleep(RETRY_MS).await;
-                self.subscriptions().look_again();
+                self.transactor.env().sleep(RETRY_MS).await;
+                self.state.look_again();
                 continue;
             }
-            let looks = self.subscriptions().take_waiting().into_iter().map(|partition| self.look_through(partition));
+            let looks = self.state.take_waiting().into_iter().map(|partition| self.look_through(partition));
             stream::iter(looks).buffer_unordered(PARTITIONS_AT_ONCE).collect::<()>().await;
         }
     }
 
     /// Reads which subscriptions there are, and finishes removals that somebody began.
     async fn read_subscriptions(&self) -> Result<()> {
-        self.subscriptions().known().stale = false;
-        let asked_at = self.env().now_ms();
-        let read = self.named_in::<Subscription>(Partition::SYSTEM, Subscription::everywhere(), None).await;
-        let all = read.inspect_err(|_| self.subscriptions().known().stale = true)?;
-        if self.rank(Partition::SYSTEM) == 0 {
+        self.state.known().stale = false;
+        let asked_at = self.transactor.env().now_ms();
+        let read = self.transactor.named_in::<Subscription>(Partition::SYSTEM, Subscription::everywhere(), None).await;
+        let all = read.inspect_err(|_| self.state.known().stale = true)?;
+        if self.servers.rank(Partition::SYSTEM) == 0 {
             for one in all.iter().filter(|one| one.removing) {
-                let (engine, subscription) = (self.clone(), one.clone());
-                self.spawn_short(async move {
-                    if let Err(error) = engine.finish_removal(&subscription).await {
+                let (subscriptions, subscription) = (self.clone(), one.clone());
+                self.transactor.spawn_short(async move {
+                    if let Err(error) = subscriptions.finish_removal(&subscription).await {
                         tracing::warn!(%error, name = subscription.name, "a subscription is not removed yet");
                     }
                 });
             }
         }
-        self.subscriptions().learn(all, self.flow_partitions(), asked_at);
+        self.state.learn(all, self.transactor.flow_partitions(), asked_at);
         Ok(())
     }
 
     /// Removes cursors whose subscription is gone, such as one that the store forgot.
     async fn tidy_cursors(&self) {
         let mut found = Vec::new();
-        for partition in self.flow_partitions().filter(|partition| self.rank(*partition) == 0) {
+        for partition in self.transactor.flow_partitions().filter(|partition| self.servers.rank(*partition) == 0) {
             // A partition that cannot be read now is looked at the next time.
             let scan = Scan::first(index::cursors(), TIDY_CURSORS_MAX);
-            if let Ok(page) = self.store().scan(partition, scan).await {
+            if let Ok(page) = self.transactor.store().scan(partition, scan).await {
                 found.extend(page.entries.into_iter().map(|entry| (partition, entry.member)));
             }
         }
@@ -244,11 +259,12 @@ impl Engine {
             return;
         }
         // Read after them: a subscription is there before its cursors.
-        let all = self.named_in::<Subscription>(Partition::SYSTEM, Subscription::everywhere(), None).await;
+        let all = self.transactor.named_in::<Subscription>(Partition::SYSTEM, Subscription::everywhere(), None).await;
         let Ok(all) = all else { return };
         let known: BTreeSet<Key> = all.iter().map(|one| SubscriptionCursor::key_of(&one.id)).collect();
         for (partition, key) in found.into_iter().filter(|(_, key)| !known.contains(key)) {
-            let removed = self.transact(partition, self.fresh_command(), &RemoveCursor { key }).await;
+            let removed =
+                self.transactor.transact(partition, self.transactor.fresh_command(), &RemoveCursor { key }).await;
             if let Err(error) = removed {
                 tracing::warn!(%partition, %error, "a cursor without a subscription is not removed yet");
             }
@@ -257,22 +273,22 @@ impl Engine {
 
     /// Looks through one partition, in turns of one bounded commit each.
     async fn look_through(&self, partition: Partition) {
-        if self.rank(partition) != 0 {
+        if self.servers.rank(partition) != 0 {
             return;
         }
-        let subscriptions = self.subscriptions().active();
-        for some in subscriptions.chunks(self.chunk(CURSORS_PER_COMMIT)) {
-            match self.contain("subscriptions", self.advance_cursors(partition, some)).await {
+        let subscriptions = self.state.active();
+        for some in subscriptions.chunks(self.transactor.chunk(CURSORS_PER_COMMIT)) {
+            match self.transactor.contain("subscriptions", self.advance_cursors(partition, some)).await {
                 Ok(false) => {}
-                Ok(true) => self.subscriptions().note(partition),
+                Ok(true) => self.state.note(partition),
                 Err(error) => {
-                    if let Some(suppressed) = self.may_log("events cannot be delivered") {
+                    if let Some(suppressed) = self.transactor.may_log("events cannot be delivered") {
                         tracing::warn!(%partition, %error, suppressed, "events cannot be delivered; trying again soon");
                     }
-                    let engine = self.clone();
-                    self.spawn_short(async move {
-                        engine.env().sleep(RETRY_MS).await;
-                        engine.subscriptions().note(partition);
+                    let subscriptions = self.clone();
+                    self.transactor.spawn_short(async move {
+                        subscriptions.transactor.env().sleep(RETRY_MS).await;
+                        subscriptions.state.note(partition);
                     });
                 }
             }
@@ -281,16 +297,16 @@ impl Engine {
 
     /// Moves cursors on over the next events; says whether there are more.
     async fn advance_cursors(&self, partition: Partition, subscriptions: &[Subscription]) -> Result<bool> {
-        let places = self.subscriptions().places(partition, subscriptions);
+        let places = self.state.places(partition, subscriptions);
         if let Some(places) = &places
             && let Some(more) = self.pass_over_unwanted(partition, subscriptions, places).await?
         {
             return Ok(more);
         }
         let seen = places.map(|places| places.iter().map(|place| place.seen).collect()).unwrap_or_default();
-        let verb = Advance { subscriptions, seen };
-        let advanced = self.transact(partition, self.fresh_command(), &verb).await?;
-        self.subscriptions().set_places(partition, advanced.places);
+        let verb = Advance { submissions: &self.submissions, subscriptions, seen };
+        let advanced = self.transactor.transact(partition, self.transactor.fresh_command(), &verb).await?;
+        self.state.set_places(partition, advanced.places);
         Ok(advanced.more)
     }
 
@@ -303,9 +319,9 @@ impl Engine {
         places: &[Place],
     ) -> Result<Option<bool>> {
         let Some(from) = places.iter().map(|place| place.seen).min() else { return Ok(Some(false)) };
-        let limit = self.chunk(limits::SUBSCRIPTION_EVENTS_PER_LOOK);
+        let limit = self.transactor.chunk(limits::SUBSCRIPTION_EVENTS_PER_LOOK);
         let query = Query::Log { log: logs::events(), start: LogStart::After(from), limit };
-        let page = self.read(partition, vec![query]).await?;
+        let page = self.transactor.read(partition, vec![query]).await?;
         let page = page.into_only(Answer::into_log).map_err(ff_core::Error::from)?;
         if page.next <= from || page.removed_up_to > from {
             // The store has forgotten something, or the log no longer reaches back: the cursors decide.
@@ -315,7 +331,7 @@ impl Engine {
         let unstored =
             places.iter().any(|place| last.saturating_sub(place.stored) >= limits::SUBSCRIPTION_UNSTORED_MAX);
         let wanted = page.records.iter().any(|record| {
-            let event = self.readable_record::<Event>(&logs::events(), &record.record);
+            let event = self.transactor.readable_record::<Event>(&logs::events(), &record.record);
             let wants = |event: Event| {
                 let after = |place: &Place| record.sequence > place.seen;
                 subscriptions.iter().zip(places).any(|(one, place)| after(place) && one.wants(&event))
@@ -329,26 +345,28 @@ impl Engine {
             .iter()
             .zip(places)
             .map(|(one, place)| (one.id, Place { stored: place.stored, seen: place.seen.max(last) }));
-        self.subscriptions().set_places(partition, moved);
+        self.state.set_places(partition, moved);
         Ok(Some(page.records.len() == limit))
     }
 
     /// Lets a subscription begin in every partition, behind what has happened there.
     pub(crate) async fn begin_cursors(&self, id: SubscriptionId) -> Result<()> {
-        let begin = |partition| async move { self.transact(partition, self.fresh_command(), &Begin { id }).await };
-        let begun = stream::iter(self.flow_partitions()).map(begin).buffer_unordered(PARTITIONS_AT_ONCE);
+        let begin = |partition| async move {
+            self.transactor.transact(partition, self.transactor.fresh_command(), &Begin { id }).await
+        };
+        let begun = stream::iter(self.transactor.flow_partitions()).map(begin).buffer_unordered(PARTITIONS_AT_ONCE);
         begun.try_collect::<()>().await
     }
 
     /// Removes the cursors and open webhooks of a subscription, and the subscription last.
     pub(crate) async fn finish_removal(&self, subscription: &Subscription) -> Result<()> {
         let end = |partition| async move {
-            while self.transact(partition, self.fresh_command(), &End { subscription }).await? {}
+            while self.transactor.transact(partition, self.transactor.fresh_command(), &End { subscription }).await? {}
             Ok::<(), ff_core::Error>(())
         };
-        let ended = stream::iter(self.flow_partitions()).map(end).buffer_unordered(PARTITIONS_AT_ONCE);
+        let ended = stream::iter(self.transactor.flow_partitions()).map(end).buffer_unordered(PARTITIONS_AT_ONCE);
         ended.try_collect::<()>().await?;
-        self.transact(Partition::SYSTEM, self.fresh_command(), &Remove { subscription }).await
+        self.transactor.transact(Partition::SYSTEM, self.transactor.fresh_command(), &Remove { subscription }).await
     }
 }
 
@@ -402,7 +420,7 @@ impl Command for End<'_> {
         if !self.subscription.is_webhook() {
             return Ok(false);
         }
-        let limit = tx.engine.chunk(limits::DELIVERIES_PER_COMMIT);
+        let limit = tx.transactor.chunk(limits::DELIVERIES_PER_COMMIT);
         let page = tx.scan(Scan::first(index::open_deliveries(id.0), limit).with_documents()).await?;
         let more = page.entries.len() == limit;
         for entry in page.entries {
@@ -435,6 +453,7 @@ impl Command for Remove<'_> {
 
 /// Moves cursors on over events and creates the deliveries.
 struct Advance<'a> {
+    submissions: &'a Submissions,
     subscriptions: &'a [Subscription],
     /// Up to where nothing was wanted; empty where that is not known.
     seen: Vec<u64>,
@@ -447,6 +466,7 @@ struct Advanced {
 
 /// A subscription on its way through a page of events.
 struct Follower<'a> {
+    submissions: &'a Submissions,
     subscription: &'a Subscription,
     cursor: SubscriptionCursor,
     stored: u64,
@@ -462,7 +482,7 @@ impl Command for Advance<'_> {
         let Some(from) = followers.iter().map(|one| one.cursor.position).min() else {
             return Ok(Advanced { places: Vec::new(), more: false });
         };
-        let limit = tx.engine.chunk(limits::SUBSCRIPTION_EVENTS_PER_LOOK);
+        let limit = tx.transactor.chunk(limits::SUBSCRIPTION_EVENTS_PER_LOOK);
         let page = events(tx, LogStart::After(from), limit).await?;
         for one in followers.iter_mut().filter(|one| one.cursor.position < page.removed_up_to) {
             one.cursor.position = page.removed_up_to;
@@ -472,11 +492,11 @@ impl Command for Advance<'_> {
         let mut more = page.records.len() == limit;
         let mut created = 0;
         for record in page.records {
-            if created >= tx.engine.chunk(limits::DELIVERIES_PER_COMMIT) {
+            if created >= tx.transactor.chunk(limits::DELIVERIES_PER_COMMIT) {
                 more = true;
                 break;
             }
-            let event = tx.engine.readable_record::<Event>(&logs::events(), &record.record);
+            let event = tx.transactor.readable_record::<Event>(&logs::events(), &record.record);
             for one in followers.iter_mut().filter(|one| one.cursor.position < record.sequence) {
                 one.cursor.position = record.sequence;
                 let Some(event) = event.as_ref().filter(|event| one.subscription.wants(event)) else { continue };
@@ -514,7 +534,13 @@ impl<'a> Advance<'a> {
             if !cursor.removed {
                 let stored = cursor.position;
                 cursor.position = stored.max(self.seen.get(place).copied().unwrap_or(0));
-                followers.push(Follower { subscription, cursor, stored, changed: false });
+                followers.push(Follower {
+                    submissions: self.submissions,
+                    subscription,
+                    cursor,
+                    stored,
+                    changed: false,
+                });
             }
         }
         Ok(followers)
@@ -530,10 +556,10 @@ impl Follower<'_> {
         // A derived id is no secret, so that somebody may have put something of their own under it. The cursor moves in this
         // commit, so another id is as good.
         if tx.is_repeat() && tx.load::<Execution>(Execution::key_of(&id)).await?.is_some() {
-            id = ExecutionId::in_partition(tx.partition, &env::mint(tx.engine.env(), tx.now));
+            id = ExecutionId::in_partition(tx.partition, &env::mint(tx.transactor.env(), tx.now));
         }
         let new = NewDelivery { id, event_id: view.event_id.clone(), message: EventMessage::of(subscription, view) };
-        match create_delivery(tx, subscription, new).await {
+        match create_delivery(tx, self.submissions, subscription, new).await {
             Ok(()) => self.cursor.deliveries += 1,
             Err(error) if matches!(error.code.class(), Class::Unavailable | Class::Internal) => return Err(error),
             Err(error) => {
@@ -553,7 +579,12 @@ pub(crate) struct NewDelivery {
 }
 
 /// Creates the execution of a delivery.
-pub(crate) async fn create_delivery(tx: &mut Tx<'_>, subscription: &Subscription, new: NewDelivery) -> Result<()> {
+pub(crate) async fn create_delivery(
+    tx: &mut Tx<'_>,
+    submissions: &Submissions,
+    subscription: &Subscription,
+    new: NewDelivery,
+) -> Result<()> {
     let delivery = Delivery {
         subscription: subscription.id,
         name: subscription.name.clone(),
@@ -565,7 +596,7 @@ pub(crate) async fn create_delivery(tx: &mut Tx<'_>, subscription: &Subscription
     let (request, blob) = match SubscriptionTarget::of(&subscription.definition)? {
         SubscriptionTarget::Webhook(_) => {
             let (input, blob) = Payload::divide(body.into(), JSON);
-            (webhook_request(tx.engine, subscription, new.id, input), blob)
+            (webhook_request(tx.transactor.options(), subscription, new.id, input), blob)
         }
         SubscriptionTarget::Execution(request) => {
             let args = CreateExecutionArgs {
@@ -576,7 +607,7 @@ pub(crate) async fn create_delivery(tx: &mut Tx<'_>, subscription: &Subscription
             };
             let namespace = Some(subscription.namespace.clone());
             let caller = Caller { name: CREATOR.to_owned(), namespace, ..Caller::system() };
-            let submission = tx.engine.submission(&caller, &args).await?;
+            let submission = submissions.submission(&caller, &args).await?;
             (submission.request, submission.blob)
         }
     };
@@ -586,9 +617,9 @@ pub(crate) async fn create_delivery(tx: &mut Tx<'_>, subscription: &Subscription
     Ok(())
 }
 
-fn webhook_request(engine: &Engine, subscription: &Subscription, id: ExecutionId, input: Payload) -> NewExecution {
+fn webhook_request(options: &Options, subscription: &Subscription, id: ExecutionId, input: Payload) -> NewExecution {
     let mut policy = subscription.delivery_policy();
-    let kept_ms = engine.options().retention_ms;
+    let kept_ms = options.retention_ms;
     policy.retention_ms = Some(kept_ms).filter(|kept_ms| *kept_ms != limits::RETENTION_DEFAULT_MS);
     NewExecution {
         id,

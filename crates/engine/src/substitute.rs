@@ -24,7 +24,7 @@ pub(crate) async fn find_or_mint(tx: &mut Tx<'_>, execution: &ExecutionId, taken
     if let Some(found) = find(tx, execution, taken).await? {
         return Ok(found);
     }
-    let minted = env::mint(tx.engine.env(), tx.now).uuid();
+    let minted = env::mint(tx.transactor.env(), tx.now).uuid();
     tx.keep_answer(&identity(execution, taken), minted.as_bytes());
     Ok(minted)
 }

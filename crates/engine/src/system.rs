@@ -2,7 +2,7 @@
 //! last confirmed, so that a pause, a rotation or a revocation holds everywhere within a second of its answer.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use ff_core::index::kind;
@@ -11,7 +11,7 @@ use ff_core::subscription::DELIVERY_LANE;
 use ff_core::{Code, Document, Error, Key, Partition, Result};
 use ff_store::Query;
 
-use crate::engine::Engine;
+use crate::transaction::Transactor;
 
 /// How long a copy may be used.
 const CONFIRMED_MS: i64 = 1_000;
@@ -20,23 +20,22 @@ const CAPACITY: usize = 10_000;
 /// While so many copies are kept, it is not remembered that a token does not exist.
 const STRANGE_TOKENS_MAX: usize = CAPACITY / 2;
 
+/// Reads documents of the system partition through copies of them.
+#[derive(Clone)]
+pub(crate) struct SystemDocuments {
+    transactor: Transactor,
+    copies: Arc<Copies>,
+}
+
 #[derive(Default)]
-pub(crate) struct SystemCache(Mutex<BTreeMap<Key, Copy>>);
+struct Copies(Mutex<BTreeMap<Key, Copy>>);
 
 struct Copy {
     confirmed_at: i64,
     body: Option<Bytes>,
 }
 
-impl SystemCache {
-    pub(crate) fn forget(&self, key: &Key) {
-        self.copies().remove(key);
-    }
-
-    pub(crate) fn clear(&self) {
-        self.copies().clear();
-    }
-
+impl Copies {
     fn get(&self, key: &Key, now: i64) -> Option<Option<Bytes>> {
         let copies = self.copies();
         let copy = copies.get(key)?;
@@ -60,18 +59,37 @@ impl SystemCache {
     }
 }
 
-impl Engine {
+impl SystemDocuments {
+    pub(crate) fn new(transactor: Transactor) -> Self {
+        Self { transactor, copies: Arc::default() }
+    }
+
+    pub(crate) fn transactor(&self) -> &Transactor {
+        &self.transactor
+    }
+
+    /// A document has changed.
+    pub(crate) fn forget(&self, key: &Key) {
+        self.copies.copies().remove(key);
+    }
+
+    /// Any document may have changed.
+    pub(crate) fn clear(&self) {
+        self.copies.copies().clear();
+    }
+
     /// A document of the system partition, at most a second old.
     pub(crate) async fn system_document<D: Document>(&self, key: &Key) -> Result<Option<D>> {
-        let asked_at = self.env().now_ms();
-        let body = match self.system().get(key, asked_at) {
+        let asked_at = self.transactor.env().now_ms();
+        let body = match self.copies.get(key, asked_at) {
             Some(body) => body,
             None => {
-                let answers = self.read(Partition::SYSTEM, vec![Query::Documents(vec![key.clone()])]).await?;
+                let answers =
+                    self.transactor.read(Partition::SYSTEM, vec![Query::Documents(vec![key.clone()])]).await?;
                 let found = answers.into_only(ff_store::Answer::into_documents).map_err(Error::from)?;
                 let body = found.into_iter().next().flatten().map(|stored| stored.body);
                 // The age counts from before the question: the answer may be as old as that.
-                self.system().put(key.clone(), body.clone(), asked_at);
+                self.copies.put(key.clone(), body.clone(), asked_at);
                 body
             }
         };
@@ -90,7 +108,7 @@ impl Engine {
                 format!("the lane {DELIVERY_LANE} is the engine's own: it sends the webhooks of subscriptions");
             return Err(Error::new(Code::Forbidden, detail).with("lane", lane));
         }
-        match &self.options().lanes {
+        match &self.transactor.options().lanes {
             Some(lanes) if !lanes.iter().any(|known| known == lane) => {
                 Err(Error::of(Code::LaneNotFound).with("lane", lane).with("lanes", lanes))
             }

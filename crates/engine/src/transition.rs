@@ -9,11 +9,11 @@ use ff_core::{ExecutionId, Indexed, Result};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::engine::{Caller, Engine};
+use crate::caller::Caller;
 use crate::execution_data::close_waitpoints;
 use crate::journal;
 use crate::payload;
-use crate::transaction::{Command, Tx};
+use crate::transaction::{Command, Transactor, Tx};
 use crate::visibility::load_visible;
 
 /// What a transition needs from outside its document.
@@ -28,7 +28,7 @@ pub(crate) struct TransitionContext<'t> {
     pub(crate) entries: &'t mut Vec<StepEntry>,
 }
 
-impl Engine {
+impl Transactor {
     /// Applies a transition to an execution that the caller may see. A holder's change counts only while its lease
     /// does. A transition that changes nothing (a repeated call) commits nothing.
     pub(crate) async fn change<T: Send>(
@@ -56,7 +56,7 @@ impl Engine {
         self.transact(id.partition(), self.fresh_command(), &change).await
     }
 
-    /// The same for a change that is not the same change by nature when it is repeated; see [`Engine::transact_once`].
+    /// The same for a change that is not the same change by nature when it is repeated; see [`Transactor::transact_once`].
     pub(crate) async fn change_once<T: Serialize + DeserializeOwned + Send + Sync>(
         &self,
         identity: Option<Identity>,

@@ -1,5 +1,6 @@
 //! Documents as answers show them.
 
+use ff_core::event::Event;
 use ff_core::execution::{Execution, Hold};
 use ff_core::journal::StepView;
 use ff_core::lease::Lease;
@@ -7,9 +8,10 @@ use ff_core::op::view::{
     CancellationView, EventView, ExecutionSummary, ExecutionView, FailureView, JoinView, LeaseView, ProgressView,
     QuestionView, ResultView, SignedView, SuspensionView,
 };
-use ff_core::{EligibilityState, JsonText, LeaseId, LifecyclePhase, SignalFact, SingleUse, Suspension};
+use ff_core::{EligibilityState, JsonText, LeaseId, LifecyclePhase, Partition, SignalFact, SingleUse, Suspension};
+use ff_store::LogRecord;
 
-use crate::engine::Caller;
+use crate::caller::Caller;
 
 /// Everything `get` shows, as it is stored. What is shown and never stored is added by the caller.
 pub(crate) fn execution(execution: &Execution, lease_until: i64) -> ExecutionView {
@@ -227,4 +229,10 @@ pub(crate) fn some_text(text: &str) -> Option<String> {
 /// Zero means never.
 pub(crate) fn some_instant(at: i64) -> Option<i64> {
     (at != 0).then_some(at)
+}
+
+/// An event as subscribers see it. Its id grows within the partition.
+pub(crate) fn event_view(partition: Partition, record: &LogRecord, event: Event) -> EventView {
+    let event_id = format!("{}-{:04x}-{}", record.at, partition.number, record.sequence);
+    EventView { event_id, happened_at: record.at, event }
 }

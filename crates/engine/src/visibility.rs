@@ -1,15 +1,25 @@
 //! Whether an execution exists for a caller.
 
 use ff_core::execution::Execution;
-use ff_core::{Code, Error, ExecutionId, Result};
+use ff_core::{Code, Document, Error, ExecutionId, Result};
 
-use crate::engine::{Caller, Engine};
-use crate::transaction::Tx;
+use crate::caller::Caller;
+use crate::transaction::{Transactor, Tx};
 
-impl Engine {
+impl Transactor {
     /// Refuses an id whose partition this deployment does not have: nothing can live there.
     pub(crate) fn check_id(&self, id: &ExecutionId) -> Result<()> {
         id.check(self.partitions()).map_err(|_| not_found(id))
+    }
+
+    /// An execution that the caller may see, as the store has it now, and when its lease ends.
+    pub(crate) async fn visible_execution(&self, caller: &Caller, id: &ExecutionId) -> Result<(Execution, i64)> {
+        self.check_id(id)?;
+        let found = self.store().documents(id.partition(), vec![Execution::key_of(id)]).await?;
+        let stored = found.into_iter().next().flatten().ok_or_else(|| not_found(id))?;
+        let execution = Execution::decode(&stored.body)?;
+        check_visible(caller, &execution)?;
+        Ok((execution, stored.lease_until))
     }
 }
 

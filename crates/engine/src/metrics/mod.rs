@@ -1,6 +1,7 @@
 //! What the engine counts. Plain atomics; [`Metrics::families`] shows them all as values.
 
 mod family;
+mod undecodable;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +12,7 @@ use ff_core::event::EventType;
 use ff_core::execution::Execution;
 use ff_core::provider::ProviderStatus;
 
-use crate::readable::Undecodable;
+use self::undecodable::Undecodable;
 
 pub use family::{Family, FamilyKind, Sample, SampleValue};
 

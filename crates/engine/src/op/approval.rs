@@ -13,8 +13,10 @@ use ff_core::{
 };
 use ff_store::{Answer, IndexEntry, Query, Scan};
 
+use crate::caller::Caller;
 use crate::cursor;
-use crate::engine::{Caller, Engine, Handle};
+use crate::op::Handle;
+use crate::rooms::Rooms;
 use crate::view::{questions, signed, some_text};
 
 /// Rounds one call makes; a filter that matches little answers with fewer items and a cursor.
@@ -23,12 +25,12 @@ const ROUNDS_MAX: usize = 20;
 /// A place in the list: since when, partition, id.
 type Position = (i64, u16, [u8; 16]);
 
-impl Handle<ListApprovals> for Engine {
+impl Handle<ListApprovals> for Rooms {
     async fn handle(&self, caller: &Caller, args: ListApprovalsArgs) -> Result<ListApprovalsOutcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
-        let limit = self.limits().page(args.limit)?;
+        let limit = self.transactor.limits().page(args.limit)?;
         if let Some(id) = &args.execution_id {
-            let (execution, _) = self.visible_execution(caller, id).await?;
+            let (execution, _) = self.transactor.visible_execution(caller, id).await?;
             let asked = execution.suspension.as_ref().is_some_and(|suspension| suspension.asks());
             let asked = asked && execution.namespace == namespace && matches(caller, &args, &execution)?;
             return Ok(ListApprovalsOutcome {
@@ -54,7 +56,7 @@ impl Handle<ListApprovals> for Engine {
                     });
                 }
                 after = Some(position);
-                let execution = entry.document.and_then(|stored| self.readable::<Execution>(&stored));
+                let execution = entry.document.and_then(|stored| self.transactor.readable::<Execution>(&stored));
                 let Some(execution) = execution.filter(|execution| execution.namespace == namespace) else { continue };
                 if matches(caller, &args, &execution)? {
                     items.extend(view(caller, &execution));
@@ -68,19 +70,20 @@ impl Handle<ListApprovals> for Engine {
     }
 }
 
-impl Engine {
+impl Rooms {
     /// The questions of budgets, what has waited longest first.
     async fn asking_budgets(&self, namespace: &str, limit: usize) -> Result<Vec<BudgetQuestionView>> {
-        let budget_partitions = self.partitions().all().filter(|partition| partition.family == Family::Budget);
+        let budget_partitions =
+            self.transactor.partitions().all().filter(|partition| partition.family == Family::Budget);
         let reads = budget_partitions.map(|partition| async move {
             let scan = Scan::first(index::asks(namespace), limit).with_documents();
-            let answers = self.read(partition, vec![Query::Scan(scan)]).await?;
+            let answers = self.transactor.read(partition, vec![Query::Scan(scan)]).await?;
             answers.into_only(Answer::into_scan).map_err(Error::from)
         });
         let pages = futures_util::future::try_join_all(reads).await?;
         let stored = pages.into_iter().flat_map(|page| page.entries).filter_map(|entry| entry.document);
         let mut budgets: Vec<BudgetQuestionView> =
-            stored.filter_map(|stored| self.readable::<Budget>(&stored)?.question_view()).collect();
+            stored.filter_map(|stored| self.transactor.readable::<Budget>(&stored)?.question_view()).collect();
         budgets.sort_by_key(|question| question.since);
         budgets.truncate(limit);
         Ok(budgets)
@@ -93,9 +96,9 @@ impl Engine {
         after: Option<Position>,
         limit: usize,
     ) -> Result<Vec<(Position, IndexEntry)>> {
-        let reads = self.flow_partitions().map(|partition| async move {
+        let reads = self.transactor.flow_partitions().map(|partition| async move {
             let scan = behind(partition, Scan::first(index::asks(namespace), limit).with_documents(), after);
-            let answers = self.read(partition, vec![Query::Scan(scan)]).await?;
+            let answers = self.transactor.read(partition, vec![Query::Scan(scan)]).await?;
             let page = answers.into_only(Answer::into_scan).map_err(ff_core::Error::from)?;
             Ok::<_, ff_core::Error>((partition, page.entries))
         });
@@ -159,7 +162,7 @@ fn view(caller: &Caller, execution: &Execution) -> Option<ApprovalView> {
     })
 }
 
-impl Handle<SignalWaitpoint> for Engine {
+impl Handle<SignalWaitpoint> for Rooms {
     async fn handle(&self, caller: &Caller, args: SignalWaitpointArgs) -> Result<SignalOutcome> {
         let execution = self.execution_of(caller, &args).await?;
         if execution.is_none() && args.token.is_none() {
@@ -172,15 +175,15 @@ impl Handle<SignalWaitpoint> for Engine {
     }
 }
 
-impl Engine {
+impl Rooms {
     /// The execution that a waitpoint belongs to. A caller that brings no token for it learns nothing of other namespaces.
     async fn execution_of(&self, caller: &Caller, args: &SignalWaitpointArgs) -> Result<Option<ExecutionId>> {
         let id = &args.waitpoint_id;
         let partition = ExecutionId { partition: id.partition, uuid: id.uuid };
-        if partition.check(self.partitions()).is_err() {
+        if partition.check(self.transactor.partitions()).is_err() {
             return Ok(None);
         }
-        let found = self.store().documents(partition.partition(), vec![Waitpoint::key_of(id)]).await?;
+        let found = self.transactor.store().documents(partition.partition(), vec![Waitpoint::key_of(id)]).await?;
         let found = found.into_iter().next().flatten().map(|stored| Waitpoint::decode(&stored.body)).transpose()?;
         let found = found.filter(|waitpoint| args.token.is_some() || caller.sees(&waitpoint.namespace));
         Ok(found.map(|waitpoint| waitpoint.execution))

@@ -17,9 +17,11 @@ use ff_core::usage::ReportUsageResult;
 use ff_core::{Code, Error, Family, Result, Role, index, limits};
 use ff_store::LogStart;
 
-use crate::engine::{Caller, Engine, Handle};
+use crate::caller::Caller;
 use crate::hint::Item;
 use crate::named_documents::{RemoveNamed, no_such, page};
+use crate::op::Handle;
+use crate::rooms::Rooms;
 use crate::scheduler::parking::Opened;
 use crate::transaction::{Command, Tx};
 use crate::usage::{Charge, Charged, Report};
@@ -30,24 +32,24 @@ use crate::{cursor, logs};
 /// What `on_hard` means for work that would start while the budget is used up: `block` parks it until a reset or a
 /// raised limit; `fail` ends it as failed, category `budget_exhausted`; `suspend` parks it, too, and shows it as
 /// `paused_by_policy`. None of them touches work that runs: its reports are refused, and its program decides.
-impl Handle<CreateBudget> for Engine {
+impl Handle<CreateBudget> for Rooms {
     async fn handle(&self, caller: &Caller, args: CreateBudgetArgs) -> Result<CreateBudgetOutcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
-        let partition = self.partitions().budget_partition(&namespace, &args.name);
+        let partition = self.transactor.partitions().budget_partition(&namespace, &args.name);
         let verb = DefineBudget { namespace: &namespace, args: &args };
-        let identity = self.callers_identity::<CreateBudget>(caller, &args, None);
-        let created = self.transact_once(partition, identity, &verb).await?;
+        let identity = self.transactor.callers_identity::<CreateBudget>(caller, &args, None);
+        let created = self.transactor.transact_once(partition, identity, &verb).await?;
         let Some(count) = created else { return Ok(CreateBudgetOutcome::AlreadyExists) };
         let gate = format!("b:{}", args.name);
-        self.release_parked(&namespace, &gate, self.everywhere(count)).await;
+        self.scheduler.release_parked(&namespace, &gate, self.everywhere(count)).await;
         Ok(CreateBudgetOutcome::Created)
     }
 }
 
-impl Engine {
+impl Rooms {
     /// A gate that did not exist cannot remember where work is parked for it: it may be anywhere.
     pub(crate) fn everywhere(&self, count: u64) -> Opened {
-        let places = self.partitions().all().filter(|partition| partition.family == Family::Flow).collect();
+        let places = self.transactor.partitions().all().filter(|partition| partition.family == Family::Flow).collect();
         Opened { places, count, given_back: 0 }
     }
 }
@@ -92,61 +94,64 @@ impl DefineBudget<'_> {
     }
 }
 
-impl Handle<GetBudgetTree> for Engine {
+impl Handle<GetBudgetTree> for Rooms {
     async fn handle(&self, caller: &Caller, args: GetBudgetTreeArgs) -> Result<GetBudgetTreeOutcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
-        let limit = self.limits().page(args.limit)?;
-        let partition = self.partitions().budget_partition(&namespace, &args.name);
-        let top = self.find::<Budget>(partition, Budget::key_of(&namespace, &args.name)).await?;
+        let limit = self.transactor.limits().page(args.limit)?;
+        let partition = self.transactor.partitions().budget_partition(&namespace, &args.name);
+        let top = self.transactor.find::<Budget>(partition, Budget::key_of(&namespace, &args.name)).await?;
         let top = top.ok_or_else(|| no_such(Code::BudgetNotFound, &args.name))?;
         let cursor = cursor::decode::<String>(args.cursor.as_deref())?;
         let under = format!("{}/", args.name);
         let index = index::budgets_under(&namespace, budget::root_of(&args.name));
-        let mut all = self.named_in::<Budget>(partition, index, None).await?;
+        let mut all = self.transactor.named_in::<Budget>(partition, index, None).await?;
         all.retain(|budget| budget.name.starts_with(&under));
         all.push(top);
         all.retain(|budget| cursor.as_ref().is_none_or(|cursor| budget.name > *cursor));
         all.sort_by(|a, b| a.name.cmp(&b.name));
         let (budgets, next_cursor) = page(all, limit, |budget| &budget.name);
-        let now = self.now_in(partition);
+        let now = self.transactor.now_in(partition);
         Ok(GetBudgetTreeOutcome { items: budgets.iter().map(|budget| budget.status(now)).collect(), next_cursor })
     }
 }
 
-impl Handle<GetBudget> for Engine {
+impl Handle<GetBudget> for Rooms {
     async fn handle(&self, caller: &Caller, args: GetBudgetArgs) -> Result<BudgetStatus> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
-        let partition = self.partitions().budget_partition(&namespace, &args.name);
-        let budget = self.find::<Budget>(partition, Budget::key_of(&namespace, &args.name)).await?;
-        let now = self.now_in(partition);
+        let partition = self.transactor.partitions().budget_partition(&namespace, &args.name);
+        let budget = self.transactor.find::<Budget>(partition, Budget::key_of(&namespace, &args.name)).await?;
+        let now = self.transactor.now_in(partition);
         budget.map(|budget| budget.status(now)).ok_or_else(|| no_such(Code::BudgetNotFound, &args.name))
     }
 }
 
-impl Handle<ListBudgets> for Engine {
+impl Handle<ListBudgets> for Rooms {
     async fn handle(&self, caller: &Caller, args: NamespacePage) -> Result<ListBudgetsOutcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
-        let partitions = self.partitions().all().filter(|partition| partition.family == Family::Budget).collect();
-        let limit = self.limits().page(args.limit)?;
+        let partitions =
+            self.transactor.partitions().all().filter(|partition| partition.family == Family::Budget).collect();
+        let limit = self.transactor.limits().page(args.limit)?;
         let cursor = cursor::decode::<String>(args.cursor.as_deref())?;
         let cursor = cursor.as_deref();
-        let all = self.named_after::<Budget>(partitions, &namespace, cursor, |budget| &budget.name).await?;
+        let all = self.transactor.named_after::<Budget>(partitions, &namespace, cursor, |budget| &budget.name).await?;
         let (budgets, next_cursor) = page(all, limit, |budget| &budget.name);
         let status = |budget: &Budget| {
-            budget.status(self.now_in(self.partitions().budget_partition(&budget.namespace, &budget.name)))
+            budget.status(
+                self.transactor.now_in(self.transactor.partitions().budget_partition(&budget.namespace, &budget.name)),
+            )
         };
         Ok(ListBudgetsOutcome { items: budgets.iter().map(status).collect(), next_cursor })
     }
 }
 
-impl Handle<SetBudgetLimits> for Engine {
+impl Handle<SetBudgetLimits> for Rooms {
     async fn handle(&self, caller: &Caller, args: SetBudgetLimitsArgs) -> Result<BudgetStatus> {
         let change = |budget: &mut Budget, now: i64| budget.set_limits(&args.dimensions, now);
         self.change_budget(caller, args.namespace.as_deref(), &args.name, &change).await
     }
 }
 
-impl Handle<UpdateBudget> for Engine {
+impl Handle<UpdateBudget> for Rooms {
     async fn handle(&self, caller: &Caller, args: UpdateBudgetArgs) -> Result<BudgetStatus> {
         let change = |budget: &mut Budget, now: i64| budget.update(&args.change(), now);
         self.change_budget(caller, args.namespace.as_deref(), &args.name, &change).await
@@ -155,7 +160,7 @@ impl Handle<UpdateBudget> for Engine {
 
 type Change<'a> = &'a (dyn Fn(&mut Budget, i64) -> Result<()> + Sync);
 
-impl Engine {
+impl Rooms {
     /// Changes the definition of a budget, and lets in what waits for it if it admits now.
     async fn change_budget(
         &self,
@@ -165,12 +170,12 @@ impl Engine {
         change: Change<'_>,
     ) -> Result<BudgetStatus> {
         let namespace = caller.namespace(namespace)?;
-        let partition = self.partitions().budget_partition(&namespace, name);
-        let turn = self.locks().take(partition, Budget::key_of(&namespace, name)).await;
+        let partition = self.transactor.partitions().budget_partition(&namespace, name);
+        let turn = self.transactor.locks().take(partition, Budget::key_of(&namespace, name)).await;
         let verb = ChangeBudget { namespace: &namespace, name, change };
-        let (status, opened) = self.transact(partition, self.fresh_command(), &verb).await?;
+        let (status, opened) = self.transactor.transact(partition, self.transactor.fresh_command(), &verb).await?;
         drop(turn);
-        self.release_parked(&namespace, &format!("b:{name}"), opened).await;
+        self.scheduler.release_parked(&namespace, &format!("b:{name}"), opened).await;
         Ok(status)
     }
 }
@@ -193,7 +198,7 @@ impl Command for ChangeBudget<'_> {
         let mut opened = Opened::default();
         if budget.opened_since(&before) {
             let count = budget.release_count();
-            opened = Opened::take(&mut budget, count, tx.engine.partitions());
+            opened = Opened::take(&mut budget, count, tx.transactor.partitions());
             tx.hint(Item::Gate(index::blocked(namespace, &format!("b:{name}"))));
         }
         if budget != before {
@@ -203,35 +208,35 @@ impl Command for ChangeBudget<'_> {
     }
 }
 
-impl Handle<DeleteBudget> for Engine {
+impl Handle<DeleteBudget> for Rooms {
     async fn handle(&self, caller: &Caller, args: NamedRemoval) -> Result<Removed> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
-        let partition = self.partitions().budget_partition(&namespace, &args.name);
+        let partition = self.transactor.partitions().budget_partition(&namespace, &args.name);
         if !args.force {
             let what = format!("the budget {}", args.name);
             let under = format!("{}/", args.name);
             let index = index::budgets_under(&namespace, budget::root_of(&args.name));
-            let others = self.named_in::<Budget>(partition, index, None).await?;
+            let others = self.transactor.named_in::<Budget>(partition, index, None).await?;
             if let Some(child) = others.iter().find(|budget| budget.name.starts_with(&under)) {
                 let detail = format!("{what} has others under it, such as {}", child.name);
                 return Err(Error::new(Code::InUse, detail).with("budget", &child.name));
             }
             let charged = |execution: &Execution| execution.budgets.contains(&args.name);
-            self.refuse_in_use(&namespace, &what, charged).await?;
+            self.transactor.refuse_in_use(&namespace, &what, charged).await?;
         }
         let key = Budget::key_of(&namespace, &args.name);
-        let identity = self.identity::<DeleteBudget>(caller, &args, None);
+        let identity = self.transactor.identity::<DeleteBudget>(caller, &args, None);
         let verb = RemoveNamed::<Budget>::new(key, &args.name, Code::BudgetNotFound);
-        self.transact_once(partition, identity, &verb).await
+        self.transactor.transact_once(partition, identity, &verb).await
     }
 }
 
-impl Handle<ReportBudgetUsage> for Engine {
+impl Handle<ReportBudgetUsage> for Rooms {
     async fn handle(&self, caller: &Caller, args: ReportBudgetUsageArgs) -> Result<ReportUsageResult> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         match (&args.execution_id, &args.fence) {
             (Some(id), Some(fence)) => {
-                let (execution, _) = self.visible_execution(caller, id).await?;
+                let (execution, _) = self.transactor.visible_execution(caller, id).await?;
                 self.check_reporter(caller, &execution, fence).await?;
                 let charged = execution.namespace == namespace && execution.budgets.contains(&args.name);
                 if !charged && !caller.role.allows(Role::Operator) {
@@ -244,7 +249,7 @@ impl Handle<ReportBudgetUsage> for Engine {
         let dedup_key = args.dedup_key.clone().unwrap_or_default();
         let execution = args.execution_id.filter(|_| args.fence.is_some());
         let report = Report { usage: args.usage.clone(), dedup_key, execution, only_known: false };
-        match self.charge(&namespace, &args.name, Charge::Report(report)).await? {
+        match self.services.charges.charge(&namespace, &args.name, Charge::Report(report)).await? {
             Charged::Reported(answer) => Ok(answer),
             _ => Ok(ReportUsageResult::Ok),
         }
@@ -253,9 +258,9 @@ impl Handle<ReportBudgetUsage> for Engine {
 
 /// Charges what an attempt has spent to the budgets of its execution. The lease need not hold any more: what was spent
 /// was spent.
-impl Handle<ReportUsage> for Engine {
+impl Handle<ReportUsage> for Rooms {
     async fn handle(&self, caller: &Caller, args: ReportUsageArgs) -> Result<ReportUsageOutcome> {
-        let (execution, _) = self.visible_execution(caller, &args.execution_id).await?;
+        let (execution, _) = self.transactor.visible_execution(caller, &args.execution_id).await?;
         self.check_reporter(caller, &execution, &args.fence).await?;
         if let Some(budget) = args.budget.as_ref().filter(|budget| !execution.budgets.contains(budget)) {
             return Err(no_such(Code::BudgetNotFound, budget));
@@ -269,7 +274,7 @@ impl Handle<ReportUsage> for Engine {
                 only_known: args.budget.is_none(),
             };
             let namespace = &execution.namespace;
-            async move { (name, self.charge(namespace, name, Charge::Report(report)).await) }
+            async move { (name, self.services.charges.charge(namespace, name, Charge::Report(report)).await) }
         });
         let mut budgets = BTreeMap::new();
         for (name, answer) in futures_util::future::join_all(reports).await {
@@ -285,7 +290,7 @@ impl Handle<ReportUsage> for Engine {
     }
 }
 
-impl Engine {
+impl Rooms {
     /// Whoever holds or held a lease of the execution may report, and an operator.
     pub(crate) async fn check_reporter(
         &self,
@@ -299,7 +304,7 @@ impl Engine {
         }
         let log = logs::history(&execution.id);
         let kept = usize::try_from(limits::HISTORY_MAX).unwrap_or(usize::MAX);
-        let page = self.store().log(execution.id.partition(), log, LogStart::Before(u64::MAX), kept).await?;
+        let page = self.transactor.store().log(execution.id.partition(), log, LogStart::Before(u64::MAX), kept).await?;
         let held =
             page.records.iter().filter_map(|record| logs::decode::<HistoryRecord>(&record.record)).any(|record| {
                 record.lease.is_some_and(|lease| {
@@ -313,16 +318,16 @@ impl Engine {
     }
 }
 
-impl Handle<ResetBudget> for Engine {
+impl Handle<ResetBudget> for Rooms {
     async fn handle(&self, caller: &Caller, args: ResetBudgetArgs) -> Result<ResetBudgetOutcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
-        let partition = self.partitions().budget_partition(&namespace, &args.name);
-        let turn = self.locks().take(partition, Budget::key_of(&namespace, &args.name)).await;
+        let partition = self.transactor.partitions().budget_partition(&namespace, &args.name);
+        let turn = self.transactor.locks().take(partition, Budget::key_of(&namespace, &args.name)).await;
         let verb = Reset { namespace: &namespace, args: &args };
-        let identity = self.identity::<ResetBudget>(caller, &args, args.command_id);
-        let (outcome, opened) = self.transact_once(partition, identity, &verb).await?;
+        let identity = self.transactor.identity::<ResetBudget>(caller, &args, args.command_id);
+        let (outcome, opened) = self.transactor.transact_once(partition, identity, &verb).await?;
         drop(turn);
-        self.release_parked(&namespace, &format!("b:{}", args.name), opened).await;
+        self.scheduler.release_parked(&namespace, &format!("b:{}", args.name), opened).await;
         Ok(outcome)
     }
 }
@@ -342,7 +347,7 @@ impl Command for Reset<'_> {
         let next_reset_at = budget.reset(tx.now);
         let reset_at = budget.updated_at;
         let count = budget.release_count();
-        let opened = Opened::take(&mut budget, count, tx.engine.partitions());
+        let opened = Opened::take(&mut budget, count, tx.transactor.partitions());
         tx.hint(Item::Gate(index::blocked(namespace, &format!("b:{name}"))));
         tx.save(&budget);
         Ok((ResetBudgetOutcome { reset_at, next_reset_at }, opened))

@@ -11,26 +11,29 @@ use ff_store::{Answer, Query, Scan};
 use uuid::Uuid;
 
 use crate::bulk::Turn;
+use crate::caller::Caller;
 use crate::cursor;
-use crate::engine::{Caller, Engine, Handle};
+use crate::op::Handle;
+use crate::rooms::Rooms;
 use crate::transaction::{Command, Tx};
 
 /// Where a page of jobs ended: creation and id.
 type Position = (i64, [u8; 16]);
 
-impl Handle<CreateBulk> for Engine {
+impl Handle<CreateBulk> for Rooms {
     async fn handle(&self, caller: &Caller, args: CreateBulkArgs) -> Result<BulkView> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let filter = within_reach(caller, &args.filter)?;
         let list = filter.as_list();
-        let searched = self.filter(namespace.clone(), &list).await?;
+        let searched = self.transactor.filter(namespace.clone(), &list).await?;
         // One partition, all of them, or none.
-        let partitions: Vec<u32> = self.searched(&searched).map(|partition| u32::from(partition.number)).collect();
+        let partitions: Vec<u32> =
+            self.transactor.searched(&searched).map(|partition| u32::from(partition.number)).collect();
         let partitions = match (partitions.first(), partitions.last()) {
             (Some(first), Some(last)) => *first..last + 1,
             _ => 0..0,
         };
-        let identity = self.identity::<CreateBulk>(caller, &args, args.command_id);
+        let identity = self.transactor.identity::<CreateBulk>(caller, &args, args.command_id);
         let id = identity.as_ref().map(|identity| BulkId(Uuid::from_bytes(*identity.digest()))).unwrap_or_default();
         let begin = Begin(NewBulkJob {
             id,
@@ -48,7 +51,7 @@ impl Handle<CreateBulk> for Engine {
             },
             partitions,
         });
-        self.transact_once(Partition::SYSTEM, identity, &begin).await
+        self.transactor.transact_once(Partition::SYSTEM, identity, &begin).await
     }
 }
 
@@ -79,9 +82,9 @@ impl Command for Begin {
     }
 }
 
-impl Handle<GetBulk> for Engine {
+impl Handle<GetBulk> for Rooms {
     async fn handle(&self, caller: &Caller, args: GetBulkArgs) -> Result<BulkView> {
-        let job = self.find::<BulkJob>(Partition::SYSTEM, BulkJob::key_of(&args.bulk_id)).await?;
+        let job = self.transactor.find::<BulkJob>(Partition::SYSTEM, BulkJob::key_of(&args.bulk_id)).await?;
         BulkView::of(&visible(caller, &args.bulk_id, job)?)
     }
 }
@@ -92,23 +95,23 @@ fn visible(caller: &Caller, id: &BulkId, job: Option<BulkJob>) -> Result<BulkJob
     job.ok_or_else(|| Error::of(Code::BulkNotFound).with("bulk_id", id))
 }
 
-impl Handle<ListBulk> for Engine {
+impl Handle<ListBulk> for Rooms {
     async fn handle(&self, caller: &Caller, args: NamespacePage) -> Result<ListBulkOutcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
-        let limit = self.limits().page(args.limit)?;
+        let limit = self.transactor.limits().page(args.limit)?;
         let mut scan = Scan::last(index::listing(index::kind::BULK, &namespace), limit + 1).with_documents();
         if let Some((created_at, id)) = cursor::decode::<Position>(args.cursor.as_deref())? {
             scan.max = created_at;
             scan.after = Some((created_at, BulkJob::key_of(&BulkId(Uuid::from_bytes(id)))));
         }
-        let page = self.read(Partition::SYSTEM, vec![Query::Scan(scan)]).await?;
+        let page = self.transactor.read(Partition::SYSTEM, vec![Query::Scan(scan)]).await?;
         let mut entries = page.into_only(Answer::into_scan).map_err(Error::from)?.entries;
         let more = entries.len() > limit;
         entries.truncate(limit);
         let last = entries.last().filter(|_| more);
         let position = last.and_then(|last| Some((last.score, last.member.uuid()?.into_bytes())));
         let next_cursor = position.map(|position: Position| cursor::encode(&position));
-        let jobs = entries.into_iter().filter_map(|entry| self.readable::<BulkJob>(&entry.document?));
+        let jobs = entries.into_iter().filter_map(|entry| self.transactor.readable::<BulkJob>(&entry.document?));
         let views = jobs.map(|job| Ok(BulkView { refusals: Vec::new(), ..BulkView::of(&job)? }));
         Ok(ListBulkOutcome { items: views.collect::<Result<_>>()?, next_cursor })
     }
@@ -116,16 +119,16 @@ impl Handle<ListBulk> for Engine {
 
 /// The commit that is answered says that the job is to stop; the turn behind it makes its part stop, which ends the job.
 /// After a crash in between, its timer goes on.
-impl Handle<CancelBulk> for Engine {
+impl Handle<CancelBulk> for Rooms {
     async fn handle(&self, caller: &Caller, args: CancelBulkArgs) -> Result<BulkView> {
         let key = BulkJob::key_of(&args.bulk_id);
         let stop = Stop { caller, id: &args.bulk_id };
-        let mut job = self.transact(Partition::SYSTEM, self.fresh_command(), &stop).await?;
+        let mut job = self.transactor.transact(Partition::SYSTEM, self.transactor.fresh_command(), &stop).await?;
         while !job.has_ended() {
-            if let Turn::Gone = self.take_turn(&key).await? {
+            if let Turn::Gone = self.services.bulk.take_turn(&key).await? {
                 break;
             }
-            let found = self.find::<BulkJob>(Partition::SYSTEM, key.clone()).await?;
+            let found = self.transactor.find::<BulkJob>(Partition::SYSTEM, key.clone()).await?;
             job = visible(caller, &args.bulk_id, found)?;
         }
         BulkView::of(&job)

@@ -6,19 +6,25 @@ use ff_core::op::{ContinueAsNew, ContinueAsNewArgs, ContinueAsNewOutcome};
 use ff_core::payload::Payload;
 use ff_core::{Indexed, Result};
 
-use crate::engine::{Caller, Engine, Handle};
+use crate::caller::Caller;
 use crate::limits::bytes;
 use crate::mailbox::{self, Renumbered};
+use crate::op::Handle;
 use crate::payload;
+use crate::rooms::Rooms;
 use crate::transaction::{Command, Tx};
 use crate::visibility::load_visible;
 
-impl Handle<ContinueAsNew> for Engine {
+impl Handle<ContinueAsNew> for Rooms {
     async fn handle(&self, caller: &Caller, args: ContinueAsNewArgs) -> Result<ContinueAsNewOutcome> {
-        self.check_id(&args.execution_id)?;
+        self.transactor.check_id(&args.execution_id)?;
         let partition = args.execution_id.partition();
         let content = args.input()?;
-        bytes("input", content.as_ref().map_or(0, |content| content.bytes.len()), self.limits().input_max_bytes)?;
+        bytes(
+            "input",
+            content.as_ref().map_or(0, |content| content.bytes.len()),
+            self.transactor.limits().input_max_bytes,
+        )?;
         let (input, blob) = match content {
             Some(content) => {
                 let (input, blob) = payload::divide(Some(content));
@@ -26,7 +32,9 @@ impl Handle<ContinueAsNew> for Engine {
             }
             None => (None, None),
         };
-        self.transact(partition, self.fresh_command(), &Continue { caller, args: &args, input, blob }).await
+        self.transactor
+            .transact(partition, self.transactor.fresh_command(), &Continue { caller, args: &args, input, blob })
+            .await
     }
 }
 

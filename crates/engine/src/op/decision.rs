@@ -7,19 +7,20 @@ use ff_core::op::{DecideStep, DecideStepArgs, DecideStepOutcome};
 use ff_core::suspension::SuspendReason;
 use ff_core::{Blob, Error, Result};
 
-use crate::engine::{Caller, Engine, Handle};
+use crate::caller::Caller;
 use crate::journal;
 use crate::mailbox::{self, Renumbered};
-use crate::op::Request;
+use crate::op::{Handle, Request};
+use crate::rooms::Rooms;
 use crate::transaction::{Command, Tx};
 use crate::visibility::load_visible;
 
-impl Handle<DecideStep> for Engine {
+impl Handle<DecideStep> for Rooms {
     async fn handle(&self, caller: &Caller, args: DecideStepArgs) -> Result<DecideStepOutcome> {
-        self.check_id(&args.execution_id)?;
+        self.transactor.check_id(&args.execution_id)?;
         let partition = args.execution_id.partition();
-        let identity = self.identity::<DecideStep>(caller, &args, args.command_id);
-        self.transact_once(partition, identity, &Request::<DecideStep> { caller, args: &args }).await
+        let identity = self.transactor.identity::<DecideStep>(caller, &args, args.command_id);
+        self.transactor.transact_once(partition, identity, &Request::<DecideStep> { caller, args: &args }).await
     }
 }
 
@@ -48,7 +49,7 @@ impl Command for Request<'_, DecideStep> {
         };
         let entry = match found.and_then(|found| found.last).filter(|_| self.args.answer == StepAnswer::Keep) {
             Some((record, generation, sequence)) => {
-                let result = tx.engine.step_result(&execution.id, generation, sequence, &record).await?;
+                let result = tx.transactor.step_result(&execution.id, generation, sequence, &record).await?;
                 kept(&wait, record, result.map(|content| (Blob(content.bytes), content.content_type)))
             }
             None if self.args.answer == StepAnswer::Keep => return Err(missing()),

@@ -7,23 +7,25 @@ use ff_core::op::{GetDeployment, GetDeploymentArgs, GetDeploymentOutcome, ListAu
 use ff_core::{AuditRecord, Code, Document, Error, Key, Partition, Result, limits};
 use ff_store::LogStart;
 
-use crate::engine::{Caller, Engine, Handle};
+use crate::caller::Caller;
 use crate::logs;
+use crate::op::Handle;
+use crate::rooms::Rooms;
 
-impl Handle<GetDeployment> for Engine {
+impl Handle<GetDeployment> for Rooms {
     async fn handle(&self, _caller: &Caller, _args: GetDeploymentArgs) -> Result<GetDeploymentOutcome> {
-        let info = self.store().info();
+        let info = self.transactor.store().info();
         Ok(GetDeploymentOutcome {
-            partitions: *self.partitions(),
+            partitions: *self.transactor.partitions(),
             store: info.kind.to_string(),
             store_version: info.version,
             durability: info.durability,
-            now: self.now(),
+            now: self.transactor.now(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            retention_ms: Some(self.options().retention_ms),
-            test_clock: self.options().test_clock.is_some(),
-            undecodable: self.metrics().undecodable.load(Ordering::Relaxed),
-            undecodable_entries: self.metrics().undecodable_entries.entries(),
+            retention_ms: Some(self.transactor.options().retention_ms),
+            test_clock: self.transactor.options().test_clock.is_some(),
+            undecodable: self.transactor.metrics().undecodable.load(Ordering::Relaxed),
+            undecodable_entries: self.transactor.metrics().undecodable_entries.entries(),
         })
     }
 }
@@ -32,7 +34,7 @@ impl Handle<GetDeployment> for Engine {
 const PAGES_MAX: usize = 20;
 
 /// What was done and what was refused stand in two logs, and are listed as one: the latest first.
-impl Handle<ListAudit> for Engine {
+impl Handle<ListAudit> for Rooms {
     async fn handle(&self, caller: &Caller, args: ListAuditArgs) -> Result<ListAuditOutcome> {
         let namespace = match (&args.namespace, &caller.namespace) {
             (None, None) => None,
@@ -42,7 +44,7 @@ impl Handle<ListAudit> for Engine {
         let wanted = |record: &AuditRecord| {
             same(&namespace, &record.namespace) && same(&args.who, &record.who) && same(&args.what, &record.what)
         };
-        let limit = self.limits().page(args.limit)?;
+        let limit = self.transactor.limits().page(args.limit)?;
         let mut trails = trails(args.cursor.as_deref())?;
         let mut items = Vec::new();
         let mut pages = 0;
@@ -67,16 +69,16 @@ impl Handle<ListAudit> for Engine {
     }
 }
 
-impl Engine {
+impl Rooms {
     async fn read_trail(&self, trail: &mut Trail) -> Result<()> {
         let start = LogStart::Before(trail.read_before);
-        let page = self.store().log(Partition::SYSTEM, trail.log.clone(), start, limits::PAGE_MAX).await?;
+        let page = self.transactor.store().log(Partition::SYSTEM, trail.log.clone(), start, limits::PAGE_MAX).await?;
         trail.ended = page.records.len() < limits::PAGE_MAX;
         for entry in page.records {
             trail.read_before = entry.sequence;
             match AuditRecord::decode(&entry.record) {
                 Ok(record) => trail.waiting.push_back((entry.sequence, record)),
-                Err(error) => self.pass_over(&trail.log, &error),
+                Err(error) => self.transactor.pass_over(&trail.log, &error),
             }
         }
         Ok(())

@@ -21,24 +21,25 @@ use ff_core::{
 use ff_store::{Answer, Query};
 use serde::{Deserialize, Serialize};
 
-use crate::engine::{Caller, Engine, Handle};
+use crate::caller::Caller;
 use crate::flow::tell_downstreams;
 use crate::limits::bytes;
-use crate::op::Request;
+use crate::op::{Handle, Request};
+use crate::rooms::Rooms;
 use crate::transaction::{Command, Tx};
 use crate::view::some_instant;
 use crate::visibility::load_visible;
 use crate::{env, journal, logs, payload};
 
-impl Handle<Complete> for Engine {
+impl Handle<Complete> for Rooms {
     async fn handle(&self, caller: &Caller, args: CompleteArgs) -> Result<CompleteOutcome> {
-        self.check_id(&args.execution_id)?;
+        self.transactor.check_id(&args.execution_id)?;
         let size = args.result()?.map_or(0, |result| result.bytes.len());
-        bytes("result", size, self.limits().result_max_bytes)?;
+        bytes("result", size, self.transactor.limits().result_max_bytes)?;
         let partition = args.execution_id.partition();
         let verb = Request::<Complete> { caller, args: &args };
-        let completed = self.transact(partition, self.fresh_command(), &verb).await;
-        self.keep_late_reports(caller, &args.execution_id, &args.fence, &args.entries, &completed).await;
+        let completed = self.transactor.transact(partition, self.transactor.fresh_command(), &verb).await;
+        self.transactor.keep_late_reports(caller, &args.execution_id, &args.fence, &args.entries, &completed).await;
         completed
     }
 }
@@ -70,10 +71,10 @@ impl Command for Request<'_, Complete> {
     }
 }
 
-impl Handle<Fail> for Engine {
+impl Handle<Fail> for Rooms {
     async fn handle(&self, caller: &Caller, args: FailArgs) -> Result<FailOutcome> {
         let holder = (&args.fence, args.new_entries()?);
-        let failing = self.change_and_record(caller, &args.execution_id, holder, |execution, context| {
+        let failing = self.transactor.change_and_record(caller, &args.execution_id, holder, |execution, context| {
             let failure = NewFailure {
                 reason: &args.reason,
                 category: args.category.as_deref().unwrap_or_default(),
@@ -93,36 +94,41 @@ impl Handle<Fail> for Engine {
             Ok(outcome)
         });
         let failed = failing.await;
-        self.keep_late_reports(caller, &args.execution_id, &args.fence, &args.entries, &failed).await;
+        self.transactor.keep_late_reports(caller, &args.execution_id, &args.fence, &args.entries, &failed).await;
         failed
     }
 }
 
-impl Handle<Delay> for Engine {
+impl Handle<Delay> for Rooms {
     async fn handle(&self, caller: &Caller, args: DelayArgs) -> Result<DelayOutcome> {
         let holder = (&args.fence, args.new_entries()?);
-        self.change_and_record(caller, &args.execution_id, holder, |execution, context| {
-            let until = args.until.unwrap_or_else(|| context.now + args.delay_ms.unwrap_or(0));
-            let at = execution.delay(&args.fence, until, context.now, context.effects)?;
-            Ok(DelayOutcome { at })
-        })
-        .await
+        self.transactor
+            .change_and_record(caller, &args.execution_id, holder, |execution, context| {
+                let until = args.until.unwrap_or_else(|| context.now + args.delay_ms.unwrap_or(0));
+                let at = execution.delay(&args.fence, until, context.now, context.effects)?;
+                Ok(DelayOutcome { at })
+            })
+            .await
     }
 }
 
-impl Handle<WaitChildren> for Engine {
+impl Handle<WaitChildren> for Rooms {
     async fn handle(&self, caller: &Caller, args: WaitChildrenArgs) -> Result<WaitChildrenOutcome> {
         let fence = args.fence;
         if let Some(content) = args.continuation()? {
-            self.check_id(&args.execution_id)?;
+            self.transactor.check_id(&args.execution_id)?;
             let verb = WaitWithContinuation { caller, args: &args, content: payload::divide(Some(content)) };
-            return self.transact(args.execution_id.partition(), self.fresh_command(), &verb).await;
+            return self
+                .transactor
+                .transact(args.execution_id.partition(), self.transactor.fresh_command(), &verb)
+                .await;
         }
-        self.change(caller, &args.execution_id, Some(&fence), move |execution, context| {
-            execution.wait_children(&fence, None, context.now, context.effects)?;
-            Ok(children_waited_for(execution))
-        })
-        .await
+        self.transactor
+            .change(caller, &args.execution_id, Some(&fence), move |execution, context| {
+                execution.wait_children(&fence, None, context.now, context.effects)?;
+                Ok(children_waited_for(execution))
+            })
+            .await
     }
 }
 
@@ -156,11 +162,11 @@ impl Command for WaitWithContinuation<'_> {
     }
 }
 
-impl Handle<Suspend> for Engine {
+impl Handle<Suspend> for Rooms {
     async fn handle(&self, caller: &Caller, args: SuspendArgs) -> Result<SuspendOutcome> {
-        self.check_id(&args.execution_id)?;
+        self.transactor.check_id(&args.execution_id)?;
         let partition = args.execution_id.partition();
-        let mint = || env::mint(self.env(), self.now());
+        let mint = || env::mint(self.transactor.env(), self.transactor.now());
         let (continuation, blob) = match args.continuation()? {
             Some(content) => {
                 let (payload, blob) = payload::divide(Some(content));
@@ -180,14 +186,14 @@ impl Handle<Suspend> for Engine {
             continuation,
             blob,
         };
-        let answer = self.transact(partition, self.fresh_command(), &verb).await?;
+        let answer = self.transactor.transact(partition, self.transactor.fresh_command(), &verb).await?;
         self.suspend_outcome(answer).await
     }
 }
 
-impl Engine {
+impl Rooms {
     async fn suspend_outcome(&self, answer: SuspendAnswer) -> Result<SuspendOutcome> {
-        let token = self.sign(&answer.waitpoint).await?;
+        let token = self.services.secrets.sign(&answer.waitpoint).await?;
         let SuspendAnswer { kept, waitpoint, .. } = answer;
         let (waitpoint_id, waitpoint_key) = (waitpoint.id, waitpoint.waitpoint_key);
         Ok(match kept.signals {
@@ -297,7 +303,7 @@ const SUSPEND: &str = "suspend";
 
 impl SuspendExecution<'_> {
     /// A key names a suspension of its lease; another lease may use it again. Without one this call is known to the
-    /// engine by the id of its suspension.
+    /// rooms by the id of its suspension.
     fn identity(&self) -> Identity {
         let lease = [self.args.execution_id.uuid.as_bytes().as_slice(), self.args.fence.lease_id.as_bytes()];
         let (name, kept_ms) = match &self.args.idempotency_key {

@@ -9,11 +9,13 @@ use ff_core::op::{
     ListExecutionEventsOutcome,
 };
 use ff_core::{Partition, Result};
-use ff_store::{LogPage, LogRecord, LogStart};
+use ff_store::{LogPage, LogStart};
 use serde::{Deserialize, Serialize};
 
 use crate::board::Listener;
-use crate::engine::{Caller, Engine, Handle};
+use crate::caller::Caller;
+use crate::op::Handle;
+use crate::rooms::Rooms;
 use crate::{cursor, env, logs, view};
 
 /// How far an estimate of the difference between two clocks may be wrong.
@@ -88,38 +90,42 @@ impl Watermark {
 /// The cursor is one watermark over all partitions, on the clock of the system partition: instants of a partition whose
 /// clock differs are put by as much before they are compared. That difference is an estimate, so a partition is read
 /// from a little before the watermark; where it had events in that stretch, the cursor says up to which.
-impl Handle<ListEvents> for Engine {
+impl Handle<ListEvents> for Rooms {
     async fn handle(&self, caller: &Caller, args: ListEventsArgs) -> Result<ListEventsOutcome> {
         let namespace = match (&args.namespace, &caller.namespace) {
             (None, None) => None,
             (asked, _) => Some(caller.namespace(asked.as_deref())?),
         };
-        let limit = self.limits().page(args.limit)?;
-        let deadline = self.env().now_ms() + self.limits().tail_wait("wait_ms", args.wait_ms.unwrap_or(0))?;
+        let limit = self.transactor.limits().page(args.limit)?;
+        let deadline = self.transactor.env().now_ms()
+            + self.transactor.limits().tail_wait("wait_ms", args.wait_ms.unwrap_or(0))?;
         let from_now = args.cursor.as_deref() == Some(EVENTS_FROM_NOW);
         let mut begins = args.cursor.is_none() || from_now;
         let mut mark = if from_now {
-            Watermark { at: self.now(), near: BTreeMap::new() }
+            Watermark { at: self.transactor.now(), near: BTreeMap::new() }
         } else {
             cursor::decode::<Watermark>(args.cursor.as_deref())?.unwrap_or_default()
         };
-        futures_util::future::try_join_all(self.flow_partitions().map(|partition| self.learn_clock(partition))).await?;
+        futures_util::future::try_join_all(
+            self.transactor.flow_partitions().map(|partition| self.transactor.learn_clock(partition)),
+        )
+        .await?;
         let mut watch = self.watch_events();
         let mut gap = false;
         for _ in 0..ROUNDS_MAX {
-            self.refuse_if_closing()?;
+            self.transactor.refuse_if_closing()?;
             let wanted = |event: &Event| matches(namespace.as_deref(), &args, event);
             let round = self.round(&mut mark, begins, limit, wanted).await?;
             begins = false;
             gap |= round.gap;
-            let left = deadline - self.env().now_ms();
+            let left = deadline - self.transactor.env().now_ms();
             if !round.items.is_empty() || gap || (left <= 0 && !round.more) {
                 mark.settle();
                 let items = view::events(caller, round.items);
                 return Ok(ListEventsOutcome { items, gap, next_cursor: cursor::encode(&mark) });
             }
             if !round.more {
-                env::within(self.env_handle(), left, watch.changed()).await;
+                env::within(self.transactor.env_handle(), left, watch.changed()).await;
             }
         }
         mark.settle();
@@ -144,10 +150,15 @@ impl std::fmt::Debug for EventWatch {
     }
 }
 
-impl Engine {
+impl Rooms {
     /// Begins to watch for events: watch first, then list, then wait.
-    pub fn watch_events(&self) -> EventWatch {
-        EventWatch(self.flow_partitions().map(|partition| self.listen_to(partition, logs::events())).collect())
+    pub(crate) fn watch_events(&self) -> EventWatch {
+        EventWatch(
+            self.transactor
+                .flow_partitions()
+                .map(|partition| self.services.board.listen(partition, logs::events()))
+                .collect(),
+        )
     }
 }
 
@@ -158,7 +169,7 @@ struct Round {
     more: bool,
 }
 
-impl Engine {
+impl Rooms {
     /// Reads every partition from the mark on and moves the mark over what it hands out or passes over, in order.
     async fn round(
         &self,
@@ -167,11 +178,14 @@ impl Engine {
         limit: usize,
         wanted: impl Fn(&Event) -> bool,
     ) -> Result<Round> {
-        let reads = self.flow_partitions().map(|partition| {
-            let ahead_ms = self.now_in(partition) - self.now();
-            let start = mark.start(partition, ahead_ms);
-            async move { (partition, ahead_ms, self.store().log(partition, logs::events(), start, limit).await) }
-        });
+        let reads =
+            self.transactor.flow_partitions().map(|partition| {
+                let ahead_ms = self.transactor.now_in(partition) - self.transactor.now();
+                let start = mark.start(partition, ahead_ms);
+                async move {
+                    (partition, ahead_ms, self.transactor.store().log(partition, logs::events(), start, limit).await)
+                }
+            });
         let mut round = Round { items: Vec::new(), gap: false, more: false };
         let mut records = Vec::new();
         // What lies behind the end of a page that was full must not be overtaken by younger events elsewhere.
@@ -181,7 +195,7 @@ impl Engine {
             round.gap |= mark.gap(partition, &page, begins);
             mark.retreat(partition, &page);
             if begins {
-                mark.begin(partition, &page, self.now());
+                mark.begin(partition, &page, self.transactor.now());
             }
             if let Some(last) = page.records.last().filter(|_| page.records.len() == limit) {
                 horizon = horizon.min(last.at - ahead_ms);
@@ -195,8 +209,8 @@ impl Engine {
                 break;
             }
             mark.advance(partition, record.sequence, at);
-            let event = self.readable_record::<Event>(&logs::events(), &record.record);
-            round.items.extend(event.filter(&wanted).map(|event| event_view(partition, &record, event)));
+            let event = self.transactor.readable_record::<Event>(&logs::events(), &record.record);
+            round.items.extend(event.filter(&wanted).map(|event| view::event_view(partition, &record, event)));
         }
         round.more |= horizon != i64::MAX;
         Ok(round)
@@ -211,12 +225,6 @@ fn matches(namespace: Option<&str>, args: &ListEventsArgs, event: &Event) -> boo
         && tag.is_none_or(|(key, value)| event.tags.get(key).is_some_and(|found| found == value))
 }
 
-/// An event as subscribers see it. Its id grows within the partition.
-pub(crate) fn event_view(partition: Partition, record: &LogRecord, event: Event) -> EventView {
-    let event_id = format!("{}-{:04x}-{}", record.at, partition.number, record.sequence);
-    EventView { event_id, happened_at: record.at, event }
-}
-
 /// Records read at once.
 const EXECUTION_EVENTS_PAGE: usize = 1_000;
 /// Pages one call looks through; the rest is behind the cursor.
@@ -225,26 +233,28 @@ const EXECUTION_EVENTS_PAGES_MAX: usize = 100;
 /// before the execution did.
 const DATED_AHEAD_MAX_MS: i64 = 1_000;
 
-impl Handle<ListExecutionEvents> for Engine {
+impl Handle<ListExecutionEvents> for Rooms {
     async fn handle(&self, caller: &Caller, args: ListExecutionEventsArgs) -> Result<ListExecutionEventsOutcome> {
-        let (execution, _) = self.visible_execution(caller, &args.execution_id).await?;
+        let (execution, _) = self.transactor.visible_execution(caller, &args.execution_id).await?;
         let partition = execution.id.partition();
-        let limit = self.limits().page(args.limit)?;
+        let limit = self.transactor.limits().page(args.limit)?;
         let mut start = match cursor::decode::<u64>(args.cursor.as_deref())? {
             Some(after) => LogStart::After(after),
             None => LogStart::Since(execution.created_at - DATED_AHEAD_MAX_MS),
         };
         let mut items = Vec::new();
         for _ in 0..EXECUTION_EVENTS_PAGES_MAX {
-            let page = self.store().log(partition, logs::events(), start, EXECUTION_EVENTS_PAGE).await?;
+            let page = self.transactor.store().log(partition, logs::events(), start, EXECUTION_EVENTS_PAGE).await?;
             let full = page.records.len() == EXECUTION_EVENTS_PAGE;
             for record in page.records {
                 start = LogStart::After(record.sequence);
-                let Some(event) = self.readable_record::<Event>(&logs::events(), &record.record) else { continue };
+                let Some(event) = self.transactor.readable_record::<Event>(&logs::events(), &record.record) else {
+                    continue;
+                };
                 if event.execution_id != execution.id {
                     continue;
                 }
-                items.push(event_view(partition, &record, event));
+                items.push(view::event_view(partition, &record, event));
                 if items.len() == limit {
                     return Ok(ListExecutionEventsOutcome {
                         items: view::events(caller, items),

@@ -11,28 +11,35 @@ use ff_core::{Code, Error, LeaseId, Result};
 use futures_util::future::{Either, join, join_all, select};
 use tokio::sync::oneshot;
 
-use crate::engine::{Caller, Engine, Handle};
+use crate::caller::Caller;
 use crate::env;
+use crate::op::Handle;
 use crate::op::lease::in_order;
+use crate::rooms::Rooms;
 use crate::scheduler::{Ask, Taken};
 
 /// When the endings and renewals of a call have their answers, its claim has this long to finish.
 const CLAIM_PATIENCE_MS: i64 = 250;
 
-impl Handle<Exchange> for Engine {
+impl Handle<Exchange> for Rooms {
     async fn handle(&self, caller: &Caller, args: ExchangeArgs) -> Result<ExchangeOutcome> {
         caller.namespace(args.namespace.as_deref())?;
-        self.limits().renewals(&args.renew)?;
+        self.transactor.limits().renewals(&args.renew)?;
         let (mut reply, answer) = oneshot::channel();
-        let (engine, caller) = (self.clone(), caller.clone());
+        let (rooms, caller) = (self.clone(), caller.clone());
         // In a task of its own: what was begun is finished, and what nobody receives is given back. Boxed, because it is
         // large and would be moved by everything that wraps a task.
-        self.spawn_short(Box::pin(async move {
-            let parts = engine.gather();
+        self.transactor.spawn_short(Box::pin(async move {
+            let gathering = rooms.transactor.gather();
+            let parts = Rooms {
+                scheduler: rooms.scheduler.through(&gathering),
+                services: Arc::clone(&rooms.services),
+                transactor: gathering,
+            };
             let exchanging = Box::pin(parts.exchange(&caller, args, &mut reply));
-            let (outcome, fresh) = parts.run_parts(exchanging).await;
+            let (outcome, fresh) = parts.transactor.run_parts(exchanging).await;
             if reply.send(Ok(outcome)).is_err() && !fresh.is_empty() {
-                Box::pin(engine.give_back(fresh)).await;
+                Box::pin(rooms.scheduler.give_back(fresh)).await;
             }
         }));
         answer.await.map_err(|_| Error::of(Code::ShuttingDown))?
@@ -59,7 +66,7 @@ impl From<Error> for Held {
     }
 }
 
-impl Engine {
+impl Rooms {
     /// Carries out all parts. Answers also with what must be given back if nobody receives the answer.
     async fn exchange(
         &self,
@@ -71,7 +78,7 @@ impl Engine {
         let max_tasks = asked.as_ref().map_or(0, ClaimArgs::max_tasks);
         let said_something = !args.end.is_empty() || !args.renew.is_empty();
         let ending = join_all(args.end.into_iter().enumerate().map(|(place, one)| self.end_one(caller, place, one)));
-        let saying = Box::pin(join(ending, self.renew_all(caller, &args.renew)));
+        let saying = Box::pin(join(ending, self.transactor.renew_all(caller, &args.renew)));
         let Some(asked) = asked else {
             let (end, renew) = saying.await;
             return (ExchangeOutcome { end, renew, claim: None }, Vec::new());
@@ -88,7 +95,7 @@ impl Engine {
         let ((end, renew), held) = if said_something {
             match select(saying, claiming).await {
                 Either::Left((said, mut claiming)) => {
-                    let held = match env::within(self.env_handle(), CLAIM_PATIENCE_MS, &mut claiming).await {
+                    let held = match env::within(self.transactor.env_handle(), CLAIM_PATIENCE_MS, &mut claiming).await {
                         Some(held) => held,
                         None => {
                             // It answers with what it has; what comes later is given back.
@@ -126,18 +133,26 @@ impl Engine {
         let keyed = keyed.map(|key| Caller { idempotency_key: Some(format!("{key}/{place}")), ..caller.clone() });
         let caller = keyed.as_ref().unwrap_or(caller);
         let ended = match ending {
-            ExchangeEnding::Complete(args) => self.call::<Complete>(caller, args).await.map(ExchangeEnded::Complete),
-            ExchangeEnding::Fail(args) => self.call::<Fail>(caller, args).await.map(ExchangeEnded::Fail),
-            ExchangeEnding::Delay(args) => self.call::<Delay>(caller, args).await.map(ExchangeEnded::Delay),
-            ExchangeEnding::WaitChildren(args) => {
-                self.call::<WaitChildren>(caller, args).await.map(ExchangeEnded::WaitChildren)
+            ExchangeEnding::Complete(args) => {
+                Box::pin(self.carry_out::<Complete>(caller, args)).await.map(ExchangeEnded::Complete)
             }
-            ExchangeEnding::Suspend(args) => self.call::<Suspend>(caller, *args).await.map(ExchangeEnded::Suspend),
-            ExchangeEnding::Park(args) => self.call::<Park>(caller, args).await.map(ExchangeEnded::Park),
+            ExchangeEnding::Fail(args) => Box::pin(self.carry_out::<Fail>(caller, args)).await.map(ExchangeEnded::Fail),
+            ExchangeEnding::Delay(args) => {
+                Box::pin(self.carry_out::<Delay>(caller, args)).await.map(ExchangeEnded::Delay)
+            }
+            ExchangeEnding::WaitChildren(args) => {
+                Box::pin(self.carry_out::<WaitChildren>(caller, args)).await.map(ExchangeEnded::WaitChildren)
+            }
+            ExchangeEnding::Suspend(args) => {
+                Box::pin(self.carry_out::<Suspend>(caller, *args)).await.map(ExchangeEnded::Suspend)
+            }
+            ExchangeEnding::Park(args) => Box::pin(self.carry_out::<Park>(caller, args)).await.map(ExchangeEnded::Park),
             ExchangeEnding::Cancel(args) if args.fence.is_none() => {
                 Err(Error::invalid("fence", "must be that of the lease that ends"))
             }
-            ExchangeEnding::Cancel(args) => self.call::<CancelExecution>(caller, args).await.map(ExchangeEnded::Cancel),
+            ExchangeEnding::Cancel(args) => {
+                Box::pin(self.carry_out::<CancelExecution>(caller, args)).await.map(ExchangeEnded::Cancel)
+            }
         };
         ended.unwrap_or_else(ExchangeEnded::Problem)
     }
@@ -148,10 +163,10 @@ impl Engine {
     }
 
     async fn claim_in_exchange(&self, caller: &Caller, asked: ClaimArgs, ask: &Arc<Ask>) -> Held {
-        let started = self.env().now_us();
+        let started = self.transactor.env().now_us();
         let held = self.try_claim_in_exchange(caller, asked, ask).await;
         let code = held.as_ref().err().map(|error| error.code);
-        self.metrics().operation(Claim::NAME, code, self.env().now_us() - started);
+        self.transactor.metrics().operation(Claim::NAME, code, self.transactor.env().now_us() - started);
         held.unwrap_or_else(Held::from)
     }
 
@@ -166,12 +181,12 @@ impl Engine {
         {
             return Ok(Held { claimed: claimed.into(), taken: Vec::new() });
         }
-        let taken = self.take_work(ask).await?;
+        let taken = self.scheduler.take_work(ask).await?;
         let (outcome, unread) = self.tasks(taken.clone()).await;
         let (unread, mut errors): (Vec<Taken>, Vec<Error>) = unread.into_iter().unzip();
         if let Some(error) = errors.pop() {
             let empty = outcome.tasks.is_empty() && outcome.grants.is_empty();
-            Box::pin(self.give_back(unread)).await;
+            Box::pin(self.scheduler.give_back(unread)).await;
             if empty {
                 return Err(error);
             }
@@ -190,10 +205,10 @@ impl Engine {
         let ids: Vec<LeaseId> = ids.into_iter().chain(grants.iter().map(|grant| grant.grant_id)).collect();
         held.taken.retain(|one| !ids.contains(&one.lease_id()));
         for task in &surplus {
-            Box::pin(self.give_lease_back(&task.execution_id, &task.fence)).await;
+            Box::pin(self.scheduler.give_lease_back(&task.execution_id, &task.fence)).await;
         }
         for grant in &grants {
-            Box::pin(self.give_grant_back(grant)).await;
+            Box::pin(self.scheduler.give_grant_back(grant)).await;
         }
         held
     }

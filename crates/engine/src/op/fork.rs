@@ -8,32 +8,34 @@ use ff_core::op::{ForkExecution, ForkExecutionArgs, ForkExecutionOutcome, ListFo
 use ff_core::{Blob, Error, ExecutionId, Result, Sharing, index};
 use ff_store::{Answer, Query, Scan};
 
-use super::execution::create::write_new;
-use crate::engine::{Caller, Engine, Handle};
+use crate::caller::Caller;
 use crate::flow::{cursor_of, parse_cursor};
 use crate::limits::bytes;
+use crate::op::Handle;
+use crate::rooms::Rooms;
+use crate::submission::write_new;
 use crate::transaction::{Command, Tx};
 use crate::visibility::load_visible;
 use crate::{env, journal, payload, view};
 
-impl Handle<ForkExecution> for Engine {
+impl Handle<ForkExecution> for Rooms {
     async fn handle(&self, caller: &Caller, args: ForkExecutionArgs) -> Result<ForkExecutionOutcome> {
-        self.check_id(&args.execution_id)?;
+        self.transactor.check_id(&args.execution_id)?;
         let partition = args.execution_id.partition();
         let input = args.input()?;
-        bytes("input", input.as_ref().map_or(0, |input| input.bytes.len()), self.limits().input_max_bytes)?;
-        let (origin, _) = self.visible_execution(caller, &args.execution_id).await?;
+        bytes("input", input.as_ref().map_or(0, |input| input.bytes.len()), self.transactor.limits().input_max_bytes)?;
+        let (origin, _) = self.transactor.visible_execution(caller, &args.execution_id).await?;
         caller.check_lane(&origin.lane)?;
-        self.check_submission(&origin.namespace, &origin.lane).await?;
+        self.services.system.check_submission(&origin.namespace, &origin.lane).await?;
         // The input of the origin may be large, and is not part of the commit's reads.
         let input = match input {
             Some(input) => Some(input),
-            None => self.optional_content(payload::Which::Input, &origin.id, &origin.input).await?,
+            None => self.transactor.optional_content(payload::Which::Input, &origin.id, &origin.input).await?,
         };
-        let mint = self.rising(env::mint(self.env(), self.now()));
+        let mint = self.transactor.rising(env::mint(self.transactor.env(), self.transactor.now()));
         let verb = MakeFork { caller, args: &args, id: ExecutionId::in_partition(partition, &mint), input };
-        let identity = self.identity::<ForkExecution>(caller, &args, args.command_id);
-        self.transact_once(partition, identity, &verb).await
+        let identity = self.transactor.identity::<ForkExecution>(caller, &args, args.command_id);
+        self.transactor.transact_once(partition, identity, &verb).await
     }
 }
 
@@ -115,17 +117,18 @@ impl MakeFork<'_> {
     }
 }
 
-impl Handle<ListForks> for Engine {
+impl Handle<ListForks> for Rooms {
     async fn handle(&self, caller: &Caller, args: ListForksArgs) -> Result<ListForksOutcome> {
-        let (origin, _) = self.visible_execution(caller, &args.execution_id).await?;
-        let limit = self.limits().page(args.limit)?;
+        let (origin, _) = self.transactor.visible_execution(caller, &args.execution_id).await?;
+        let limit = self.transactor.limits().page(args.limit)?;
         let mut scan = Scan::last(index::forks(origin.id.uuid), limit).with_documents();
         scan.after = parse_cursor(args.cursor.as_deref())?;
-        let answers = self.read(origin.id.partition(), vec![Query::Scan(scan)]).await?;
+        let answers = self.transactor.read(origin.id.partition(), vec![Query::Scan(scan)]).await?;
         let page = answers.into_only(Answer::into_scan).map_err(Error::from)?;
         let full = page.entries.len() == limit;
         let last = page.entries.last().map(|entry| (entry.score, entry.member.clone()));
-        let found = page.entries.into_iter().filter_map(|entry| self.readable::<Execution>(&entry.document?));
+        let found =
+            page.entries.into_iter().filter_map(|entry| self.transactor.readable::<Execution>(&entry.document?));
         let items = found.map(|execution| view::summary(&execution)).collect();
         Ok(ListForksOutcome { items, next_cursor: last.filter(|_| full).as_ref().map(cursor_of) })
     }

@@ -12,25 +12,27 @@ use ff_core::planted::{Bug, planted};
 use ff_core::worker::Worker;
 use ff_core::{Code, Error, LeaseId, LifecyclePhase, Result};
 
-use crate::engine::{Caller, Engine, Handle};
+use crate::caller::Caller;
+use crate::op::Handle;
+use crate::rooms::Rooms;
 use crate::transaction::{Command, Tx};
 use crate::visibility::not_found;
 
 /// Turns a grant into a lease; an interrupted attempt continues. Everything that can be refused is refused before the
 /// grant is touched, so that a refused worker can still use it.
-impl Handle<ClaimFromGrant> for Engine {
+impl Handle<ClaimFromGrant> for Rooms {
     async fn handle(&self, caller: &Caller, args: ClaimFromGrantArgs) -> Result<ClaimFromGrantOutcome> {
         self.claim_granted(caller, args, false).await
     }
 }
 
-impl Handle<ClaimFromReclaimGrant> for Engine {
+impl Handle<ClaimFromReclaimGrant> for Rooms {
     async fn handle(&self, caller: &Caller, args: ClaimFromGrantArgs) -> Result<ClaimFromGrantOutcome> {
         self.claim_granted(caller, args, true).await
     }
 }
 
-impl Engine {
+impl Rooms {
     async fn claim_granted(
         &self,
         caller: &Caller,
@@ -38,7 +40,7 @@ impl Engine {
         reclaim_only: bool,
     ) -> Result<ClaimFromGrantOutcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
-        let (execution, lease_until) = self.visible_execution(caller, &args.execution_id).await?;
+        let (execution, lease_until) = self.transactor.visible_execution(caller, &args.execution_id).await?;
         if execution.namespace != namespace {
             return Err(not_found(&args.execution_id));
         }
@@ -46,21 +48,22 @@ impl Engine {
         if let Some(claimed) = held_already(&execution, &args) {
             return Ok(ClaimFromGrantOutcome { task: self.task(&execution, &claimed, lease_until, true).await? });
         }
-        let worker = self.system_document::<Worker>(&Worker::key_of(&namespace, &args.instance_id)).await?;
+        let worker =
+            self.services.system.system_document::<Worker>(&Worker::key_of(&namespace, &args.instance_id)).await?;
         let claim = Claim {
             lease_id: args.grant_id,
             worker_id: worker.as_ref().map_or_else(|| args.instance_id.clone(), |worker| worker.worker_id.clone()),
             instance_id: args.instance_id.clone(),
-            ttl_ms: self.limits().lease_ttl(args.lease_ttl_ms)?,
+            ttl_ms: self.transactor.limits().lease_ttl(args.lease_ttl_ms)?,
             slot: None,
             build_id: args.capabilities.build().unwrap_or_default().to_owned(),
         };
-        check_grant(&execution, &claim, self.now_in(execution.id.partition()))?;
+        check_grant(&execution, &claim, self.transactor.now_in(execution.id.partition()))?;
         if reclaim_only && execution.grant_kind() != GrantKind::Reclaim {
             return Err(Error::of(Code::NotAResumedExecution));
         }
         execution.capabilities.admit(&args.capabilities)?;
-        if let Some(lane) = self.lane(&namespace, &execution.lane).await?
+        if let Some(lane) = self.services.system.lane(&namespace, &execution.lane).await?
             && !lane.admits_claims()
         {
             return Err(Error::of(Code::ExecutionNotEligible).with("lane_state", lane.state));
@@ -72,7 +75,8 @@ impl Engine {
     /// A registered worker runs as many tasks as it said; one that never registered decides for itself.
     async fn check_capacity(&self, namespace: &str, worker: Option<&Worker>) -> Result<()> {
         let Some(worker) = worker else { return Ok(()) };
-        let held: u64 = self.leases_held(namespace, &[worker.instance_id.as_str()]).await?.iter().sum();
+        let held: u64 =
+            self.services.registry.leases_held(namespace, &[worker.instance_id.as_str()]).await?.iter().sum();
         if held < u64::from(worker.capacity) {
             return Ok(());
         }
@@ -82,9 +86,10 @@ impl Engine {
     /// The grant was admitted when it was issued, and its lease takes over its concurrency slot.
     async fn take_granted(&self, execution: &Execution, claim: Claim) -> Result<ClaimFromGrantOutcome> {
         let verb = TakeGranted { claim: &claim, id: execution.id };
-        let (execution, claimed) = self.transact(execution.id.partition(), self.fresh_command(), &verb).await?;
+        let (execution, claimed) =
+            self.transactor.transact(execution.id.partition(), self.transactor.fresh_command(), &verb).await?;
         // Nobody is promised more than the store keeps, and only the store knows how long that is.
-        let (_, lease_until) = self.visible_execution(&Caller::system(), &execution.id).await?;
+        let (_, lease_until) = self.transactor.visible_execution(&Caller::system(), &execution.id).await?;
         Ok(ClaimFromGrantOutcome { task: self.task(&execution, &claimed, lease_until, false).await? })
     }
 }
@@ -156,24 +161,26 @@ impl Command for TakeGranted<'_> {
     }
 }
 
-impl Handle<ReturnGrant> for Engine {
+impl Handle<ReturnGrant> for Rooms {
     async fn handle(&self, caller: &Caller, args: ReturnGrantArgs) -> Result<ReturnGrantOutcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
-        let worker = self.system_document::<Worker>(&Worker::key_of(&namespace, &args.instance_id)).await?;
+        let worker =
+            self.services.system.system_document::<Worker>(&Worker::key_of(&namespace, &args.instance_id)).await?;
         let worker_id = worker.map_or_else(|| args.instance_id.clone(), |worker| worker.worker_id);
-        self.change(caller, &args.execution_id, None, |execution, context| {
-            if execution.namespace != namespace {
-                return Err(not_found(&args.execution_id));
-            }
-            let own = execution.grant.as_ref().is_some_and(|grant| grant.worker_id == worker_id);
-            if own && execution.drop_grant(args.grant_id, context.now).is_ok() {
-                return Ok(ReturnGrantOutcome { changed: true });
-            }
-            if execution.grant_is_over(args.grant_id) {
-                return Ok(ReturnGrantOutcome { changed: false });
-            }
-            Err(Error::of(Code::InvalidClaimGrant))
-        })
-        .await
+        self.transactor
+            .change(caller, &args.execution_id, None, |execution, context| {
+                if execution.namespace != namespace {
+                    return Err(not_found(&args.execution_id));
+                }
+                let own = execution.grant.as_ref().is_some_and(|grant| grant.worker_id == worker_id);
+                if own && execution.drop_grant(args.grant_id, context.now).is_ok() {
+                    return Ok(ReturnGrantOutcome { changed: true });
+                }
+                if execution.grant_is_over(args.grant_id) {
+                    return Ok(ReturnGrantOutcome { changed: false });
+                }
+                Err(Error::of(Code::InvalidClaimGrant))
+            })
+            .await
     }
 }

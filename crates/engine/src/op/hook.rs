@@ -16,8 +16,10 @@ use ff_core::{Blob, Code, Error, ExecutionId, HookId, Indexed, Partition, Result
 use ff_store::Scan;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 
-use crate::engine::{Caller, Engine, Handle};
+use crate::caller::Caller;
 use crate::named_documents::{no_such, page};
+use crate::op::Handle;
+use crate::rooms::Rooms;
 use crate::transaction::{Command, Tx};
 use crate::{cursor, env};
 
@@ -26,26 +28,28 @@ const PARTITIONS_AT_ONCE: usize = 16;
 /// Executions with one tag that are looked at in each partition, the newest first.
 const CORRELATED_MAX: usize = 100;
 
-impl Handle<CreateHook> for Engine {
+impl Handle<CreateHook> for Rooms {
     async fn handle(&self, caller: &Caller, args: CreateHookArgs) -> Result<CreateHookOutcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let lanes = args.target.lanes();
         match lanes.is_empty() {
             // It signals executions of every lane.
             true => caller.check_every_lane()?,
-            false => lanes.iter().try_for_each(|lane| caller.check_lane(lane).and_then(|()| self.check_lane(lane)))?,
+            false => lanes
+                .iter()
+                .try_for_each(|lane| caller.check_lane(lane).and_then(|()| self.services.system.check_lane(lane)))?,
         }
         let scheme = args.scheme.unwrap_or_default();
         let (secret, made) = match &args.secret {
             Some(secret) => (scheme.read_secret("secret", &secret.0)?, None),
             None => {
-                let random = self.random_bytes();
+                let random = env::random_bytes(self.transactor.env());
                 let (secret, shown) = scheme.make_secret(random);
                 (secret, Some(shown))
             }
         };
         let hook = Hook {
-            id: HookId::mint(&env::mint(self.env(), self.now())),
+            id: HookId::mint(&env::mint(self.transactor.env(), self.transactor.now())),
             namespace,
             name: args.name.clone(),
             scheme,
@@ -55,14 +59,14 @@ impl Handle<CreateHook> for Engine {
             ..Default::default()
         };
         hook.check()?;
-        let identity = self.callers_identity::<CreateHook>(caller, &args, None);
+        let identity = self.transactor.callers_identity::<CreateHook>(caller, &args, None);
         let verb = Define { hook: &hook, own_secret: made.is_none() };
-        let mut outcome = self.transact_once(Partition::SYSTEM, identity, &verb).await?;
+        let mut outcome = self.transactor.transact_once(Partition::SYSTEM, identity, &verb).await?;
         if let CreateHookOutcome::Created { hook_id, secret } = &mut outcome
             && made.is_some()
         {
             // From the hook and not from the kept answer: what is kept of the call holds no secret.
-            let created = self.find::<Hook>(Partition::SYSTEM, hook.key()).await?;
+            let created = self.transactor.find::<Hook>(Partition::SYSTEM, hook.key()).await?;
             let created = created.filter(|created| created.id == *hook_id);
             *secret = created.and_then(|created| created.shown_secret()).map(Secret);
         }
@@ -88,33 +92,34 @@ impl Command for Define<'_> {
     }
 }
 
-impl Handle<GetHook> for Engine {
+impl Handle<GetHook> for Rooms {
     async fn handle(&self, caller: &Caller, args: HookName) -> Result<HookView> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
-        let found = self.find::<Hook>(Partition::SYSTEM, Hook::key_of(&namespace, &args.name)).await?;
+        let found = self.transactor.find::<Hook>(Partition::SYSTEM, Hook::key_of(&namespace, &args.name)).await?;
         HookView::of(&found.ok_or_else(|| no_such(Code::HookNotFound, &args.name))?)
     }
 }
 
-impl Handle<ListHooks> for Engine {
+impl Handle<ListHooks> for Rooms {
     async fn handle(&self, caller: &Caller, args: NamespacePage) -> Result<ListHooksOutcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
-        let limit = self.limits().page(args.limit)?;
+        let limit = self.transactor.limits().page(args.limit)?;
         let cursor = cursor::decode::<String>(args.cursor.as_deref())?;
         let partitions = vec![Partition::SYSTEM];
-        let all = self.named_after::<Hook>(partitions, &namespace, cursor.as_deref(), |one| &one.name).await?;
+        let all =
+            self.transactor.named_after::<Hook>(partitions, &namespace, cursor.as_deref(), |one| &one.name).await?;
         let (hooks, next_cursor) = page(all, limit, |one| &one.name);
         Ok(ListHooksOutcome { items: hooks.iter().map(HookView::of).collect::<Result<_>>()?, next_cursor })
     }
 }
 
-impl Handle<DeleteHook> for Engine {
+impl Handle<DeleteHook> for Rooms {
     async fn handle(&self, caller: &Caller, args: HookName) -> Result<DeleteHookOutcome> {
         caller.check_every_lane()?;
         let namespace = caller.namespace(args.namespace.as_deref())?;
-        let identity = self.identity::<DeleteHook>(caller, &args, None);
+        let identity = self.transactor.identity::<DeleteHook>(caller, &args, None);
         let verb = Delete { namespace: &namespace, name: &args.name };
-        self.transact_once(Partition::SYSTEM, identity, &verb).await
+        self.transactor.transact_once(Partition::SYSTEM, identity, &verb).await
     }
 }
 
@@ -148,21 +153,21 @@ pub struct HookMessage {
     pub body: Bytes,
 }
 
-impl Engine {
+impl Rooms {
     /// Verifies a message that somebody outside posted to a hook, and does what the hook says, once for each message. A
     /// hook that does not exist and a signature that is wrong are refused alike.
-    pub async fn receive_hook(&self, message: HookMessage) -> Result<HookReceipt> {
+    pub(crate) async fn receive_hook(&self, message: HookMessage) -> Result<HookReceipt> {
         let namespace = message.namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE);
         text::name("namespace", namespace)?;
         text::name("name", &message.name)?;
-        let found = self.system_document::<Hook>(&Hook::key_of(namespace, &message.name)).await?;
+        let found = self.services.system.system_document::<Hook>(&Hook::key_of(namespace, &message.name)).await?;
         let Some(hook) = found else {
             // Nobody learns from the time it takes that there is no such hook.
             let nobody = Hook { secret: HookScheme::Standard.make_secret([0; 32]).0, ..Default::default() };
-            drop(nobody.verify(&message.headers, &message.body, self.now()));
+            drop(nobody.verify(&message.headers, &message.body, self.transactor.now()));
             return Err(Error::of(Code::InvalidSignature));
         };
-        let id = hook.verify(&message.headers, &message.body, self.now())?;
+        let id = hook.verify(&message.headers, &message.body, self.transactor.now())?;
         let key = hook.message_key(&id);
         let caller = Caller::new(format!("hook:{}", hook.name), Some(hook.namespace.clone()), Role::Operator);
         match HookTarget::decode(&hook.target)? {
@@ -206,9 +211,9 @@ impl Engine {
         key: String,
     ) -> Result<HookReceipt> {
         // The evidence outlives the waitpoint: a message that comes again must not resume what suspends next.
-        let partition = self.partitions().key_partition(&hook.namespace, &key);
-        let identity = Identity::new("receive_hook", &[key.as_bytes()], self.options().dedup_window_ms);
-        if let Some(receipt) = self.rehearse(partition, &FindReceipt { identity: &identity }).await? {
+        let partition = self.transactor.partitions().key_partition(&hook.namespace, &key);
+        let identity = Identity::new("receive_hook", &[key.as_bytes()], self.transactor.options().dedup_window_ms);
+        if let Some(receipt) = self.transactor.rehearse(partition, &FindReceipt { identity: &identity }).await? {
             return Ok(HookReceipt { duplicate: true, ..receipt });
         }
         let value = signal.correlate(&message.body)?;
@@ -234,7 +239,7 @@ impl Engine {
         self.perform::<DeliverSignal>(caller, args).await?;
         let receipt = HookReceipt { execution_id: Some(execution_id), ..Default::default() };
         let keep = KeepReceipt { identity: &identity, receipt: &receipt };
-        self.transact(partition, self.fresh_command(), &keep).await?;
+        self.transactor.transact(partition, self.transactor.fresh_command(), &keep).await?;
         Ok(receipt)
     }
 
@@ -242,13 +247,13 @@ impl Engine {
     async fn correlated(&self, namespace: &str, tag: &str, value: &str) -> Result<ExecutionId> {
         let look = |partition| async move {
             let scan = Scan::last(index::tag(namespace, tag, value), CORRELATED_MAX).with_documents();
-            let found = self.store().scan(partition, scan).await?;
+            let found = self.transactor.store().scan(partition, scan).await?;
             let documents = found.entries.into_iter().filter_map(|entry| entry.document);
-            let executions = documents.filter_map(|stored| self.readable::<Execution>(&stored));
+            let executions = documents.filter_map(|stored| self.transactor.readable::<Execution>(&stored));
             let open = executions.filter(|execution| !execution.is_terminal());
             Ok::<_, Error>(open.map(|execution| (execution.created_at, execution.id)).max())
         };
-        let found = stream::iter(self.flow_partitions()).map(look).buffer_unordered(PARTITIONS_AT_ONCE);
+        let found = stream::iter(self.transactor.flow_partitions()).map(look).buffer_unordered(PARTITIONS_AT_ONCE);
         let newest = found.try_collect::<Vec<_>>().await?.into_iter().flatten().max();
         let nobody = || Error::new(Code::ExecutionNotFound, "no open execution has this tag").with(tag, value);
         newest.map(|(_, id)| id).ok_or_else(nobody)

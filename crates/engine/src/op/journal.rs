@@ -15,19 +15,21 @@ use ff_core::{
 };
 use ff_store::Query;
 
-use crate::engine::{Caller, Engine, Handle};
+use crate::caller::Caller;
+use crate::op::Handle;
+use crate::rooms::Rooms;
 use crate::transaction::{Command, Tx};
 use crate::visibility::load_visible;
 use crate::{env, journal, mailbox, substitute, view};
 
-impl Handle<RecordSteps> for Engine {
+impl Handle<RecordSteps> for Rooms {
     async fn handle(&self, caller: &Caller, args: RecordStepsArgs) -> Result<RecordStepsOutcome> {
-        self.check_id(&args.execution_id)?;
+        self.transactor.check_id(&args.execution_id)?;
         let partition = args.execution_id.partition();
-        let suspension = SuspensionId::mint(&env::mint(self.env(), self.now()));
+        let suspension = SuspensionId::mint(&env::mint(self.transactor.env(), self.transactor.now()));
         let verb = RecordEntries { caller, args: &args, suspension };
-        let recorded = self.transact(partition, self.fresh_command(), &verb).await;
-        self.keep_late_reports(caller, &args.execution_id, &args.fence, &args.entries, &recorded).await;
+        let recorded = self.transactor.transact(partition, self.transactor.fresh_command(), &verb).await;
+        self.transactor.keep_late_reports(caller, &args.execution_id, &args.fence, &args.entries, &recorded).await;
         recorded
     }
 }
@@ -76,35 +78,35 @@ async fn stop_loop(
     Ok(true)
 }
 
-impl Handle<ListSteps> for Engine {
+impl Handle<ListSteps> for Rooms {
     async fn handle(&self, caller: &Caller, args: ListStepsArgs) -> Result<ListStepsOutcome> {
-        let (execution, _) = self.visible_execution(caller, &args.execution_id).await?;
+        let (execution, _) = self.transactor.visible_execution(caller, &args.execution_id).await?;
         let generation = args.generation.unwrap_or(execution.generation);
         let limit = args.limit.unwrap_or(limits::PAGE_DEFAULT);
         let after = args.after.unwrap_or(0);
         let max_bytes = limits::JOURNAL_PER_ANSWER_MAX_BYTES;
-        let page = self.read_journal(&execution, generation, after, limit, max_bytes).await?;
+        let page = self.transactor.read_journal(&execution, generation, after, limit, max_bytes).await?;
         let next_after = page.entries.last().map(|entry| entry.number).filter(|_| page.more);
         let items = view::steps(caller, page.entries);
         Ok(ListStepsOutcome { generation, items, next_number: page.next_number, next_after })
     }
 }
 
-impl Handle<Park> for Engine {
+impl Handle<Park> for Rooms {
     async fn handle(&self, caller: &Caller, args: ParkArgs) -> Result<ParkOutcome> {
-        self.check_id(&args.execution_id)?;
+        self.transactor.check_id(&args.execution_id)?;
         let partition = args.execution_id.partition();
-        let suspension = SuspensionId::mint(&env::mint(self.env(), self.now()));
+        let suspension = SuspensionId::mint(&env::mint(self.transactor.env(), self.transactor.now()));
         let verb = ParkExecution { caller, args: &args, suspension };
-        let parked = self.transact(partition, self.fresh_command(), &verb).await;
-        self.keep_late_reports(caller, &args.execution_id, &args.fence, &args.entries, &parked).await;
+        let parked = self.transactor.transact(partition, self.transactor.fresh_command(), &verb).await;
+        self.transactor.keep_late_reports(caller, &args.execution_id, &args.fence, &args.entries, &parked).await;
         match parked? {
             Parked::Satisfied { entries, next_number } => Ok(ParkOutcome::AlreadySatisfied { entries, next_number }),
             Parked::Waiting { execution, waitpoints } => {
                 let mut shown = Vec::with_capacity(waitpoints.len());
                 for waitpoint in waitpoints {
                     let step = step_of(&waitpoint);
-                    let token = self.sign(&waitpoint).await?;
+                    let token = self.services.secrets.sign(&waitpoint).await?;
                     shown.push(ParkedWaitpoint { waitpoint_id: waitpoint.id, step, token });
                 }
                 let wake_at = execution.waits.iter().map(|wait| wait.until).filter(|until| *until != 0).min();

@@ -12,24 +12,27 @@ use ff_core::op::{
 };
 use ff_core::{Code, Partition, Result, text};
 
+use crate::caller::Caller;
 use crate::cursor;
-use crate::engine::{Caller, Engine, Handle};
 use crate::named_documents::{RemoveNamed, page};
+use crate::op::Handle;
+use crate::rooms::Rooms;
 use crate::transaction::{Command, Tx};
 
-/// Lists lanes by name: those with a document, those of a closed list, and those in which this engine knows of work.
+/// Lists lanes by name: those with a document, those of a closed list, and those in which this rooms knows of work.
 /// A lane that was only used has no document; it is active.
-impl Handle<ListLanes> for Engine {
+impl Handle<ListLanes> for Rooms {
     async fn handle(&self, caller: &Caller, args: NamespacePage) -> Result<ListLanesOutcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
-        let limit = self.limits().page(args.limit)?;
+        let limit = self.transactor.limits().page(args.limit)?;
         let cursor = cursor::decode::<String>(args.cursor.as_deref())?;
         let cursor = cursor.as_deref();
-        let named = self.named_after::<Lane>(vec![Partition::SYSTEM], &namespace, cursor, |lane| &lane.name).await?;
+        let named =
+            self.transactor.named_after::<Lane>(vec![Partition::SYSTEM], &namespace, cursor, |lane| &lane.name).await?;
         let mut lanes: BTreeMap<String, LaneView> =
             named.into_iter().map(|lane| (lane.name.clone(), lane.view())).collect();
-        let in_use = self.scheduler().ready().lanes(&namespace);
-        for name in in_use.into_iter().chain(self.options().lanes.iter().flatten().cloned()) {
+        let in_use = self.scheduler.ready().lanes(&namespace);
+        for name in in_use.into_iter().chain(self.transactor.options().lanes.iter().flatten().cloned()) {
             if cursor.is_none_or(|cursor| name.as_str() > cursor) && !lanes.contains_key(&name) {
                 lanes.insert(name.clone(), Lane::open(&namespace, &name, 0)?.view());
             }
@@ -39,16 +42,16 @@ impl Handle<ListLanes> for Engine {
     }
 }
 
-impl Handle<ConfigureLane> for Engine {
+impl Handle<ConfigureLane> for Rooms {
     async fn handle(&self, caller: &Caller, args: ConfigureLaneArgs) -> Result<LaneView> {
         let reason = args.reason.as_deref().unwrap_or_default();
         let set = SetLane { lane: &args.lane, state: args.state, aging_ms: args.aging_ms, reason };
-        let identity = self.identity::<ConfigureLane>(caller, &args, None);
+        let identity = self.transactor.identity::<ConfigureLane>(caller, &args, None);
         self.set_lane(caller, args.namespace.as_deref(), set, identity).await
     }
 }
 
-impl Engine {
+impl Rooms {
     /// Sets what a lane lets through; `None` leaves it, and makes the lane if nobody has used it.
     pub(crate) async fn set_lane(
         &self,
@@ -59,11 +62,11 @@ impl Engine {
     ) -> Result<LaneView> {
         let namespace = caller.namespace(namespace)?;
         caller.check_lane(set.lane)?;
-        self.check_lane(set.lane)?;
+        self.services.system.check_lane(set.lane)?;
         // Names of callers come from outside and may be longer than a label.
         let who = if text::optional_label("who", &caller.name).is_ok() { caller.name.as_str() } else { "" };
         let verb = ChangeLane { namespace: &namespace, set, who };
-        self.transact_once(Partition::SYSTEM, identity, &verb).await
+        self.transactor.transact_once(Partition::SYSTEM, identity, &verb).await
     }
 }
 
@@ -110,53 +113,53 @@ impl Command for ChangeLane<'_> {
     }
 }
 
-impl Handle<PauseLane> for Engine {
+impl Handle<PauseLane> for Rooms {
     async fn handle(&self, caller: &Caller, args: LaneChange) -> Result<LaneView> {
         let state = Some(LaneState::Paused);
         let set = SetLane::state(&args, state);
-        let identity = self.identity::<PauseLane>(caller, &args, None);
+        let identity = self.transactor.identity::<PauseLane>(caller, &args, None);
         self.set_lane(caller, args.namespace.as_deref(), set, identity).await
     }
 }
 
-impl Handle<ResumeLane> for Engine {
+impl Handle<ResumeLane> for Rooms {
     async fn handle(&self, caller: &Caller, args: LaneChange) -> Result<LaneView> {
         let state = Some(LaneState::Active);
         let set = SetLane::state(&args, state);
-        let identity = self.identity::<ResumeLane>(caller, &args, None);
+        let identity = self.transactor.identity::<ResumeLane>(caller, &args, None);
         self.set_lane(caller, args.namespace.as_deref(), set, identity).await
     }
 }
 
-impl Handle<DrainLane> for Engine {
+impl Handle<DrainLane> for Rooms {
     async fn handle(&self, caller: &Caller, args: LaneChange) -> Result<LaneView> {
         let state = Some(LaneState::Draining);
         let set = SetLane::state(&args, state);
-        let identity = self.identity::<DrainLane>(caller, &args, None);
+        let identity = self.transactor.identity::<DrainLane>(caller, &args, None);
         self.set_lane(caller, args.namespace.as_deref(), set, identity).await
     }
 }
 
-impl Handle<DisableLane> for Engine {
+impl Handle<DisableLane> for Rooms {
     async fn handle(&self, caller: &Caller, args: LaneChange) -> Result<LaneView> {
         let state = Some(LaneState::Disabled);
         let set = SetLane::state(&args, state);
-        let identity = self.identity::<DisableLane>(caller, &args, None);
+        let identity = self.transactor.identity::<DisableLane>(caller, &args, None);
         self.set_lane(caller, args.namespace.as_deref(), set, identity).await
     }
 }
 
-impl Handle<DeleteLane> for Engine {
+impl Handle<DeleteLane> for Rooms {
     async fn handle(&self, caller: &Caller, args: DeleteLaneArgs) -> Result<Removed> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         caller.check_lane(&args.lane)?;
         if !args.force {
             let what = format!("the lane {}", args.lane);
             let inside = |execution: &Execution| execution.lane == args.lane;
-            self.refuse_in_use(&namespace, &what, inside).await?;
+            self.transactor.refuse_in_use(&namespace, &what, inside).await?;
         }
-        let identity = self.identity::<DeleteLane>(caller, &args, None);
+        let identity = self.transactor.identity::<DeleteLane>(caller, &args, None);
         let verb = RemoveNamed::<Lane>::new(Lane::key_of(&namespace, &args.lane), &args.lane, Code::LaneNotFound);
-        self.transact_once(Partition::SYSTEM, identity, &verb).await
+        self.transactor.transact_once(Partition::SYSTEM, identity, &verb).await
     }
 }

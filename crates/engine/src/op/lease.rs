@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use ff_core::execution::{ClaimedAttempt, Execution, ResumedBy};
 use ff_core::idempotency::Identity;
-use ff_core::lease::{ClaimGrant, ClaimKind, LeaseFence};
+use ff_core::lease::ClaimKind;
 use ff_core::op::parts::Done;
 use ff_core::op::view::Task;
 use ff_core::op::{
@@ -13,14 +13,16 @@ use ff_core::op::{
 };
 use ff_core::partition::digest16;
 use ff_core::worker::Worker;
-use ff_core::{Code, CommandId, Error, ExecutionId, LeaseId, Partition, Result, ResumeSignal, SignalId, limits};
+use ff_core::{Code, CommandId, Error, LeaseId, Partition, Result, ResumeSignal, SignalId, limits};
 use futures_util::future::{Either, join_all, select};
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
-use crate::engine::{Caller, Engine, Handle};
+use crate::caller::Caller;
 use crate::env;
+use crate::op::Handle;
 use crate::payload::Which;
+use crate::rooms::Rooms;
 use crate::scheduler::ready::{Criteria, READ_PATIENCE_MS, Skills};
 use crate::scheduler::{Ask, Taken};
 use crate::transaction::{Command, Tx};
@@ -29,7 +31,7 @@ use crate::view::{some_instant, some_text};
 /// Input and signals of a task that was taken must be read within this time; otherwise the task is given back.
 const TASK_PATIENCE_MS: i64 = 5_000;
 
-impl Handle<Claim> for Engine {
+impl Handle<Claim> for Rooms {
     async fn handle(&self, caller: &Caller, args: ClaimArgs) -> Result<ClaimOutcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         if args.lease_ids.is_empty()
@@ -49,14 +51,14 @@ impl Handle<Claim> for Engine {
     }
 }
 
-impl Engine {
+impl Rooms {
     /// What a claim holds that is repeated because its answer was lost; `None` if nothing.
     pub(super) async fn held_before(&self, ask: &Ask) -> Result<Option<ClaimOutcome>> {
-        let mut held = self.find_reachable_leases(ask).await?;
+        let mut held = self.scheduler.find_reachable_leases(ask).await?;
         // A commit that did not answer may have taken something beside what took its place.
         let surplus = held.split_off(held.len().min(ask.lease_ids.len()));
         if !surplus.is_empty() {
-            self.give_back(surplus).await;
+            self.scheduler.give_back(surplus).await;
         }
         if held.is_empty() {
             return Ok(None);
@@ -74,17 +76,17 @@ impl Engine {
         mut args: ClaimArgs,
         key: &str,
     ) -> Result<ClaimOutcome> {
-        let partition = self.partitions().key_partition(&namespace, key);
+        let partition = self.transactor.partitions().key_partition(&namespace, key);
         // How long a claim waits, and that it is a repeat, is no part of what it asks for.
         let asked = ClaimArgs { wait_ms: None, retry: false, ..args.clone() };
-        let Some(identity) = self.callers_identity::<Claim>(caller, &asked, None) else {
+        let Some(identity) = self.transactor.callers_identity::<Claim>(caller, &asked, None) else {
             return Err(Error::of(Code::Internal));
         };
         args.lease_ids = (0..args.max_tasks()).map(|place| derived_lease(&identity, place)).collect();
         let ask = self.ask(caller, namespace, &args)?;
-        let once = ClaimOnce { partition, identity, own: self.fresh_command() };
-        let taken = self.rehearse(partition, &FindClaim { once: &once }).await?;
-        let held = self.find_leases(&ask).await?;
+        let once = ClaimOnce { partition, identity, own: self.transactor.fresh_command() };
+        let taken = self.transactor.rehearse(partition, &FindClaim { once: &once }).await?;
+        let held = self.scheduler.find_leases(&ask).await?;
         if taken || !held.is_empty() {
             let (tasks, unread) = self.tasks(held).await;
             return unread.into_iter().next().map_or(Ok(in_order(tasks, &ask)), |(_, error)| Err(error));
@@ -102,14 +104,16 @@ impl Engine {
         }
         let namespace = &ask.criteria.namespace;
         let key = Worker::key_of(namespace, &ask.instance_id);
-        let Some(worker) = self.system_document::<Worker>(&key).await? else { return Ok(ask) };
+        let Some(worker) = self.services.system.system_document::<Worker>(&key).await? else { return Ok(ask) };
         // While a partition does not answer nobody can say what the worker holds, and the others have work for it.
-        if worker.capacity >= limits::WORKER_CAPACITY_MAX || self.scheduler().ready().is_troubled(self.env().now_ms()) {
+        if worker.capacity >= limits::WORKER_CAPACITY_MAX
+            || self.scheduler.ready().is_troubled(self.transactor.env().now_ms())
+        {
             return Ok(ask);
         }
         let instances = [ask.instance_id.as_str()];
-        let counting = self.leases_held(namespace, &instances);
-        let held: u64 = match env::within(self.env_handle(), READ_PATIENCE_MS, counting).await {
+        let counting = self.services.registry.leases_held(namespace, &instances);
+        let held: u64 = match env::within(self.transactor.env_handle(), READ_PATIENCE_MS, counting).await {
             Some(Ok(held)) => held.iter().sum(),
             Some(Err(error)) if error.code != Code::Unavailable => return Err(error),
             Some(Err(_)) | None => return Ok(ask),
@@ -126,31 +130,36 @@ impl Engine {
     /// Leaves evidence of a claim before its answer. Of two calls with one key that both found work, the first keeps it;
     /// the other gives back what it took and gets the first one's.
     async fn keep_claim(&self, ask: &Ask, once: &ClaimOnce, taken: Vec<Taken>) -> Result<KeptClaim> {
-        match self.transact(once.partition, self.fresh_command(), &KeepClaim { once }).await {
+        match self.transactor.transact(once.partition, self.transactor.fresh_command(), &KeepClaim { once }).await {
             Ok(true) => Ok(KeptClaim::Ours(taken)),
             Ok(false) => {
-                self.give_back(taken).await;
-                self.find_leases(ask).await.map(KeptClaim::Earlier)
+                self.scheduler.give_back(taken).await;
+                self.scheduler.find_leases(ask).await.map(KeptClaim::Earlier)
             }
             Err(error) => {
-                self.give_back(taken).await;
+                self.scheduler.give_back(taken).await;
                 Err(error)
             }
         }
     }
 
     async fn forget_claim(&self, once: &ClaimOnce) {
-        if let Err(error) = self.transact(once.partition, self.fresh_command(), &ForgetClaim { once }).await {
+        if let Err(error) =
+            self.transactor.transact(once.partition, self.transactor.fresh_command(), &ForgetClaim { once }).await
+        {
             tracing::warn!(%error, "the key of a claim that nobody received stays used");
         }
     }
 
     pub(super) fn ask(&self, caller: &Caller, namespace: String, args: &ClaimArgs) -> Result<Ask> {
-        let limits = self.limits();
+        let limits = self.transactor.limits();
         limits.capabilities(&args.capabilities)?;
-        args.lanes.iter().try_for_each(|lane| caller.check_lane(lane).and_then(|()| self.check_lane(lane)))?;
+        args.lanes
+            .iter()
+            .try_for_each(|lane| caller.check_lane(lane).and_then(|()| self.services.system.check_lane(lane)))?;
         let mut lease_ids = args.lease_ids.clone();
-        lease_ids.resize_with(args.max_tasks(), || LeaseId::mint(&env::mint(self.env(), self.now())));
+        lease_ids
+            .resize_with(args.max_tasks(), || LeaseId::mint(&env::mint(self.transactor.env(), self.transactor.now())));
         let grant_ttl_ms = match args.mode {
             Some(ClaimMode::Grant) => Some(args.grant_ttl_ms.unwrap_or(limits.grant_ttl_default_ms)),
             _ => None,
@@ -172,7 +181,7 @@ impl Engine {
         })
     }
 
-    /// Claims for the engine itself, from a lane that nobody else claims from.
+    /// Claims for the rooms itself, from a lane that nobody else claims from.
     pub(crate) async fn claim_own(&self, ask: Ask) -> Result<Vec<Task>> {
         self.deliver(ask, None).await.map(|outcome| outcome.tasks)
     }
@@ -181,10 +190,10 @@ impl Engine {
     /// instead of waiting for its lease to run out.
     async fn deliver(&self, ask: Ask, once: Option<ClaimOnce>) -> Result<ClaimOutcome> {
         let (mut reply, answer) = oneshot::channel();
-        let engine = self.clone();
+        let rooms = self.clone();
         let ask = Arc::new(ask);
-        self.spawn_short(async move {
-            let taken = match select(Box::pin(engine.take_work(&ask)), Box::pin(reply.closed())).await {
+        self.transactor.spawn_short(async move {
+            let taken = match select(Box::pin(rooms.scheduler.take_work(&ask)), Box::pin(reply.closed())).await {
                 Either::Left((taken, _)) => taken,
                 Either::Right(((), work)) => {
                     // What it has taken by now must be given back.
@@ -194,11 +203,11 @@ impl Engine {
             };
             let taken = match (taken, &once) {
                 (Ok(taken), Some(once)) if !taken.is_empty() && !reply.is_closed() => {
-                    match Box::pin(engine.keep_claim(&ask, once, taken)).await {
+                    match Box::pin(rooms.keep_claim(&ask, once, taken)).await {
                         Ok(KeptClaim::Ours(taken)) => Ok(taken),
                         Ok(KeptClaim::Earlier(held)) => {
                             // They are the other call's to give back.
-                            let (outcome, unread) = engine.tasks(held).await;
+                            let (outcome, unread) = rooms.tasks(held).await;
                             let outcome = in_order(outcome, &ask);
                             let outcome = unread.into_iter().next().map_or(Ok(outcome), |(_, error)| Err(error));
                             return drop(reply.send(outcome));
@@ -212,7 +221,7 @@ impl Engine {
                 Ok(taken) => taken,
                 Err(error) => return drop(reply.send(Err(error))),
             };
-            let (outcome, unread) = engine.tasks(taken.clone()).await;
+            let (outcome, unread) = rooms.tasks(taken.clone()).await;
             let (unread, error): (Vec<Taken>, Option<Error>) =
                 unread.into_iter().fold((Vec::new(), None), |(mut all, _), (one, error)| {
                     all.push(one);
@@ -224,47 +233,13 @@ impl Engine {
             let unread = if delivered { unread } else { taken };
             if !unread.is_empty() {
                 // Boxed, as few come to it: the future would be three times as large.
-                Box::pin(engine.give_back(unread)).await;
+                Box::pin(rooms.scheduler.give_back(unread)).await;
                 if let Some(once) = once.as_ref().filter(|_| empty || !delivered) {
-                    Box::pin(engine.forget_claim(once)).await;
+                    Box::pin(rooms.forget_claim(once)).await;
                 }
             }
         });
         answer.await.map_err(|_| Error::of(Code::ShuttingDown))?
-    }
-
-    /// Hands back what nobody received: the same attempt, nothing counted.
-    pub(crate) async fn give_back(&self, taken: Vec<Taken>) {
-        for one in taken {
-            match &one {
-                Taken::Lease { execution, claimed, .. } => self.give_lease_back(&execution.id, &claimed.fence).await,
-                Taken::Grant(grant) => self.give_grant_back(grant).await,
-            }
-        }
-    }
-
-    pub(super) async fn give_lease_back(&self, id: &ExecutionId, fence: &LeaseFence) {
-        let caller = Caller::system();
-        let returned = self.change(&caller, id, Some(fence), |execution, context| {
-            execution.return_lease(fence, context.now, context.effects)
-        });
-        self.note_returned(returned.await);
-    }
-
-    pub(super) async fn give_grant_back(&self, grant: &ClaimGrant) {
-        let caller = Caller::system();
-        let returned = self.change(&caller, &grant.execution_id, None, |execution, context| {
-            execution.drop_grant(grant.grant_id, context.now)
-        });
-        self.note_returned(returned.await);
-    }
-
-    fn note_returned<T>(&self, returned: Result<T>) {
-        if let Err(error) = returned
-            && let Some(suppressed) = self.may_log("undelivered work could not be given back")
-        {
-            tracing::warn!(%error, suppressed, "undelivered work could not be given back; its lease will run out");
-        }
     }
 
     /// Leases and grants as their taker receives them, and those whose input or signals cannot be read in time.
@@ -274,7 +249,7 @@ impl Engine {
         let reading = taken.into_iter().map(|one| async move {
             let Taken::Lease { execution, claimed, lease_until, found } = &one else { return (one, None) };
             let task = self.task(execution, claimed, *lease_until, *found);
-            let task = env::within(self.env_handle(), TASK_PATIENCE_MS, task).await;
+            let task = env::within(self.transactor.env_handle(), TASK_PATIENCE_MS, task).await;
             let late = || Err(Error::new(Code::Unavailable, "the task cannot be read").retry_after(1_000));
             let task = task.unwrap_or_else(late);
             (one, Some(task))
@@ -299,9 +274,11 @@ impl Engine {
         lease_until: i64,
         found: bool,
     ) -> Result<Task> {
-        let input = self.optional_content(Which::Input, &execution.id, &execution.input).await?;
+        let input = self.transactor.optional_content(Which::Input, &execution.id, &execution.input).await?;
         let continuation = match &execution.continuation {
-            Some(continuation) => self.optional_content(Which::Continuation, &execution.id, continuation).await?,
+            Some(continuation) => {
+                self.transactor.optional_content(Which::Continuation, &execution.id, continuation).await?
+            }
             None => None,
         };
         let lease = execution.lease.as_ref();
@@ -328,7 +305,7 @@ impl Engine {
             continuation,
             next_frame_sequence: self.next_frame_sequence(execution, found).await?,
             generation: execution.generation,
-            journal: self.claimed_journal(execution, found).await?,
+            journal: self.transactor.claimed_journal(execution, found).await?,
             fallback_tier: execution.policy.fallback_tier(execution.retries).cloned(),
             flow_id: execution.flow,
             node: some_text(&execution.node),
@@ -421,25 +398,26 @@ impl Command for ForgetClaim<'_> {
     }
 }
 
-impl Handle<RenewLeases> for Engine {
+impl Handle<RenewLeases> for Rooms {
     async fn handle(&self, caller: &Caller, args: RenewLeasesArgs) -> Result<RenewLeasesOutcome> {
-        self.limits().renewals(&args.leases)?;
-        Ok(RenewLeasesOutcome { results: self.renew_all(caller, &args.leases).await })
+        self.transactor.limits().renewals(&args.leases)?;
+        Ok(RenewLeasesOutcome { results: self.transactor.renew_all(caller, &args.leases).await })
     }
 }
 
-impl Handle<Progress> for Engine {
+impl Handle<Progress> for Rooms {
     async fn handle(&self, caller: &Caller, args: ProgressArgs) -> Result<Done> {
-        let identity = self.callers_identity::<Progress>(caller, &args, None);
-        self.change_once(identity, caller, &args.execution_id, Some(&args.fence), |execution, context| {
-            let (pct, message) = match &execution.progress {
-                Some(before) => (before.pct, before.message.clone()),
-                None => (0, String::new()),
-            };
-            let message = args.message.clone().unwrap_or(message);
-            execution.report_progress(&args.fence, args.pct.unwrap_or(pct), &message, context.now)?;
-            Ok(Done {})
-        })
-        .await
+        let identity = self.transactor.callers_identity::<Progress>(caller, &args, None);
+        self.transactor
+            .change_once(identity, caller, &args.execution_id, Some(&args.fence), |execution, context| {
+                let (pct, message) = match &execution.progress {
+                    Some(before) => (before.pct, before.message.clone()),
+                    None => (0, String::new()),
+                };
+                let message = args.message.clone().unwrap_or(message);
+                execution.report_progress(&args.fence, args.pct.unwrap_or(pct), &message, context.now)?;
+                Ok(Done {})
+            })
+            .await
     }
 }

@@ -12,19 +12,21 @@ use ff_core::op::{
 use ff_core::provider::{AcquireRequest, Acquired, BookingId, Provider, ProviderChange, ProviderStatus};
 use ff_core::{Code, Error, Family, Key, Result, limits};
 
+use crate::caller::Caller;
 use crate::cursor;
-use crate::engine::{Caller, Engine, Handle};
 use crate::named_documents::{RemoveNamed, no_such, page};
+use crate::op::Handle;
 use crate::providers::{ProviderAsk, ProviderTold};
+use crate::rooms::Rooms;
 use crate::transaction::{Command, Tx};
 
-impl Handle<CreateProvider> for Engine {
+impl Handle<CreateProvider> for Rooms {
     async fn handle(&self, caller: &Caller, args: CreateProviderArgs) -> Result<CreateProviderOutcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
-        let partition = self.partitions().quota_partition(&namespace, &args.name);
+        let partition = self.transactor.partitions().quota_partition(&namespace, &args.name);
         let verb = DefineProvider { namespace: &namespace, args: &args };
-        let identity = self.callers_identity::<CreateProvider>(caller, &args, None);
-        self.transact_once(partition, identity, &verb).await
+        let identity = self.transactor.callers_identity::<CreateProvider>(caller, &args, None);
+        self.transactor.transact_once(partition, identity, &verb).await
     }
 }
 
@@ -50,7 +52,7 @@ impl Command for DefineProvider<'_> {
     }
 }
 
-impl Handle<GetProvider> for Engine {
+impl Handle<GetProvider> for Rooms {
     async fn handle(&self, caller: &Caller, args: GetProviderArgs) -> Result<ProviderStatus> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let status = self.provider_status(&namespace, &args.name).await?;
@@ -58,37 +60,39 @@ impl Handle<GetProvider> for Engine {
     }
 }
 
-impl Engine {
+impl Rooms {
     /// A provider as it is now.
     pub(crate) async fn provider_status(&self, namespace: &str, name: &str) -> Result<Option<ProviderStatus>> {
-        let partition = self.partitions().quota_partition(namespace, name);
-        let provider = self.find::<Provider>(partition, Provider::key_of(namespace, name)).await?;
-        Ok(provider.map(|provider| provider.status(self.now_in(partition))))
+        let partition = self.transactor.partitions().quota_partition(namespace, name);
+        let provider = self.transactor.find::<Provider>(partition, Provider::key_of(namespace, name)).await?;
+        Ok(provider.map(|provider| provider.status(self.transactor.now_in(partition))))
     }
 }
 
-impl Handle<ListProviders> for Engine {
+impl Handle<ListProviders> for Rooms {
     async fn handle(&self, caller: &Caller, args: NamespacePage) -> Result<ListProvidersOutcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
-        let partitions = self.partitions().all().filter(|partition| partition.family == Family::Quota).collect();
-        let limit = self.limits().page(args.limit)?;
+        let partitions =
+            self.transactor.partitions().all().filter(|partition| partition.family == Family::Quota).collect();
+        let limit = self.transactor.limits().page(args.limit)?;
         let cursor = cursor::decode::<String>(args.cursor.as_deref())?;
         let cursor = cursor.as_deref();
-        let all = self.named_after::<Provider>(partitions, &namespace, cursor, |provider| &provider.name).await?;
+        let all =
+            self.transactor.named_after::<Provider>(partitions, &namespace, cursor, |provider| &provider.name).await?;
         let (providers, next_cursor) = page(all, limit, |provider| &provider.name);
-        let now = self.now();
+        let now = self.transactor.now();
         Ok(ListProvidersOutcome { items: providers.iter().map(|provider| provider.status(now)).collect(), next_cursor })
     }
 }
 
-impl Handle<UpdateProvider> for Engine {
+impl Handle<UpdateProvider> for Rooms {
     async fn handle(&self, caller: &Caller, args: UpdateProviderArgs) -> Result<ProviderStatus> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
-        let partition = self.partitions().quota_partition(&namespace, &args.name);
+        let partition = self.transactor.partitions().quota_partition(&namespace, &args.name);
         let key = Provider::key_of(&namespace, &args.name);
-        let _turn = self.locks().take(partition, key.clone()).await;
+        let _turn = self.transactor.locks().take(partition, key.clone()).await;
         let verb = ChangeProvider { key, name: &args.name, change: args.change() };
-        self.transact(partition, self.fresh_command(), &verb).await
+        self.transactor.transact(partition, self.transactor.fresh_command(), &verb).await
     }
 }
 
@@ -114,10 +118,10 @@ impl Command for ChangeProvider<'_> {
 }
 
 /// Bookings of a provider that is deleted lapse by themselves.
-impl Handle<DeleteProvider> for Engine {
+impl Handle<DeleteProvider> for Rooms {
     async fn handle(&self, caller: &Caller, args: NamedRemoval) -> Result<Removed> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
-        let partition = self.partitions().quota_partition(&namespace, &args.name);
+        let partition = self.transactor.partitions().quota_partition(&namespace, &args.name);
         let key = Provider::key_of(&namespace, &args.name);
         if !args.force
             && let Some(status) = self.provider_status(&namespace, &args.name).await?
@@ -126,15 +130,15 @@ impl Handle<DeleteProvider> for Engine {
             let detail = format!("the provider {} has calls under way or booked", args.name);
             return Err(Error::new(Code::InUse, detail).with("in_use", status.in_use).with("booked", status.booked));
         }
-        let identity = self.identity::<DeleteProvider>(caller, &args, None);
+        let identity = self.transactor.identity::<DeleteProvider>(caller, &args, None);
         let verb = RemoveNamed::<Provider>::new(key, &args.name, Code::ProviderNotFound);
-        self.transact_once(partition, identity, &verb).await
+        self.transactor.transact_once(partition, identity, &verb).await
     }
 }
 
-impl Handle<AcquireProvider> for Engine {
+impl Handle<AcquireProvider> for Rooms {
     async fn handle(&self, caller: &Caller, args: AcquireProviderArgs) -> Result<Acquired> {
-        let (execution, lease_until) = self.visible_execution(caller, &args.execution_id).await?;
+        let (execution, lease_until) = self.transactor.visible_execution(caller, &args.execution_id).await?;
         self.check_live(&execution, lease_until, &args.fence).await?;
         let request = AcquireRequest {
             id: booking_id(&execution, &args.provider, &args.key),
@@ -142,36 +146,41 @@ impl Handle<AcquireProvider> for Engine {
             cost: args.cost,
             ttl_ms: args.ttl_ms.unwrap_or(limits::RESERVATION_TTL_DEFAULT_MS),
         };
-        match self.ask_provider(&execution.namespace, &args.provider, ProviderAsk::Acquire(request)).await? {
+        match self
+            .services
+            .providers
+            .ask_provider(&execution.namespace, &args.provider, ProviderAsk::Acquire(request))
+            .await?
+        {
             ProviderTold::Acquired(acquired) => Ok(acquired),
             ProviderTold::Settled(_) | ProviderTold::Lapsed => Err(Error::of(Code::Internal)),
         }
     }
 }
 
-impl Engine {
+impl Rooms {
     /// Refuses a fence whose lease does not hold now.
     async fn check_live(&self, execution: &Execution, lease_until: i64, fence: &LeaseFence) -> Result<()> {
         let partition = execution.id.partition();
-        let holds = execution.check_fence(fence).and_then(|()| match lease_until > self.now_in(partition) {
+        let holds = execution.check_fence(fence).and_then(|()| match lease_until > self.transactor.now_in(partition) {
             true => Ok(()),
             false => Err(Error::of(Code::LeaseExpired)),
         });
         match holds {
             Ok(()) => Ok(()),
-            Err(error) => self.confirm(partition, Err(error)).await,
+            Err(error) => self.transactor.confirm(partition, Err(error)).await,
         }
     }
 }
 
 /// The lease need not hold any more: what was used was used.
-impl Handle<SettleProvider> for Engine {
+impl Handle<SettleProvider> for Rooms {
     async fn handle(&self, caller: &Caller, args: SettleProviderArgs) -> Result<SettleProviderOutcome> {
-        let (execution, _) = self.visible_execution(caller, &args.execution_id).await?;
+        let (execution, _) = self.transactor.visible_execution(caller, &args.execution_id).await?;
         self.check_reporter(caller, &execution, &args.fence).await?;
         let id = booking_id(&execution, &args.provider, &args.key);
         let ask = ProviderAsk::Settle { id, lease: args.fence.lease_id, actual: args.actual };
-        match self.ask_provider(&execution.namespace, &args.provider, ask).await? {
+        match self.services.providers.ask_provider(&execution.namespace, &args.provider, ask).await? {
             ProviderTold::Settled(settled) => Ok(settled),
             ProviderTold::Acquired(_) | ProviderTold::Lapsed => Err(Error::of(Code::Internal)),
         }
@@ -187,16 +196,16 @@ fn booking_id(execution: &Execution, provider: &str, key: &str) -> BookingId {
     }
 }
 
-impl Handle<ThrottleProvider> for Engine {
+impl Handle<ThrottleProvider> for Rooms {
     async fn handle(&self, caller: &Caller, args: ThrottleProviderArgs) -> Result<ProviderStatus> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
-        let partition = self.partitions().quota_partition(&namespace, &args.name);
+        let partition = self.transactor.partitions().quota_partition(&namespace, &args.name);
         let key = Provider::key_of(&namespace, &args.name);
-        let _turn = self.locks().take(partition, key.clone()).await;
-        let identity = self.identity::<ThrottleProvider>(caller, &args, args.command_id);
+        let _turn = self.transactor.locks().take(partition, key.clone()).await;
+        let identity = self.transactor.identity::<ThrottleProvider>(caller, &args, args.command_id);
         let verb = Throttle { key, args: &args };
-        let status = self.transact_once(partition, identity, &verb).await?;
-        self.metrics().provider_changed(&status);
+        let status = self.transactor.transact_once(partition, identity, &verb).await?;
+        self.transactor.metrics().provider_changed(&status);
         Ok(status)
     }
 }

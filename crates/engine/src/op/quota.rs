@@ -10,23 +10,25 @@ use ff_core::op::{
 use ff_core::quota::{QuotaPolicy, QuotaStatus};
 use ff_core::{Code, Family, Result, index};
 
+use crate::caller::Caller;
 use crate::cursor;
-use crate::engine::{Caller, Engine, Handle};
 use crate::hint::Item;
 use crate::named_documents::{RemoveNamed, no_such, page};
+use crate::op::Handle;
+use crate::rooms::Rooms;
 use crate::scheduler::parking::Opened;
 use crate::transaction::{Command, Tx};
 
-impl Handle<CreateQuota> for Engine {
+impl Handle<CreateQuota> for Rooms {
     async fn handle(&self, caller: &Caller, args: CreateQuotaArgs) -> Result<CreateQuotaOutcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
-        let partition = self.partitions().quota_partition(&namespace, &args.name);
+        let partition = self.transactor.partitions().quota_partition(&namespace, &args.name);
         let verb = DefineQuota { namespace: &namespace, args: &args };
-        let identity = self.callers_identity::<CreateQuota>(caller, &args, None);
-        let created = self.transact_once(partition, identity, &verb).await?;
+        let identity = self.transactor.callers_identity::<CreateQuota>(caller, &args, None);
+        let created = self.transactor.transact_once(partition, identity, &verb).await?;
         let Some(count) = created else { return Ok(CreateQuotaOutcome::AlreadyExists) };
         let gate = format!("q:{}", args.name);
-        self.release_parked(&namespace, &gate, self.everywhere(count)).await;
+        self.scheduler.release_parked(&namespace, &gate, self.everywhere(count)).await;
         Ok(CreateQuotaOutcome::Created)
     }
 }
@@ -57,38 +59,42 @@ impl Command for DefineQuota<'_> {
     }
 }
 
-impl Handle<GetQuota> for Engine {
+impl Handle<GetQuota> for Rooms {
     async fn handle(&self, caller: &Caller, args: GetQuotaArgs) -> Result<QuotaStatus> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
-        let partition = self.partitions().quota_partition(&namespace, &args.name);
-        let quota = self.find::<QuotaPolicy>(partition, QuotaPolicy::key_of(&namespace, &args.name)).await?;
-        quota.map(|quota| quota.status(self.now_in(partition))).ok_or_else(|| no_such(Code::QuotaNotFound, &args.name))
+        let partition = self.transactor.partitions().quota_partition(&namespace, &args.name);
+        let quota = self.transactor.find::<QuotaPolicy>(partition, QuotaPolicy::key_of(&namespace, &args.name)).await?;
+        quota
+            .map(|quota| quota.status(self.transactor.now_in(partition)))
+            .ok_or_else(|| no_such(Code::QuotaNotFound, &args.name))
     }
 }
 
-impl Handle<ListQuotas> for Engine {
+impl Handle<ListQuotas> for Rooms {
     async fn handle(&self, caller: &Caller, args: NamespacePage) -> Result<ListQuotasOutcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
-        let partitions = self.partitions().all().filter(|partition| partition.family == Family::Quota).collect();
-        let limit = self.limits().page(args.limit)?;
+        let partitions =
+            self.transactor.partitions().all().filter(|partition| partition.family == Family::Quota).collect();
+        let limit = self.transactor.limits().page(args.limit)?;
         let cursor = cursor::decode::<String>(args.cursor.as_deref())?;
         let cursor = cursor.as_deref();
-        let all = self.named_after::<QuotaPolicy>(partitions, &namespace, cursor, |quota| &quota.name).await?;
+        let all =
+            self.transactor.named_after::<QuotaPolicy>(partitions, &namespace, cursor, |quota| &quota.name).await?;
         let (quotas, next_cursor) = page(all, limit, |quota| &quota.name);
-        let now = self.now();
+        let now = self.transactor.now();
         Ok(ListQuotasOutcome { items: quotas.iter().map(|quota| quota.status(now)).collect(), next_cursor })
     }
 }
 
-impl Handle<UpdateQuota> for Engine {
+impl Handle<UpdateQuota> for Rooms {
     async fn handle(&self, caller: &Caller, args: UpdateQuotaArgs) -> Result<QuotaStatus> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
-        let partition = self.partitions().quota_partition(&namespace, &args.name);
-        let turn = self.locks().take(partition, QuotaPolicy::key_of(&namespace, &args.name)).await;
+        let partition = self.transactor.partitions().quota_partition(&namespace, &args.name);
+        let turn = self.transactor.locks().take(partition, QuotaPolicy::key_of(&namespace, &args.name)).await;
         let verb = ChangeQuota { namespace: &namespace, args: &args };
-        let (status, opened) = self.transact(partition, self.fresh_command(), &verb).await?;
+        let (status, opened) = self.transactor.transact(partition, self.transactor.fresh_command(), &verb).await?;
         drop(turn);
-        self.release_parked(&namespace, &format!("q:{}", args.name), opened).await;
+        self.scheduler.release_parked(&namespace, &format!("q:{}", args.name), opened).await;
         Ok(status)
     }
 }
@@ -110,7 +116,7 @@ impl Command for ChangeQuota<'_> {
         let mut opened = Opened::default();
         if quota.release_count(tx.now) > before.release_count(tx.now) {
             let count = quota.release_count(tx.now);
-            opened = Opened::take(&mut quota, count, tx.engine.partitions());
+            opened = Opened::take(&mut quota, count, tx.transactor.partitions());
             tx.hint(Item::Gate(index::blocked(namespace, &format!("q:{name}"))));
         }
         if quota != before {
@@ -121,18 +127,18 @@ impl Command for ChangeQuota<'_> {
 }
 
 /// Slots of claims that run go back to nobody; a quota that is made anew under the name counts those that are left.
-impl Handle<DeleteQuota> for Engine {
+impl Handle<DeleteQuota> for Rooms {
     async fn handle(&self, caller: &Caller, args: NamedRemoval) -> Result<Removed> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
-        let partition = self.partitions().quota_partition(&namespace, &args.name);
+        let partition = self.transactor.partitions().quota_partition(&namespace, &args.name);
         if !args.force {
             let what = format!("the quota {}", args.name);
             let governed = |execution: &Execution| execution.quota.as_ref() == Some(&args.name);
-            self.refuse_in_use(&namespace, &what, governed).await?;
+            self.transactor.refuse_in_use(&namespace, &what, governed).await?;
         }
         let key = QuotaPolicy::key_of(&namespace, &args.name);
-        let identity = self.identity::<DeleteQuota>(caller, &args, None);
+        let identity = self.transactor.identity::<DeleteQuota>(caller, &args, None);
         let verb = RemoveNamed::<QuotaPolicy>::new(key, &args.name, Code::QuotaNotFound);
-        self.transact_once(partition, identity, &verb).await
+        self.transactor.transact_once(partition, identity, &verb).await
     }
 }

@@ -14,9 +14,12 @@ use ff_core::schedule::{DueRun, NewSchedule, Origin, OriginKind, Schedule};
 use ff_core::{Code, CommandId, Family, Indexed, Partition, Result, ScheduleId, text};
 use uuid::Uuid;
 
-use crate::engine::{Caller, Engine, Handle};
+use crate::caller::Caller;
 use crate::named_documents::{no_such, page};
+use crate::op::Handle;
+use crate::rooms::Rooms;
 use crate::schedule::Runs;
+use crate::submission::Submissions;
 use crate::transaction::{Command, Tx};
 use crate::{cursor, env};
 
@@ -42,10 +45,10 @@ impl Place {
     }
 }
 
-impl Engine {
+impl Rooms {
     fn place(&self, caller: &Caller, namespace: Option<&str>, name: &str) -> Result<Place> {
         let namespace = caller.namespace(namespace)?;
-        let partition = self.partitions().schedule_partition(&namespace, name);
+        let partition = self.transactor.partitions().schedule_partition(&namespace, name);
         Ok(Place { namespace, name: name.to_owned(), partition, caller: caller.clone() })
     }
 
@@ -59,13 +62,14 @@ impl Engine {
         if keys.is_empty() {
             return Ok(view);
         }
-        let mut found = self.store().documents(place.partition, keys).await?.into_iter();
+        let mut found = self.transactor.store().documents(place.partition, keys).await?.into_iter();
         for run in &mut view.runs {
             if run.execution_id.is_some() {
-                let execution = found.next().flatten().and_then(|stored| self.readable::<Execution>(&stored));
+                let execution =
+                    found.next().flatten().and_then(|stored| self.transactor.readable::<Execution>(&stored));
                 run.public_state = execution.map(|execution| execution.public_state());
             } else if run.flow_id.is_some() {
-                let flow = found.next().flatten().and_then(|stored| self.readable::<Flow>(&stored));
+                let flow = found.next().flatten().and_then(|stored| self.transactor.readable::<Flow>(&stored));
                 run.flow_state = flow.map(|flow| match (&flow.ended, &flow.cancellation) {
                     (Some(end), _) => end.state,
                     (None, Some(_)) => FlowState::Cancelled,
@@ -82,19 +86,19 @@ fn name_of(caller: &Caller) -> &str {
     if text::optional_label("by", &caller.name).is_ok() { &caller.name } else { "" }
 }
 
-impl Handle<CreateSchedule> for Engine {
+impl Handle<CreateSchedule> for Rooms {
     async fn handle(&self, caller: &Caller, args: CreateScheduleArgs) -> Result<CreateScheduleOutcome> {
         let place = self.place(caller, args.namespace.as_deref(), &args.name)?;
         args.template.lanes().try_for_each(|lane| caller.check_lane(lane))?;
         let new = NewSchedule {
-            id: ScheduleId::mint(&env::mint(self.env(), self.now())),
+            id: ScheduleId::mint(&env::mint(self.transactor.env(), self.transactor.now())),
             namespace: place.namespace.clone(),
             name: args.name.clone(),
             definition: args.definition(),
             template: args.template.encode()?,
         };
-        let identity = self.callers_identity::<CreateSchedule>(caller, &args, None);
-        self.transact_once(place.partition, identity, &Define { new }).await
+        let identity = self.transactor.callers_identity::<CreateSchedule>(caller, &args, None);
+        self.transactor.transact_once(place.partition, identity, &Define { new }).await
     }
 }
 
@@ -119,63 +123,68 @@ impl Command for Define {
     }
 }
 
-impl Handle<GetSchedule> for Engine {
+impl Handle<GetSchedule> for Rooms {
     async fn handle(&self, caller: &Caller, args: GetScheduleArgs) -> Result<ScheduleView> {
         let place = self.place(caller, args.namespace.as_deref(), &args.name)?;
         let key = Schedule::key_of(&place.namespace, &place.name);
-        let schedule = self.find::<Schedule>(place.partition, key).await?;
+        let schedule = self.transactor.find::<Schedule>(place.partition, key).await?;
         let schedule = schedule.ok_or_else(|| no_such(Code::ScheduleNotFound, &place.name))?;
         self.schedule_view(&place, &schedule).await
     }
 }
 
-impl Handle<ListSchedules> for Engine {
+impl Handle<ListSchedules> for Rooms {
     async fn handle(&self, caller: &Caller, args: NamespacePage) -> Result<ListSchedulesOutcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
-        let partitions = self.partitions().all().filter(|partition| partition.family == Family::Flow).collect();
-        let limit = self.limits().page(args.limit)?;
+        let partitions =
+            self.transactor.partitions().all().filter(|partition| partition.family == Family::Flow).collect();
+        let limit = self.transactor.limits().page(args.limit)?;
         let cursor = cursor::decode::<String>(args.cursor.as_deref())?;
         let cursor = cursor.as_deref();
-        let all = self.named_after::<Schedule>(partitions, &namespace, cursor, |schedule| &schedule.name).await?;
+        let all =
+            self.transactor.named_after::<Schedule>(partitions, &namespace, cursor, |schedule| &schedule.name).await?;
         let (schedules, next_cursor) = page(all, limit, |schedule| &schedule.name);
         Ok(ListSchedulesOutcome { items: schedules.iter().map(ScheduleSummary::of).collect(), next_cursor })
     }
 }
 
-impl Handle<UpdateSchedule> for Engine {
+impl Handle<UpdateSchedule> for Rooms {
     async fn handle(&self, caller: &Caller, args: UpdateScheduleArgs) -> Result<ScheduleSummary> {
         let place = self.place(caller, args.namespace.as_deref(), &args.name)?;
         args.template.lanes().try_for_each(|lane| caller.check_lane(lane))?;
         let template = args.template.encode()?;
-        let identity = self.identity::<UpdateSchedule>(caller, &args, None);
+        let identity = self.transactor.identity::<UpdateSchedule>(caller, &args, None);
         let definition = args.as_new().definition();
         let change = Change(&place, |schedule: &mut Schedule, now| {
             schedule.update(definition.clone(), template.clone(), args.expected_revision, now).map(|()| true)
         });
-        let _turn = self.locks().take(place.partition, Schedule::key_of(&place.namespace, &place.name)).await;
-        self.transact_once(place.partition, identity, &change).await
+        let _turn =
+            self.transactor.locks().take(place.partition, Schedule::key_of(&place.namespace, &place.name)).await;
+        self.transactor.transact_once(place.partition, identity, &change).await
     }
 }
 
-impl Handle<PauseSchedule> for Engine {
+impl Handle<PauseSchedule> for Rooms {
     async fn handle(&self, caller: &Caller, args: ScheduleNote) -> Result<ScheduleSummary> {
         let place = self.place(caller, args.namespace.as_deref(), &args.name)?;
-        let identity = self.identity::<PauseSchedule>(caller, &args, None);
+        let identity = self.transactor.identity::<PauseSchedule>(caller, &args, None);
         let (note, by) = (args.note.as_deref().unwrap_or_default(), name_of(caller));
         let change = Change(&place, |schedule: &mut Schedule, now| schedule.pause(note, by, now));
-        let _turn = self.locks().take(place.partition, Schedule::key_of(&place.namespace, &place.name)).await;
-        self.transact_once(place.partition, identity, &change).await
+        let _turn =
+            self.transactor.locks().take(place.partition, Schedule::key_of(&place.namespace, &place.name)).await;
+        self.transactor.transact_once(place.partition, identity, &change).await
     }
 }
 
-impl Handle<ResumeSchedule> for Engine {
+impl Handle<ResumeSchedule> for Rooms {
     async fn handle(&self, caller: &Caller, args: ScheduleNote) -> Result<ScheduleSummary> {
         let place = self.place(caller, args.namespace.as_deref(), &args.name)?;
-        let identity = self.identity::<ResumeSchedule>(caller, &args, None);
+        let identity = self.transactor.identity::<ResumeSchedule>(caller, &args, None);
         let (note, by) = (args.note.as_deref().unwrap_or_default(), name_of(caller));
         let change = Change(&place, |schedule: &mut Schedule, now| schedule.resume(note, by, now));
-        let _turn = self.locks().take(place.partition, Schedule::key_of(&place.namespace, &place.name)).await;
-        self.transact_once(place.partition, identity, &change).await
+        let _turn =
+            self.transactor.locks().take(place.partition, Schedule::key_of(&place.namespace, &place.name)).await;
+        self.transactor.transact_once(place.partition, identity, &change).await
     }
 }
 
@@ -194,17 +203,25 @@ impl<F: Fn(&mut Schedule, i64) -> Result<bool> + Send + Sync> Command for Change
     }
 }
 
-impl Handle<TriggerSchedule> for Engine {
+impl Handle<TriggerSchedule> for Rooms {
     async fn handle(&self, caller: &Caller, args: TriggerScheduleArgs) -> Result<TriggerScheduleOutcome> {
         let place = self.place(caller, args.namespace.as_deref(), &args.name)?;
-        let identity = self.identity::<TriggerSchedule>(caller, &args, args.command_id);
+        let identity = self.transactor.identity::<TriggerSchedule>(caller, &args, args.command_id);
         let id = identity.as_ref().map(|identity| CommandId(Uuid::from_bytes(*identity.digest()))).unwrap_or_default();
-        let _turn = self.locks().take(place.partition, Schedule::key_of(&place.namespace, &place.name)).await;
-        self.transact_once(place.partition, identity, &Trigger { place: &place, args: &args, id }).await
+        let _turn =
+            self.transactor.locks().take(place.partition, Schedule::key_of(&place.namespace, &place.name)).await;
+        self.transactor
+            .transact_once(
+                place.partition,
+                identity,
+                &Trigger { submissions: &self.services.submissions, place: &place, args: &args, id },
+            )
+            .await
     }
 }
 
 struct Trigger<'a> {
+    submissions: &'a Submissions,
     place: &'a Place,
     args: &'a TriggerScheduleArgs,
     /// Part of the run's id, so that two triggers of one millisecond are two runs.
@@ -221,7 +238,7 @@ impl Command for Trigger<'_> {
             origin: Origin::of(OriginKind::Trigger, self.id),
             overlap: self.args.overlap.unwrap_or_default(),
         };
-        let record = Runs::of(&schedule)?.decide(tx, &mut schedule, &run).await?;
+        let record = Runs::of(self.submissions, &schedule)?.decide(tx, &mut schedule, &run).await?;
         tx.save(&schedule);
         Ok(TriggerScheduleOutcome {
             outcome: record.outcome,
@@ -233,13 +250,14 @@ impl Command for Trigger<'_> {
     }
 }
 
-impl Handle<BackfillSchedule> for Engine {
+impl Handle<BackfillSchedule> for Rooms {
     async fn handle(&self, caller: &Caller, args: BackfillScheduleArgs) -> Result<BackfillScheduleOutcome> {
         let place = self.place(caller, args.namespace.as_deref(), &args.name)?;
-        let identity = self.identity::<BackfillSchedule>(caller, &args, args.command_id);
+        let identity = self.transactor.identity::<BackfillSchedule>(caller, &args, args.command_id);
         let id = identity.as_ref().map(|identity| CommandId(Uuid::from_bytes(*identity.digest()))).unwrap_or_default();
-        let _turn = self.locks().take(place.partition, Schedule::key_of(&place.namespace, &place.name)).await;
-        self.transact_once(place.partition, identity, &Refill { place: &place, args: &args, id }).await
+        let _turn =
+            self.transactor.locks().take(place.partition, Schedule::key_of(&place.namespace, &place.name)).await;
+        self.transactor.transact_once(place.partition, identity, &Refill { place: &place, args: &args, id }).await
     }
 }
 
@@ -261,12 +279,13 @@ impl Command for Refill<'_> {
     }
 }
 
-impl Handle<DeleteSchedule> for Engine {
+impl Handle<DeleteSchedule> for Rooms {
     async fn handle(&self, caller: &Caller, args: DeleteScheduleArgs) -> Result<DeleteScheduleOutcome> {
         let place = self.place(caller, args.namespace.as_deref(), &args.name)?;
-        let identity = self.identity::<DeleteSchedule>(caller, &args, None);
-        let _turn = self.locks().take(place.partition, Schedule::key_of(&place.namespace, &place.name)).await;
-        self.transact_once(place.partition, identity, &Delete { place: &place }).await
+        let identity = self.transactor.identity::<DeleteSchedule>(caller, &args, None);
+        let _turn =
+            self.transactor.locks().take(place.partition, Schedule::key_of(&place.namespace, &place.name)).await;
+        self.transactor.transact_once(place.partition, identity, &Delete { place: &place }).await
     }
 }
 

@@ -15,40 +15,44 @@ use ff_core::{
 };
 use ff_store::{Query, Scan, StoredDocument};
 
-use crate::engine::{Caller, Engine, Handle, Standing, WAITPOINT_TOKEN};
+use crate::caller::{Caller, Standing, WAITPOINT_TOKEN};
 use crate::execution_data::close_waitpoints;
 use crate::journal::signal_entry;
 use crate::limits::bytes;
+use crate::op::Handle;
+use crate::rooms::Rooms;
 use crate::transaction::{Command, Tx};
 use crate::visibility::{check_reachable, load_visible, not_found};
 use crate::{env, journal, mailbox};
 
-impl Handle<DeliverSignal> for Engine {
+impl Handle<DeliverSignal> for Rooms {
     async fn handle(&self, caller: &Caller, args: DeliverSignalArgs) -> Result<SignalOutcome> {
         let signal = self.new_signal(&args)?;
         signal.validate()?;
         let size = signal.payload.as_ref().map_or(0, |payload| payload.len());
-        bytes("payload", size, self.limits().signal_payload_max_bytes)?;
+        bytes("payload", size, self.transactor.limits().signal_payload_max_bytes)?;
         let authority = match &args.token {
-            Some(token) => Authority::Token(&token.0, self.secrets_for(&token.0).await?),
+            Some(token) => Authority::Token(&token.0, self.services.secrets.secrets_for(&token.0).await?),
             None => Authority::Operator,
         };
         let partition = args.execution_id.partition();
-        if let Err(absent) = self.check_id(&args.execution_id) {
-            authority.check(None, self.now())?;
+        if let Err(absent) = self.transactor.check_id(&args.execution_id) {
+            authority.check(None, self.transactor.now())?;
             return Err(absent);
         }
         let verb = SendSignal { caller, args: &args, signal, authority };
-        self.transact(partition, self.fresh_command(), &verb).await
+        self.transactor.transact(partition, self.transactor.fresh_command(), &verb).await
     }
 }
 
-impl Engine {
+impl Rooms {
     fn new_signal(&self, args: &DeliverSignalArgs) -> Result<NewSignal> {
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         let payload = args.payload()?;
         Ok(NewSignal {
-            id: args.signal_id.unwrap_or_else(|| SignalId::mint(&env::mint(self.env(), self.now()))),
+            id: args
+                .signal_id
+                .unwrap_or_else(|| SignalId::mint(&env::mint(self.transactor.env(), self.transactor.now()))),
             execution: args.execution_id,
             waitpoint: args.waitpoint_id.unwrap_or_default(),
             name: args.name.clone(),

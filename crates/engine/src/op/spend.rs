@@ -15,28 +15,31 @@ use ff_core::reservation::{Reservation, ReservationId};
 use ff_core::{Code, Error, LeaseId, Result, SuspensionId, index, limits};
 use ff_store::{Answer, Query, Scan};
 
-use crate::engine::{Caller, Engine, Handle};
+use crate::caller::Caller;
 use crate::flow::{cursor_of, parse_cursor};
 use crate::hint::Item;
 use crate::named_documents::no_such;
+use crate::op::Handle;
+use crate::rooms::Rooms;
 use crate::scheduler::parking::Opened;
 use crate::transaction::{Command, Tx};
 use crate::usage::{Charge, Charged};
 
-impl Handle<ReserveSpend> for Engine {
+impl Handle<ReserveSpend> for Rooms {
     async fn handle(&self, caller: &Caller, args: ReserveSpendArgs) -> Result<ReserveSpendOutcome> {
-        let (execution, lease_until) = self.visible_execution(caller, &args.execution_id).await?;
+        let (execution, lease_until) = self.transactor.visible_execution(caller, &args.execution_id).await?;
         caller.check_lane(&execution.lane)?;
         let partition = execution.id.partition();
         if let Some(budget) = asked_before(&execution, &args) {
-            return self.confirm(partition, Ok(ReserveSpendOutcome::Asked { budget })).await;
+            return self.transactor.confirm(partition, Ok(ReserveSpendOutcome::Asked { budget })).await;
         }
-        let holds = execution.check_fence(&args.fence).and_then(|()| match lease_until > self.now_in(partition) {
-            true => Ok(()),
-            false => Err(Error::of(Code::LeaseExpired)),
-        });
+        let holds =
+            execution.check_fence(&args.fence).and_then(|()| match lease_until > self.transactor.now_in(partition) {
+                true => Ok(()),
+                false => Err(Error::of(Code::LeaseExpired)),
+            });
         if let Err(error) = holds {
-            return self.confirm(partition, Err(error)).await;
+            return self.transactor.confirm(partition, Err(error)).await;
         }
         if let Some(budget) = args.budget.as_ref().filter(|budget| !execution.budgets.contains(budget)) {
             return Err(no_such(Code::BudgetNotFound, budget));
@@ -47,7 +50,12 @@ impl Handle<ReserveSpend> for Engine {
             let ttl_ms = args.ttl_ms.unwrap_or(limits::RESERVATION_TTL_DEFAULT_MS);
             let request = ReserveRequest { id, amounts: args.amounts.clone(), ttl_ms };
             let only_known = args.budget.is_none();
-            match self.charge(&execution.namespace, name, Charge::Reserve { request, only_known }).await {
+            match self
+                .services
+                .charges
+                .charge(&execution.namespace, name, Charge::Reserve { request, only_known })
+                .await
+            {
                 Ok(Charged::Reserved { expires_at, again }) => {
                     new.extend((!again).then_some(name));
                     held.insert(name.clone(), HeldSpend { expires_at });
@@ -71,9 +79,9 @@ impl Handle<ReserveSpend> for Engine {
 }
 
 /// The lease need not hold any more: what was spent was spent.
-impl Handle<SettleSpend> for Engine {
+impl Handle<SettleSpend> for Rooms {
     async fn handle(&self, caller: &Caller, args: SettleSpendArgs) -> Result<SettleSpendOutcome> {
-        let (execution, _) = self.visible_execution(caller, &args.execution_id).await?;
+        let (execution, _) = self.transactor.visible_execution(caller, &args.execution_id).await?;
         self.check_reporter(caller, &execution, &args.fence).await?;
         let settle = |id| Charge::Settle(id, args.actual.clone());
         let budgets = self.end_everywhere(&execution, args.fence.lease_id, &args.key, settle).await?;
@@ -81,16 +89,16 @@ impl Handle<SettleSpend> for Engine {
     }
 }
 
-impl Handle<ReleaseSpend> for Engine {
+impl Handle<ReleaseSpend> for Rooms {
     async fn handle(&self, caller: &Caller, args: ReleaseSpendArgs) -> Result<ReleaseSpendOutcome> {
-        let (execution, _) = self.visible_execution(caller, &args.execution_id).await?;
+        let (execution, _) = self.transactor.visible_execution(caller, &args.execution_id).await?;
         self.check_reporter(caller, &execution, &args.fence).await?;
         let budgets = self.end_everywhere(&execution, args.fence.lease_id, &args.key, Charge::Release).await?;
         Ok(ReleaseSpendOutcome { budgets: budgets.into_keys().collect() })
     }
 }
 
-impl Engine {
+impl Rooms {
     /// Ends a reservation in every budget that holds it.
     async fn end_everywhere(
         &self,
@@ -101,7 +109,7 @@ impl Engine {
     ) -> Result<BTreeMap<String, SettledSpend>> {
         let ends = execution.budgets.iter().map(|name| {
             let charge = charge(id_of(execution, name, lease, key));
-            async move { (name, self.charge(&execution.namespace, name, charge).await) }
+            async move { (name, self.services.charges.charge(&execution.namespace, name, charge).await) }
         });
         let mut budgets = BTreeMap::new();
         for (name, answer) in futures_util::future::join_all(ends).await {
@@ -122,8 +130,8 @@ impl Engine {
     async fn give_back_held(&self, execution: &Execution, names: Vec<&String>, args: &ReserveSpendArgs) {
         for name in names {
             let charge = Charge::GiveBack(id_of(execution, name, args.fence.lease_id, &args.key));
-            if let Err(error) = self.charge(&execution.namespace, name, charge).await
-                && let Some(suppressed) = self.may_log("a reservation could not be given back")
+            if let Err(error) = self.services.charges.charge(&execution.namespace, name, charge).await
+                && let Some(suppressed) = self.transactor.may_log("a reservation could not be given back")
             {
                 tracing::warn!(budget = name, %error, suppressed, "a reservation could not be given back");
             }
@@ -131,7 +139,7 @@ impl Engine {
     }
 }
 
-impl Engine {
+impl Rooms {
     /// The budget asks a person: the execution lets go of its lease until the answer comes. It may have come meanwhile, so
     /// the budget is looked at once more.
     async fn ask_for_more(
@@ -148,12 +156,13 @@ impl Engine {
         );
         let suspension = question_of(execution, args, &refusal.budget);
         let asked = AskBudget { suspension, gate: &gate, detail: &detail };
-        self.change(caller, &execution.id, Some(&args.fence), |execution, moment| {
-            execution.ask_budget(&args.fence, &asked, moment.now, moment.effects)
-        })
-        .await?;
-        let opened = self.note_parked(&execution.namespace, &gate, execution.id.partition()).await?;
-        self.release_parked(&execution.namespace, &gate, opened).await;
+        self.transactor
+            .change(caller, &execution.id, Some(&args.fence), |execution, moment| {
+                execution.ask_budget(&args.fence, &asked, moment.now, moment.effects)
+            })
+            .await?;
+        let opened = self.scheduler.note_parked(&execution.namespace, &gate, execution.id.partition()).await?;
+        self.scheduler.release_parked(&execution.namespace, &gate, opened).await;
         Ok(ReserveSpendOutcome::Asked { budget: refusal.budget })
     }
 }
@@ -183,40 +192,41 @@ fn id_of(execution: &Execution, budget: &str, lease: LeaseId, key: &str) -> Rese
     ReservationId { namespace, budget, execution: execution.id, lease, key: key.to_owned() }
 }
 
-impl Handle<ListReservations> for Engine {
+impl Handle<ListReservations> for Rooms {
     async fn handle(&self, caller: &Caller, args: ListReservationsArgs) -> Result<ListReservationsOutcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
-        let partition = self.partitions().budget_partition(&namespace, &args.name);
-        let limit = self.limits().page(args.limit)?;
-        let budget = self.find::<Budget>(partition, Budget::key_of(&namespace, &args.name)).await?;
+        let partition = self.transactor.partitions().budget_partition(&namespace, &args.name);
+        let limit = self.transactor.limits().page(args.limit)?;
+        let budget = self.transactor.find::<Budget>(partition, Budget::key_of(&namespace, &args.name)).await?;
         budget.ok_or_else(|| no_such(Code::BudgetNotFound, &args.name))?;
         let mut scan = Scan::first(index::reservations(&namespace, &args.name), limit).with_documents();
         scan.after = parse_cursor(args.cursor.as_deref())?;
-        let answers = self.read(partition, vec![Query::Scan(scan)]).await?;
+        let answers = self.transactor.read(partition, vec![Query::Scan(scan)]).await?;
         let page = answers.into_only(Answer::into_scan).map_err(Error::from)?;
         let full = page.entries.len() == limit;
         let last = page.entries.last().map(|entry| (entry.score, entry.member.clone()));
-        let found = page.entries.into_iter().filter_map(|entry| self.readable::<Reservation>(&entry.document?));
+        let found =
+            page.entries.into_iter().filter_map(|entry| self.transactor.readable::<Reservation>(&entry.document?));
         let items = found.map(|reservation| reservation.view()).collect();
         Ok(ListReservationsOutcome { items, next_cursor: last.filter(|_| full).as_ref().map(cursor_of) })
     }
 }
 
 /// A person answers for everything that waits: it is all let go, and what still does not fit asks or is refused anew.
-impl Handle<DecideBudget> for Engine {
+impl Handle<DecideBudget> for Rooms {
     async fn handle(&self, caller: &Caller, args: DecideBudgetArgs) -> Result<BudgetStatus> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         if !caller.lanes.is_empty() {
             // What a budget lets in may be in any lane.
             return Err(Error::new(Code::Forbidden, "a token that is limited to lanes does not decide budgets"));
         }
-        let partition = self.partitions().budget_partition(&namespace, &args.name);
-        let turn = self.locks().take(partition, Budget::key_of(&namespace, &args.name)).await;
-        let identity = self.identity::<DecideBudget>(caller, &args, args.command_id);
+        let partition = self.transactor.partitions().budget_partition(&namespace, &args.name);
+        let turn = self.transactor.locks().take(partition, Budget::key_of(&namespace, &args.name)).await;
+        let identity = self.transactor.identity::<DecideBudget>(caller, &args, args.command_id);
         let verb = Decide { namespace: &namespace, args: &args };
-        let (status, opened) = self.transact_once(partition, identity, &verb).await?;
+        let (status, opened) = self.transactor.transact_once(partition, identity, &verb).await?;
         drop(turn);
-        self.release_parked(&namespace, &format!("b:{}", args.name), opened).await;
+        self.scheduler.release_parked(&namespace, &format!("b:{}", args.name), opened).await;
         Ok(status)
     }
 }
@@ -234,7 +244,7 @@ impl Command for Decide<'_> {
         let loaded = tx.load::<Budget>(Budget::key_of(namespace, name)).await?;
         let mut budget = loaded.ok_or_else(|| no_such(Code::BudgetNotFound, name))?.document;
         budget.decide(self.args.answer, &self.args.amounts, tx.now)?;
-        let opened = Opened::take(&mut budget, u64::MAX, tx.engine.partitions());
+        let opened = Opened::take(&mut budget, u64::MAX, tx.transactor.partitions());
         tx.hint(Item::Gate(index::blocked(namespace, &format!("b:{name}"))));
         tx.save(&budget);
         Ok((budget.status(tx.now), opened))

@@ -12,18 +12,21 @@ use ff_core::stream::{Frame, FrameId, FrameMode, StreamFrames};
 use ff_core::{AttemptIndex, Code, Document, Error, Indexed, Result, Summary};
 use ff_store::{Answer, Append, LogStart, Query};
 
-use crate::engine::{Caller, Engine, Handle};
+use crate::caller::Caller;
 use crate::limits::bytes;
-use crate::op::Request;
+use crate::op::{Handle, Request};
+use crate::rooms::Rooms;
 use crate::transaction::{Command, Tx};
 use crate::visibility::load_visible;
 use crate::{env, logs};
 
-impl Handle<AppendFrames> for Engine {
+impl Handle<AppendFrames> for Rooms {
     async fn handle(&self, caller: &Caller, args: AppendFramesArgs) -> Result<AppendFramesOutcome> {
-        self.check_id(&args.execution_id)?;
+        self.transactor.check_id(&args.execution_id)?;
         let partition = args.execution_id.partition();
-        self.transact(partition, self.fresh_command(), &Request::<AppendFrames> { caller, args: &args }).await
+        self.transactor
+            .transact(partition, self.transactor.fresh_command(), &Request::<AppendFrames> { caller, args: &args })
+            .await
     }
 }
 
@@ -37,7 +40,7 @@ impl Command for Request<'_, AppendFrames> {
             execution.check_fence(&args.fence).map_err(closed)?;
         }
         let source = execution.lease.as_ref().map(|lease| lease.instance_id.as_str()).unwrap_or_default();
-        let max = tx.engine.limits().frame_max_bytes;
+        let max = tx.transactor.limits().frame_max_bytes;
         let frames = args.frames.iter().map(|frame| read_frame(frame, source, max)).collect::<Result<Vec<_>>>()?;
         let mut written = Written { count: 0, next: args.first_sequence };
         // The first try trusts the numbers; a conflict says that the log is elsewhere.
@@ -152,19 +155,19 @@ fn read_frame(request: &FrameRequest, source: &str, max: usize) -> Result<Frame>
 /// Frames of mode `best_effort` are for who watches now: readers see them this long.
 const BEST_EFFORT_MS: i64 = 60_000;
 
-impl Handle<ReadStream> for Engine {
+impl Handle<ReadStream> for Rooms {
     async fn handle(&self, caller: &Caller, args: ReadStreamArgs) -> Result<StreamFrames> {
-        let (execution, _) = self.visible_execution(caller, &args.execution_id).await?;
+        let (execution, _) = self.transactor.visible_execution(caller, &args.execution_id).await?;
         let (from, to) = args.bounds()?;
         let range = from.to(to, args.attempt);
-        let count = self.limits().frames(args.limit)?;
+        let count = self.transactor.limits().frames(args.limit)?;
         let mut answer = self.read_frames(&execution, args.attempt, range.start() - 1, count).await?;
         answer.frames.retain(|frame| range.contains(&frame.id.sequence));
         Ok(answer)
     }
 }
 
-impl Engine {
+impl Rooms {
     /// Frames of an attempt after a number, and whether the stream has ended.
     pub(crate) async fn read_frames(
         &self,
@@ -180,6 +183,7 @@ impl Engine {
         while frames.is_empty() {
             let log = logs::frames(&execution.id, attempt);
             let answers = self
+                .transactor
                 .read(partition, vec![Query::Log { log: log.clone(), start: LogStart::After(after), limit: count }]);
             let answers = answers.await?;
             let now = answers.at;
@@ -190,7 +194,7 @@ impl Engine {
                 let frame = match Frame::decode(&record.record) {
                     Ok(frame) => frame,
                     Err(error) => {
-                        self.pass_over(&log, &error);
+                        self.transactor.pass_over(&log, &error);
                         continue;
                     }
                 };
@@ -230,7 +234,7 @@ impl Engine {
         let continued = |lease: &&Lease| found || lease.kind == ClaimKind::Resumed;
         let Some(lease) = execution.lease.as_ref().filter(continued) else { return Ok(1) };
         let log = logs::frames(&execution.id, lease.attempt);
-        let page = self.store().log(execution.id.partition(), log, LogStart::Before(u64::MAX), 1).await?;
+        let page = self.transactor.store().log(execution.id.partition(), log, LogStart::Before(u64::MAX), 1).await?;
         Ok(page.next.max(1))
     }
 }
@@ -247,33 +251,34 @@ fn check_attempt(execution: &Execution, attempt: AttemptIndex) -> Result<()> {
 
 /// Reads the frames after a certain one, waiting for the first of them. While nothing is written this costs the store
 /// nothing; the end of the stream wakes every tail.
-impl Handle<TailStream> for Engine {
+impl Handle<TailStream> for Rooms {
     async fn handle(&self, caller: &Caller, args: TailStreamArgs) -> Result<StreamFrames> {
         let id = &args.execution_id;
-        self.check_id(id)?;
+        self.transactor.check_id(id)?;
         let after = args.after.unwrap_or(FrameId::START).after_in(args.attempt);
-        let count = self.limits().frames(args.limit)?;
-        let deadline = self.env().now_ms() + self.limits().tail_wait("wait_ms", args.wait_ms.unwrap_or(0))?;
-        let mut listener = self.listen_to(id.partition(), logs::frames(id, args.attempt));
+        let count = self.transactor.limits().frames(args.limit)?;
+        let deadline = self.transactor.env().now_ms()
+            + self.transactor.limits().tail_wait("wait_ms", args.wait_ms.unwrap_or(0))?;
+        let mut listener = self.services.board.listen(id.partition(), logs::frames(id, args.attempt));
         loop {
-            self.refuse_if_closing()?;
+            self.transactor.refuse_if_closing()?;
             // The execution first: what was written before its end is in the log by then.
-            let (execution, _) = self.visible_execution(caller, id).await?;
+            let (execution, _) = self.transactor.visible_execution(caller, id).await?;
             let answer = self.read_frames(&execution, args.attempt, after, count).await?;
-            let left = deadline - self.env().now_ms();
+            let left = deadline - self.transactor.env().now_ms();
             if !answer.frames.is_empty() || answer.closed_at.is_some() || left <= 0 {
                 return Ok(answer);
             }
-            env::within(self.env_handle(), left, listener.changed()).await;
+            env::within(self.transactor.env_handle(), left, listener.changed()).await;
         }
     }
 }
 
-impl Handle<ReadSummary> for Engine {
+impl Handle<ReadSummary> for Rooms {
     async fn handle(&self, caller: &Caller, args: ReadSummaryArgs) -> Result<ReadSummaryOutcome> {
-        let (execution, _) = self.visible_execution(caller, &args.execution_id).await?;
+        let (execution, _) = self.transactor.visible_execution(caller, &args.execution_id).await?;
         let key = Summary::key_of(&execution.id, args.attempt);
-        let found = self.store().documents(execution.id.partition(), vec![key]).await?;
+        let found = self.transactor.store().documents(execution.id.partition(), vec![key]).await?;
         let summary = match found.into_iter().next().flatten() {
             Some(stored) => Summary::decode(&stored.body)?,
             None => Summary::empty(execution.id, args.attempt),

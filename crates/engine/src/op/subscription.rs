@@ -14,8 +14,11 @@ use ff_core::{Code, ExecutionId, Partition, Result, Role, SubscriptionId, index,
 use ff_store::{Answer, Query, Scan};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 
-use crate::engine::{Caller, Engine, Handle};
+use crate::caller::Caller;
 use crate::named_documents::{no_such, page};
+use crate::op::Handle;
+use crate::rooms::Rooms;
+use crate::submission::Submissions;
 use crate::subscription::{NewDelivery, create_delivery};
 use crate::transaction::{Command, Tx};
 use crate::{cursor, env};
@@ -23,11 +26,12 @@ use crate::{cursor, env};
 /// Partitions that are read at the same time.
 const PARTITIONS_AT_ONCE: usize = 16;
 
-impl Engine {
+impl Rooms {
     /// A subscription that is there and stays there.
     async fn subscription(&self, caller: &Caller, namespace: Option<&str>, name: &str) -> Result<Subscription> {
         let namespace = caller.namespace(namespace)?;
-        let found = self.find::<Subscription>(Partition::SYSTEM, Subscription::key_of(&namespace, name)).await?;
+        let found =
+            self.transactor.find::<Subscription>(Partition::SYSTEM, Subscription::key_of(&namespace, name)).await?;
         found.filter(|found| !found.removing).ok_or_else(|| no_such(Code::SubscriptionNotFound, name))
     }
 }
@@ -37,7 +41,7 @@ fn is_admin(caller: &Caller) -> bool {
     caller.role.allows(Role::Admin)
 }
 
-impl Handle<CreateSubscription> for Engine {
+impl Handle<CreateSubscription> for Rooms {
     async fn handle(&self, caller: &Caller, args: CreateSubscriptionArgs) -> Result<CreateSubscriptionOutcome> {
         // It sees what happens in every lane.
         caller.check_every_lane()?;
@@ -45,16 +49,16 @@ impl Handle<CreateSubscription> for Engine {
         let given = match &args.target {
             SubscriptionTarget::Webhook(webhook) => webhook.secret.as_ref(),
             SubscriptionTarget::Execution(request) => {
-                self.check_lane(request.lane.as_deref().unwrap_or(DEFAULT_LANE))?;
+                self.services.system.check_lane(request.lane.as_deref().unwrap_or(DEFAULT_LANE))?;
                 None
             }
         };
         let secret = match given {
             Some(secret) => signature::read_secret("target.webhook.secret", &secret.0)?,
-            None => ff_core::Secret::from_random(self.random_bytes()),
+            None => ff_core::Secret::from_random(env::random_bytes(self.transactor.env())),
         };
         let new = NewSubscription {
-            id: SubscriptionId::mint(&env::mint(self.env(), self.now())),
+            id: SubscriptionId::mint(&env::mint(self.transactor.env(), self.transactor.now())),
             namespace,
             name: args.name.clone(),
             definition: args.definition()?,
@@ -63,17 +67,19 @@ impl Handle<CreateSubscription> for Engine {
             created_by: name_of(caller).to_owned(),
         };
         let key = Subscription::key_of(&new.namespace, &new.name);
-        if let Some(old) = self.find::<Subscription>(Partition::SYSTEM, key.clone()).await?.filter(|old| old.removing) {
-            self.finish_removal(&old).await?;
+        if let Some(old) =
+            self.transactor.find::<Subscription>(Partition::SYSTEM, key.clone()).await?.filter(|old| old.removing)
+        {
+            self.services.subscriptions.finish_removal(&old).await?;
         }
-        let identity = self.callers_identity::<CreateSubscription>(caller, &args, None);
-        let mut outcome = self.transact_once(Partition::SYSTEM, identity, &Define { new }).await?;
-        self.begin_cursors(outcome.subscription_id()).await?;
+        let identity = self.transactor.callers_identity::<CreateSubscription>(caller, &args, None);
+        let mut outcome = self.transactor.transact_once(Partition::SYSTEM, identity, &Define { new }).await?;
+        self.services.subscriptions.begin_cursors(outcome.subscription_id()).await?;
         if let (CreateSubscriptionOutcome::Created { subscription_id, secret }, None, SubscriptionTarget::Webhook(_)) =
             (&mut outcome, given, &args.target)
         {
             // From the subscription and not from the kept answer: what is kept of the call holds no secret.
-            let created = self.find::<Subscription>(Partition::SYSTEM, key).await?;
+            let created = self.transactor.find::<Subscription>(Partition::SYSTEM, key).await?;
             let created = created.filter(|created| created.id == *subscription_id);
             *secret = created.map(|created| Secret(signature::show_secret(&created.secret)));
         }
@@ -106,12 +112,12 @@ impl Command for Define {
     }
 }
 
-impl Handle<GetSubscription> for Engine {
+impl Handle<GetSubscription> for Rooms {
     async fn handle(&self, caller: &Caller, args: SubscriptionName) -> Result<SubscriptionView> {
         let subscription = self.subscription(caller, args.namespace.as_deref(), &args.name).await?;
         let mut view = SubscriptionView::of(&subscription, is_admin(caller))?;
         let look = |partition| self.deliveries_in(partition, &subscription);
-        let found = stream::iter(self.flow_partitions()).map(look).buffer_unordered(PARTITIONS_AT_ONCE);
+        let found = stream::iter(self.transactor.flow_partitions()).map(look).buffer_unordered(PARTITIONS_AT_ONCE);
         for (cursor, deliveries) in found.try_collect::<Vec<_>>().await? {
             view.delivery_count += cursor.deliveries;
             view.refused_count += cursor.refused;
@@ -124,7 +130,7 @@ impl Handle<GetSubscription> for Engine {
     }
 }
 
-impl Engine {
+impl Rooms {
     /// The cursor of a subscription in a partition, and its last deliveries there.
     async fn deliveries_in(
         &self,
@@ -133,25 +139,28 @@ impl Engine {
     ) -> Result<(SubscriptionCursor, Vec<DeliveryView>)> {
         let last = Scan::last(index::deliveries(subscription.id.0), limits::DELIVERIES_SHOWN).with_documents();
         let key = SubscriptionCursor::key_of(&subscription.id);
-        let answers = self.read(partition, vec![Query::Documents(vec![key]), Query::Scan(last)]).await?;
+        let answers = self.transactor.read(partition, vec![Query::Documents(vec![key]), Query::Scan(last)]).await?;
         let mut answers = answers.answers.into_iter();
         let cursor = answers.next().and_then(Answer::into_documents).unwrap_or_default().into_iter().flatten().next();
-        let cursor = cursor.and_then(|stored| self.readable::<SubscriptionCursor>(&stored)).unwrap_or_default();
+        let cursor =
+            cursor.and_then(|stored| self.transactor.readable::<SubscriptionCursor>(&stored)).unwrap_or_default();
         let page = answers.next().and_then(Answer::into_scan).unwrap_or_default();
         let documents = page.entries.into_iter().filter_map(|entry| entry.document);
-        let executions = documents.filter_map(|stored| self.readable::<Execution>(&stored));
+        let executions = documents.filter_map(|stored| self.transactor.readable::<Execution>(&stored));
         Ok((cursor, executions.filter_map(|execution| DeliveryView::of(&execution)).collect()))
     }
 }
 
-impl Handle<ListSubscriptions> for Engine {
+impl Handle<ListSubscriptions> for Rooms {
     async fn handle(&self, caller: &Caller, args: NamespacePage) -> Result<ListSubscriptionsOutcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
-        let limit = self.limits().page(args.limit)?;
+        let limit = self.transactor.limits().page(args.limit)?;
         let cursor = cursor::decode::<String>(args.cursor.as_deref())?;
         let partitions = vec![Partition::SYSTEM];
-        let mut all =
-            self.named_after::<Subscription>(partitions, &namespace, cursor.as_deref(), |one| &one.name).await?;
+        let mut all = self
+            .transactor
+            .named_after::<Subscription>(partitions, &namespace, cursor.as_deref(), |one| &one.name)
+            .await?;
         all.retain(|one| !one.removing);
         let (subscriptions, next_cursor) = page(all, limit, |one| &one.name);
         let items = subscriptions.iter().map(|one| SubscriptionSummary::of(one, is_admin(caller))).collect();
@@ -167,23 +176,23 @@ fn name_of(caller: &Caller) -> &str {
     }
 }
 
-impl Handle<PauseSubscription> for Engine {
+impl Handle<PauseSubscription> for Rooms {
     async fn handle(&self, caller: &Caller, args: SubscriptionNote) -> Result<SubscriptionSummary> {
         caller.check_every_lane()?;
-        let identity = self.identity::<PauseSubscription>(caller, &args, None);
+        let identity = self.transactor.identity::<PauseSubscription>(caller, &args, None);
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let change = SetPaused { caller, namespace: &namespace, args: &args, paused: true };
-        self.transact_once(Partition::SYSTEM, identity, &change).await
+        self.transactor.transact_once(Partition::SYSTEM, identity, &change).await
     }
 }
 
-impl Handle<ResumeSubscription> for Engine {
+impl Handle<ResumeSubscription> for Rooms {
     async fn handle(&self, caller: &Caller, args: SubscriptionNote) -> Result<SubscriptionSummary> {
         caller.check_every_lane()?;
-        let identity = self.identity::<ResumeSubscription>(caller, &args, None);
+        let identity = self.transactor.identity::<ResumeSubscription>(caller, &args, None);
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let change = SetPaused { caller, namespace: &namespace, args: &args, paused: false };
-        self.transact_once(Partition::SYSTEM, identity, &change).await
+        self.transactor.transact_once(Partition::SYSTEM, identity, &change).await
     }
 }
 
@@ -213,20 +222,21 @@ async fn load(tx: &mut Tx<'_>, namespace: &str, name: &str) -> Result<Subscripti
     found.ok_or_else(|| no_such(Code::SubscriptionNotFound, name))
 }
 
-impl Handle<TestSubscription> for Engine {
+impl Handle<TestSubscription> for Rooms {
     async fn handle(&self, caller: &Caller, args: TestSubscriptionArgs) -> Result<TestSubscriptionOutcome> {
         caller.check_every_lane()?;
         let subscription = self.subscription(caller, args.namespace.as_deref(), &args.name).await?;
-        let identity = self.identity::<TestSubscription>(caller, &args, args.command_id);
-        let partition = self.partitions().key_partition(&subscription.namespace, &subscription.name);
-        let event_id = format!("{TEST_TYPE}-{}", self.fresh_command());
-        let id = subscription.delivery_id(partition, &event_id, self.now());
-        let verb = Try { subscription: &subscription, event_id, id };
-        self.transact_once(partition, identity, &verb).await
+        let identity = self.transactor.identity::<TestSubscription>(caller, &args, args.command_id);
+        let partition = self.transactor.partitions().key_partition(&subscription.namespace, &subscription.name);
+        let event_id = format!("{TEST_TYPE}-{}", self.transactor.fresh_command());
+        let id = subscription.delivery_id(partition, &event_id, self.transactor.now());
+        let verb = Try { submissions: &self.services.submissions, subscription: &subscription, event_id, id };
+        self.transactor.transact_once(partition, identity, &verb).await
     }
 }
 
 struct Try<'a> {
+    submissions: &'a Submissions,
     subscription: &'a Subscription,
     event_id: String,
     id: ExecutionId,
@@ -238,22 +248,22 @@ impl Command for Try<'_> {
     async fn run(&self, tx: &mut Tx<'_>) -> Result<TestSubscriptionOutcome> {
         let message = EventMessage::test(self.subscription, tx.now);
         let new = NewDelivery { id: self.id, event_id: self.event_id.clone(), message };
-        create_delivery(tx, self.subscription, new).await?;
+        create_delivery(tx, self.submissions, self.subscription, new).await?;
         Ok(TestSubscriptionOutcome { execution_id: self.id })
     }
 }
 
-impl Handle<DeleteSubscription> for Engine {
+impl Handle<DeleteSubscription> for Rooms {
     async fn handle(&self, caller: &Caller, args: SubscriptionName) -> Result<DeleteSubscriptionOutcome> {
         caller.check_every_lane()?;
         let namespace = caller.namespace(args.namespace.as_deref())?;
-        let identity = self.identity::<DeleteSubscription>(caller, &args, None);
+        let identity = self.transactor.identity::<DeleteSubscription>(caller, &args, None);
         let verb = BeginRemoval { namespace: &namespace, name: &args.name };
-        let outcome = self.transact_once(Partition::SYSTEM, identity, &verb).await?;
+        let outcome = self.transactor.transact_once(Partition::SYSTEM, identity, &verb).await?;
         let key = Subscription::key_of(&namespace, &args.name);
-        let removed = self.find::<Subscription>(Partition::SYSTEM, key).await?;
+        let removed = self.transactor.find::<Subscription>(Partition::SYSTEM, key).await?;
         if let Some(removed) = removed.filter(|one| one.id == outcome.subscription_id) {
-            self.finish_removal(&removed).await?;
+            self.services.subscriptions.finish_removal(&removed).await?;
         }
         Ok(outcome)
     }

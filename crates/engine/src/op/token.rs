@@ -9,18 +9,20 @@ use ff_core::op::{
 use ff_core::{ApiSecret, ApiToken, Code, Error, NewApiToken, Partition, Result, index, limits};
 use ff_store::Scan;
 
+use crate::caller::Caller;
 use crate::cursor;
-use crate::engine::{Caller, Engine, Handle};
-use crate::op::Request;
+use crate::env;
+use crate::op::{Handle, Request};
+use crate::rooms::Rooms;
 use crate::transaction::{Command, Tx};
 
 /// Creates an API token. Its secret is shown once, and again to a repeat of the call that has its idempotency key.
 ///
 /// The secret of such a call is derived from the key and from random bytes that the record of the call keeps: neither of
 /// the two reveals it without the other, and the store holds only one of them.
-impl Handle<CreateToken> for Engine {
+impl Handle<CreateToken> for Rooms {
     async fn handle(&self, caller: &Caller, args: CreateTokenArgs) -> Result<CreateTokenOutcome> {
-        let identity = self.callers_identity::<CreateToken>(caller, &args, None);
+        let identity = self.transactor.callers_identity::<CreateToken>(caller, &args, None);
         // A token reaches no further than the one that makes it.
         args.lanes.iter().try_for_each(|lane| caller.check_lane(lane))?;
         let lanes = if args.lanes.is_empty() { caller.lanes.clone() } else { args.lanes };
@@ -34,8 +36,9 @@ impl Handle<CreateToken> for Engine {
             lanes,
         };
         let key = caller.idempotency_key.as_deref();
-        let verb = StoreToken { caller, new, random: self.random_bytes(), identity, key };
-        let (token, secret) = self.transact(Partition::SYSTEM, self.fresh_command(), &verb).await?;
+        let verb = StoreToken { caller, new, random: env::random_bytes(self.transactor.env()), identity, key };
+        let (token, secret) =
+            self.transactor.transact(Partition::SYSTEM, self.transactor.fresh_command(), &verb).await?;
         Ok(CreateTokenOutcome { token: token.info(), secret: Secret(secret.reveal()) })
     }
 }
@@ -98,21 +101,21 @@ impl Command for StoreToken<'_> {
     }
 }
 
-impl Handle<ListTokens> for Engine {
+impl Handle<ListTokens> for Rooms {
     async fn handle(&self, caller: &Caller, args: ListTokensArgs) -> Result<ListTokensOutcome> {
-        let limit = self.limits().page(args.limit)?;
+        let limit = self.transactor.limits().page(args.limit)?;
         // The cursor is the last name: it leads to the last entry also when that is gone.
         let last = cursor::decode::<String>(args.cursor.as_deref())?;
         let mut after = last.map(|name| (index::name_score(&name), ApiToken::key_of(&name)));
         let mut items = Vec::new();
         loop {
             let scan = Scan { after: after.take(), ..Scan::first(ApiToken::listing(), limits::PAGE_MAX) };
-            let page = self.store().scan(Partition::SYSTEM, scan.with_documents()).await?;
+            let page = self.transactor.store().scan(Partition::SYSTEM, scan.with_documents()).await?;
             let whole = page.entries.len() == limits::PAGE_MAX;
             for entry in page.entries {
                 after = Some((entry.score, entry.member.clone()));
                 let Some(stored) = entry.document else { continue };
-                let Some(token) = self.readable::<ApiToken>(&stored) else { continue };
+                let Some(token) = self.transactor.readable::<ApiToken>(&stored) else { continue };
                 if !governs(caller, &token) {
                     continue;
                 }
@@ -129,9 +132,15 @@ impl Handle<ListTokens> for Engine {
     }
 }
 
-impl Handle<RevokeToken> for Engine {
+impl Handle<RevokeToken> for Rooms {
     async fn handle(&self, caller: &Caller, args: RevokeTokenArgs) -> Result<RevokeTokenOutcome> {
-        self.transact(Partition::SYSTEM, self.fresh_command(), &Request::<RevokeToken> { caller, args: &args }).await
+        self.transactor
+            .transact(
+                Partition::SYSTEM,
+                self.transactor.fresh_command(),
+                &Request::<RevokeToken> { caller, args: &args },
+            )
+            .await
     }
 }
 

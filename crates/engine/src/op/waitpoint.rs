@@ -21,28 +21,29 @@ use ff_core::{
 };
 use ff_store::{Answer, Query, Scan};
 
-use crate::engine::{Caller, Engine, Handle};
+use crate::caller::Caller;
 use crate::env;
-use crate::op::Request;
+use crate::op::{Handle, Request};
+use crate::rooms::Rooms;
 use crate::secrets::already_rotating;
 use crate::transaction::{Command, Tx};
 use crate::visibility::load_visible;
 
-impl Handle<CreatePendingWaitpoint> for Engine {
+impl Handle<CreatePendingWaitpoint> for Rooms {
     async fn handle(&self, caller: &Caller, args: CreatePendingWaitpointArgs) -> Result<CreatePendingWaitpointOutcome> {
-        self.check_id(&args.execution_id)?;
+        self.transactor.check_id(&args.execution_id)?;
         let partition = args.execution_id.partition();
-        let minted = || WaitpointId::in_partition(partition, &env::mint(self.env(), self.now()));
+        let minted = || WaitpointId::in_partition(partition, &env::mint(self.transactor.env(), self.transactor.now()));
         let id = args.waitpoint_id.unwrap_or_else(minted);
         let verb = OpenWaitpoint { caller, args: &args, id };
         // The waitpoint's own id is identity enough, where the caller brought one or a journal entry decides it.
         let identity = match (&args.waitpoint_id, &args.step) {
             (Some(_), _) | (_, Some(_)) => None,
-            (None, None) => self.callers_identity::<CreatePendingWaitpoint>(caller, &args, None),
+            (None, None) => self.transactor.callers_identity::<CreatePendingWaitpoint>(caller, &args, None),
         };
-        let waitpoint = self.transact_once(partition, identity, &verb).await?;
+        let waitpoint = self.transactor.transact_once(partition, identity, &verb).await?;
         Ok(CreatePendingWaitpointOutcome {
-            token: self.sign(&waitpoint).await?,
+            token: self.services.secrets.sign(&waitpoint).await?,
             waitpoint_id: waitpoint.id,
             waitpoint_key: waitpoint.waitpoint_key,
             expires_at: waitpoint.expires_at,
@@ -103,16 +104,16 @@ fn same_waitpoint(existing: Waitpoint, asked: &Waitpoint) -> Result<Waitpoint> {
     Ok(existing)
 }
 
-impl Handle<ListPendingWaitpoints> for Engine {
+impl Handle<ListPendingWaitpoints> for Rooms {
     async fn handle(&self, caller: &Caller, args: ListPendingWaitpointsArgs) -> Result<ListPendingWaitpointsOutcome> {
-        let (execution, _) = self.visible_execution(caller, &args.execution_id).await?;
+        let (execution, _) = self.transactor.visible_execution(caller, &args.execution_id).await?;
         let suspension = execution.suspension.as_ref();
         let active: Vec<Key> = suspension
             .map(|suspension| suspension.waitpoints.iter().map(Waitpoint::key_of).collect())
             .unwrap_or_default();
         let pending = Scan::first(index::pending_waitpoints(execution.id.uuid), limits::PAGE_MAX).with_documents();
         let queries = vec![Query::Documents(active), Query::Scan(pending)];
-        let answers = self.read(args.execution_id.partition(), queries).await?;
+        let answers = self.transactor.read(args.execution_id.partition(), queries).await?;
         let mut found = Vec::new();
         for answer in answers.answers {
             match answer {
@@ -121,10 +122,10 @@ impl Handle<ListPendingWaitpoints> for Engine {
                 _ => {}
             }
         }
-        let secrets = self.waitpoint_secrets().await?;
+        let secrets = self.services.secrets.waitpoint_secrets().await?;
         let mut items = Vec::with_capacity(found.len());
         let mut seen = BTreeSet::new();
-        for waitpoint in found.iter().filter_map(|stored| self.readable::<Waitpoint>(stored)) {
+        for waitpoint in found.iter().filter_map(|stored| self.transactor.readable::<Waitpoint>(stored)) {
             // Those of the journal buffer until their entry or their generation ends.
             let over = waitpoint
                 .generation
@@ -140,19 +141,19 @@ impl Handle<ListPendingWaitpoints> for Engine {
     }
 }
 
-impl Handle<GetWaitpointToken> for Engine {
+impl Handle<GetWaitpointToken> for Rooms {
     async fn handle(&self, caller: &Caller, args: GetWaitpointTokenArgs) -> Result<GetWaitpointTokenOutcome> {
-        self.check_id(&args.execution_id)?;
+        self.transactor.check_id(&args.execution_id)?;
         let key = Waitpoint::key_of(&args.waitpoint_id);
-        let found = self.store().documents(args.execution_id.partition(), vec![key]).await?;
+        let found = self.transactor.store().documents(args.execution_id.partition(), vec![key]).await?;
         let found = found.into_iter().next().flatten().map(|stored| Waitpoint::decode(&stored.body)).transpose()?;
         let waitpoint = visible_waitpoint(caller, found, &args.execution_id, &args.waitpoint_id)?;
         if !caller.lanes.is_empty() {
-            let (execution, _) = self.visible_execution(caller, &args.execution_id).await?;
+            let (execution, _) = self.transactor.visible_execution(caller, &args.execution_id).await?;
             caller.check_lane(&execution.lane)?;
         }
-        waitpoint.check_open(self.now_in(args.execution_id.partition()))?;
-        let token = self.waitpoint_secrets().await?.sign(&TokenSubject::from(&waitpoint))?;
+        waitpoint.check_open(self.transactor.now_in(args.execution_id.partition()))?;
+        let token = self.services.secrets.waitpoint_secrets().await?.sign(&TokenSubject::from(&waitpoint))?;
         Ok(GetWaitpointTokenOutcome {
             waitpoint_id: waitpoint.id,
             waitpoint_key: waitpoint.waitpoint_key,
@@ -162,12 +163,12 @@ impl Handle<GetWaitpointToken> for Engine {
     }
 }
 
-impl Handle<CloseWaitpoint> for Engine {
+impl Handle<CloseWaitpoint> for Rooms {
     async fn handle(&self, caller: &Caller, args: CloseWaitpointArgs) -> Result<CloseWaitpointOutcome> {
-        self.check_id(&args.execution_id)?;
+        self.transactor.check_id(&args.execution_id)?;
         let partition = args.execution_id.partition();
-        let identity = self.identity::<CloseWaitpoint>(caller, &args, None);
-        self.transact_once(partition, identity, &Request::<CloseWaitpoint> { caller, args: &args }).await
+        let identity = self.transactor.identity::<CloseWaitpoint>(caller, &args, None);
+        self.transactor.transact_once(partition, identity, &Request::<CloseWaitpoint> { caller, args: &args }).await
     }
 }
 
@@ -206,14 +207,14 @@ pub(crate) fn visible_waitpoint(
         .ok_or_else(|| Error::of(Code::WaitpointNotFound).with("waitpoint_id", id))
 }
 
-impl Handle<ListResumeSignals> for Engine {
+impl Handle<ListResumeSignals> for Rooms {
     async fn handle(&self, caller: &Caller, args: ListResumeSignalsArgs) -> Result<ListResumeSignalsOutcome> {
-        let (execution, _) = self.visible_execution(caller, &args.execution_id).await?;
+        let (execution, _) = self.transactor.visible_execution(caller, &args.execution_id).await?;
         Ok(ListResumeSignalsOutcome { items: self.resume_signals(&execution).await? })
     }
 }
 
-impl Engine {
+impl Rooms {
     /// Signals with their payloads, in one round trip.
     pub(crate) async fn read_signals(&self, execution: &Execution, ids: &[SignalId]) -> Result<Vec<ResumeSignal>> {
         if ids.is_empty() {
@@ -221,19 +222,19 @@ impl Engine {
         }
         let keys: Vec<Key> = ids.iter().map(Signal::key_of).collect();
         let queries = vec![Query::Documents(keys.clone()), Query::Blobs(keys)];
-        let mut answers = self.read(execution.id.partition(), queries).await?.answers.into_iter();
+        let mut answers = self.transactor.read(execution.id.partition(), queries).await?.answers.into_iter();
         let documents = answers.next().and_then(Answer::into_documents).unwrap_or_default();
         let blobs: Vec<Option<Bytes>> = answers.next().and_then(Answer::into_blobs).unwrap_or_default();
         let mut signals = Vec::with_capacity(ids.len());
         for (document, blob) in documents.into_iter().zip(blobs) {
-            let signal = document.and_then(|stored| self.readable::<Signal>(&stored));
+            let signal = document.and_then(|stored| self.transactor.readable::<Signal>(&stored));
             signals.extend(signal.map(|signal| signal.into_resume_signal(blob.map(Blob))));
         }
         Ok(signals)
     }
 }
 
-impl Handle<RotateWaitpointSecret> for Engine {
+impl Handle<RotateWaitpointSecret> for Rooms {
     async fn handle(&self, caller: &Caller, args: RotateWaitpointSecretArgs) -> Result<RotateWaitpointSecretResult> {
         if let Some(namespace) = &caller.namespace {
             let detail =
@@ -241,15 +242,16 @@ impl Handle<RotateWaitpointSecret> for Engine {
             return Err(Error::new(Code::Forbidden, detail));
         }
         caller.check_every_lane()?;
-        let _one_at_a_time = self.secret_state().begin_rotation()?;
-        let grace_ms = args.grace_ms.unwrap_or(self.options().secret_grace_ms);
-        let identity = self.callers_identity::<RotateWaitpointSecret>(caller, &args, None);
-        self.transact_once(
-            Partition::SYSTEM,
-            identity,
-            &RotateSecret { args: &args, grace_ms, found: Mutex::default() },
-        )
-        .await
+        let _one_at_a_time = self.services.secrets.begin_rotation()?;
+        let grace_ms = args.grace_ms.unwrap_or(self.transactor.options().secret_grace_ms);
+        let identity = self.transactor.callers_identity::<RotateWaitpointSecret>(caller, &args, None);
+        self.transactor
+            .transact_once(
+                Partition::SYSTEM,
+                identity,
+                &RotateSecret { args: &args, grace_ms, found: Mutex::default() },
+            )
+            .await
     }
 }
 

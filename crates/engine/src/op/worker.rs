@@ -10,14 +10,18 @@ use ff_core::worker::{Registration, Worker};
 use ff_core::{Blob, Key, Partition, Result, limits};
 use ff_store::Scan;
 
+use crate::caller::Caller;
 use crate::cursor;
-use crate::engine::{Caller, Engine, Handle};
+use crate::op::Handle;
+use crate::rooms::Rooms;
 use crate::transaction::{Command, Tx};
 
-impl Handle<RegisterWorker> for Engine {
+impl Handle<RegisterWorker> for Rooms {
     async fn handle(&self, caller: &Caller, args: RegisterWorkerArgs) -> Result<RegisterWorkerOutcome> {
-        self.limits().capabilities(&args.capabilities)?;
-        args.lanes.iter().try_for_each(|lane| caller.check_lane(lane).and_then(|()| self.check_lane(lane)))?;
+        self.transactor.limits().capabilities(&args.capabilities)?;
+        args.lanes
+            .iter()
+            .try_for_each(|lane| caller.check_lane(lane).and_then(|()| self.services.system.check_lane(lane)))?;
         let registration = Registration {
             namespace: caller.namespace(args.namespace.as_deref())?,
             worker_id: args.worker_id,
@@ -28,10 +32,10 @@ impl Handle<RegisterWorker> for Engine {
             capacity: args.capacity.unwrap_or(limits::WORKER_CAPACITY_MAX),
             version: args.version.unwrap_or_default(),
             nonce: args.nonce,
-            lease_ttl_ms: self.limits().lease_ttl(args.lease_ttl_ms)?,
+            lease_ttl_ms: self.transactor.limits().lease_ttl(args.lease_ttl_ms)?,
             tools: args.tools,
         };
-        let (worker, expires_at) = self.register(registration).await?;
+        let (worker, expires_at) = self.services.registry.register(registration).await?;
         // The full set once, the digest afterwards.
         tracing::info!(
             instance = worker.instance_id,
@@ -43,27 +47,27 @@ impl Handle<RegisterWorker> for Engine {
     }
 }
 
-impl Handle<HeartbeatWorker> for Engine {
+impl Handle<HeartbeatWorker> for Rooms {
     async fn handle(&self, caller: &Caller, args: HeartbeatWorkerArgs) -> Result<HeartbeatWorkerOutcome> {
-        self.limits().renewals(&args.leases)?;
+        self.transactor.limits().renewals(&args.leases)?;
         let namespace = caller.namespace(args.namespace.as_deref())?;
         // The leases do not depend on the registration: a worker that lost it keeps its work while it registers anew.
         let (registration, leases) = futures_util::future::join(
-            self.keep_registration(&namespace, &args.instance_id, &args.nonce),
-            self.renew_all(caller, &args.leases),
+            self.services.registry.keep_registration(&namespace, &args.instance_id, &args.nonce),
+            self.transactor.renew_all(caller, &args.leases),
         )
         .await;
         Ok(HeartbeatWorkerOutcome { expires_at: registration?, leases })
     }
 }
 
-impl Handle<DeregisterWorker> for Engine {
+impl Handle<DeregisterWorker> for Rooms {
     async fn handle(&self, caller: &Caller, args: DeregisterWorkerArgs) -> Result<DeregisterWorkerOutcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let key = Worker::key_of(&namespace, &args.instance_id);
-        self.registry().forget(&key);
+        self.services.registry.forget(&key);
         let verb = RemoveWorker { caller, key, nonce: args.nonce.as_deref() };
-        self.transact(Partition::SYSTEM, self.fresh_command(), &verb).await
+        self.transactor.transact(Partition::SYSTEM, self.transactor.fresh_command(), &verb).await
     }
 }
 
@@ -90,10 +94,10 @@ impl Command for RemoveWorker<'_> {
 /// Pages of the registry that one call looks at before it hands out a short page with a cursor.
 const SCANS_MAX: usize = 10;
 
-impl Handle<ListWorkers> for Engine {
+impl Handle<ListWorkers> for Rooms {
     async fn handle(&self, caller: &Caller, args: ListWorkersArgs) -> Result<ListWorkersOutcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
-        let limit = self.limits().page(args.limit)?;
+        let limit = self.transactor.limits().page(args.limit)?;
         let mut position = cursor::decode::<(i64, Blob)>(args.cursor.as_deref())?;
         let mut found = Vec::new();
         let mut ended = false;
@@ -102,9 +106,9 @@ impl Handle<ListWorkers> for Engine {
             if let Some((score, member)) = &position {
                 scan = scan.after(*score, Key::from_bytes(member.to_vec()));
             }
-            let page = self.store().scan(Partition::SYSTEM, scan).await?;
+            let page = self.transactor.store().scan(Partition::SYSTEM, scan).await?;
             ended = page.entries.len() < limit;
-            let now = self.now();
+            let now = self.transactor.now();
             for entry in page.entries {
                 if found.len() == limit {
                     ended = false;
@@ -112,7 +116,7 @@ impl Handle<ListWorkers> for Engine {
                 }
                 position = Some((entry.score, Blob::from(entry.member.as_bytes().to_vec())));
                 let Some(stored) = entry.document.filter(|stored| stored.lease_until > now) else { continue };
-                let worker = self.readable::<Worker>(&stored);
+                let worker = self.transactor.readable::<Worker>(&stored);
                 let wanted = |worker: &Worker| args.lane.as_ref().is_none_or(|lane| worker.lanes.contains(lane));
                 found.extend(worker.filter(wanted).map(|worker| (worker, stored.lease_until)));
             }
@@ -121,7 +125,7 @@ impl Handle<ListWorkers> for Engine {
             }
         }
         let instances: Vec<&str> = found.iter().map(|(worker, _)| worker.instance_id.as_str()).collect();
-        let held = self.leases_held(&namespace, &instances).await?;
+        let held = self.services.registry.leases_held(&namespace, &instances).await?;
         let items = found.iter().zip(held).map(|((worker, until), held)| worker.view(*until, held)).collect();
         let next_cursor = position.filter(|_| !ended).map(|position| cursor::encode(&position));
         Ok(ListWorkersOutcome { items, next_cursor })

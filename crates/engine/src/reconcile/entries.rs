@@ -4,17 +4,17 @@
 use std::collections::BTreeSet;
 
 use ff_core::index::{self, Due};
-use ff_core::{Code, Entry, Error, IndexName, Key, Partition, Result, documents};
-use ff_store::{Answer, EntryChange, IndexEntry, Query, Scan, StoredDocument};
+use ff_core::{Entry, IndexName, Key, Partition, Result};
+use ff_store::{Answer, IndexEntry, Query, Scan};
 
-use super::{PAGE, Position, ROUND_MAX, Reconciled};
-use crate::engine::Engine;
-use crate::transaction::{Command, Tx, exactly};
+use super::{PAGE, Position, ROUND_MAX, Reconciled, Reconciler};
+use crate::repair::justified;
+use crate::transaction::exactly;
 
 /// Names of indexes read at once.
 const NAMES_PAGE: usize = 1_000;
 
-impl Engine {
+impl Reconciler {
     pub(super) async fn reconcile_entries(&self, partition: Partition, position: &mut Position) -> Reconciled {
         let mut found = Reconciled::default();
         let mut begin = position.index.take();
@@ -26,7 +26,7 @@ impl Engine {
             let page = match self.index_names(partition, begin.as_ref()).await {
                 Ok(page) => page,
                 Err(error) => {
-                    if let Some(suppressed) = self.may_log("a partition cannot be reconciled now") {
+                    if let Some(suppressed) = self.transactor.may_log("a partition cannot be reconciled now") {
                         tracing::warn!(%partition, %error, suppressed, "a partition cannot be reconciled now");
                     }
                     *position = Position::default();
@@ -46,7 +46,7 @@ impl Engine {
                     let limit = PAGE.min(budget);
                     let mut scan = Scan::first(name.clone(), limit);
                     scan.after = after.clone();
-                    let Ok(page) = self.store().scan(partition, scan).await else { break };
+                    let Ok(page) = self.transactor.store().scan(partition, scan).await else { break };
                     budget -= page.entries.len().min(budget);
                     after = page.entries.last().map(|entry| (entry.score, entry.member.clone()));
                     let full = page.entries.len() == limit;
@@ -71,7 +71,7 @@ impl Engine {
         let count = |index: &IndexName| Query::count_all(index.clone());
         let mut queries = vec![Query::Indexes { prefix: Vec::new(), after: begin.cloned(), limit: NAMES_PAGE }];
         queries.extend(unlisted.iter().map(count));
-        let mut answers = self.read(partition, queries).await?.answers.into_iter();
+        let mut answers = self.transactor.read(partition, queries).await?.answers.into_iter();
         let listed = answers.next().and_then(Answer::into_indexes).unwrap_or_default();
         let full = listed.len() == NAMES_PAGE;
         let last = listed.last().filter(|_| full).cloned();
@@ -89,7 +89,7 @@ impl Engine {
     async fn check_page(&self, partition: Partition, name: &IndexName, entries: Vec<IndexEntry>) -> Reconciled {
         let mut found = Reconciled::default();
         let keys: Vec<Key> = entries.iter().map(|entry| document_key(name, &entry.member)).collect();
-        let Ok(stored) = self.store().documents(partition, keys.clone()).await else { return found };
+        let Ok(stored) = self.transactor.store().documents(partition, keys.clone()).await else { return found };
         let mut expected = Vec::new();
         for ((entry, key), stored) in entries.into_iter().zip(keys).zip(stored) {
             found.checked += 1;
@@ -97,7 +97,7 @@ impl Engine {
             match justified(&key, stored.as_ref()) {
                 Ok(entries) => {
                     if !entries.contains(&here) {
-                        found.repaired += self.repair(partition, &key, here).await;
+                        found.repaired += self.transactor.repair(partition, &key, here).await;
                     }
                     // Every document has one entry that leads to it and to nothing else of its kind; only from there are
                     // its other entries looked for, or they would be looked for once for each of them.
@@ -107,7 +107,7 @@ impl Engine {
                 }
                 Err(error) => {
                     found.unreadable += 1;
-                    self.pass_over(&key, &error);
+                    self.transactor.pass_over(&key, &error);
                 }
             }
         }
@@ -120,28 +120,15 @@ impl Engine {
         let mut repaired = 0;
         for chunk in expected.chunks(PAGE) {
             let queries = chunk.iter().map(|(_, entry)| Query::Scan(exactly(entry))).collect();
-            let Ok(answers) = self.read(partition, queries).await else { return repaired };
+            let Ok(answers) = self.transactor.read(partition, queries).await else { return repaired };
             for ((key, entry), answer) in chunk.iter().zip(answers.answers) {
                 let Answer::Scan(page) = answer else { continue };
                 if !page.entries.iter().any(|found| found.member == entry.member) {
-                    repaired += self.repair(partition, key, entry.clone()).await;
+                    repaired += self.transactor.repair(partition, key, entry.clone()).await;
                 }
             }
         }
         repaired
-    }
-
-    /// Puts one entry right, as its document says at the moment of the repair. Says how many entries were repaired.
-    pub(crate) async fn repair(&self, partition: Partition, key: &Key, entry: Entry) -> u64 {
-        match self.transact(partition, self.fresh_command(), &Repair { key, entry: &entry }).await {
-            Ok(repaired) => u64::from(repaired),
-            Err(error) => {
-                if let Some(suppressed) = self.may_log("an index entry could not be repaired") {
-                    tracing::warn!(%partition, ?key, %error, suppressed, "an index entry could not be repaired");
-                }
-                0
-            }
-        }
     }
 }
 
@@ -171,59 +158,5 @@ fn is_home(name: &IndexName, key: &Key) -> bool {
         kind::SLOT => first == b'o',
         kind::RESERVATION => first == b'r',
         _ => first == b'n',
-    }
-}
-
-fn justified(key: &Key, stored: Option<&StoredDocument>) -> Result<Vec<Entry>> {
-    let Some(stored) = stored else { return Ok(Vec::new()) };
-    documents::index_entries(key, &stored.body, stored.lease_until)?
-        .ok_or_else(|| Error::new(Code::CorruptDocument, format!("{key:?} is of a kind this version does not know")))
-}
-
-/// Makes one index agree with one document, under its version.
-struct Repair<'a> {
-    key: &'a Key,
-    entry: &'a Entry,
-}
-
-impl Command for Repair<'_> {
-    type Outcome = bool;
-
-    async fn run(&self, tx: &mut Tx<'_>) -> Result<bool> {
-        let (stored, present) = self.look(tx, self.entry).await?;
-        let of_lease = self.entry.index == index::due()
-            && Due::parse(&self.entry.member).is_some_and(|(_, due)| due == Due::Lease);
-        if of_lease && stored.as_ref().is_some_and(|stored| stored.lease_until > tx.now) {
-            // A renewal sets the entry anew and leaves the version as it is, so no guard would keep us from undoing it.
-            // The entry of a lease that ran out is the one that matters, and that one stands still.
-            return Ok(false);
-        }
-        let wanted = justified(self.key, stored.as_ref())?
-            .into_iter()
-            .find(|entry| entry.index == self.entry.index && entry.member == self.entry.member);
-        let change = match wanted {
-            Some(wanted) if self.look(tx, &wanted).await?.1 => return Ok(false),
-            Some(Entry { index, member, score }) => EntryChange::Set { index, member, score },
-            None if present => {
-                EntryChange::Remove { index: self.entry.index.clone(), member: self.entry.member.clone() }
-            }
-            None => return Ok(false),
-        };
-        if of_lease && matches!(change, EntryChange::Set { .. }) {
-            tx.require_expired(self.key);
-        }
-        tx.repair_entry(self.key, stored.map(|stored| stored.version), change);
-        Ok(true)
-    }
-}
-
-impl Repair<'_> {
-    /// The document, and whether an entry stands at its score.
-    async fn look(&self, tx: &mut Tx<'_>, entry: &Entry) -> Result<(Option<StoredDocument>, bool)> {
-        let answers = tx.read(vec![Query::Documents(vec![self.key.clone()]), Query::Scan(exactly(entry))]).await?;
-        let mut answers = answers.into_iter();
-        let stored = answers.next().and_then(Answer::into_documents).and_then(|mut found| found.pop()).flatten();
-        let page = answers.next().and_then(Answer::into_scan).unwrap_or_default();
-        Ok((stored, page.entries.iter().any(|found| found.member == entry.member)))
     }
 }

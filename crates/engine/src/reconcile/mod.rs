@@ -12,7 +12,9 @@ mod quotas;
 
 use ff_core::{IndexName, Key, Partition};
 
-use crate::engine::Engine;
+use crate::scheduler::Scheduler;
+use crate::servers::Servers;
+use crate::transaction::Transactor;
 
 /// Entries of one partition looked at in one round.
 const ROUND_MAX: usize = 1_000;
@@ -45,20 +47,32 @@ struct Position {
     after: Option<(i64, Key)>,
 }
 
-impl Engine {
+/// Checks partitions.
+#[derive(Clone)]
+pub(crate) struct Reconciler {
+    transactor: Transactor,
+    servers: Servers,
+    scheduler: Scheduler,
+}
+
+impl Reconciler {
+    pub(crate) fn new(servers: Servers, scheduler: Scheduler) -> Self {
+        Self { transactor: scheduler.transactor().clone(), servers, scheduler }
+    }
+
     /// Checks one partition after the other, for as long as the engine lives.
-    pub(crate) async fn run_reconciler(self) {
-        let period_ms = self.options().reconcile_ms;
+    pub(crate) async fn run(self) {
+        let period_ms = self.transactor.options().reconcile_ms;
         if period_ms <= 0 {
             return;
         }
-        let partitions: Vec<Partition> = self.partitions().all().collect();
+        let partitions: Vec<Partition> = self.transactor.partitions().all().collect();
         let mut positions = vec![Position::default(); partitions.len()];
         let pause_ms = (period_ms / i64::try_from(partitions.len()).unwrap_or(i64::MAX)).max(1);
         loop {
             for (partition, position) in partitions.iter().zip(&mut positions) {
-                self.env().sleep(pause_ms).await;
-                if self.rank(*partition) == 0 {
+                self.transactor.env().sleep(pause_ms).await;
+                if self.servers.rank(*partition) == 0 {
                     let found = self.reconcile_round(*partition, position).await;
                     self.report(*partition, found);
                 }
@@ -67,7 +81,7 @@ impl Engine {
     }
 
     /// Checks everything in one partition now.
-    pub async fn reconcile(&self, partition: Partition) -> Reconciled {
+    pub(crate) async fn reconcile(&self, partition: Partition) -> Reconciled {
         let mut total = Reconciled::default();
         let mut position = Position::default();
         loop {
@@ -90,7 +104,7 @@ impl Engine {
     }
 
     fn report(&self, partition: Partition, found: Reconciled) {
-        self.metrics().repairs.fetch_add(found.repaired, std::sync::atomic::Ordering::Relaxed);
+        self.transactor.metrics().repairs.fetch_add(found.repaired, std::sync::atomic::Ordering::Relaxed);
         if found.repaired > 0 || found.unreadable > 0 {
             tracing::warn!(%partition, checked = found.checked, repaired = found.repaired, unreadable = found.unreadable,
                 "the reconciler found something to repair");

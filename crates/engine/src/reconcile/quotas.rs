@@ -10,17 +10,16 @@ use ff_core::slot::{Slot, SlotFate};
 use ff_core::{ConcurrencyKey, IndexName, Indexed, Key, Partition, Result};
 use ff_store::{IndexEntry, Scan};
 
-use super::{PAGE, Reconciled};
-use crate::engine::Engine;
+use super::{PAGE, Reconciled, Reconciler};
 use crate::transaction::{Command, Tx};
 
-impl Engine {
+impl Reconciler {
     pub(super) async fn reconcile_quotas(&self, partition: Partition) -> Reconciled {
         let mut found = Reconciled::default();
         let prefix = vec![b'n', 0, 1, kind::QUOTA];
         let mut after = None;
         loop {
-            let page = self.store().indexes_after(partition, prefix.clone(), after.take(), PAGE).await;
+            let page = self.transactor.store().indexes_after(partition, prefix.clone(), after.take(), PAGE).await;
             let Ok(listings) = page else { return found };
             after = listings.last().filter(|_| listings.len() == PAGE).cloned();
             for listing in listings {
@@ -37,7 +36,8 @@ impl Engine {
         let mut found = Reconciled::default();
         let mut after = None;
         loop {
-            let page = self.store().indexes_after(partition, vec![index::SLOTS_PREFIX], after.take(), PAGE).await;
+            let page =
+                self.transactor.store().indexes_after(partition, vec![index::SLOTS_PREFIX], after.take(), PAGE).await;
             let Ok(names) = page else { return found };
             after = names.last().filter(|_| names.len() == PAGE).cloned();
             for name in names {
@@ -46,7 +46,7 @@ impl Engine {
                 match self.reconcile_key(partition, name, &ConcurrencyKey::key_of(&namespace, &key)).await {
                     Ok(repaired) => found.repaired += repaired,
                     Err(error) => {
-                        if let Some(suppressed) = self.may_log("the slots of a key cannot be checked") {
+                        if let Some(suppressed) = self.transactor.may_log("the slots of a key cannot be checked") {
                             tracing::warn!(%partition, key, %error, suppressed, "the slots of a key cannot be checked");
                         }
                     }
@@ -61,7 +61,7 @@ impl Engine {
     async fn reconcile_key(&self, partition: Partition, slots: IndexName, key: &Key) -> Result<u64> {
         let freed = self.free_leaked_slots(partition, slots.clone()).await?;
         let verb = RecountKey { key, slots };
-        Ok(freed + u64::from(self.transact(partition, self.fresh_command(), &verb).await?))
+        Ok(freed + u64::from(self.transactor.transact(partition, self.transactor.fresh_command(), &verb).await?))
     }
 
     /// The quotas of one namespace.
@@ -69,7 +69,7 @@ impl Engine {
         let mut found = Reconciled::default();
         let mut scan = Scan::first(listing, PAGE).with_documents();
         loop {
-            let Ok(page) = self.store().scan(partition, scan.clone()).await else { return found };
+            let Ok(page) = self.transactor.store().scan(partition, scan.clone()).await else { return found };
             let last = page.entries.last().filter(|_| page.entries.len() == PAGE);
             let next = last.map(|last| scan.clone().after(last.score, last.member.clone()));
             for entry in page.entries {
@@ -85,22 +85,26 @@ impl Engine {
 
     async fn reconcile_quota(&self, partition: Partition, entry: IndexEntry) -> u64 {
         let mut repaired = 0;
-        let quota = entry.document.and_then(|stored| self.readable::<QuotaPolicy>(&stored));
+        let quota = entry.document.and_then(|stored| self.transactor.readable::<QuotaPolicy>(&stored));
         if let Some(quota) = quota.filter(|quota| quota.definition.max_concurrent != 0) {
             match self.free_leaked_slots(partition, index::slots(&quota.namespace, &quota.name)).await {
                 Ok(freed) => repaired += freed,
                 Err(error) => {
-                    if let Some(suppressed) = self.may_log("the slots of a quota cannot be checked") {
+                    if let Some(suppressed) = self.transactor.may_log("the slots of a quota cannot be checked") {
                         let quota = quota.name;
                         tracing::warn!(%partition, quota, %error, suppressed, "the slots of a quota cannot be checked");
                     }
                 }
             }
         }
-        match self.transact(partition, self.fresh_command(), &Recount { key: &entry.member }).await {
+        match self
+            .transactor
+            .transact(partition, self.transactor.fresh_command(), &Recount { key: &entry.member })
+            .await
+        {
             Ok(recounted) => repaired += u64::from(recounted),
             Err(error) => {
-                if let Some(suppressed) = self.may_log("a quota cannot be recounted") {
+                if let Some(suppressed) = self.transactor.may_log("a quota cannot be recounted") {
                     tracing::warn!(%partition, key = ?entry.member, %error, suppressed, "a quota cannot be recounted");
                 }
             }
@@ -114,33 +118,35 @@ impl Engine {
         let mut freed = 0;
         let mut scan = Scan::first(slots, PAGE).with_documents();
         loop {
-            let page = self.store().scan(partition, scan.clone()).await?;
+            let page = self.transactor.store().scan(partition, scan.clone()).await?;
             let Some(last) = page.entries.last() else { return Ok(freed) };
             scan = scan.after(last.score, last.member.clone());
             let mut homes: BTreeMap<Partition, Vec<Slot>> = BTreeMap::new();
             for stored in page.entries.into_iter().filter_map(|entry| entry.document) {
-                let Some(slot) = self.readable::<Slot>(&stored) else { continue };
+                let Some(slot) = self.transactor.readable::<Slot>(&stored) else { continue };
                 if slot.confirmed {
                     homes.entry(slot.execution.partition()).or_default().push(slot);
                 }
             }
             for (home, slots) in homes {
                 let keys = slots.iter().map(|slot| Execution::key_of(&slot.execution)).collect();
-                let executions = self.store().documents(home, keys).await?;
+                let executions = self.transactor.store().documents(home, keys).await?;
                 for (slot, stored) in slots.into_iter().zip(executions) {
                     // A slot that is owed is given back by the mark that says so. An execution that cannot be decoded may
                     // use its slot.
                     let in_use = stored.is_some_and(|stored| {
-                        self.readable::<Execution>(&stored).is_none_or(|execution| {
+                        self.transactor.readable::<Execution>(&stored).is_none_or(|execution| {
                             execution.uses_slot(&slot.id) || execution.owed_slots.contains(&slot.id)
                         })
                     });
-                    let free = slot.fate(in_use, self.now_in(partition)) == SlotFate::Free;
+                    let free = slot.fate(in_use, self.transactor.now_in(partition)) == SlotFate::Free;
                     if free && self.is_taken(partition, &slot).await? {
                         if slot.of_key {
-                            self.free_key_slots(&slot.namespace, &slot.quota, vec![slot.key()]).await?;
+                            self.scheduler.free_key_slots(&slot.namespace, &slot.quota, vec![slot.key()]).await?;
                         } else {
-                            self.free_slots(&slot.namespace, &slot.quota, &slot.execution, &[slot.id]).await?;
+                            self.scheduler
+                                .free_slots(&slot.namespace, &slot.quota, &slot.execution, &[slot.id])
+                                .await?;
                         }
                         freed += 1;
                     }
@@ -150,10 +156,10 @@ impl Engine {
     }
 }
 
-impl Engine {
+impl Reconciler {
     /// Whether a slot is still there: its execution may have given it back since it was read.
     async fn is_taken(&self, partition: Partition, slot: &Slot) -> Result<bool> {
-        let found = self.store().documents(partition, vec![slot.key()]).await?;
+        let found = self.transactor.store().documents(partition, vec![slot.key()]).await?;
         Ok(found.into_iter().flatten().next().is_some())
     }
 }

@@ -1,15 +1,14 @@
 //! A cancelled flow tells its members, in chunks. What its policy leaves alone comes to its own end.
 
-use ff_core::event::Effects;
 use ff_core::execution::Execution;
-use ff_core::flow::{CancelFlowPolicy, Flow, FlowCancellation};
+use ff_core::flow::{Flow, FlowCancellation};
 use ff_core::{Indexed, Key, PublicState, Result, index};
 use ff_store::{Answer, Query, Scan};
 
 use super::flows::FlowStep;
-use crate::engine::Engine;
-use crate::flow::{cancel_member, end_if_complete, save_flow};
-use crate::transaction::{Command, Tx};
+use crate::cancellation::tell_member;
+use crate::flow::{end_if_complete, save_flow};
+use crate::transaction::Tx;
 
 /// Where members that have not ended may be.
 const LIVE: &[PublicState] = &[
@@ -69,13 +68,13 @@ pub(super) async fn tell_members(
             if member.is_terminal() && member.has_started() {
                 look.last_ended_at = look.last_ended_at.max(member.ended_at);
             }
-            look.acted |= tell(tx, member, cancellation).await?;
+            look.acted |= tell_member(tx, member, cancellation).await?;
         }
     }
     if look.open.is_empty() && !look.acted {
         if flow.finish_cancellation() {
             if end_if_complete(tx, &mut flow).await? && cancellation.lapsed {
-                flow.retain_from(look.last_ended_at, Some(tx.engine.options().retention_ms));
+                flow.retain_from(look.last_ended_at, Some(tx.transactor.options().retention_ms));
             }
             save_flow(tx, &flow);
         }
@@ -83,58 +82,4 @@ pub(super) async fn tell_members(
     }
     tx.pin(&flow.key());
     Ok(FlowStep::Told(if look.open.is_empty() { Look::begin(cancellation) } else { look }))
-}
-
-impl Engine {
-    /// Does to one member, found in a queue, what the cancellation of its flow will do to all.
-    pub(crate) async fn stop_with_flow(&self, member: &Execution) -> Result<()> {
-        self.transact(member.id.partition(), self.fresh_command(), &TellOne { member }).await
-    }
-}
-
-struct TellOne<'a> {
-    member: &'a Execution,
-}
-
-impl Command for TellOne<'_> {
-    type Outcome = ();
-
-    async fn run(&self, tx: &mut Tx<'_>) -> Result<()> {
-        let Some(mut member) = tx.find_execution(&self.member.id).await? else { return Ok(()) };
-        let Some(id) = member.flow.filter(|_| member.is_eligible()) else { return Ok(()) };
-        let key = Flow::key_of(&id);
-        let flow = tx.load::<Flow>(key.clone()).await?.map(|loaded| loaded.document);
-        tx.pin(&key);
-        match flow {
-            Some(Flow { cancellation: Some(cancellation), .. }) => {
-                tell(tx, member, &cancellation).await?;
-            }
-            Some(flow) if flow.admits_claims() => {}
-            // A trace of damage: without a flow that goes on it must not run, nor stand in the way of others.
-            _ => {
-                if member.pause_with_flow("its flow is gone or has ended", tx.now) {
-                    tx.save_execution(&member, Effects::default());
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Tells one member; says whether that changed it.
-async fn tell(tx: &mut Tx<'_>, mut member: Execution, cancellation: &FlowCancellation) -> Result<bool> {
-    let mut effects = Effects::default();
-    if member.is_terminal() {
-        return Ok(false);
-    }
-    let changed = match cancellation.policy_now() {
-        CancelFlowPolicy::CancelAll => cancel_member(tx, &mut member, &cancellation.reason, &mut effects).await?,
-        CancelFlowPolicy::CancelPending if member.has_started() => false,
-        CancelFlowPolicy::CancelPending => cancel_member(tx, &mut member, &cancellation.reason, &mut effects).await?,
-        CancelFlowPolicy::FlowOnly => member.pause_with_flow(&cancellation.reason, tx.now),
-    };
-    if changed {
-        tx.save_execution(&member, effects);
-    }
-    Ok(changed)
 }

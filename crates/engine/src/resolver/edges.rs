@@ -166,9 +166,11 @@ impl Round {
     /// Loads the downstreams of all pages at once.
     async fn load_children(&mut self, tx: &mut Tx<'_>, owing: &[(Key, ScanPage)]) -> Result<()> {
         let mut wanted = BTreeSet::new();
-        for entry in owing.iter().flat_map(|(_, page)| &page.entries).take(2 * tx.engine.chunk(limits::RESOLVE_CHUNK)) {
+        for entry in
+            owing.iter().flat_map(|(_, page)| &page.entries).take(2 * tx.transactor.chunk(limits::RESOLVE_CHUNK))
+        {
             if let Some(stored) = &entry.document {
-                let edge = tx.engine.readable::<Edge>(stored);
+                let edge = tx.transactor.readable::<Edge>(stored);
                 wanted.extend(edge.map(|edge| Execution::key_of(&edge.downstream)));
             }
         }
@@ -224,7 +226,7 @@ impl Round {
         let key = Execution::key_of(&edge.downstream);
         self.load(tx, vec![key.clone()]).await?;
         let Some(child) = self.executions.get_mut(&key) else {
-            if let Some(suppressed) = tx.engine.may_log("an edge leads to an execution that is not there") {
+            if let Some(suppressed) = tx.transactor.may_log("an edge leads to an execution that is not there") {
                 tracing::error!(edge = %edge.id, suppressed, "an edge leads to an execution that is not there");
             }
             return Ok(true);
@@ -269,7 +271,7 @@ impl Round {
         let reason = sibling_reason(&execution);
         let siblings = open_upstreams(tx, &execution, usize::MAX).await?;
         let keys: Vec<Key> = siblings.iter().map(Execution::key_of).collect();
-        for portion in keys.chunks(tx.engine.chunk(limits::RESOLVE_CHUNK)) {
+        for portion in keys.chunks(tx.transactor.chunk(limits::RESOLVE_CHUNK)) {
             self.load(tx, portion.to_vec()).await?;
             for key in portion {
                 let Some(sibling) = self.executions.get(key).filter(|sibling| !sibling.is_terminal()) else {
@@ -389,8 +391,10 @@ mod tests {
         let partition = task.execution_id.partition();
         let work = Work::from([(Execution::key_of(&task.execution_id), Progress::default())]);
         slow.0.store(true, Ordering::SeqCst);
-        let resolve =
-            async || engine.transact(partition, engine.fresh_command(), &Resolve { work: &work, chunk: 10 }).await;
+        let transactor = &engine.rooms.transactor;
+        let resolve = async || {
+            transactor.transact(partition, transactor.fresh_command(), &Resolve { work: &work, chunk: 10 }).await
+        };
         let (first, second) = futures_util::future::join(resolve(), resolve()).await;
         assert!(first.is_ok() && second.is_ok(), "{first:?} {second:?}");
         let found = engine.store().documents(partition, vec![Execution::key_of(&executions["b"])]).await.unwrap();

@@ -4,10 +4,10 @@ use ff_core::flow::{Flow, FlowFired};
 use ff_core::index::Due;
 use ff_core::{Code, Error, Indexed, Key, Partition, Result};
 
+use super::Resolver;
 use super::cancellation::{Look, tell_members};
 use super::queue::Progress;
 use super::removal::remove_some;
-use crate::engine::Engine;
 use crate::flow::save_flow;
 use crate::hint::Item;
 use crate::schedule;
@@ -27,17 +27,17 @@ pub(super) enum FlowStep {
     Owed(Vec<Key>),
 }
 
-impl Engine {
+impl Resolver {
     /// One commit for a flow. If more is to be done, it queues again.
     pub(super) async fn flow_turn(&self, partition: Partition, key: Key, progress: Progress) {
-        let chunk = progress.chunk(self.resolver().chunk());
+        let chunk = progress.chunk(self.marks.chunk());
         let verb = FlowTurn { key: &key, look: progress.look.as_ref(), chunk };
-        match self.transact(partition, self.fresh_command(), &verb).await {
-            Ok(FlowStep::Done) => self.resolver().succeeded(partition, &key),
+        match self.transactor.transact(partition, self.transactor.fresh_command(), &verb).await {
+            Ok(FlowStep::Done) => self.marks.succeeded(partition, &key),
             Ok(FlowStep::Told(look)) => {
-                self.resolver().again(partition, key, Progress { look: Some(look), ..progress });
+                self.marks.again(partition, key, Progress { look: Some(look), ..progress });
             }
-            Ok(FlowStep::ScheduleTold | FlowStep::Removed) => self.resolver().again(partition, key, progress),
+            Ok(FlowStep::ScheduleTold | FlowStep::Removed) => self.marks.again(partition, key, progress),
             Ok(FlowStep::Owed(members)) => {
                 for member in members {
                     self.resolve_soon(partition, member);
@@ -46,7 +46,7 @@ impl Engine {
                 self.try_again_later(partition, vec![key], &Error::new(Code::Contention, detail));
             }
             Err(error) if error.code == Code::CommitTooLarge && chunk > 1 => {
-                self.resolver().again(partition, key, Progress { chunk: Some(chunk / 2), ..progress });
+                self.marks.again(partition, key, Progress { chunk: Some(chunk / 2), ..progress });
             }
             Err(error) => self.try_again_later(partition, vec![key], &error),
         }
@@ -54,7 +54,7 @@ impl Engine {
 
     /// The timer of a flow: its removal begins, or what it only paused is to be cancelled. Both leave a mark.
     pub(crate) async fn fire_flow(&self, partition: Partition, key: &Key, score: i64) -> Result<()> {
-        self.transact(partition, self.fresh_command(), &Fire { key, score }).await
+        self.transactor.transact(partition, self.transactor.fresh_command(), &Fire { key, score }).await
     }
 }
 
@@ -102,7 +102,7 @@ impl Command for Fire<'_> {
         };
         let mut flow = loaded.document;
         match flow.fire(tx.now) {
-            FlowFired::Nothing => crate::timers::repair_due(tx, self.key, flow.next_timer(), self.score).await?,
+            FlowFired::Nothing => tx.repair_due(self.key, flow.next_timer(), self.score).await?,
             FlowFired::Lapsed => save_flow(tx, &flow),
             FlowFired::Removing => {
                 tx.relief();

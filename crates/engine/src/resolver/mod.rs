@@ -13,21 +13,30 @@ mod flows;
 mod queue;
 mod removal;
 
+use std::sync::Arc;
+
 use ff_core::slot::Slot;
-use ff_core::{Code, Error, ExecutionId, Key, Partition, SlotId};
+use ff_core::{Code, Error, ExecutionId, Key, Partition, SlotId, limits};
 
 use self::edges::{OwedSlots, Resolve, Resolved, Work};
-use self::queue::Turn;
-use crate::engine::Engine;
+use self::queue::{Marks, Turn};
 use crate::groups::Name;
-use crate::journal::TendJournals;
+use crate::journal_upkeep::TendJournals;
+use crate::scheduler::Scheduler;
 use crate::scheduler::parking::Opened;
+use crate::transaction::Transactor;
 
-pub(crate) use self::queue::Resolver;
+/// Resolves marks.
+#[derive(Clone)]
+pub(crate) struct Resolver {
+    transactor: Transactor,
+    scheduler: Scheduler,
+    marks: Arc<Marks>,
+}
 
 /// Whoever drains a queue or sees to a quota. One that ends otherwise than by finding nothing to do makes room for another.
 struct Attending<'e> {
-    resolver: &'e Resolver,
+    marks: &'e Marks,
     partition: Partition,
     quota: Option<&'e Name>,
     finished: bool,
@@ -36,26 +45,32 @@ struct Attending<'e> {
 impl Drop for Attending<'_> {
     fn drop(&mut self) {
         if !self.finished {
-            self.resolver.abandoned(self.partition, self.quota);
+            self.marks.abandoned(self.partition, self.quota);
         }
     }
 }
 
-impl Engine {
+impl Resolver {
+    pub(crate) fn new(scheduler: Scheduler) -> Self {
+        let transactor = scheduler.transactor().clone();
+        let chunk = transactor.options().chunk_max.clamp(1, limits::RESOLVE_CHUNK);
+        Self { transactor, scheduler, marks: Arc::new(Marks::new(chunk)) }
+    }
+
     /// Resolves a marked document, together with others of its partition, in a task beside the caller.
     pub(crate) fn resolve_soon(&self, partition: Partition, key: Key) {
-        if !self.options().services {
+        if !self.transactor.options().services {
             return;
         }
-        if self.resolver().push(partition, key) {
-            let engine = self.clone();
-            self.spawn_short(async move { engine.drain(partition).await });
+        if self.marks.push(partition, key) {
+            let resolver = self.clone();
+            self.transactor.spawn_short(async move { resolver.drain(partition).await });
         }
     }
 
     async fn drain(&self, partition: Partition) {
-        let mut attending = Attending { resolver: self.resolver(), partition, quota: None, finished: false };
-        while let Some((turn, mut work)) = self.resolver().take(partition) {
+        let mut attending = Attending { marks: &self.marks, partition, quota: None, finished: false };
+        while let Some((turn, mut work)) = self.marks.take(partition) {
             match turn {
                 Turn::Executions(_) => self.executions_turn(partition, work).await,
                 Turn::Flow(key) => {
@@ -69,13 +84,13 @@ impl Engine {
 
     /// One commit for these executions. What is not done after it queues again.
     async fn executions_turn(&self, partition: Partition, work: Work) {
-        let chunk = work.values().map(|progress| progress.chunk(self.resolver().chunk())).min().unwrap_or(1);
+        let chunk = work.values().map(|progress| progress.chunk(self.marks.chunk())).min().unwrap_or(1);
         let verb = Resolve { work: &work, chunk };
-        match self.transact(partition, self.fresh_command(), &verb).await {
+        match self.transactor.transact(partition, self.transactor.fresh_command(), &verb).await {
             Ok(resolved) => {
                 for (key, outcome) in resolved {
                     if outcome.schedule
-                        && let Err(error) = self.tell_schedule(partition, &key).await
+                        && let Err(error) = self.transactor.tell_schedule(partition, &key).await
                     {
                         self.try_again_later(partition, vec![key.clone()], &error);
                     }
@@ -88,19 +103,23 @@ impl Engine {
             Err(error) if error.code == Code::CommitTooLarge && chunk > 1 => {
                 for (key, progress) in work {
                     let smaller = queue::Progress { chunk: Some(chunk / 2), ..progress };
-                    self.resolver().again(partition, key, smaller);
+                    self.marks.again(partition, key, smaller);
                 }
             }
             Err(error) if work.len() == 1 || error.code.retryable() => {
                 self.try_again_later(partition, work.into_keys().collect(), &error);
             }
-            Err(_) => self.resolver().separate(partition, work.into_keys()),
+            Err(_) => self.marks.separate(partition, work.into_keys()),
         }
     }
 
     /// One commit for the journals of an execution. If that is not all, the execution queues again.
     async fn journals_turn(&self, partition: Partition, key: Key, mut outcome: Resolved, work: &Work) {
-        match self.transact(partition, self.fresh_command(), &TendJournals { key: key.clone() }).await {
+        match self
+            .transactor
+            .transact(partition, self.transactor.fresh_command(), &TendJournals { key: key.clone() })
+            .await
+        {
             Ok(more) => {
                 if more {
                     outcome.more.get_or_insert_default();
@@ -119,10 +138,10 @@ impl Engine {
             self.release_soon(partition, &key, owed);
         }
         match outcome.more {
-            None => self.resolver().succeeded(partition, &key),
+            None => self.marks.succeeded(partition, &key),
             Some(position) => {
                 let known = work.get(&key).cloned().unwrap_or_default();
-                self.resolver().again(partition, key, queue::Progress { position, ..known });
+                self.marks.again(partition, key, queue::Progress { position, ..known });
             }
         }
     }
@@ -130,28 +149,27 @@ impl Engine {
     /// Gives back what an execution owes to its keys and to its quota, beside everything else. After that the execution forgets it.
     fn release_soon(&self, partition: Partition, key: &Key, mut owed: OwedSlots) {
         if !owed.keys.is_empty() {
-            let (engine, key) = (self.clone(), key.clone());
-            self.spawn_short(async move {
+            let (resolver, key) = (self.clone(), key.clone());
+            self.transactor.spawn_short(async move {
                 let execution = ExecutionId { partition: partition.number, uuid: key.uuid().unwrap_or_default() };
                 let keys = std::mem::take(&mut owed.keys);
-                match engine.give_back_keys(&owed.quota.0, &keys, &execution, &owed.slots).await {
-                    Ok(()) => engine.release_soon(partition, &key, owed),
-                    Err(error) => engine.try_again_later(partition, vec![key], &error),
+                match resolver.scheduler.give_back_keys(&owed.quota.0, &keys, &execution, &owed.slots).await {
+                    Ok(()) => resolver.release_soon(partition, &key, owed),
+                    Err(error) => resolver.try_again_later(partition, vec![key], &error),
                 }
             });
             return;
         }
-        if self.resolver().owe(partition, &owed.quota, key.clone(), owed.slots) {
-            let engine = self.clone();
-            self.spawn_short(async move { engine.release_slots_of(partition, owed.quota).await });
+        if self.marks.owe(partition, &owed.quota, key.clone(), owed.slots) {
+            let resolver = self.clone();
+            self.transactor.spawn_short(async move { resolver.release_slots_of(partition, owed.quota).await });
         }
     }
 
     async fn release_slots_of(&self, partition: Partition, quota: Name) {
-        let resolver = self.resolver();
-        let mut attending = Attending { resolver, partition, quota: Some(&quota), finished: false };
+        let mut attending = Attending { marks: &self.marks, partition, quota: Some(&quota), finished: false };
         loop {
-            let owed = resolver.take_owed(partition, &quota);
+            let owed = self.marks.take_owed(partition, &quota);
             if owed.is_empty() {
                 attending.finished = true;
                 return;
@@ -164,16 +182,16 @@ impl Engine {
             // Without a quota there is nobody to give anything back to.
             let outcome = match quota.1.is_empty() {
                 true => Ok(Opened::default()),
-                false => self.give_back_slots(&quota.0, &quota.1, slots).await,
+                false => self.scheduler.give_back_slots(&quota.0, &quota.1, slots).await,
             };
             match outcome {
                 Ok(opened) => {
-                    let (engine, quota) = (self.clone(), quota.clone());
-                    self.spawn_short(async move {
-                        engine.release_parked(&quota.0, &format!("q:{}", quota.1), opened).await;
+                    let (resolver, quota) = (self.clone(), quota.clone());
+                    self.transactor.spawn_short(async move {
+                        resolver.scheduler.release_parked(&quota.0, &format!("q:{}", quota.1), opened).await;
                     });
                     for (key, slots) in owed {
-                        self.resolver().released(partition, &key, slots);
+                        self.marks.released(partition, &key, slots);
                         self.resolve_soon(partition, key);
                     }
                 }
@@ -186,25 +204,25 @@ impl Engine {
     fn try_again_later(&self, partition: Partition, keys: Vec<Key>, error: &Error) {
         let mut waits: Vec<(i64, Key)> = Vec::new();
         for key in keys {
-            match self.resolver().failed(partition, &key) {
+            match self.marks.failed(partition, &key) {
                 Some(wait_ms) => waits.push((wait_ms, key)),
                 None => {
-                    if let Some(suppressed) = self.may_log("a mark cannot be resolved") {
+                    if let Some(suppressed) = self.transactor.may_log("a mark cannot be resolved") {
                         tracing::error!(%partition, ?key, %error, suppressed, "a mark cannot be resolved; left to the next sweep");
                     }
                 }
             }
         }
         let Some(wait_ms) = waits.iter().map(|(wait_ms, _)| *wait_ms).max() else { return };
-        if let Some(suppressed) = self.may_log("marks could not be resolved") {
+        if let Some(suppressed) = self.transactor.may_log("marks could not be resolved") {
             let marks = waits.len();
             tracing::warn!(%partition, marks, %error, wait_ms, suppressed, "marks could not be resolved; trying again");
         }
-        let engine = self.clone();
-        self.spawn_short(async move {
-            engine.env().sleep(wait_ms).await;
-            if engine.refuse_if_closing().is_ok() {
-                waits.into_iter().for_each(|(_, key)| engine.resolve_soon(partition, key));
+        let resolver = self.clone();
+        self.transactor.spawn_short(async move {
+            resolver.transactor.env().sleep(wait_ms).await;
+            if resolver.transactor.refuse_if_closing().is_ok() {
+                waits.into_iter().for_each(|(_, key)| resolver.resolve_soon(partition, key));
             }
         });
     }

@@ -61,7 +61,7 @@ impl Turn {
 }
 
 /// The marked documents of every partition that are known and not resolved.
-pub(crate) struct Resolver {
+pub(super) struct Marks {
     queues: Mutex<BTreeMap<Partition, Queue>>,
     /// How much one commit takes.
     chunk: usize,
@@ -131,9 +131,9 @@ impl Queue {
     }
 }
 
-impl Resolver {
+impl Marks {
     /// Nothing is known yet; one commit takes so much.
-    pub(crate) fn new(chunk: usize) -> Self {
+    pub(super) fn new(chunk: usize) -> Self {
         Self { queues: Mutex::default(), chunk }
     }
 
@@ -281,62 +281,62 @@ mod tests {
         Key::new(kind::FLOW, &[&[number; 16]])
     }
 
-    fn turns(resolver: &Resolver) -> Vec<Turn> {
-        std::iter::from_fn(|| resolver.take(HERE).map(|(turn, _)| turn)).collect()
+    fn turns(marks: &Marks) -> Vec<Turn> {
+        std::iter::from_fn(|| marks.take(HERE).map(|(turn, _)| turn)).collect()
     }
 
     #[test]
     fn executions_flows_and_suspects_take_turns() {
-        let resolver = Resolver::new(200);
-        assert!(resolver.push(HERE, flow(1)), "the first one begins");
-        assert!(!resolver.push(HERE, flow(2)));
-        resolver.push(HERE, execution(1));
-        resolver.push(HERE, execution(2));
-        resolver.push(HERE, execution(1));
-        resolver.separate(HERE, [execution(3), execution(4)]);
+        let marks = Marks::new(200);
+        assert!(marks.push(HERE, flow(1)), "the first one begins");
+        assert!(!marks.push(HERE, flow(2)));
+        marks.push(HERE, execution(1));
+        marks.push(HERE, execution(2));
+        marks.push(HERE, execution(1));
+        marks.separate(HERE, [execution(3), execution(4)]);
         let together = Turn::Executions(vec![execution(1), execution(2)]);
         let alone = |number| Turn::Executions(vec![execution(number)]);
         let expected = [Turn::Flow(flow(1)), alone(3), together, Turn::Flow(flow(2)), alone(4)];
-        assert_eq!(turns(&resolver), expected);
-        assert!(resolver.queues().is_empty(), "nothing is kept of what is done");
+        assert_eq!(turns(&marks), expected);
+        assert!(marks.queues().is_empty(), "nothing is kept of what is done");
     }
 
     #[test]
     fn what_is_not_done_queues_again_behind_the_others_and_remembers_how_far_it_is() {
-        let resolver = Resolver::new(200);
-        resolver.push(HERE, flow(1));
-        resolver.push(HERE, flow(2));
-        let (turn, progress) = resolver.take(HERE).unwrap();
+        let marks = Marks::new(200);
+        marks.push(HERE, flow(1));
+        marks.push(HERE, flow(2));
+        let (turn, progress) = marks.take(HERE).unwrap();
         assert_eq!((turn, progress[&flow(1)].chunk), (Turn::Flow(flow(1)), None));
-        resolver.again(HERE, flow(1), Progress { chunk: Some(7), ..Default::default() });
-        assert_eq!(resolver.take(HERE).unwrap().0, Turn::Flow(flow(2)));
-        let (turn, progress) = resolver.take(HERE).unwrap();
+        marks.again(HERE, flow(1), Progress { chunk: Some(7), ..Default::default() });
+        assert_eq!(marks.take(HERE).unwrap().0, Turn::Flow(flow(2)));
+        let (turn, progress) = marks.take(HERE).unwrap();
         assert_eq!((turn, progress[&flow(1)].chunk), (Turn::Flow(flow(1)), Some(7)));
-        resolver.succeeded(HERE, &flow(1));
-        assert!(resolver.take(HERE).is_none() && resolver.queues().is_empty());
+        marks.succeeded(HERE, &flow(1));
+        assert!(marks.take(HERE).is_none() && marks.queues().is_empty());
     }
 
     #[test]
     fn a_drainer_that_is_gone_is_replaced_by_the_next_key() {
-        let resolver = Resolver::new(200);
-        assert!(resolver.push(HERE, execution(1)));
-        assert!(!resolver.push(HERE, execution(2)));
-        resolver.abandoned(HERE, None);
-        assert!(resolver.push(HERE, execution(3)));
+        let marks = Marks::new(200);
+        assert!(marks.push(HERE, execution(1)));
+        assert!(!marks.push(HERE, execution(2)));
+        marks.abandoned(HERE, None);
+        assert!(marks.push(HERE, execution(3)));
     }
 
     #[test]
     fn the_slots_of_each_quota_are_seen_to_once() {
-        let resolver = Resolver::new(200);
+        let marks = Marks::new(200);
         let quota = |name: &str| ("default".to_owned(), name.to_owned());
-        assert!(resolver.owe(HERE, &quota("a"), execution(1), vec![]));
-        assert!(!resolver.owe(HERE, &quota("a"), execution(2), vec![]));
-        assert!(resolver.owe(HERE, &quota("b"), execution(3), vec![]));
-        assert_eq!(resolver.take_owed(HERE, &quota("a")).len(), 2);
-        assert!(!resolver.owe(HERE, &quota("a"), execution(1), vec![]), "that is under way");
+        assert!(marks.owe(HERE, &quota("a"), execution(1), vec![]));
+        assert!(!marks.owe(HERE, &quota("a"), execution(2), vec![]));
+        assert!(marks.owe(HERE, &quota("b"), execution(3), vec![]));
+        assert_eq!(marks.take_owed(HERE, &quota("a")).len(), 2);
+        assert!(!marks.owe(HERE, &quota("a"), execution(1), vec![]), "that is under way");
         for name in ["a", "b", "b"] {
-            resolver.take_owed(HERE, &quota(name));
+            marks.take_owed(HERE, &quota(name));
         }
-        assert!(resolver.queues().is_empty());
+        assert!(marks.queues().is_empty());
     }
 }

@@ -8,9 +8,10 @@ use ff_core::{Edge, Indexed, PublicState, Result, index};
 use ff_store::{Answer, Query, Scan};
 
 use super::flows::FlowStep;
-use crate::execution_data::{Removal, remove_execution_data};
+use crate::execution_data::remove_execution_data;
 use crate::flow::cancel_member;
 use crate::hint::Item;
+use crate::removal::Removal;
 use crate::transaction::Tx;
 
 /// Members read at once.
@@ -20,7 +21,7 @@ const MEMBERS_AT_ONCE: usize = 32;
 pub(super) async fn remove_some(tx: &mut Tx<'_>, flow: &Flow, chunk: usize) -> Result<FlowStep> {
     tx.relief();
     tx.pin(&flow.key());
-    let at_once = tx.engine.chunk(MEMBERS_AT_ONCE);
+    let at_once = tx.transactor.chunk(MEMBERS_AT_ONCE);
     let scan =
         |state: &PublicState| Query::Scan(Scan::first(index::member(flow.id.uuid, *state), at_once).with_documents());
     let answers = tx.read(PublicState::ALL.iter().map(scan).collect()).await?;

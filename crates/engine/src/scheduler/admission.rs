@@ -13,9 +13,10 @@ use ff_core::planted::{Bug, planted};
 use ff_core::quota::{QuotaPolicy, QuotaRequest};
 use ff_core::{ConcurrencyKey, ConcurrencyLimit, Document, LeaseId, Partition, Result, SlotId};
 
+use super::Scheduler;
 use super::ready::Candidate;
-use crate::engine::Engine;
 use crate::env;
+use crate::transaction::Transactor;
 
 /// What the gates say.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,7 +72,7 @@ impl BudgetsRead {
     }
 }
 
-impl Engine {
+impl Scheduler {
     /// Reads the budgets of candidates that were not read yet, in one round trip for each partition.
     pub(crate) async fn read_budgets<'c>(
         &self,
@@ -85,23 +86,23 @@ impl Engine {
             for name in candidate.execution.budgets.iter().flat_map(|name| budget::names_to(name)) {
                 let named = (namespace.clone(), name.to_owned());
                 if !known().0.contains_key(&named) {
-                    let partition = self.partitions().budget_partition(namespace, name);
+                    let partition = self.transactor.partitions().budget_partition(namespace, name);
                     wanted.entry(partition).or_default().insert(named);
                 }
             }
         }
         let reads = wanted.into_iter().map(|(partition, names)| async move {
             let keys = names.iter().map(|(namespace, name)| Budget::key_of(namespace, name)).collect();
-            (partition, self.store().documents(partition, keys).await, names)
+            (partition, self.transactor.store().documents(partition, keys).await, names)
         });
         for (partition, answer, names) in futures_util::future::join_all(reads).await {
             let found = match answer {
                 Ok(found) => found,
                 Err(error) => {
-                    if let Some(suppressed) = self.may_log("budgets cannot be read") {
+                    if let Some(suppressed) = self.transactor.may_log("budgets cannot be read") {
                         tracing::warn!(%partition, %error, suppressed, "budgets cannot be read; their work is passed over");
                     }
-                    self.metrics().partition_passed_over();
+                    self.transactor.metrics().partition_passed_over();
                     continue;
                 }
             };
@@ -109,8 +110,8 @@ impl Engine {
                 match stored.map(|stored| Budget::decode(&stored.body)).transpose() {
                     Ok(budget) => drop(known().0.insert(named, budget)),
                     Err(error) => {
-                        self.metrics().undecodable();
-                        if let Some(suppressed) = self.may_log("a budget cannot be read") {
+                        self.transactor.metrics().undecodable();
+                        if let Some(suppressed) = self.transactor.may_log("a budget cannot be read") {
                             let budget = named.1;
                             tracing::error!(budget, %error, suppressed, "a budget cannot be read; its work is passed over");
                         }
@@ -150,7 +151,7 @@ impl Engine {
         if execution.quota.is_none() && execution.concurrency().is_empty() {
             return Admission::Admitted { slot: None };
         }
-        let slot = SlotId::mint(&env::mint(self.env(), self.now()));
+        let slot = SlotId::mint(&env::mint(self.transactor.env(), self.transactor.now()));
         if execution.concurrency().is_empty() {
             return self.ask_quota_of(execution, lease_id, slot).await;
         }
@@ -163,7 +164,7 @@ impl Engine {
             Ok(Ok(())) => {}
             Ok(Err(refusal)) => return Admission::Refused(refusal),
             Err(error) => {
-                if let Some(suppressed) = self.may_log("a concurrency key cannot be asked") {
+                if let Some(suppressed) = self.transactor.may_log("a concurrency key cannot be asked") {
                     tracing::warn!(%error, suppressed, "a concurrency key cannot be asked; its work is passed over");
                 }
                 return Admission::Unreadable;
@@ -189,7 +190,7 @@ impl Engine {
         };
         self.admit_by_quota(&execution.namespace, quota, request).await.unwrap_or_else(|error| {
             // A slot that was taken all the same is freed as an orphan.
-            if let Some(suppressed) = self.may_log("a quota cannot be asked") {
+            if let Some(suppressed) = self.transactor.may_log("a quota cannot be asked") {
                 tracing::warn!(quota, %error, suppressed, "a quota cannot be asked; its work is passed over");
             }
             Admission::Unreadable
@@ -201,7 +202,7 @@ impl Engine {
         let Some(slot) = slot else { return };
         self.free_keys(execution, execution.concurrency(), slot).await;
         if let Err(error) = self.release_slots(execution, &[slot]).await
-            && let Some(suppressed) = self.may_log("an unused slot could not be given back")
+            && let Some(suppressed) = self.transactor.may_log("an unused slot could not be given back")
         {
             tracing::warn!(%error, suppressed, "an unused slot could not be given back; it is freed as an orphan");
         }
@@ -228,15 +229,17 @@ pub(crate) fn budget_refusal(name: &str, budget: Option<&Budget>) -> Option<Refu
 }
 
 /// Where a gate lives: its partition and its document.
-pub(crate) fn place_of(engine: &Engine, namespace: &str, gate: &str) -> Option<(Partition, ff_core::Key)> {
+pub(crate) fn place_of(transactor: &Transactor, namespace: &str, gate: &str) -> Option<(Partition, ff_core::Key)> {
     match gate.split_once(':')? {
-        ("b", name) => Some((engine.partitions().budget_partition(namespace, name), Budget::key_of(namespace, name))),
+        ("b", name) => {
+            Some((transactor.partitions().budget_partition(namespace, name), Budget::key_of(namespace, name)))
+        }
         ("q", name) => {
-            Some((engine.partitions().quota_partition(namespace, name), QuotaPolicy::key_of(namespace, name)))
+            Some((transactor.partitions().quota_partition(namespace, name), QuotaPolicy::key_of(namespace, name)))
         }
         ("c", _) => {
             let key = ConcurrencyLimit::of_gate(gate)?.key;
-            let home = engine.partitions().concurrency_partition(namespace, &key);
+            let home = transactor.partitions().concurrency_partition(namespace, &key);
             Some((home, ConcurrencyKey::key_of(namespace, &key)))
         }
         _ => None,

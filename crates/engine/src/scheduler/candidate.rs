@@ -10,8 +10,7 @@ use ff_store::{Conflict, ConflictReason, StoreError, Version};
 
 use super::admission::{Admission, BudgetsRead, Limit, Refusal};
 use super::ready::Candidate;
-use super::{Ask, FlowAdmits, Taken};
-use crate::engine::Engine;
+use super::{Ask, FlowAdmits, Scheduler, Taken};
 use crate::transaction::{Command, Tx};
 
 /// Work whose budgets or quota cannot be read is passed over for this long.
@@ -43,7 +42,7 @@ pub(super) enum Try {
     Doubtful(Error),
 }
 
-impl Engine {
+impl Scheduler {
     /// Tries a candidate, and tells the scheduler's memory what became of it.
     pub(super) async fn try_and_settle(
         &self,
@@ -53,8 +52,8 @@ impl Engine {
         budgets: &Mutex<BudgetsRead>,
     ) -> Try {
         let outcome = self.try_candidate(ask, candidate, lease_id, budgets).await.unwrap_or_else(Try::Failed);
-        let now = self.env().now_ms();
-        let mut ready = self.scheduler().ready();
+        let now = self.transactor.env().now_ms();
+        let mut ready = self.ready();
         match &outcome {
             Try::Taken(_) => ready.settled(candidate),
             Try::Aside => ready.put_aside(candidate, now + ASIDE_MS),
@@ -81,21 +80,23 @@ impl Engine {
         let execution = &candidate.execution;
         // A slot is taken no earlier than this, and becomes an orphan a while after: a duration, which means the same at
         // every node, where an instant of the quota's clock would mean something else at the execution's.
-        let asked_at = self.env().now_ms();
+        let asked_at = self.transactor.env().now_ms();
         let slot = match self.admit(execution, lease_id, budgets).await {
             Admission::Admitted { slot } => slot,
             Admission::Refused(refusal) => return Box::pin(self.park_refused(execution, refusal)).await,
             Admission::Unreadable => {
-                self.metrics().refused("unreadable");
-                let until = self.env().now_ms() + UNREADABLE_MS;
-                self.scheduler().ready().close_gate(&execution.namespace, &execution.gate(), until);
+                self.transactor.metrics().refused("unreadable");
+                let until = self.transactor.env().now_ms() + UNREADABLE_MS;
+                self.ready().close_gate(&execution.namespace, &execution.gate(), until);
                 return Ok(Try::Lost);
             }
         };
         for attempt in 0..FLOW_TRIES_MAX {
             // The first try is the usual one. After that, the claim waits for its turn at the flow.
             let _turn = match &execution.flow {
-                Some(flow) if attempt > 0 => Some(self.locks().take(flow.partition(), Flow::key_of(flow)).await),
+                Some(flow) if attempt > 0 => {
+                    Some(self.transactor.locks().take(flow.partition(), Flow::key_of(flow)).await)
+                }
                 _ => None,
             };
             let flow = match &execution.flow {
@@ -105,7 +106,7 @@ impl Engine {
                     Ok(None) => {
                         // Its flow was cancelled. It leaves the queue here and now, or it would be found over and over.
                         Box::pin(self.release_unused_slot(execution, slot)).await;
-                        Box::pin(self.stop_with_flow(execution)).await?;
+                        Box::pin(self.transactor.stop_with_flow(execution)).await?;
                         return Ok(Try::Aside);
                     }
                     Err(error) => {
@@ -114,7 +115,7 @@ impl Engine {
                     }
                 },
             };
-            let claim = TakeCandidate { ask, candidate, lease_id, slot, asked_at, flow };
+            let claim = TakeCandidate { scheduler: self, ask, candidate, lease_id, slot, asked_at, flow };
             match self.take_candidate(&claim).await {
                 Ok(Ok(taken)) => return Ok(Try::Taken(taken)),
                 Ok(Err(Some(conflict))) if claim.meets_flow(&conflict) => {}
@@ -134,8 +135,8 @@ impl Engine {
     async fn take_candidate(&self, claim: &TakeCandidate<'_>) -> Result<std::result::Result<Taken, Option<Conflict>>> {
         let candidate = claim.candidate;
         let partition = candidate.queue.partition;
-        let started = self.env().now_us();
-        let (taken, prepared) = match self.prepare(partition, self.fresh_command(), claim).await {
+        let started = self.transactor.env().now_us();
+        let (taken, prepared) = match self.transactor.prepare(partition, self.transactor.fresh_command(), claim).await {
             Ok(prepared) => prepared,
             // The transition itself says no: the candidate is out of date.
             Err(error) => {
@@ -143,13 +144,13 @@ impl Engine {
                 return Ok(Err(None));
             }
         };
-        let outcome = self.send_all_timed(partition, vec![prepared]).await?.into_iter().next();
+        let outcome = self.transactor.send_all_timed(partition, vec![prepared]).await?.into_iter().next();
         if let Some(Err(conflict)) = outcome {
             if let Some((key, _)) = claim.flow.as_ref().filter(|_| claim.meets_flow(&conflict)) {
-                self.scheduler().forget_flow(key);
+                self.memory.forget_flow(key);
             }
             if matches!(conflict.why, ConflictReason::TooLate(_))
-                && let Some(suppressed) = self.may_log("a claim came too late for its slot")
+                && let Some(suppressed) = self.transactor.may_log("a claim came too late for its slot")
             {
                 tracing::warn!(execution = %candidate.execution.id, suppressed, "a claim came too late for its slot");
             }
@@ -159,9 +160,9 @@ impl Engine {
             Some(Ok(at)) => taken.since(at, claim.ask.ttl_ms),
             _ => taken,
         };
-        let us = self.env().now_us() - started;
-        self.scheduler().commit_took(us);
-        self.metrics().claimed(&candidate.execution, us, self.now_in(candidate.queue.partition));
+        let us = self.transactor.env().now_us() - started;
+        self.memory.commit_took(us);
+        self.transactor.metrics().claimed(&candidate.execution, us, self.transactor.now_in(candidate.queue.partition));
         tracing::debug!(
             execution = %candidate.execution.id,
             lane = candidate.execution.lane,
@@ -177,8 +178,8 @@ impl Engine {
 
     async fn park_refused(&self, execution: &Execution, refusal: Refusal) -> Result<Try> {
         match &refusal.limit {
-            Limit::Dimension(dimension) => self.metrics().refused_by_budget(dimension),
-            Limit::Quota(limit) => self.metrics().refused_by_quota(limit),
+            Limit::Dimension(dimension) => self.transactor.metrics().refused_by_budget(dimension),
+            Limit::Quota(limit) => self.transactor.metrics().refused_by_quota(limit),
         }
         let (namespace, gate) = (execution.namespace.clone(), refusal.gate.clone());
         self.park(execution, refusal).await?;
@@ -193,17 +194,17 @@ impl Engine {
     ) -> Result<Option<(Key, Version)>> {
         let key = Flow::key_of(flow);
         // Only a yes is taken from memory: the commit confirms it by the version. A no is always asked for.
-        if let Some((version, admits)) = self.scheduler().flow(&key)
+        if let Some((version, admits)) = self.memory.flow(&key)
             && admits.admit(member)
         {
             return Ok(Some((key, version)));
         }
-        let mut found = self.store().documents(flow.partition(), vec![key.clone()]).await?;
+        let mut found = self.transactor.store().documents(flow.partition(), vec![key.clone()]).await?;
         // A member without its flow is a trace of damage; it does not run.
         let Some(stored) = found.pop().flatten() else { return Ok(None) };
         let flow = Flow::decode(&stored.body)?;
         let admits = FlowAdmits { starts: flow.admits_claims(), continuations: flow.admits_continuations() };
-        self.scheduler().remember_flow(key.clone(), stored.version, admits);
+        self.memory.remember_flow(key.clone(), stored.version, admits);
         Ok(admits.admit(member).then_some((key, stored.version)))
     }
 }
@@ -215,6 +216,7 @@ pub(super) fn is_outage(error: &Error) -> bool {
 
 /// Takes one candidate, as it was when it was read, under its version.
 struct TakeCandidate<'a> {
+    scheduler: &'a Scheduler,
     ask: &'a Ask,
     candidate: &'a Candidate,
     lease_id: LeaseId,
@@ -241,11 +243,11 @@ impl Command for TakeCandidate<'_> {
             tx.require_version(key, *version);
         }
         if self.slot.is_some() {
-            let left = limits::SLOT_ORPHAN_AGE_MS - SLOT_MARGIN_MS - (tx.engine.env().now_ms() - self.asked_at);
+            let left = limits::SLOT_ORPHAN_AGE_MS - SLOT_MARGIN_MS - (tx.transactor.env().now_ms() - self.asked_at);
             tx.require_not_after(tx.now + left);
         }
         let mut effects = Effects::default();
-        let worker_id = tx.engine.worker_id(self.ask).await?;
+        let worker_id = self.scheduler.worker_id(self.ask).await?;
         if let Some(grant_ttl_ms) = self.ask.grant_ttl_ms {
             let grant = execution.grant(self.lease_id, worker_id, grant_ttl_ms, tx.now)?;
             if let Some(granted) = execution.grant.as_mut() {

@@ -13,8 +13,7 @@ use tokio::sync::Notify;
 use super::admission::BudgetsRead;
 use super::candidate::Try;
 use super::ready::{Candidate, Pick, READ_PATIENCE_MS, Read};
-use super::{Ask, Taken};
-use crate::engine::Engine;
+use super::{Ask, Scheduler, Taken};
 use crate::env;
 
 /// The longest a claim sleeps without looking.
@@ -52,7 +51,7 @@ struct Pending {
 
 /// A claim that is being answered.
 pub(super) struct Claiming {
-    engine: Engine,
+    scheduler: Scheduler,
     ask: Arc<Ask>,
     started: i64,
     deadline: i64,
@@ -88,11 +87,11 @@ enum Moved {
 }
 
 impl Claiming {
-    pub(super) fn new(engine: &Engine, ask: &Arc<Ask>) -> Self {
-        let started = engine.env().now_ms();
-        let turn = engine.scheduler().turn.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    pub(super) fn new(scheduler: &Scheduler, ask: &Arc<Ask>) -> Self {
+        let started = scheduler.transactor.env().now_ms();
+        let turn = scheduler.memory.turn.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         Self {
-            engine: engine.part(),
+            scheduler: scheduler.part(),
             ask: Arc::clone(ask),
             started,
             deadline: started + ask.wait_ms,
@@ -115,13 +114,13 @@ impl Claiming {
 
     /// Waits for work and takes it. An empty answer means that nothing was claimable for the whole wait.
     pub(super) async fn run(mut self) -> Result<Vec<Taken>> {
-        self.engine.refuse_if_closing()?;
-        let partitions = || self.engine.flow_partitions().collect();
-        self.engine.scheduler().ready().begin(&self.ask.criteria, partitions, self.started);
+        self.scheduler.transactor.refuse_if_closing()?;
+        let partitions = || self.scheduler.transactor.flow_partitions().collect();
+        self.scheduler.ready().begin(&self.ask.criteria, partitions, self.started);
         while !self.is_over() {
             if let Some((number, _)) = &self.waiting {
                 // Before the look: what comes during it wakes this claim once more.
-                self.engine.scheduler().ready().wait_again(*number);
+                self.scheduler.ready().wait_again(*number);
             }
             if let Err(error) = self.look().await {
                 self.failure = Some(error);
@@ -136,26 +135,27 @@ impl Claiming {
         self.answer()
     }
 
-    /// Whether nothing more is to be tried: all was taken, the caller has gone, or the engine closes.
+    /// Whether nothing more is to be tried: all was taken, the caller has gone, or the scheduler closes.
     fn is_over(&self) -> bool {
         let complete = self.free.is_empty() && !self.has_fresh_tries();
-        complete || self.ask.gone.is_said() || self.engine.refuse_if_closing().is_err()
+        complete || self.ask.gone.is_said() || self.scheduler.transactor.refuse_if_closing().is_err()
     }
 
     /// Begins to try and to read what there is now.
     async fn look(&mut self) -> Result<()> {
-        while !self.free.is_empty() && self.engine.scheduler().ready().may_have_work(&self.ask.criteria) {
+        while !self.free.is_empty() && self.scheduler.ready().may_have_work(&self.ask.criteria) {
             let known = async {
-                self.engine.worker_id(&self.ask).await?;
-                self.engine.open_lanes(&self.ask.criteria).await
+                self.scheduler.worker_id(&self.ask).await?;
+                self.scheduler.open_lanes(&self.ask.criteria).await
             };
-            let Some(criteria) = env::within(self.engine.env_handle(), SYSTEM_PATIENCE_MS, known).await else {
+            let Some(criteria) = env::within(self.scheduler.transactor.env_handle(), SYSTEM_PATIENCE_MS, known).await
+            else {
                 return Err(unavailable("the lanes cannot be read"));
             };
             let criteria = criteria?;
-            let now = self.engine.env().now_ms();
+            let now = self.scheduler.transactor.env().now_ms();
             let count = self.free.len();
-            let pick = self.engine.scheduler().ready().pick(&criteria, self.first_lane, count, now);
+            let pick = self.scheduler.ready().pick(&criteria, self.first_lane, count, now);
             let Pick { candidates, reads, suspects } = pick;
             drop(criteria);
             if candidates.is_empty() && reads.is_empty() && suspects.is_empty() {
@@ -172,11 +172,11 @@ impl Claiming {
     }
 
     fn read(&mut self, read: Read, awaited: bool) {
-        let engine = self.engine.clone();
+        let scheduler = self.scheduler.clone();
         self.awaited_reads += usize::from(awaited);
         self.has_read = true;
         self.reads.push(Box::pin(async move {
-            engine.carry_out_read(read).await;
+            scheduler.carry_out_read(read).await;
             awaited
         }));
     }
@@ -184,7 +184,7 @@ impl Claiming {
     /// Each candidate by itself, so that one whose partition does not answer holds up no other; those with budgets
     /// together, so that each budget is read once.
     fn try_all(&mut self, candidates: Vec<Candidate>) {
-        let since = self.engine.env().now_ms();
+        let since = self.scheduler.transactor.env().now_ms();
         let mut budgeted = Vec::new();
         for candidate in candidates {
             let Some(lease_id) = self.free.pop() else { break };
@@ -194,9 +194,9 @@ impl Claiming {
             let partition = (!gated).then_some(candidate.queue.partition);
             self.pending.push(Pending { number, lease_id, since, partition, overdue: false });
             if candidate.execution.budgets.is_empty() {
-                let (engine, ask, budgets) = (self.engine.part(), self.ask.clone(), self.budgets.clone());
+                let (scheduler, ask, budgets) = (self.scheduler.part(), self.ask.clone(), self.budgets.clone());
                 self.tries.push(Box::pin(async move {
-                    let outcome = engine.try_and_settle(&ask, &candidate, lease_id, &budgets).await;
+                    let outcome = scheduler.try_and_settle(&ask, &candidate, lease_id, &budgets).await;
                     vec![Tried { number, lease_id, outcome }]
                 }));
             } else {
@@ -206,14 +206,14 @@ impl Claiming {
         if budgeted.is_empty() {
             return;
         }
-        let (engine, ask, budgets) = (self.engine.part(), self.ask.clone(), self.budgets.clone());
+        let (scheduler, ask, budgets) = (self.scheduler.part(), self.ask.clone(), self.budgets.clone());
         self.tries.push(Box::pin(async move {
-            let reading = engine.read_budgets(&budgets, budgeted.iter().map(|(_, _, candidate)| candidate));
+            let reading = scheduler.read_budgets(&budgets, budgeted.iter().map(|(_, _, candidate)| candidate));
             // What is not read by then is passed over.
-            env::within(engine.env_handle(), READ_PATIENCE_MS, reading).await;
-            let (engine, ask, budgets) = (&engine, &ask, &budgets);
+            env::within(scheduler.transactor.env_handle(), READ_PATIENCE_MS, reading).await;
+            let (scheduler, ask, budgets) = (&scheduler, &ask, &budgets);
             let tries = budgeted.into_iter().map(|(number, lease_id, candidate)| async move {
-                let outcome = engine.try_and_settle(ask, &candidate, lease_id, budgets).await;
+                let outcome = scheduler.try_and_settle(ask, &candidate, lease_id, budgets).await;
                 Tried { number, lease_id, outcome }
             });
             join_all(tries).await
@@ -222,9 +222,9 @@ impl Claiming {
 
     /// Waits a moment for reads that may find better work than what is known. Says whether to look again.
     async fn wait_for_order(&mut self) -> bool {
-        let until = self.engine.env().now_ms() + ORDER_PATIENCE_MS;
+        let until = self.scheduler.transactor.env().now_ms() + ORDER_PATIENCE_MS;
         while self.awaited_reads > 0 {
-            let left = until - self.engine.env().now_ms();
+            let left = until - self.scheduler.transactor.env().now_ms();
             if left <= 0 || self.ask.gone.is_said() {
                 break;
             }
@@ -242,14 +242,14 @@ impl Claiming {
     }
 
     fn patience(&self, now: i64) -> i64 {
-        let scheduler = self.engine.scheduler();
+        let scheduler = &self.scheduler;
         let least = if scheduler.ready().is_troubled(now) { TROUBLED_PATIENCE_MS } else { COMMIT_PATIENCE_MS };
-        least.max(scheduler.usual_commit_ms().saturating_mul(USUAL_TIMES)).min(PATIENCE_MAX_MS)
+        least.max(scheduler.memory.usual_commit_ms().saturating_mul(USUAL_TIMES)).min(PATIENCE_MAX_MS)
     }
 
     /// Waits until a try has ended or taken too long.
     async fn wait_for_tries(&mut self) {
-        let now = self.engine.env().now_ms();
+        let now = self.scheduler.transactor.env().now_ms();
         let fresh = self.pending.iter().filter(|pending| !pending.overdue);
         let patience = self.patience(now);
         let limit = fresh.map(|pending| pending.since + patience).min().unwrap_or(now);
@@ -258,7 +258,7 @@ impl Claiming {
             self.note(moved);
             return;
         }
-        let mut ready = self.engine.scheduler().ready();
+        let mut ready = self.scheduler.ready();
         for pending in &mut self.pending {
             if !pending.overdue && pending.since + patience <= now {
                 // Its partition does not answer: others keep away from it, and this claim tries something else.
@@ -273,11 +273,11 @@ impl Claiming {
 
     /// Waits in line until there may be work. Says whether to look again.
     async fn wait_for_work(&mut self) -> bool {
-        let now = self.engine.env().now_ms();
+        let now = self.scheduler.transactor.env().now_ms();
         if self.waiting.is_none() && now < self.deadline {
             // While there is work, nobody needs to be woken for it: a claim joins the line only when it found none, and
             // looks again.
-            let waiting = self.engine.scheduler().ready().wait(Arc::clone(&self.ask.criteria));
+            let waiting = self.scheduler.ready().wait(Arc::clone(&self.ask.criteria));
             self.waiting = Some(waiting);
             return true;
         }
@@ -294,7 +294,7 @@ impl Claiming {
     }
 
     async fn until_something_moves(&mut self, ms: i64) -> Moved {
-        let mut time = self.engine.env().sleep(ms);
+        let mut time = self.scheduler.transactor.env().sleep(ms);
         let mut gone = pin!(self.ask.gone.wake.notified());
         let mut woken = pin!(async {
             match &self.waiting {
@@ -332,8 +332,8 @@ impl Claiming {
                 let surplus = self.taken.len() >= self.ask.lease_ids.len()
                     || self.taken.iter().any(|other| other.lease_id() == taken.lease_id());
                 if surplus {
-                    let engine = self.engine.clone();
-                    self.engine.spawn_short(async move { engine.give_back(vec![taken]).await });
+                    let scheduler = self.scheduler.clone();
+                    self.scheduler.transactor.spawn_short(async move { scheduler.give_back(vec![taken]).await });
                     return;
                 }
                 // Its id must not name another lease.
@@ -364,7 +364,8 @@ impl Claiming {
     fn answer(mut self) -> Result<Vec<Taken>> {
         if !self.taken.is_empty() {
             if let Some(error) = self.failure.take().filter(|_| self.in_doubt)
-                && let Some(suppressed) = self.engine.may_log("the outcome of one of several claims is unknown")
+                && let Some(suppressed) =
+                    self.scheduler.transactor.may_log("the outcome of one of several claims is unknown")
             {
                 tracing::warn!(%error, suppressed, "the outcome of one of several claims is unknown");
             }
@@ -374,15 +375,15 @@ impl Claiming {
         if self.ask.gone.is_said() {
             return Ok(Vec::new());
         }
-        self.engine.refuse_if_closing()?;
+        self.scheduler.transactor.refuse_if_closing()?;
         if let Some(error) = self.failure.take() {
             return Err(error);
         }
-        let now = self.engine.env().now_ms();
+        let now = self.scheduler.transactor.env().now_ms();
         if !self.pending.is_empty() {
             return Err(unavailable("what was found could not be taken in time, and may be taken yet"));
         }
-        if self.engine.scheduler().ready().is_unreadable(&self.ask.criteria, self.started, now) {
+        if self.scheduler.ready().is_unreadable(&self.ask.criteria, self.started, now) {
             return Err(unavailable("the queues of these lanes cannot be read"));
         }
         Ok(Vec::new())
@@ -399,20 +400,20 @@ fn unavailable(detail: &str) -> Error {
 impl Drop for Claiming {
     fn drop(&mut self) {
         if let Some((number, _)) = self.waiting.take() {
-            let now = self.engine.env().now_ms();
-            self.engine.scheduler().ready().stop_waiting(number, now);
+            let now = self.scheduler.transactor.env().now_ms();
+            self.scheduler.ready().stop_waiting(number, now);
         }
         if self.has_read {
             // What it had picked went back while it read.
-            self.engine.scheduler().ready().wake_lanes(&self.ask.criteria);
+            self.scheduler.ready().wake_lanes(&self.ask.criteria);
         }
         if self.reads.is_empty() && self.tries.is_empty() {
             return;
         }
-        let (engine, ask) = (self.engine.clone(), Arc::clone(&self.ask));
+        let (scheduler, ask) = (self.scheduler.clone(), Arc::clone(&self.ask));
         let (mut reads, mut tries) = (std::mem::take(&mut self.reads), std::mem::take(&mut self.tries));
         let answered = self.answered || ask.gone.is_said();
-        self.engine.spawn_short(async move {
+        self.scheduler.transactor.spawn_short(async move {
             let reading = async { while reads.next().await.is_some() {} };
             let trying = async {
                 while let Some(tried) = tries.next().await {
@@ -420,7 +421,7 @@ impl Drop for Claiming {
                     if !answered && !ask.gone.is_said() {
                         taken.retain(|one| !ask.is_chosen(&one.lease_id()));
                     }
-                    engine.give_back(taken).await;
+                    scheduler.give_back(taken).await;
                 }
             };
             futures_util::future::join(reading, trying).await;

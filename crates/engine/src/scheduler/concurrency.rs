@@ -9,9 +9,9 @@ use ff_core::planted::{Bug, planted};
 use ff_core::slot::Slot;
 use ff_core::{Code, ConcurrencyLimit, Error, ExecutionId, Indexed, Key, LeaseId, Partition, Result, SlotId, index};
 
+use super::Scheduler;
 use super::admission::{Limit, Refusal};
 use super::parking::Opened;
-use crate::engine::Engine;
 use crate::groups::{self, Groups, Name};
 use crate::hint::Item;
 use crate::transaction::{Command, Tx};
@@ -45,7 +45,7 @@ pub(crate) struct OpenedKey {
 /// Requests to concurrency keys on their way.
 pub(crate) type ConcurrencyKeys = Groups<Ask, Told>;
 
-impl Engine {
+impl Scheduler {
     /// Takes a slot of every key of an execution, in the order of the keys. A refusal gives back what was taken.
     pub(super) async fn take_keys(
         &self,
@@ -75,7 +75,7 @@ impl Engine {
         for limit in limits {
             let keys = vec![Slot::key_of_concurrency(&execution.id, &slot, &limit.key)];
             if let Err(error) = self.free_key_slots(&execution.namespace, &limit.key, keys).await
-                && let Some(suppressed) = self.may_log("an unused slot of a key could not be given back")
+                && let Some(suppressed) = self.transactor.may_log("an unused slot of a key could not be given back")
             {
                 let key = &limit.key;
                 tracing::warn!(key, %error, suppressed, "an unused slot could not be given back; it is freed as an orphan");
@@ -110,29 +110,32 @@ impl Engine {
     /// What waits for a key is let in beside everything else: whoever gave the slot back need not wait for that.
     pub(crate) fn release_keys_soon(&self, namespace: &str, opened: Vec<OpenedKey>) {
         for OpenedKey { gate, opened } in opened {
-            let (engine, namespace) = (self.clone(), namespace.to_owned());
-            self.spawn_short(async move { engine.release_parked(&namespace, &gate, opened).await });
+            let (scheduler, namespace) = (self.clone(), namespace.to_owned());
+            self.transactor.spawn_short(async move { scheduler.release_parked(&namespace, &gate, opened).await });
         }
     }
 
     async fn ask_key(&self, namespace: &str, key: &str, ask: Ask) -> Result<Told> {
         let serve = |name| {
-            let engine = self.clone();
-            self.spawn_short(async move { engine.serve_key(name).await });
+            let scheduler = self.clone();
+            self.transactor.spawn_short(async move { scheduler.serve_key(name).await });
         };
-        self.concurrency_keys().ask((namespace.to_owned(), key.to_owned()), ask, serve).await
+        self.memory.concurrency_keys.ask((namespace.to_owned(), key.to_owned()), ask, serve).await
     }
 
     async fn serve_key(&self, name: Name) {
-        let partition = self.partitions().concurrency_partition(&name.0, &name.1);
+        let partition = self.transactor.partitions().concurrency_partition(&name.0, &name.1);
         loop {
-            let waiting = self.concurrency_keys().take(&name);
+            let waiting = self.memory.concurrency_keys.take(&name);
             if waiting.is_empty() {
                 return;
             }
             let (asks, senders): (Vec<Ask>, Vec<_>) = waiting.into_iter().unzip();
-            let turn = self.locks().take(partition, ConcurrencyKey::key_of(&name.0, &name.1)).await;
-            let outcome = self.transact(partition, self.fresh_command(), &AskAll { name: &name, asks: &asks }).await;
+            let turn = self.transactor.locks().take(partition, ConcurrencyKey::key_of(&name.0, &name.1)).await;
+            let outcome = self
+                .transactor
+                .transact(partition, self.transactor.fresh_command(), &AskAll { name: &name, asks: &asks })
+                .await;
             drop(turn);
             groups::answer(senders, outcome.map(|told| told.into_iter().map(Ok).collect()));
         }
@@ -147,10 +150,10 @@ impl Engine {
         left_at: Option<u64>,
     ) -> Result<Opened> {
         let Some(limit) = ConcurrencyLimit::of_gate(gate) else { return Ok(Opened::default()) };
-        let home = self.partitions().concurrency_partition(namespace, &limit.key);
+        let home = self.transactor.partitions().concurrency_partition(namespace, &limit.key);
         let verb = NoteParked { namespace, limit: &limit, gate, places, left_at };
-        let _turn = self.locks().take(home, ConcurrencyKey::key_of(namespace, &limit.key)).await;
-        self.transact(home, self.fresh_command(), &verb).await
+        let _turn = self.transactor.locks().take(home, ConcurrencyKey::key_of(namespace, &limit.key)).await;
+        self.transactor.transact(home, self.transactor.fresh_command(), &verb).await
     }
 }
 
@@ -166,7 +169,7 @@ pub(crate) fn open(tx: &mut Tx<'_>, document: &mut ConcurrencyKey) -> Vec<Opened
     for (limit, parked) in document.take_parked() {
         let gate = ConcurrencyLimit { key: document.key.clone(), limit, ..Default::default() }.gate();
         tx.hint(Item::Gate(index::blocked(&document.namespace, &gate)));
-        let places = parked.places(tx.engine.partitions());
+        let places = parked.places(tx.transactor.partitions());
         opened.push(OpenedKey { gate, opened: Opened { places, count: document.room(limit), given_back } });
     }
     opened
@@ -277,7 +280,7 @@ impl Command for NoteParked<'_> {
             let parked = document.parked_under.remove(&limit).unwrap_or_default();
             tx.hint(Item::Gate(index::blocked(namespace, self.gate)));
             tx.save(&document);
-            return Ok(Opened { places: parked.places(tx.engine.partitions()), count, given_back });
+            return Ok(Opened { places: parked.places(tx.transactor.partitions()), count, given_back });
         }
         if news {
             tx.save(&document);

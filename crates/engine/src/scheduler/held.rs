@@ -12,18 +12,17 @@ use futures_util::stream::FuturesUnordered;
 
 use super::candidate::is_outage;
 use super::ready::READ_PATIENCE_MS;
-use crate::engine::Engine;
-use crate::scheduler::{Ask, Taken};
+use crate::scheduler::{Ask, Scheduler, Taken};
 
 /// Entries read at once.
 const PAGE: usize = 1_000;
 /// Pages of one partition's index that are looked through.
 const PAGES_MAX: usize = 10;
 
-impl Engine {
+impl Scheduler {
     /// The leases and grants with the ids of this claim that its instance has.
     pub(crate) async fn find_leases(&self, ask: &Ask) -> Result<Vec<Taken>> {
-        let looks = self.flow_partitions().map(|partition| self.held_in(partition, ask));
+        let looks = self.transactor.flow_partitions().map(|partition| self.held_in(partition, ask));
         let mut found = Vec::new();
         for held in futures_util::future::join_all(looks).await {
             found.extend(held?);
@@ -34,7 +33,7 @@ impl Engine {
     /// The same where partitions may be passed over that do not answer: a claim is for the others, too. What it holds in
     /// such a partition comes back when its lease runs out, or to a later repeat.
     pub(crate) async fn find_reachable_leases(&self, ask: &Ask) -> Result<Vec<Taken>> {
-        let looks = self.flow_partitions().map(|partition| self.held_in(partition, ask));
+        let looks = self.transactor.flow_partitions().map(|partition| self.held_in(partition, ask));
         let mut found = Vec::new();
         for held in self.those_that_answer(looks).await? {
             found.extend(held);
@@ -50,7 +49,7 @@ impl Engine {
         }
         // What is handed out again was committed by somebody; it must last as long as what is committed here.
         if !held.is_empty() {
-            self.store().barrier(partition).await?;
+            self.transactor.store().barrier(partition).await?;
         }
         Ok(held)
     }
@@ -61,7 +60,7 @@ impl Engine {
         looks: impl Iterator<Item = impl Future<Output = Result<T>>>,
     ) -> Result<Vec<T>> {
         let mut looks: FuturesUnordered<_> = looks.collect();
-        let mut patience = self.env().sleep(READ_PATIENCE_MS);
+        let mut patience = self.transactor.env().sleep(READ_PATIENCE_MS);
         let (mut found, mut failure) = (Vec::new(), None);
         loop {
             match select(looks.next(), &mut patience).await {
@@ -86,15 +85,15 @@ impl Engine {
         let mut held = Vec::new();
         let mut scan = Scan::last(index, PAGE).with_documents();
         for _ in 0..PAGES_MAX {
-            let page = self.store().scan(partition, scan.clone()).await?;
+            let page = self.transactor.store().scan(partition, scan.clone()).await?;
             let Some(last) = page.entries.last() else { break };
             scan = scan.after(last.score, last.member.clone());
             for stored in page.entries.into_iter().filter_map(|entry| entry.document) {
-                let Some(execution) = self.readable::<Execution>(&stored) else { continue };
+                let Some(execution) = self.transactor.readable::<Execution>(&stored) else { continue };
                 let Some(claimed) = execution.held_lease() else { continue };
                 let meant =
                     ask.lease_ids.contains(&claimed.fence.lease_id) && ask.criteria.lanes.contains(&execution.lane);
-                if meant && stored.lease_until > self.now_in(partition) {
+                if meant && stored.lease_until > self.transactor.now_in(partition) {
                     let (execution, lease_until) = (Arc::new(execution), stored.lease_until);
                     held.push(Taken::Lease { execution, claimed, lease_until, found: true });
                 }
@@ -106,9 +105,10 @@ impl Engine {
     async fn grants_in(&self, partition: Partition, ask: &Ask) -> Result<Vec<Taken>> {
         let mut held = Vec::new();
         let worker_id = self.worker_id(ask).await?;
-        let mut scan = Scan::first(index::due(), PAGE).up_to(self.now_in(partition) + limits::GRANT_TTL_MAX_MS);
+        let mut scan =
+            Scan::first(index::due(), PAGE).up_to(self.transactor.now_in(partition) + limits::GRANT_TTL_MAX_MS);
         for _ in 0..PAGES_MAX {
-            let page = self.store().scan(partition, scan.clone()).await?;
+            let page = self.transactor.store().scan(partition, scan.clone()).await?;
             let Some(last) = page.entries.last() else { break };
             scan = scan.after(last.score, last.member.clone());
             let timers = page.entries.iter().filter_map(|entry| Due::parse(&entry.member));
@@ -116,13 +116,18 @@ impl Engine {
                 .filter(|(key, due)| *due == Due::Timer && key.kind() == kind::EXECUTION)
                 .map(|(key, _)| key)
                 .collect();
-            for stored in self.store().documents(partition, keys).await?.into_iter().flatten() {
-                let Some(mut execution) = self.readable::<Execution>(&stored) else { continue };
+            for stored in self.transactor.store().documents(partition, keys).await?.into_iter().flatten() {
+                let Some(mut execution) = self.transactor.readable::<Execution>(&stored) else { continue };
                 let Some(grant) = execution.grant.clone() else { continue };
                 let own = grant.worker_id == worker_id && execution.namespace == ask.criteria.namespace;
-                if own && ask.lease_ids.contains(&grant.id) && grant.expires_at > self.now_in(partition) {
+                if own && ask.lease_ids.contains(&grant.id) && grant.expires_at > self.transactor.now_in(partition) {
                     // The same id again answers with the grant that is there.
-                    held.push(Taken::Grant(execution.grant(grant.id, &grant.worker_id, 1, self.now_in(partition))?));
+                    held.push(Taken::Grant(execution.grant(
+                        grant.id,
+                        &grant.worker_id,
+                        1,
+                        self.transactor.now_in(partition),
+                    )?));
                 }
             }
         }

@@ -16,6 +16,7 @@ pub(crate) mod parking;
 pub(crate) mod quotas;
 pub(crate) mod reads;
 pub(crate) mod ready;
+mod returning;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,24 +31,81 @@ use ff_store::Version;
 use tokio::sync::Notify;
 
 use self::claiming::Claiming;
+use self::concurrency::ConcurrencyKeys;
+use self::quotas::Quotas;
 use self::ready::{Criteria, Ready};
-use crate::engine::Engine;
 use crate::env;
 use crate::metrics::ClaimExit;
+use crate::system::SystemDocuments;
+use crate::transaction::Transactor;
+
+/// Finds work for those who ask for it.
+#[derive(Clone)]
+pub(crate) struct Scheduler {
+    transactor: Transactor,
+    memory: Arc<Memory>,
+}
 
 /// The scheduler's memory.
-#[derive(Default)]
-pub(crate) struct Scheduler {
+struct Memory {
     ready: Mutex<Ready>,
     /// Versions of flows whose members were claimed: a member's claim is guarded by its flow.
     flows: Mutex<BTreeMap<Key, (Version, FlowAdmits)>>,
     turn: AtomicUsize,
     /// How long commits of claims take, the newest weighing an eighth.
     usual_commit_us: AtomicI64,
+    /// Requests to quotas on their way.
+    quotas: Quotas,
+    /// Requests to concurrency keys on their way.
+    concurrency_keys: ConcurrencyKeys,
+    system: SystemDocuments,
 }
 
 impl Scheduler {
+    pub(crate) fn new(system: SystemDocuments) -> Self {
+        let memory = Memory {
+            ready: Mutex::default(),
+            flows: Mutex::default(),
+            turn: AtomicUsize::default(),
+            usual_commit_us: AtomicI64::default(),
+            quotas: Quotas::default(),
+            concurrency_keys: ConcurrencyKeys::default(),
+            system,
+        };
+        Self { transactor: memory.system.transactor().clone(), memory: Arc::new(memory) }
+    }
+
+    pub(crate) fn transactor(&self) -> &Transactor {
+        &self.transactor
+    }
+
+    /// The same scheduler, whose commits go through this handle.
+    pub(crate) fn through(&self, transactor: &Transactor) -> Self {
+        Self { transactor: transactor.part(), memory: Arc::clone(&self.memory) }
+    }
+
+    /// The same handle for a part of a call that needs one of its own.
+    fn part(&self) -> Self {
+        self.through(&self.transactor)
+    }
+
     pub(crate) fn ready(&self) -> std::sync::MutexGuard<'_, Ready> {
+        self.memory.ready()
+    }
+
+    /// A flow has changed, and may let its members do something else.
+    pub(crate) fn forget_flow(&self, key: &Key) {
+        self.memory.forget_flow(key);
+    }
+
+    /// A flow was created under this version; nothing forbids its members to run.
+    pub(crate) fn flow_created(&self, key: Key, version: Version) {
+        self.memory.remember_flow(key, version, FlowAdmits { starts: true, continuations: true });
+    }
+}
+
+impl Memory {
+    fn ready(&self) -> std::sync::MutexGuard<'_, Ready> {
         self.ready.lock().expect("no holder of this lock panics")
     }
 
@@ -60,17 +118,12 @@ impl Scheduler {
         self.usual_commit_us.store(usual + (us - usual) / 8, Ordering::Relaxed);
     }
 
-    pub(crate) fn forget_flow(&self, key: &Key) {
+    fn forget_flow(&self, key: &Key) {
         self.flows.lock().expect("no holder of this lock panics").remove(key);
     }
 
     fn flow(&self, key: &Key) -> Option<(Version, FlowAdmits)> {
         self.flows.lock().expect("no holder of this lock panics").get(key).copied()
-    }
-
-    /// A flow was created under this version; nothing forbids its members to run.
-    pub(crate) fn flow_created(&self, key: Key, version: Version) {
-        self.remember_flow(key, version, FlowAdmits { starts: true, continuations: true });
     }
 
     fn remember_flow(&self, key: Key, version: Version, admits: FlowAdmits) {
@@ -166,21 +219,21 @@ impl Taken {
     }
 }
 
-impl Engine {
+impl Scheduler {
     /// Waits for work and takes it. An empty answer means that nothing was claimable for the whole wait.
     pub(crate) async fn take_work(&self, ask: &Arc<Ask>) -> Result<Vec<Taken>> {
-        let started = self.env().now_us();
+        let started = self.transactor.env().now_us();
         let taken = Claiming::new(self, ask).run().await;
-        let us = self.env().now_us() - started;
+        let us = self.transactor.env().now_us() - started;
         let lanes = || ask.criteria.lanes.iter().map(String::as_str);
         match &taken {
             Ok(taken) if !taken.is_empty() => {
                 let from: BTreeSet<&str> = taken.iter().filter_map(Taken::lane).collect();
-                self.metrics().claim_ended(from.into_iter(), ClaimExit::Taken, us);
+                self.transactor.metrics().claim_ended(from.into_iter(), ClaimExit::Taken, us);
             }
-            Ok(_) if ask.gone.is_said() => self.metrics().claim_ended(lanes(), ClaimExit::Gone, us),
-            Ok(_) => self.metrics().claim_ended(lanes(), ClaimExit::Empty, us),
-            Err(_) => self.metrics().claim_ended(lanes(), ClaimExit::Failed, us),
+            Ok(_) if ask.gone.is_said() => self.transactor.metrics().claim_ended(lanes(), ClaimExit::Gone, us),
+            Ok(_) => self.transactor.metrics().claim_ended(lanes(), ClaimExit::Empty, us),
+            Err(_) => self.transactor.metrics().claim_ended(lanes(), ClaimExit::Failed, us),
         }
         taken
     }
@@ -191,7 +244,7 @@ impl Engine {
             return Ok(known);
         }
         let key = Worker::key_of(&ask.criteria.namespace, &ask.instance_id);
-        let worker = self.system_document::<Worker>(&key).await?;
+        let worker = self.memory.system.system_document::<Worker>(&key).await?;
         let name = worker.map_or_else(|| ask.instance_id.clone(), |worker| worker.worker_id);
         Ok(ask.worker_id.get_or_init(|| name))
     }
@@ -200,7 +253,7 @@ impl Engine {
     async fn open_lanes<'a>(&self, criteria: &'a Criteria) -> Result<Cow<'a, Criteria>> {
         let mut criteria = Cow::Borrowed(criteria);
         for lane in &criteria.clone().lanes {
-            if self.lane(&criteria.namespace, lane).await?.is_some_and(|lane| !lane.admits_claims()) {
+            if self.memory.system.lane(&criteria.namespace, lane).await?.is_some_and(|lane| !lane.admits_claims()) {
                 criteria.to_mut().lanes.retain(|open| open != lane);
             }
         }
@@ -210,22 +263,24 @@ impl Engine {
     /// Opens what has waited for its time: closed gates, and queues whose partition failed. It costs nothing while there
     /// is nothing of the kind.
     pub(crate) async fn run_openings(self) {
-        let noted = self.scheduler().ready().opening_noted();
+        let noted = self.ready().opening_noted();
         loop {
-            let next = self.scheduler().ready().next_opening();
-            let now = self.env().now_ms();
+            let next = self.ready().next_opening();
+            let now = self.transactor.env().now_ms();
             match next {
                 None => noted.notified().await,
-                Some(at) if at > now => drop(env::within(self.env_handle(), at - now, noted.notified()).await),
-                Some(_) => self.scheduler().ready().open_due(now),
+                Some(at) if at > now => {
+                    env::within(self.transactor.env_handle(), at - now, noted.notified()).await;
+                }
+                Some(_) => self.ready().open_due(now),
             }
         }
     }
 
     /// Closes a gate until an instant of the store.
     pub(crate) fn close_gate(&self, namespace: &str, gate: &str, until: i64) {
-        let local = self.env().now_ms() + (until - self.now()).max(0);
-        self.scheduler().ready().close_gate(namespace, gate, local);
+        let local = self.transactor.env().now_ms() + (until - self.transactor.now()).max(0);
+        self.ready().close_gate(namespace, gate, local);
     }
 }
 

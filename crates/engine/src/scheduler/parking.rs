@@ -14,8 +14,9 @@ use ff_core::{Code, ExecutionId, IndexName, Key, Partition, PartitionConfig, Res
 use ff_store::{Answer, Query, Scan};
 use serde::{Deserialize, Serialize};
 
+use super::Scheduler;
 use super::admission::{Limit, Refusal, place_of};
-use crate::engine::{Caller, Engine};
+use crate::caller::Caller;
 use crate::env;
 use crate::transaction::{Command, Tx};
 
@@ -66,21 +67,22 @@ impl Opened {
     }
 }
 
-impl Engine {
+impl Scheduler {
     /// Takes a refused execution out of its queue and closes its gate for a while.
     pub(crate) async fn park(&self, execution: &Execution, refusal: Refusal) -> Result<()> {
         let partition = execution.id.partition();
-        let latest = self.now_in(partition) + limits::BLOCKED_RECHECK_MS;
-        let opens_at = place_of(self, &execution.namespace, &refusal.gate)
+        let latest = self.transactor.now_in(partition) + limits::BLOCKED_RECHECK_MS;
+        let opens_at = place_of(&self.transactor, &execution.namespace, &refusal.gate)
             .zip(refusal.until)
-            .map(|((home, _), at)| self.instant_in(at, home, partition));
+            .map(|((home, _), at)| self.transactor.instant_in(at, home, partition));
         let until = opens_at.unwrap_or(latest);
         if refusal.action == HardAction::Ask {
             self.ask_people(execution, &refusal).await?;
         }
-        let suspension = SuspensionId::mint(&env::mint(self.env(), self.now()));
+        let suspension = SuspensionId::mint(&env::mint(self.transactor.env(), self.transactor.now()));
         let asked = AskBudget { suspension, gate: &refusal.gate, detail: &refusal.detail };
         let parted = self
+            .transactor
             .change(&Caller::system(), &execution.id, None, |execution, moment| match refusal.action {
                 HardAction::Ask => execution.ask_budget_at_admission(&asked, moment.now),
                 HardAction::Block => execution.park(&refusal.gate, &refusal.detail, until, moment.now),
@@ -107,7 +109,7 @@ impl Engine {
             return Ok(());
         }
         let closed_until = if refusal.gate.starts_with("b:") { until.min(latest) } else { until };
-        let closed_until = self.instant_in(closed_until, partition, Partition::SYSTEM);
+        let closed_until = self.transactor.instant_in(closed_until, partition, Partition::SYSTEM);
         // What asks waits one by one: each is shown to wait for the answer.
         if refusal.action != HardAction::Ask {
             self.close_gate(&execution.namespace, &execution.gate(), closed_until);
@@ -119,11 +121,11 @@ impl Engine {
 
     /// Opens the question of a budget, and remembers where its answer is waited for before anything waits.
     async fn ask_people(&self, execution: &Execution, refusal: &Refusal) -> Result<()> {
-        let Some((home, key)) = place_of(self, &execution.namespace, &refusal.gate) else { return Ok(()) };
+        let Some((home, key)) = place_of(&self.transactor, &execution.namespace, &refusal.gate) else { return Ok(()) };
         let Limit::Dimension(dimension) = &refusal.limit else { return Ok(()) };
-        let _turn = self.locks().take(home, key.clone()).await;
+        let _turn = self.transactor.locks().take(home, key.clone()).await;
         let verb = AskPeople { key, dimension, execution: execution.id };
-        self.transact(home, self.fresh_command(), &verb).await
+        self.transactor.transact(home, self.transactor.fresh_command(), &verb).await
     }
 
     /// Writes down that something is parked in a partition, and looks at the gate once more.
@@ -131,14 +133,14 @@ impl Engine {
         if gate.starts_with("c:") {
             return self.note_parked_on_key(namespace, gate, vec![partition], None).await;
         }
-        let Some((home, key)) = place_of(self, namespace, gate) else { return Ok(Opened::default()) };
-        let _turn = self.locks().take(home, key.clone()).await;
+        let Some((home, key)) = place_of(&self.transactor, namespace, gate) else { return Ok(Opened::default()) };
+        let _turn = self.transactor.locks().take(home, key.clone()).await;
         let index = index::blocked(namespace, gate);
-        let command = self.fresh_command();
+        let command = self.transactor.fresh_command();
         if gate.starts_with("b:") {
-            self.transact(home, command, &NoteParked::<Budget>::new(key, index, vec![partition])).await
+            self.transactor.transact(home, command, &NoteParked::<Budget>::new(key, index, vec![partition])).await
         } else {
-            self.transact(home, command, &NoteParked::<QuotaPolicy>::new(key, index, vec![partition])).await
+            self.transactor.transact(home, command, &NoteParked::<QuotaPolicy>::new(key, index, vec![partition])).await
         }
     }
 
@@ -153,22 +155,22 @@ impl Engine {
         self.open_gates_soon(namespace, gate);
         let count = usize::try_from(opened.count).unwrap_or(usize::MAX);
         self.unpark(namespace, gate, opened).await;
-        self.scheduler().ready().open_gates(namespace, gate, count);
+        self.ready().open_gates(namespace, gate, count);
     }
 
     fn open_gates_soon(&self, namespace: &str, gate: &str) {
-        let at = self.env().now_ms() + UNPARK_PATIENCE_MS;
-        self.scheduler().ready().open_gates_at(namespace, gate, at);
+        let at = self.transactor.env().now_ms() + UNPARK_PATIENCE_MS;
+        self.ready().open_gates_at(namespace, gate, at);
     }
 
     async fn unpark(&self, namespace: &str, gate: &str, opened: Opened) {
         let index = index::blocked(namespace, gate);
         let Opened { mut places, count: mut left, mut given_back } = opened;
         while left > 0 && !places.is_empty() {
-            let limit = self.chunk(usize::try_from(left).unwrap_or(UNPARK_CHUNK).min(UNPARK_CHUNK));
+            let limit = self.transactor.chunk(usize::try_from(left).unwrap_or(UNPARK_CHUNK).min(UNPARK_CHUNK));
             let reads = places.iter().map(|place| {
                 let scan = Scan::first(index.clone(), limit + 1);
-                async move { (*place, self.read(*place, vec![Query::Scan(scan)]).await) }
+                async move { (*place, self.transactor.read(*place, vec![Query::Scan(scan)]).await) }
             });
             let mut waiting = Vec::new();
             let mut unread = Vec::new();
@@ -188,10 +190,10 @@ impl Engine {
                     continue;
                 }
                 let verb = Unpark { gate, keys };
-                match self.transact(*place, self.fresh_command(), &verb).await {
+                match self.transactor.transact(*place, self.transactor.fresh_command(), &verb).await {
                     Ok(here) => unparked.add(&here),
                     Err(error) => {
-                        if let Some(suppressed) = self.may_log("parked work could not be woken") {
+                        if let Some(suppressed) = self.transactor.may_log("parked work could not be woken") {
                             tracing::warn!(%place, %error, suppressed, "parked work could not be woken; looking in 30 s");
                         }
                         unread.push(*place);
@@ -216,33 +218,35 @@ impl Engine {
 
     /// Writes down where something is left, unless more of it can run by now.
     async fn remember_left(&self, namespace: &str, gate: &str, places: Vec<Partition>, given_back: u64) -> Opened {
-        let Some((home, key)) = place_of(self, namespace, gate) else { return Opened::default() };
+        let Some((home, key)) = place_of(&self.transactor, namespace, gate) else { return Opened::default() };
         let index = index::blocked(namespace, gate);
-        let command = self.fresh_command();
+        let command = self.transactor.fresh_command();
         let noted = if gate.starts_with("c:") {
             self.note_parked_on_key(namespace, gate, places, Some(given_back)).await
         } else if gate.starts_with("b:") {
-            self.transact(home, command, &NoteParked::<Budget>::left(key, index, places, given_back)).await
+            self.transactor.transact(home, command, &NoteParked::<Budget>::left(key, index, places, given_back)).await
         } else {
-            self.transact(home, command, &NoteParked::<QuotaPolicy>::left(key, index, places, given_back)).await
+            self.transactor
+                .transact(home, command, &NoteParked::<QuotaPolicy>::left(key, index, places, given_back))
+                .await
         };
         noted.unwrap_or_else(|error| {
-            if let Some(suppressed) = self.may_log("parked work was forgotten") {
+            if let Some(suppressed) = self.transactor.may_log("parked work was forgotten") {
                 tracing::warn!(gate, %error, suppressed, "parked work was forgotten; it is looked at again in 30 s");
             }
             Opened::default()
         })
     }
 
-    /// Another engine opened a gate.
+    /// Another scheduler opened a gate.
     pub(crate) fn gate_opened(&self, index: &IndexName) {
         if let Some((namespace, gate)) = gate_of(index) {
             // How many it admits is not said: one is tried first.
-            self.scheduler().ready().open_gates(namespace, gate, 1);
+            self.ready().open_gates(namespace, gate, 1);
         }
     }
 
-    /// This engine opened a gate, and is about to let in what is parked there.
+    /// This scheduler opened a gate, and is about to let in what is parked there.
     pub(crate) fn gate_opens(&self, index: &IndexName) {
         if let Some((namespace, gate)) = gate_of(index) {
             self.open_gates_soon(namespace, gate);
@@ -350,7 +354,7 @@ impl<G: Gate + Send> Command for NoteParked<G> {
         // Who gave a slot back while the memory was taken found nobody to wake.
         let woken_for = self.left_at == Some(gate.given_back());
         if !woken_for && room > 0 {
-            let opened = Opened::take(&mut gate, room, tx.engine.partitions());
+            let opened = Opened::take(&mut gate, room, tx.transactor.partitions());
             tx.hint(crate::hint::Item::Gate(self.index.clone()));
             tx.save(&gate);
             return Ok(opened);

@@ -8,9 +8,9 @@ use ff_core::quota::{QuotaDecision, QuotaPolicy, QuotaRequest};
 use ff_core::slot::Slot;
 use ff_core::{Code, Error, ExecutionId, IndexName, Indexed, Key, Result, SlotId, index};
 
+use super::Scheduler;
 use super::admission::{Admission, Limit, Refusal};
 use super::parking::Opened;
-use crate::engine::Engine;
 use crate::groups::{self, Groups, Name};
 use crate::hint::Item;
 use crate::transaction::{Command, Tx};
@@ -35,7 +35,7 @@ pub(crate) enum Told {
 /// Requests to quotas on their way.
 pub(crate) type Quotas = Groups<Ask, Told>;
 
-impl Engine {
+impl Scheduler {
     /// Counts a start and takes a slot, or says why not.
     pub(super) async fn admit_by_quota(&self, namespace: &str, name: &str, request: QuotaRequest) -> Result<Admission> {
         match self.ask_quota(namespace, name, Ask::Admit(request)).await? {
@@ -68,25 +68,25 @@ impl Engine {
 
     async fn ask_quota(&self, namespace: &str, name: &str, ask: Ask) -> Result<Told> {
         let serve = |quota| {
-            let engine = self.clone();
-            self.spawn_short(async move { engine.serve_quota(quota).await });
+            let scheduler = self.clone();
+            self.transactor.spawn_short(async move { scheduler.serve_quota(quota).await });
         };
-        self.quotas().ask((namespace.to_owned(), name.to_owned()), ask, serve).await
+        self.memory.quotas.ask((namespace.to_owned(), name.to_owned()), ask, serve).await
     }
 
     async fn serve_quota(&self, quota: Name) {
         let (namespace, name) = (&quota.0, &quota.1);
-        let partition = self.partitions().quota_partition(namespace, name);
+        let partition = self.transactor.partitions().quota_partition(namespace, name);
         let index = index::blocked(namespace, &format!("q:{name}"));
         loop {
-            let waiting = self.quotas().take(&quota);
+            let waiting = self.memory.quotas.take(&quota);
             if waiting.is_empty() {
                 return;
             }
             let (asks, senders): (Vec<Ask>, Vec<_>) = waiting.into_iter().unzip();
             let verb = AskAll { key: QuotaPolicy::key_of(namespace, name), name, index: &index, asks: &asks };
-            let turn = self.locks().take(partition, verb.key.clone()).await;
-            let outcome = self.transact(partition, self.fresh_command(), &verb).await;
+            let turn = self.transactor.locks().take(partition, verb.key.clone()).await;
+            let outcome = self.transactor.transact(partition, self.transactor.fresh_command(), &verb).await;
             drop(turn);
             // A claim that no longer waits for its slot leaves an orphan, which is freed as one.
             groups::answer(senders, outcome.map(|told| told.into_iter().map(Ok).collect()));
@@ -130,7 +130,7 @@ impl Command for AskAll<'_> {
         let mut opened = Opened::default();
         if let Some(policy) = quota.policy.as_mut().filter(|_| freed) {
             let count = policy.release_count(tx.now);
-            opened = Opened::take(policy, count, tx.engine.partitions());
+            opened = Opened::take(policy, count, tx.transactor.partitions());
         }
         if !opened.places.is_empty() {
             tx.hint(Item::Gate(self.index.clone()));

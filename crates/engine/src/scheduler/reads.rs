@@ -7,9 +7,9 @@ use ff_core::execution::Execution;
 use ff_core::{Document, Entry, Error, IndexName, Indexed, Partition, Result, index};
 use ff_store::{Answer, Query, Scan};
 
+use super::Scheduler;
 use super::candidate::is_outage;
 use super::ready::{Candidate, QueueId, QueueName, Read};
-use crate::engine::Engine;
 use crate::transaction::{Command, Tx};
 
 /// Candidates read at once from one queue.
@@ -17,7 +17,7 @@ const FETCH_LIMIT: usize = 64;
 /// Names of queues read at once.
 pub(crate) const NAMES_LIMIT: usize = 1_000;
 
-impl Engine {
+impl Scheduler {
     /// Carries out a read. A partition that cannot be read is passed over for a while.
     pub(super) async fn carry_out_read(&self, read: Read) {
         match read {
@@ -25,12 +25,12 @@ impl Engine {
             Read::Names { partition, namespace, lane } => {
                 let prefix = index::queues_of_lane(&namespace, &lane);
                 let names = self.queue_names(partition, prefix).await;
-                let now = self.env().now_ms();
+                let now = self.transactor.env().now_ms();
                 match names {
-                    Ok(names) => self.scheduler().ready().learnt((&namespace, &lane), partition, names, now),
+                    Ok(names) => self.ready().learnt((&namespace, &lane), partition, names, now),
                     Err(error) => {
                         self.pass_partition_over(partition, &error);
-                        self.scheduler().ready().not_learnt((&namespace, &lane), partition, now);
+                        self.ready().not_learnt((&namespace, &lane), partition, now);
                     }
                 }
             }
@@ -40,11 +40,11 @@ impl Engine {
     /// The names of the queues of a partition that begin with a prefix, page by page.
     async fn queue_names(&self, partition: Partition, prefix: Vec<u8>) -> Result<Vec<IndexName>> {
         let mut names: Vec<IndexName> = Vec::new();
-        let limit = self.chunk(NAMES_LIMIT);
+        let limit = self.transactor.chunk(NAMES_LIMIT);
         loop {
             let after = names.last().cloned();
             let query = Query::Indexes { prefix: prefix.clone(), after, limit };
-            let page = self.read(partition, vec![query]).await?.into_only(Answer::into_indexes)?;
+            let page = self.transactor.read(partition, vec![query]).await?.into_only(Answer::into_indexes)?;
             let full = page.len() == limit;
             names.extend(page);
             if !full {
@@ -54,10 +54,10 @@ impl Engine {
     }
 
     async fn read_head(&self, id: QueueId) {
-        let limit = self.chunk(FETCH_LIMIT);
+        let limit = self.transactor.chunk(FETCH_LIMIT);
         let mut scan = Scan::first(id.index.clone(), limit).with_documents();
-        scan.after = self.scheduler().ready().read_after(&id);
-        let page = match self.read(id.partition, vec![Query::Scan(scan)]).await {
+        scan.after = self.ready().read_after(&id);
+        let page = match self.transactor.read(id.partition, vec![Query::Scan(scan)]).await {
             Ok(answers) => answers.into_only(Answer::into_scan).map_err(Error::from),
             Err(error) => Err(error),
         };
@@ -65,8 +65,8 @@ impl Engine {
             Ok(page) => page,
             Err(error) => {
                 self.pass_partition_over(id.partition, &error);
-                let now = self.env().now_ms();
-                let mut ready = self.scheduler().ready();
+                let now = self.transactor.env().now_ms();
+                let mut ready = self.ready();
                 ready.fetch_failed(&id, now);
                 if is_outage(&error) {
                     ready.partition_failed(id.partition, now);
@@ -89,8 +89,8 @@ impl Engine {
                 }),
                 Ok(_) => strays.push(Entry { index: id.index.clone(), member: entry.member, score: entry.score }),
                 Err(error) => {
-                    self.metrics().undecodable();
-                    if let Some(suppressed) = self.may_log("a queued execution cannot be read") {
+                    self.transactor.metrics().undecodable();
+                    if let Some(suppressed) = self.transactor.may_log("a queued execution cannot be read") {
                         let key = &entry.member;
                         tracing::error!(?key, %error, suppressed, "a queued execution cannot be read; passed over");
                     }
@@ -104,10 +104,10 @@ impl Engine {
             && let Err(error) = Box::pin(self.queue_by_kind(&id, std::mem::take(&mut head))).await
         {
             self.pass_partition_over(id.partition, &error);
-            return self.scheduler().ready().fetch_failed(&id, self.env().now_ms());
+            return self.ready().fetch_failed(&id, self.transactor.env().now_ms());
         }
-        let now = self.env().now_ms();
-        self.scheduler().ready().fetched(&id, head, last, complete, now);
+        let now = self.transactor.env().now_ms();
+        self.ready().fetched(&id, head, last, complete, now);
     }
 
     /// Moves what an earlier version queued to the queues of its kinds, in one call. Each keeps its place among all that
@@ -117,21 +117,23 @@ impl Engine {
         for candidate in found {
             let (key, queue) = (candidate.execution.key(), candidate.execution.queue());
             if queue == id.index {
-                let ((), prepared) =
-                    self.prepare(id.partition, self.fresh_command(), &QueueByKind { candidate: &candidate }).await?;
+                let ((), prepared) = self
+                    .transactor
+                    .prepare(id.partition, self.transactor.fresh_command(), &QueueByKind { candidate: &candidate })
+                    .await?;
                 moves.push(prepared);
                 continue;
             }
             // A server of the earlier version put it here, although its document names the queue of its kind.
             let score = candidate.execution.queue_score();
             for index in [queue.clone(), id.index.clone()] {
-                self.repair(id.partition, &key, Entry { index, member: key.clone(), score }).await;
+                self.transactor.repair(id.partition, &key, Entry { index, member: key.clone(), score }).await;
             }
             let queue = QueueId { partition: id.partition, index: queue };
-            self.scheduler().ready().announce(&queue, score, self.env().now_ms());
+            self.ready().announce(&queue, score, self.transactor.env().now_ms());
         }
         if !moves.is_empty() {
-            self.send_all(id.partition, moves).await?;
+            self.transactor.send_all(id.partition, moves).await?;
         }
         Ok(())
     }
@@ -139,13 +141,13 @@ impl Engine {
     /// Takes entries out of a queue that lead to what is not claimable. They would be found there over and over.
     async fn remove_strays(&self, partition: Partition, strays: Vec<Entry>) {
         for stray in strays {
-            self.repair(partition, &stray.member.clone(), stray).await;
+            self.transactor.repair(partition, &stray.member.clone(), stray).await;
         }
     }
 
     fn pass_partition_over(&self, partition: Partition, error: &Error) {
-        self.metrics().partition_passed_over();
-        if let Some(suppressed) = self.may_log("a queue cannot be read") {
+        self.transactor.metrics().partition_passed_over();
+        if let Some(suppressed) = self.transactor.may_log("a queue cannot be read") {
             tracing::warn!(%partition, %error, suppressed, "a queue cannot be read; passed over");
         }
     }

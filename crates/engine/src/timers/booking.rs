@@ -4,17 +4,18 @@ use ff_core::index::Due;
 use ff_core::provider::{Booking, BookingState};
 use ff_core::{Key, Partition, Result};
 
-use super::fire::repair_due;
-use crate::engine::Engine;
+use super::Timers;
 use crate::providers::ProviderAsk;
 use crate::transaction::{Command, Tx};
 
-impl Engine {
+impl Timers {
     pub(super) async fn fire_booking(&self, partition: Partition, key: Key, score: i64) -> Result<()> {
         let verb = LookAtBooking { key: &key, score };
-        let Some(booking) = self.transact(partition, self.fresh_command(), &verb).await? else { return Ok(()) };
+        let Some(booking) = self.transactor.transact(partition, self.transactor.fresh_command(), &verb).await? else {
+            return Ok(());
+        };
         let lapse = ProviderAsk::Lapse(booking.id());
-        self.ask_provider(&booking.namespace, &booking.provider, lapse).await.map(drop)
+        self.providers.ask_provider(&booking.namespace, &booking.provider, lapse).await.map(drop)
     }
 }
 
@@ -37,7 +38,7 @@ impl Command for LookAtBooking<'_> {
             return Ok(Some(booking));
         }
         let next = (booking.state != BookingState::Settled).then_some(booking.until);
-        repair_due(tx, self.key, next, self.score).await?;
+        tx.repair_due(self.key, next, self.score).await?;
         Ok(None)
     }
 }

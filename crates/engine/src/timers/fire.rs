@@ -9,43 +9,47 @@ use ff_core::waitpoint::{CloseReason, Waitpoint, WaitpointState};
 use ff_core::worker::{Server, Worker};
 use ff_core::{ApiToken, Code, Error, Indexed, Key, Partition, Result, limits};
 
-use super::RETRY_MS;
+use super::Timers;
 use super::registry::ExpireRegistration;
-use crate::engine::Engine;
 use crate::execution_data;
 use crate::journal;
+use crate::removal::Removal;
 use crate::transaction::{Command, Tx};
 
-impl Engine {
+impl Timers {
     /// Fires one entry of the `due` index.
     pub(crate) async fn fire(&self, partition: Partition, member: &Key, score: i64) -> Result<()> {
         let Some((key, due)) = Due::parse(member) else {
             return Err(Error::new(Code::CorruptDocument, format!("{member:?} is not a due entry")));
         };
-        let command = self.fresh_command();
+        let command = self.transactor.fresh_command();
         match (key.kind(), due) {
-            (kind::EXECUTION, Due::Lease) => self.transact(partition, command, &ExpireLease { key, score }).await,
-            (kind::EXECUTION, Due::Timer) => self.transact(partition, command, &FireExecution { key, score }).await,
-            (kind::WAITPOINT, _) => self.transact(partition, command, &ExpireWaitpoint { key, score }).await,
-            (kind::FLOW, _) => self.fire_flow(partition, &key, score).await,
+            (kind::EXECUTION, Due::Lease) => {
+                self.transactor.transact(partition, command, &ExpireLease { key, score }).await
+            }
+            (kind::EXECUTION, Due::Timer) => {
+                self.transactor.transact(partition, command, &FireExecution { key, score }).await
+            }
+            (kind::WAITPOINT, _) => self.transactor.transact(partition, command, &ExpireWaitpoint { key, score }).await,
+            (kind::FLOW, _) => self.resolver.fire_flow(partition, &key, score).await,
             (kind::WORKER, Due::Lease) => {
-                self.transact(partition, command, &ExpireRegistration::<Worker>::new(key, score)).await
+                self.transactor.transact(partition, command, &ExpireRegistration::<Worker>::new(key, score)).await
             }
             (kind::SERVER, Due::Lease) => {
-                self.transact(partition, command, &ExpireRegistration::<Server>::new(key, score)).await
+                self.transactor.transact(partition, command, &ExpireRegistration::<Server>::new(key, score)).await
             }
-            (kind::TOKEN, _) => self.transact(partition, command, &ForgetToken { key, score }).await,
+            (kind::TOKEN, _) => self.transactor.transact(partition, command, &ForgetToken { key, score }).await,
             (kind::BUDGET, _) => self.fire_budget(partition, key, score).await,
-            (kind::SCHEDULE, _) => self.fire_schedule(partition, key, score).await,
-            (kind::BULK_PART, _) => self.fire_bulk_part(partition, key, score).await,
-            (kind::BULK, _) => self.fire_bulk(key, score).await,
+            (kind::SCHEDULE, _) => self.submissions.fire_schedule(partition, key, score).await,
+            (kind::BULK_PART, _) => self.bulk.fire_bulk_part(partition, key, score).await,
+            (kind::BULK, _) => self.bulk.fire_bulk(key, score).await,
             (kind::SLOT, _) => self.fire_slot(partition, key, score).await,
             (kind::CONCURRENCY_KEY, _) => self.fire_key(partition, key, score).await,
             (kind::RESERVATION, _) => self.fire_reservation(partition, key, score).await,
             (kind::BOOKING, _) => self.fire_booking(partition, key, score).await,
             // A newer version wrote it, and knows what to do with it.
             _ => {
-                if let Some(suppressed) = self.may_log("a timer of a kind that this version does not know") {
+                if let Some(suppressed) = self.transactor.may_log("a timer of a kind that this version does not know") {
                     tracing::warn!(%partition, ?key, suppressed, "a timer of a kind that this version does not know; left alone");
                 }
                 Ok(())
@@ -75,7 +79,7 @@ impl Command for ExpireLease {
         }
         if loaded.lease_until > tx.now && !planted(Bug::ExpiryIgnoresRenewal) {
             // Renewed after the entry was read; the renewal moved the entry with it.
-            tx.engine.timers().note(tx.partition, loaded.lease_until);
+            tx.transactor.due().note(tx.partition, loaded.lease_until);
             return Ok(());
         }
         let lost = journal::last_of_lease(tx, &execution).await?;
@@ -110,7 +114,7 @@ impl Command for FireExecution {
         let parked = !execution.waits.is_empty();
         let mut effects = Effects::default();
         match execution.fire(tx.now, tx.random(), &mut effects) {
-            Fired::Nothing => repair_due(tx, &self.key, execution.next_timer(), self.score).await?,
+            Fired::Nothing => tx.repair_due(&self.key, execution.next_timer(), self.score).await?,
             Fired::Changed => {
                 if parked && execution.waits.is_empty() && !execution.is_terminal() {
                     end_due_waits(tx, &execution, &due).await?;
@@ -120,10 +124,10 @@ impl Command for FireExecution {
                 tx.save_execution(&execution, effects);
             }
             Fired::Remove => {
-                let mut removal = execution_data::Removal::of(tx.engine.chunk(limits::RESOLVE_CHUNK));
+                let mut removal = Removal::of(tx.transactor.chunk(limits::RESOLVE_CHUNK));
                 if !execution_data::remove_execution_data(tx, &execution, &mut removal).await? {
                     // The rest goes in its next turn, after what else is due.
-                    tx.engine.timers().note(tx.partition, tx.now);
+                    tx.transactor.due().note(tx.partition, tx.now);
                 }
             }
         }
@@ -164,7 +168,7 @@ impl Command for ExpireWaitpoint {
             tx.save(&waitpoint);
         } else {
             let pending = waitpoint.state == WaitpointState::Pending;
-            repair_due(tx, &self.key, waitpoint.expires_at.filter(|_| pending), self.score).await?;
+            tx.repair_due(&self.key, waitpoint.expires_at.filter(|_| pending), self.score).await?;
         }
         Ok(())
     }
@@ -186,27 +190,9 @@ impl Command for ForgetToken {
         };
         match loaded.document.forgotten_at() {
             Some(at) if at <= tx.now => tx.delete(&self.key),
-            next => repair_due(tx, &self.key, next, self.score).await?,
+            next => tx.repair_due(&self.key, next, self.score).await?,
         }
         Ok(())
-    }
-}
-
-/// An entry that its document does not justify is moved or removed. One that it does justify came too early, as after a
-/// failover to a server whose clock is behind: it is looked at again in time.
-pub(crate) async fn repair_due(tx: &mut Tx<'_>, key: &Key, next: Option<i64>, score: i64) -> Result<()> {
-    match next {
-        Some(at) if at == score => {
-            let again = if at > tx.now { at } else { tx.now + RETRY_MS };
-            tx.engine.timers().note(tx.partition, again);
-            Ok(())
-        }
-        Some(at) => {
-            // Also when another engine came first: this one then knows when to look next.
-            tx.engine.timers().note(tx.partition, at.max(tx.now));
-            tx.move_stray(key, Due::Timer.entry(key, score), at).await
-        }
-        None => tx.remove_stray(key, Due::Timer.entry(key, score)).await,
     }
 }
 
@@ -219,7 +205,7 @@ mod tests {
 
     use super::*;
     use crate::env::TokioEnv;
-    use crate::{Caller, Options};
+    use crate::{Caller, Engine, Options};
 
     #[tokio::test(start_paused = true)]
     async fn a_timer_that_came_too_early_is_looked_at_again() {
@@ -229,10 +215,11 @@ mod tests {
         let later = Some(engine.now() + 1_000);
         let args = create_execution::Args { kind: "test".into(), delay_until: later, ..Default::default() };
         let id = engine.call::<CreateExecution>(&Caller::system(), args).await.unwrap().execution_id;
+        let timers = &engine.rooms.services.timers;
         let idle = Default::default();
-        let due = engine.timers().earliest(&idle, |_| 0).unwrap();
-        engine.timers().take_due(due, &idle, |_| 0);
-        engine.fire(id.partition(), &Due::Timer.member(&Execution::key_of(&id)), due).await.unwrap();
-        assert_eq!(engine.timers().earliest(&idle, |_| 0), Some(due));
+        let due = timers.transactor.due().earliest(&idle, |_| 0).unwrap();
+        timers.transactor.due().take_due(due, &idle, |_| 0);
+        timers.fire(id.partition(), &Due::Timer.member(&Execution::key_of(&id)), due).await.unwrap();
+        assert_eq!(timers.transactor.due().earliest(&idle, |_| 0), Some(due));
     }
 }

@@ -8,42 +8,46 @@ use ff_core::index::{self, Due};
 use ff_core::slot::{Slot, SlotFate};
 use ff_core::{Document, Indexed, Key, Partition, Result};
 
-use super::fire::repair_due;
-use crate::engine::Engine;
+use super::Timers;
 use crate::hint::Item;
 use crate::scheduler::concurrency::{OpenedKey, open};
 use crate::scheduler::parking::Opened;
 use crate::transaction::{Command, Tx};
 
-impl Engine {
+impl Timers {
     /// A budget's interval is over.
     pub(super) async fn fire_budget(&self, partition: Partition, key: Key, score: i64) -> Result<()> {
-        let turn = self.locks().take(partition, key.clone()).await;
-        let reset = self.transact(partition, self.fresh_command(), &ResetWhenDue { key, score }).await?;
+        let turn = self.transactor.locks().take(partition, key.clone()).await;
+        let reset =
+            self.transactor.transact(partition, self.transactor.fresh_command(), &ResetWhenDue { key, score }).await?;
         drop(turn);
         if let Some((namespace, name, opened)) = reset {
-            self.release_parked(&namespace, &format!("b:{name}"), opened).await;
+            self.scheduler.release_parked(&namespace, &format!("b:{name}"), opened).await;
         }
         Ok(())
     }
 
     /// A key that nobody holds is forgotten, and what may still wait for it is let in.
     pub(super) async fn fire_key(&self, partition: Partition, key: Key, score: i64) -> Result<()> {
-        let turn = self.locks().take(partition, key.clone()).await;
-        let forgotten = self.transact(partition, self.fresh_command(), &ForgetIdle { key, score }).await?;
+        let turn = self.transactor.locks().take(partition, key.clone()).await;
+        let forgotten =
+            self.transactor.transact(partition, self.transactor.fresh_command(), &ForgetIdle { key, score }).await?;
         drop(turn);
         if let Some((namespace, opened)) = forgotten {
-            self.release_keys_soon(&namespace, opened);
+            self.scheduler.release_keys_soon(&namespace, opened);
         }
         Ok(())
     }
 
     /// A slot whose claim was not seen: kept if the claim came about, freed if it no longer can.
     pub(super) async fn fire_slot(&self, partition: Partition, key: Key, score: i64) -> Result<()> {
-        let orphan = self.transact(partition, self.fresh_command(), &JudgeSlot { key, score }).await?;
+        let orphan =
+            self.transactor.transact(partition, self.transactor.fresh_command(), &JudgeSlot { key, score }).await?;
         match orphan {
-            Some(slot) if slot.of_key => self.free_key_slots(&slot.namespace, &slot.quota, vec![slot.key()]).await,
-            Some(slot) => self.free_slots(&slot.namespace, &slot.quota, &slot.execution, &[slot.id]).await,
+            Some(slot) if slot.of_key => {
+                self.scheduler.free_key_slots(&slot.namespace, &slot.quota, vec![slot.key()]).await
+            }
+            Some(slot) => self.scheduler.free_slots(&slot.namespace, &slot.quota, &slot.execution, &[slot.id]).await,
             None => Ok(()),
         }
     }
@@ -65,11 +69,11 @@ impl Command for ResetWhenDue {
         let mut budget = loaded.document;
         if !budget.reset_if_due(tx.now) {
             let next = (budget.next_reset_at != 0).then_some(budget.next_reset_at);
-            repair_due(tx, &self.key, next, self.score).await?;
+            tx.repair_due(&self.key, next, self.score).await?;
             return Ok(None);
         }
         let count = budget.release_count();
-        let opened = Opened::take(&mut budget, count, tx.engine.partitions());
+        let opened = Opened::take(&mut budget, count, tx.transactor.partitions());
         let (namespace, name) = (budget.namespace.clone(), budget.name.clone());
         tx.hint(Item::Gate(index::blocked(&namespace, &format!("b:{name}"))));
         tx.save(&budget);
@@ -92,11 +96,11 @@ impl Command for JudgeSlot {
         };
         let mut slot = loaded.document;
         let home = slot.execution.partition();
-        let found = tx.engine.store().documents(home, vec![Execution::key_of(&slot.execution)]).await?;
+        let found = tx.transactor.store().documents(home, vec![Execution::key_of(&slot.execution)]).await?;
         let execution = found.into_iter().next().flatten().map(|stored| Execution::decode(&stored.body)).transpose()?;
         let in_use = execution.is_some_and(|execution| execution.uses_slot(&slot.id));
         match slot.fate(in_use, tx.now) {
-            SlotFate::Wait => repair_due(tx, &self.key, Some(slot.orphaned_at()), self.score).await?,
+            SlotFate::Wait => tx.repair_due(&self.key, Some(slot.orphaned_at()), self.score).await?,
             SlotFate::Confirm => {
                 slot.confirm();
                 tx.save(&slot);
@@ -122,7 +126,7 @@ impl Command for ForgetIdle {
         };
         let mut document = loaded.document;
         if document.idle_at().is_none_or(|at| at > tx.now) {
-            repair_due(tx, &self.key, document.idle_at(), self.score).await?;
+            tx.repair_due(&self.key, document.idle_at(), self.score).await?;
             return Ok(None);
         }
         let opened = open(tx, &mut document);

@@ -5,25 +5,24 @@ use ff_core::index::Due;
 use ff_core::reservation::{Reservation, ReservationState};
 use ff_core::{Key, Partition, Result};
 
-use super::fire::repair_due;
-use crate::engine::Engine;
+use super::Timers;
 use crate::transaction::{Command, Tx};
 use crate::usage::{BudgetChange, path_to, save_budget};
 
-impl Engine {
+impl Timers {
     /// The time of a reservation is up.
     pub(super) async fn fire_reservation(&self, partition: Partition, key: Key, score: i64) -> Result<()> {
-        let Some(reservation) = self.find::<Reservation>(partition, key.clone()).await? else {
+        let Some(reservation) = self.transactor.find::<Reservation>(partition, key.clone()).await? else {
             let verb = SettleOrphan { key: &key, budget: "", namespace: "", score };
-            return self.transact(partition, self.fresh_command(), &verb).await.map(drop);
+            return self.transactor.transact(partition, self.transactor.fresh_command(), &verb).await.map(drop);
         };
         let (namespace, name) = (&reservation.namespace, &reservation.budget);
         let root = budget::root_of(name);
-        let turn = self.locks().take(partition, Budget::key_of(namespace, root)).await;
+        let turn = self.transactor.locks().take(partition, Budget::key_of(namespace, root)).await;
         let verb = SettleOrphan { key: &key, budget: name, namespace, score };
-        let changed = self.transact(partition, self.fresh_command(), &verb).await?;
+        let changed = self.transactor.transact(partition, self.transactor.fresh_command(), &verb).await?;
         drop(turn);
-        self.budgets_changed(namespace, changed).await;
+        self.charges.budgets_changed(namespace, changed).await;
         Ok(())
     }
 }
@@ -46,7 +45,7 @@ impl Command for SettleOrphan<'_> {
         let mut reservation = loaded.document;
         if reservation.state != ReservationState::Held || tx.now < reservation.expires_at {
             let next = (reservation.state == ReservationState::Held).then_some(reservation.expires_at);
-            repair_due(tx, self.key, next, self.score).await?;
+            tx.repair_due(self.key, next, self.score).await?;
             return Ok(Vec::new());
         }
         let keys = budget::names_to(self.budget).map(|name| Budget::key_of(self.namespace, name)).collect();

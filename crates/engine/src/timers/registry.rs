@@ -29,7 +29,7 @@ impl<D: Indexed> Command for ExpireRegistration<D> {
             return tx.remove_stray(&self.key, Due::Lease.entry(&self.key, self.score)).await;
         }
         if lease_until > tx.now {
-            tx.engine.timers().note(tx.partition, lease_until);
+            tx.transactor.due().note(tx.partition, lease_until);
             return Ok(());
         }
         tx.require_expired(&self.key);

@@ -1,8 +1,8 @@
 //! The sweep: one small read for each partition in a long period, which finds what lost hints missed. Timers and marks
-//! are looked for by whoever sees to the partition; queues by every engine, because each has workers of its own.
+//! are looked for by whoever sees to the partition; queues by every timers, because each has workers of its own.
 //!
 //! When hints may have been lost, and whenever a server has gone, everything is looked at in one quick round. Marks are
-//! resolved by the engine ranked first for the partition; the others look a little later whether they still stand.
+//! resolved by the timers ranked first for the partition; the others look a little later whether they still stand.
 
 use std::collections::BTreeSet;
 
@@ -11,41 +11,46 @@ use ff_core::{IndexName, Key, Partition, index};
 use ff_store::{Answer, Query, Scan, ScanPage};
 use futures_util::stream::{self, StreamExt};
 
-use super::RANK_MAX;
-use crate::engine::Engine;
+use super::Timers;
+use crate::due::RANK_MAX;
 use crate::env;
 use crate::scheduler::reads::NAMES_LIMIT;
 
 /// Marks taken up by one look.
 const MARKS_LIMIT: usize = 200;
-/// How much later the next engine in rank resolves a mark that still stands.
+/// How much later the next timers in rank resolves a mark that still stands.
 const MARKS_STEP_MS: i64 = 1_000;
 /// Partitions looked at together in a quick round.
 const SWEEPS_AT_ONCE: usize = 16;
 
-impl Engine {
+impl Timers {
     /// Looks at everything once at the start, then at one partition after the other.
     pub(crate) async fn run_sweeps(self) {
         loop {
             self.sweep_quickly().await;
-            let partitions = self.partitions().all().count();
-            let pause = (self.options().sweep_ms / i64::try_from(partitions).unwrap_or(i64::MAX)).max(1);
+            let partitions = self.transactor.partitions().all().count();
+            let pause = (self.transactor.options().sweep_ms / i64::try_from(partitions).unwrap_or(i64::MAX)).max(1);
             // A resync breaks the slow round off and begins with a quick one.
             let slow_round = async {
-                env::within(self.env_handle(), self.options().sweep_ms, std::future::pending::<()>()).await;
+                env::within(
+                    self.transactor.env_handle(),
+                    self.transactor.options().sweep_ms,
+                    std::future::pending::<()>(),
+                )
+                .await;
                 loop {
                     self.sweep_slowly(pause).await;
                 }
             };
-            let resync = self.timers().sweep.notified();
+            let resync = self.transactor.due().sweep.notified();
             futures_util::future::select(Box::pin(resync), Box::pin(slow_round)).await;
         }
     }
 
     /// Looks at all partitions now, some of them at a time.
     async fn sweep_quickly(&self) {
-        let sweeps = self.partitions().all().map(|partition| async move {
-            match self.options().services {
+        let sweeps = self.transactor.partitions().all().map(|partition| async move {
+            match self.transactor.options().services {
                 true => self.sweep_partition(partition).await,
                 false => self.sweep_queues(partition).await,
             }
@@ -54,10 +59,10 @@ impl Engine {
     }
 
     async fn sweep_slowly(&self, pause_ms: i64) {
-        for partition in self.partitions().all() {
-            self.env().sleep(pause_ms).await;
+        for partition in self.transactor.partitions().all() {
+            self.transactor.env().sleep(pause_ms).await;
             // Others see to it; rank 0 is enough for what nobody waits for.
-            match self.options().services && self.rank(partition) == 0 {
+            match self.transactor.options().services && self.servers.rank(partition) == 0 {
                 true => self.sweep_partition(partition).await,
                 false => self.sweep_queues(partition).await,
             }
@@ -67,8 +72,8 @@ impl Engine {
     /// Queue names of a partition.
     async fn sweep_queues(&self, partition: Partition) {
         self.sweep_subscriptions(partition);
-        let began = self.scheduler().ready().stamp();
-        match self.read(partition, vec![self.queue_names_query(None)]).await {
+        let began = self.scheduler.ready().stamp();
+        match self.transactor.read(partition, vec![self.queue_names_query(None)]).await {
             Ok(answers) => {
                 let queues = answers.into_only(Answer::into_indexes).unwrap_or_default();
                 self.learn_queues(partition, queues, began).await;
@@ -80,14 +85,14 @@ impl Engine {
     /// A hint about subscriptions or events may have been lost as well.
     fn sweep_subscriptions(&self, partition: Partition) {
         match partition {
-            Partition::SYSTEM => self.subscriptions().look_again(),
-            other => self.subscriptions().note(other),
+            Partition::SYSTEM => self.subscriptions.state.look_again(),
+            other => self.subscriptions.state.note(other),
         }
     }
 
     fn not_swept(&self, partition: Partition, error: &ff_core::Error) {
-        self.scheduler().ready().sweep_failed(partition, self.env().now_ms());
-        if let Some(suppressed) = self.may_log("a partition cannot be swept") {
+        self.scheduler.ready().sweep_failed(partition, self.transactor.env().now_ms());
+        if let Some(suppressed) = self.transactor.may_log("a partition cannot be swept") {
             tracing::warn!(%partition, %error, suppressed, "a partition cannot be swept");
         }
     }
@@ -96,22 +101,22 @@ impl Engine {
     async fn learn_queues(&self, partition: Partition, mut page: Vec<IndexName>, began: u64) {
         let mut all = BTreeSet::new();
         loop {
-            let now = self.env().now_ms();
-            let last = page.last().filter(|_| page.len() == self.chunk(NAMES_LIMIT)).cloned();
-            self.scheduler().ready().sweep_found(partition, &page, now);
-            self.subscriptions().found_queues(&page);
+            let now = self.transactor.env().now_ms();
+            let last = page.last().filter(|_| page.len() == self.transactor.chunk(NAMES_LIMIT)).cloned();
+            self.scheduler.ready().sweep_found(partition, &page, now);
+            self.subscriptions.state.found_queues(&page);
             all.extend(page);
             if last.is_none() {
                 break;
             }
-            page = match self.read(partition, vec![self.queue_names_query(last)]).await {
+            page = match self.transactor.read(partition, vec![self.queue_names_query(last)]).await {
                 Ok(answers) => answers.into_only(Answer::into_indexes).unwrap_or_default(),
                 Err(error) => return self.not_swept(partition, &error),
             };
         }
-        let mut ready = self.scheduler().ready();
+        let mut ready = self.scheduler.ready();
         ready.sweep_ended(partition, &all, began);
-        ready.let_go(self.env().now_ms());
+        ready.let_go(self.transactor.env().now_ms());
     }
 
     /// Due head, marks head and queue names of a partition, in one read.
@@ -119,11 +124,11 @@ impl Engine {
         self.sweep_subscriptions(partition);
         let queries = vec![
             Query::Scan(Scan::first(index::due(), 1)),
-            Query::Scan(Scan::first(index::marks(), self.chunk(MARKS_LIMIT))),
+            Query::Scan(Scan::first(index::marks(), self.transactor.chunk(MARKS_LIMIT))),
             self.queue_names_query(None),
         ];
-        let began = self.scheduler().ready().stamp();
-        let answers = match self.read(partition, queries).await {
+        let began = self.scheduler.ready().stamp();
+        let answers = match self.transactor.read(partition, queries).await {
             Ok(answers) => answers.answers,
             Err(error) => return self.not_swept(partition, &error),
         };
@@ -132,38 +137,38 @@ impl Engine {
         let marks = answers.next().and_then(Answer::into_scan).unwrap_or_default();
         let queues = answers.next().and_then(Answer::into_indexes).unwrap_or_default();
         for entry in due.entries {
-            self.timers().note(partition, entry.score);
+            self.transactor.due().note(partition, entry.score);
         }
         self.learn_queues(partition, queues, began).await;
         if !planted(Bug::MarksNotSwept) {
-            match self.rank(partition) {
+            match self.servers.rank(partition) {
                 0 => self.resolve_marks(partition, marks).await,
                 rank => self.leave_marks(partition, rank, marks),
             }
         }
     }
 
-    /// Leaves marks to an engine ranked before this one, and resolves those that still stand a little later.
+    /// Leaves marks to an timers ranked before this one, and resolves those that still stand a little later.
     fn leave_marks(&self, partition: Partition, rank: i64, page: ScanPage) {
         let seen: BTreeSet<Key> = page.entries.into_iter().map(|entry| entry.member).collect();
-        if seen.is_empty() || !self.timers().leave(partition, seen) {
+        if seen.is_empty() || !self.transactor.due().leave(partition, seen) {
             return;
         }
-        let engine = self.clone();
-        self.spawn_short(async move {
-            engine.env().sleep(rank.min(RANK_MAX) * MARKS_STEP_MS).await;
-            let seen = engine.timers().take_left(partition);
-            if engine.refuse_if_closing().is_err() {
+        let timers = self.clone();
+        self.transactor.spawn_short(async move {
+            timers.transactor.env().sleep(rank.min(RANK_MAX) * MARKS_STEP_MS).await;
+            let seen = timers.transactor.due().take_left(partition);
+            if timers.transactor.refuse_if_closing().is_err() {
                 return;
             }
-            let scan = Query::Scan(Scan::first(index::marks(), engine.chunk(MARKS_LIMIT)));
-            match engine.read(partition, vec![scan]).await {
+            let scan = Query::Scan(Scan::first(index::marks(), timers.transactor.chunk(MARKS_LIMIT)));
+            match timers.transactor.read(partition, vec![scan]).await {
                 Ok(answers) => {
                     let page = answers.into_only(Answer::into_scan).unwrap_or_default();
                     let standing = page.entries.into_iter().filter(|entry| seen.contains(&entry.member));
-                    standing.for_each(|entry| engine.resolve_soon(partition, entry.member));
+                    standing.for_each(|entry| timers.resolver.resolve_soon(partition, entry.member));
                 }
-                Err(error) => engine.marks_unread(partition, &error),
+                Err(error) => timers.marks_unread(partition, &error),
             }
         });
     }
@@ -172,13 +177,13 @@ impl Engine {
     async fn resolve_marks(&self, partition: Partition, mut page: ScanPage) {
         loop {
             let last = page.entries.last().map(|entry| (entry.score, entry.member.clone()));
-            let full = page.entries.len() == self.chunk(MARKS_LIMIT);
+            let full = page.entries.len() == self.transactor.chunk(MARKS_LIMIT);
             for entry in page.entries {
-                self.resolve_soon(partition, entry.member);
+                self.resolver.resolve_soon(partition, entry.member);
             }
             let Some((score, member)) = last.filter(|_| full) else { return };
-            let scan = Scan::first(index::marks(), self.chunk(MARKS_LIMIT)).after(score, member);
-            page = match self.read(partition, vec![Query::Scan(scan)]).await {
+            let scan = Scan::first(index::marks(), self.transactor.chunk(MARKS_LIMIT)).after(score, member);
+            page = match self.transactor.read(partition, vec![Query::Scan(scan)]).await {
                 Ok(answers) => answers.into_only(Answer::into_scan).unwrap_or_default(),
                 Err(error) => return self.marks_unread(partition, &error),
             };
@@ -186,12 +191,12 @@ impl Engine {
     }
 
     fn marks_unread(&self, partition: Partition, error: &ff_core::Error) {
-        if let Some(suppressed) = self.may_log("the marks cannot be read") {
+        if let Some(suppressed) = self.transactor.may_log("the marks cannot be read") {
             tracing::warn!(%partition, %error, suppressed, "the marks cannot be read; left to the next sweep");
         }
     }
 
     fn queue_names_query(&self, after: Option<IndexName>) -> Query {
-        Query::Indexes { prefix: vec![index::QUEUE_PREFIX], after, limit: self.chunk(NAMES_LIMIT) }
+        Query::Indexes { prefix: vec![index::QUEUE_PREFIX], after, limit: self.transactor.chunk(NAMES_LIMIT) }
     }
 }

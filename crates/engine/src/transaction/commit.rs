@@ -16,12 +16,10 @@ use ff_store::{
     StoreError, Version,
 };
 
-use super::{Command, Staged, Tx, fence_of, is_timed};
+use super::{Applied, Command, PerhapsApplied, Staged, Transactor, Tx, is_timed};
 use crate::cache::{Cached, Downstreams};
-use crate::engine::Engine;
 use crate::env::{self, BoxFuture};
 use crate::hint::{Item, Message};
-use crate::scheduler::ready::{Candidate, QueueId};
 
 /// How often a command runs again before it gives up with `contention`.
 const ATTEMPTS_MAX: u32 = 24;
@@ -85,7 +83,7 @@ impl Tx<'_> {
             if let Some(ttl_ms) = lease {
                 if let Some(ttl_ms) = ttl_ms
                     && is_timed(&key)
-                    && self.engine.announce_due(self.partition, self.now + ttl_ms)
+                    && self.transactor.announce_due(self.partition, self.now + ttl_ms)
                 {
                     self.items.push(Item::Due(self.now + ttl_ms));
                 }
@@ -102,7 +100,7 @@ impl Tx<'_> {
             .filter(|lease| is_timed(&lease.key))
             .filter_map(|lease| lease.ttl_ms)
             .fold(due, |due, ttl_ms| earlier(due, self.now + ttl_ms));
-        let message = Message { origin: self.engine.origin(), items: std::mem::take(&mut self.items) };
+        let message = Message { origin: self.transactor.origin(), items: std::mem::take(&mut self.items) };
         if !message.items.is_empty() {
             self.batch.hints.push(Hint { partition: self.partition, payload: message.encode() });
         }
@@ -126,11 +124,11 @@ impl Tx<'_> {
         if entry.index.as_bytes().first() == Some(&index::QUEUE_PREFIX) {
             self.items.push(Item::Ready(entry.index.clone(), entry.score));
         } else if entry.index == index::due() {
-            if self.engine.announce_due(self.partition, entry.score) {
+            if self.transactor.announce_due(self.partition, entry.score) {
                 self.items.push(Item::Due(entry.score));
             }
         } else if entry.index == index::marks() {
-            if !self.engine.options().services {
+            if !self.transactor.options().services {
                 self.items.push(Item::Mark(key.clone()));
             }
             marked.push(key.clone());
@@ -164,7 +162,7 @@ fn earlier(known: Option<i64>, at: i64) -> Option<i64> {
 /// A commit that is under way. Whoever waits for it may go away; it may be applied all the same, and what follows from
 /// it, such as telling those who wait for work, must follow then, too.
 struct UnderWay<T: Send + 'static> {
-    engine: Engine,
+    transactor: Transactor,
     work: Option<BoxFuture<'static, T>>,
 }
 
@@ -182,7 +180,7 @@ impl<T: Send + 'static> Future for UnderWay<T> {
 impl<T: Send + 'static> Drop for UnderWay<T> {
     fn drop(&mut self) {
         if let Some(work) = self.work.take() {
-            self.engine.spawn_short(async move { drop(work.await) });
+            self.transactor.spawn_short(async move { drop(work.await) });
         }
     }
 }
@@ -194,7 +192,7 @@ impl Prepared {
     }
 }
 
-impl Engine {
+impl Transactor {
     /// Runs a command until it commits, is refused, or has fought for too long.
     pub(crate) async fn transact<C: Command>(
         &self,
@@ -287,9 +285,9 @@ impl Engine {
         partition: Partition,
         prepared: Vec<Prepared>,
     ) -> Result<Vec<std::result::Result<i64, Conflict>>> {
-        let engine = self.part();
-        let work = Box::pin(async move { engine.commit_all(partition, prepared).await });
-        UnderWay { engine: self.clone(), work: Some(work) }.await
+        let transactor = self.part();
+        let work = Box::pin(async move { transactor.commit_all(partition, prepared).await });
+        UnderWay { transactor: self.clone(), work: Some(work) }.await
     }
 
     async fn commit_all(
@@ -413,50 +411,35 @@ impl Engine {
         }
     }
 
-    /// What follows from a commit: the cache, local wake-ups, and the marks it left.
+    /// What follows from a commit: what is remembered of it, and what others are told.
     fn applied(&self, one: Prepared, at: i64) {
         self.metrics().happened(&one.events);
         self.metrics().repaired(one.repairs);
         let flow = one.following.first().and_then(|(_, edges)| edges.first()).map(|edge| Flow::key_of(&edge.flow));
         self.remember_downstreams(&one.executions, one.following, one.command);
-        for execution in one.executions {
+        for execution in &one.executions {
             let key = execution.key();
-            if execution.is_eligible() && !planted(Bug::WaitersNotWoken) {
-                self.offer(one.partition, &execution, one.command);
-            }
             let lease = one.leases.iter().find(|(leased, _)| *leased == key).map(|(_, ttl_ms)| *ttl_ms);
             match (&execution.held().ttl_ms, lease) {
                 (Some(_), Some(Some(ttl_ms))) => {
                     let fence = Fence { epoch: execution.epoch, lease: execution.held().lease_id };
-                    self.cache().put(key, Cached { execution, version: one.command, fence, lease_until: at + ttl_ms });
+                    let (execution, version) = (Arc::clone(execution), one.command);
+                    self.cache().put(key, Cached { execution, version, fence, lease_until: at + ttl_ms });
                 }
-                (Some(_), None) => self.cache().update(&key, execution, one.command),
+                (Some(_), None) => self.cache().update(&key, Arc::clone(execution), one.command),
                 _ => self.cache().remove(&key),
             }
         }
-        // What became claimable was offered above, document and all; it need not be announced and read again.
-        let mut others = one.items;
-        others.retain(|item| match item {
-            Item::Ready(..) => false,
-            Item::Gate(index) => {
-                self.gate_opens(index);
-                false
-            }
-            _ => true,
-        });
-        self.act_on(one.partition, &others);
-        if let Some(flow) = flow {
-            self.scheduler().flow_created(flow, one.command);
-        }
-        // Noted before the commit as well, but what was due first may have fired since, and found no trace of this.
-        if let Some(at) = one.due {
-            self.timers().note(one.partition, at);
-        }
-        for key in one.marked {
-            self.resolve_soon(one.partition, key);
-        }
-        if let Some(clock) = &self.options().test_clock {
-            clock.changed();
+        if let Some(listener) = self.listener() {
+            listener.applied(Applied {
+                partition: one.partition,
+                version: one.command,
+                executions: one.executions,
+                items: one.items,
+                flow,
+                due: one.due,
+                marked: one.marked,
+            });
         }
     }
 
@@ -476,32 +459,16 @@ impl Engine {
     }
 
     /// A commit whose reply was lost may have been applied without showing it: the lease it gave up, for one, no longer
-    /// guards its repeat. A hint that proves wrong costs a look; a missing one leaves work lying until the next sweep.
+    /// guards its repeat.
     fn perhaps_applied(&self, one: &Prepared) {
-        // Nobody may have been told what is due.
-        let others = one.items.iter().filter(|item| !matches!(item, Item::Due(_)));
-        self.act_on(one.partition, &others.cloned().collect::<Vec<_>>());
-        if let Some(at) = one.due {
-            self.timers().note(one.partition, at);
+        if let Some(listener) = self.listener() {
+            let (items, marked) = (&one.items, &one.marked);
+            listener.perhaps_applied(PerhapsApplied { partition: one.partition, items, due: one.due, marked });
         }
-        for key in &one.marked {
-            self.resolve_soon(one.partition, key.clone());
-        }
-    }
-
-    fn offer(&self, partition: Partition, execution: &Arc<Execution>, version: Version) {
-        let held = execution.held();
-        let candidate = Candidate {
-            execution: execution.clone(),
-            version,
-            fence: fence_of(held.epoch, held.lease_id),
-            queue: QueueId { partition, index: execution.queue() },
-        };
-        self.scheduler().ready().offer(candidate, self.env().now_ms());
     }
 
     /// Waits a little before the next try, longer each time, and never in step with others.
-    pub(crate) async fn back_off(&self, attempt: u32) {
+    async fn back_off(&self, attempt: u32) {
         let ceiling = BACKOFF_MS << attempt.min(7);
         let random = i64::try_from(self.env().random() >> 33).unwrap_or(0);
         self.env().sleep(ceiling / 2 + random % (ceiling / 2 + 1)).await;

@@ -19,7 +19,7 @@ type Committed = std::result::Result<Vec<Outcome>, StoreError>;
 
 /// Where the parts of a call leave their commits.
 #[derive(Default)]
-pub(crate) struct Gathering(Mutex<State>);
+pub(super) struct Gathering(Mutex<State>);
 
 #[derive(Default)]
 struct State {
@@ -50,7 +50,7 @@ impl Gathering {
     }
 
     /// Commits batches together with what others bring, or by themselves once the call has ended.
-    pub(crate) async fn commit(&self, store: &dyn Store, partition: Partition, batches: Vec<Batch>) -> Committed {
+    pub(super) async fn commit(&self, store: &dyn Store, partition: Partition, batches: Vec<Batch>) -> Committed {
         let (answer, committed) = oneshot::channel();
         if let Err(alone) = self.leave(Waiting { partition, batches, answer }) {
             return store.commit(partition, alone.batches).await;
@@ -72,7 +72,7 @@ impl Gathering {
     }
 
     /// Runs the parts of a call to their end and sends what they leave here.
-    pub(crate) async fn run<T>(&self, store: &dyn Store, parts: impl Future<Output = T>) -> T {
+    pub(super) async fn run<T>(&self, store: &dyn Store, parts: impl Future<Output = T>) -> T {
         let _end = End(self);
         let mut parts = pin!(parts);
         let mut sent: FuturesUnordered<BoxFuture<'_, ()>> = FuturesUnordered::new();

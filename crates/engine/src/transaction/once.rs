@@ -11,10 +11,10 @@ use ff_core::{Code, CommandId, Error, Partition, Result, limits};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{Command, Tx};
-use crate::engine::{Caller, Engine};
+use super::{Command, Transactor, Tx};
+use crate::caller::Caller;
 
-impl Engine {
+impl Transactor {
     /// Runs a command that has an identity once: a repeat gets the first answer. Without one it is the same command by
     /// nature, and runs like any other.
     pub(crate) async fn transact_once<C: Command>(

@@ -5,6 +5,7 @@
 mod report;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use ff_core::budget::{self, Amounts, Budget, Path, Reserve, ReserveRequest, SpendRefusal};
 use ff_core::idempotency::CommandRecord;
@@ -15,11 +16,11 @@ use ff_core::usage::ReportUsageResult;
 use ff_core::{Code, CommandId, Error, ExecutionId, Key, Result, index};
 use ff_store::Query;
 
-use crate::engine::Engine;
 use crate::groups::{self, Groups, Name};
 use crate::hint::Item;
+use crate::scheduler::Scheduler;
 use crate::scheduler::parking::Opened;
-use crate::transaction::{Command, Tx};
+use crate::transaction::{Command, Transactor, Tx};
 
 pub(crate) use report::Report;
 
@@ -62,8 +63,14 @@ pub(crate) struct Call {
     id: CommandId,
 }
 
-/// Charges on their way, by the root of their budgets.
-pub(crate) type Charges = Groups<Call, Charged>;
+/// Charges budgets.
+#[derive(Clone)]
+pub(crate) struct Charges {
+    transactor: Transactor,
+    scheduler: Scheduler,
+    /// Charges on their way, by the root of their budgets.
+    groups: Arc<Groups<Call, Charged>>,
+}
 
 /// A budget that a commit changed: what of it people count, and whom it lets in.
 pub(crate) struct BudgetChange {
@@ -74,29 +81,33 @@ pub(crate) struct BudgetChange {
     opened: Opened,
 }
 
-impl Engine {
+impl Charges {
+    pub(crate) fn new(scheduler: Scheduler) -> Self {
+        Self { transactor: scheduler.transactor().clone(), scheduler, groups: Arc::default() }
+    }
+
     /// Charges a budget.
     pub(crate) async fn charge(&self, namespace: &str, name: &str, charge: Charge) -> Result<Charged> {
         let serve = |root| {
-            let engine = self.clone();
-            self.spawn_short(async move { engine.commit_charges(root).await });
+            let charges = self.clone();
+            self.transactor.spawn_short(async move { charges.commit_charges(root).await });
         };
-        let call = Call { budget: name.to_owned(), charge, id: self.fresh_command() };
+        let call = Call { budget: name.to_owned(), charge, id: self.transactor.fresh_command() };
         let root = budget::root_of(name);
-        self.charges().ask((namespace.to_owned(), root.to_owned()), call, serve).await
+        self.groups.ask((namespace.to_owned(), root.to_owned()), call, serve).await
     }
 
     async fn commit_charges(&self, root: Name) {
-        let partition = self.partitions().budget_partition(&root.0, &root.1);
+        let partition = self.transactor.partitions().budget_partition(&root.0, &root.1);
         loop {
-            let waiting = self.charges().take(&root);
+            let waiting = self.groups.take(&root);
             if waiting.is_empty() {
                 return;
             }
             let (calls, senders): (Vec<Call>, Vec<_>) = waiting.into_iter().unzip();
             let verb = ChargeAll { namespace: &root.0, calls: &calls };
-            let turn = self.locks().take(partition, Budget::key_of(&root.0, &root.1)).await;
-            let outcome = self.transact(partition, self.fresh_command(), &verb).await;
+            let turn = self.transactor.locks().take(partition, Budget::key_of(&root.0, &root.1)).await;
+            let outcome = self.transactor.transact(partition, self.transactor.fresh_command(), &verb).await;
             drop(turn);
             let (answers, changed) =
                 outcome.map_or_else(|error| (Err(error), Vec::new()), |(all, changed)| (Ok(all), changed));
@@ -108,8 +119,8 @@ impl Engine {
     /// What follows from a commit that changed budgets.
     pub(crate) async fn budgets_changed(&self, namespace: &str, changed: Vec<BudgetChange>) {
         for BudgetChange { name, spent, reserved, refused, opened } in changed {
-            self.metrics().charged((namespace, &name), &spent, &reserved, refused);
-            self.release_parked(namespace, &format!("b:{name}"), opened).await;
+            self.transactor.metrics().charged((namespace, &name), &spent, &reserved, refused);
+            self.scheduler.release_parked(namespace, &format!("b:{name}"), opened).await;
         }
     }
 }
@@ -307,7 +318,7 @@ pub(crate) fn save_budget(
     budget.answer_if_room();
     if budget.opened_since(before) {
         let count = budget.release_count();
-        opened = Opened::take(budget, count, tx.engine.partitions());
+        opened = Opened::take(budget, count, tx.transactor.partitions());
         tx.hint(Item::Gate(index::blocked(namespace, &format!("b:{}", budget.name))));
     }
     if budget == before {

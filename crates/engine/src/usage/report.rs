@@ -42,7 +42,7 @@ impl Desk {
         }
         let (answer, counted) = path.report(known.as_ref().unwrap_or(&report.usage), tx.now)?;
         // A report that was refused leaves its dedup key free.
-        let keyed = report.identity(&named, tx.engine.options().dedup_window_ms).filter(|_| counted);
+        let keyed = report.identity(&named, tx.transactor.options().dedup_window_ms).filter(|_| counted);
         let (record, kept_ms) = call.record(&keyed.unwrap_or_else(|| call.own_identity()), &answer);
         tx.create_until(&record, tx.now + kept_ms);
         self.evidence.insert(record.key(), record);

@@ -1,29 +1,27 @@
 //! Submitting executions.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use bytes::Bytes;
-use ff_core::execution::{DEFAULT_LANE, Execution, NewExecution};
+use ff_core::execution::Execution;
 use ff_core::idempotency::IdempotencyRecord;
 use ff_core::op::{
     CreateExecution, CreateExecutionArgs, CreateExecutionOutcome, CreateExecutions, CreateExecutionsArgs,
-    CreateExecutionsOutcome, CreateResult, Debounce, create_execution,
+    CreateExecutionsOutcome, CreateResult, create_execution,
 };
 use ff_core::partition::digest16;
-use ff_core::planted::{Bug, planted};
-use ff_core::{Blob, Code, Error, ExecutionId, Indexed, Partition, Result, Sharing, limits};
+use ff_core::{Code, Error, ExecutionId, Indexed, Partition, Result, limits};
 use uuid::Uuid;
 
-use crate::engine::{Caller, Engine, Handle};
-use crate::limits::bytes;
-use crate::op::execution::single::{Place, holder_key, take_key};
+use crate::caller::Caller;
+use crate::op::Handle;
+use crate::rooms::Rooms;
+use crate::single_key::{Place, holder_key, take_key};
+use crate::submission::{Submission, write_new};
 use crate::transaction::{Command, Prepared, Tx};
-use crate::{env, payload};
 
-impl Handle<CreateExecution> for Engine {
+impl Handle<CreateExecution> for Rooms {
     async fn handle(&self, caller: &Caller, args: CreateExecutionArgs) -> Result<CreateExecutionOutcome> {
-        let submission = self.submission(caller, &args).await?;
+        let submission = self.services.submissions.submission(caller, &args).await?;
         if submission.joins_a_flow(&args) {
             // Boxed, because it would make the future of every other submission three times as large.
             return Box::pin(self.create_member(caller, &args, submission)).await;
@@ -32,134 +30,26 @@ impl Handle<CreateExecution> for Engine {
     }
 }
 
-/// A submission with everything decided before its commit, so that a repeated try is the same request.
-#[derive(Debug, Clone)]
-pub(crate) struct Submission {
-    pub(crate) request: NewExecution,
-    pub(crate) blob: Option<Bytes>,
-    /// The idempotency key and how long it is remembered.
-    pub(crate) key: Option<(String, i64)>,
-    /// The caller brought the id.
-    pub(crate) own_id: bool,
-    /// How its key puts it off, if it has one that does.
-    pub(crate) debounce: Option<Debounce>,
-}
-
-impl Submission {
-    /// Whether it is more than an execution of its own.
-    pub(crate) fn joins_a_flow(&self, args: &CreateExecutionArgs) -> bool {
-        args.flow_id.is_some() || args.parent.is_some() || !args.dependencies.is_empty()
-    }
-
-    /// Whether it is created by itself, and not in one commit call with others.
-    fn is_apart(&self, args: &CreateExecutionArgs) -> bool {
-        self.joins_a_flow(args) || self.request.sharing.single.is_some()
-    }
-
-    /// What the store remembers of the idempotency key.
-    pub(crate) fn record(&self) -> Option<(IdempotencyRecord, i64)> {
-        let (key, window_ms) = self.key.as_ref().filter(|_| !planted(Bug::DedupNotWritten))?;
-        let record = IdempotencyRecord {
-            namespace: self.request.namespace.clone(),
-            idempotency_key: key.clone(),
-            execution_id: self.request.id,
-            request_hash: self.request.request_hash.clone(),
-            ..Default::default()
-        };
-        Some((record, *window_ms))
-    }
-
-    /// Its key stands for this execution, which a repeat creates if nobody has yet.
-    fn take_recorded(&mut self, id: ExecutionId) {
-        self.request.id = id;
-        self.key = None;
-        self.own_id = true;
-    }
-
-    /// The answer when the execution is there already: the same request, or a conflict.
-    pub(crate) fn duplicate_of(&self, existing: &Execution) -> Result<CreateExecutionOutcome> {
-        if existing.request_hash != self.request.request_hash || existing.namespace != self.request.namespace {
-            return Err(Error::of(Code::IdempotencyConflict).with("execution_id", existing.id));
-        }
-        Ok(CreateExecutionOutcome {
-            execution_id: existing.id,
-            duplicate: true,
-            flow_id: existing.flow,
-            public_state: existing.public_state(),
-            superseded: None,
-        })
-    }
-}
-
-impl Engine {
-    /// Decides everything about a submission that does not depend on what is stored.
-    pub(crate) async fn submission(&self, caller: &Caller, args: &CreateExecutionArgs) -> Result<Submission> {
-        let namespace = caller.namespace(args.namespace.as_deref())?;
-        let lane = args.lane.clone().unwrap_or_else(|| DEFAULT_LANE.to_owned());
-        caller.check_lane(&lane)?;
-        let aging_ms = self.check_submission(&namespace, &lane).await?;
-        let input = args.input()?;
-        let size = input.as_ref().map_or(0, |input| input.bytes.len());
-        bytes("input", size, self.limits().input_max_bytes)?;
-        let required = self.limits().capabilities(&args.required_capabilities);
-        required.map_err(|error| error.with("field", "required_capabilities"))?;
-        let (input, blob) = payload::divide(input);
-        let id = self.submission_id(&namespace, args)?;
-        let policy = args.policy.as_ref().or_else(|| self.options().policies.get(&namespace));
-        let mut policy = policy.cloned().unwrap_or_default();
-        let kept_ms = self.options().retention_ms;
-        if policy.retention_ms.is_none() && kept_ms != limits::RETENTION_DEFAULT_MS {
-            policy.retention_ms = Some(kept_ms);
-        }
-        let request = NewExecution {
-            id,
-            namespace,
-            lane,
-            kind: args.kind.clone(),
-            priority: args.priority.unwrap_or(0),
-            creator: args.creator.clone().unwrap_or_default(),
-            submitted_by: caller.submitter(),
-            tags: args.tags.clone(),
-            policy,
-            capabilities: args.required_capabilities.clone(),
-            budgets: args.budget_ids.clone(),
-            quota: args.quota_policy_id.clone(),
-            input,
-            delay_until: args.delay_until,
-            deadline_at: args.deadline_at,
-            flow: args.flow_id,
-            node: args.node.clone().unwrap_or_default(),
-            request_hash: Blob::from(args.content_digest()[..16].to_vec()),
-            trace_context: args.trace_context.clone().unwrap_or_default(),
-            schedule: None,
-            sharing: Sharing { aging_ms, ..args.sharing() },
-        };
-        request.validate()?;
-        let window_ms = args.dedup_window_ms.unwrap_or(self.options().dedup_window_ms);
-        let key = args.idempotency_key.clone().map(|key| (key, window_ms));
-        let debounce = args.debounce.clone();
-        Ok(Submission { request, blob, key, own_id: args.execution_id.is_some(), debounce })
-    }
-
+impl Rooms {
     /// Creates an execution of its own.
     pub(crate) async fn create_solo(&self, mut submission: Submission) -> Result<CreateExecutionOutcome> {
-        if self.key_is_elsewhere(&submission) {
+        if self.transactor.key_is_elsewhere(&submission) {
             let partition = submission.request.id.partition();
-            let refusal = self.rehearse(partition, &FindOwn { submission: &submission }).await.err();
+            let refusal = self.transactor.rehearse(partition, &FindOwn { submission: &submission }).await.err();
             self.record_key(&mut submission, refusal).await?;
         }
         let partition = submission.request.id.partition();
         let _turn = match holder_key(&submission.request) {
-            Some(key) => Some(self.locks().take(partition, key).await),
+            Some(key) => Some(self.transactor.locks().take(partition, key).await),
             None => None,
         };
         let verb = CreateSolo { submission: &submission };
-        match self.transact(partition, self.fresh_command(), &verb).await? {
+        match self.transactor.transact(partition, self.transactor.fresh_command(), &verb).await? {
             Solo::Here(outcome) => Ok(outcome),
             Solo::Elsewhere(id) => {
                 submission.take_recorded(id);
                 let verb = CreateSolo { submission: &submission };
-                match self.transact(id.partition(), self.fresh_command(), &verb).await? {
+                match self.transactor.transact(id.partition(), self.transactor.fresh_command(), &verb).await? {
                     Solo::Here(outcome) => Ok(outcome),
                     Solo::Elsewhere(_) => Err(Error::new(Code::Internal, "a submission without a key has no record")),
                 }
@@ -167,44 +57,16 @@ impl Engine {
         }
     }
 
-    /// A key is known in its own partition. Where the execution lives in another one, its id is recorded there first.
-    pub(crate) fn key_is_elsewhere(&self, submission: &Submission) -> bool {
-        let Submission { request, key, .. } = submission;
-        let home = key.as_ref().map(|(key, _)| self.partitions().key_partition(&request.namespace, key));
-        home.is_some_and(|home| home != request.id.partition())
-    }
-
     /// Records in the partition of its key which execution a submission makes, before there is one: a repeat takes the
     /// recorded id and finishes what was begun. A submission that would be refused does not use up its key, but may be
     /// the repeat of one that was not.
     pub(crate) async fn record_key(&self, submission: &mut Submission, refusal: Option<Error>) -> Result<()> {
         let Some((record, window_ms)) = submission.record() else { return refusal.map_or(Ok(()), Err) };
-        let partition = self.partitions().key_partition(&record.namespace, &record.idempotency_key);
+        let partition = self.transactor.partitions().key_partition(&record.namespace, &record.idempotency_key);
         let verb = Record { record, window_ms, refusal };
-        let id = self.transact(partition, self.fresh_command(), &verb).await?;
+        let id = self.transactor.transact(partition, self.transactor.fresh_command(), &verb).await?;
         submission.take_recorded(id);
         Ok(())
-    }
-
-    /// Where it will live: where its caller says, beside its flow or parent, with its key, or anywhere.
-    fn submission_id(&self, namespace: &str, args: &CreateExecutionArgs) -> Result<ExecutionId> {
-        let mint = self.rising(env::mint(self.env(), self.now()));
-        if let Some(id) = args.execution_id {
-            id.check(self.partitions())?;
-            return Ok(id);
-        }
-        if let Some(flow) = &args.flow_id {
-            flow.check(self.partitions())?;
-            return Ok(ExecutionId::for_flow(flow, &mint));
-        }
-        if let Some(parent) = &args.parent {
-            parent.execution_id.check(self.partitions())?;
-            return Ok(ExecutionId::in_partition(parent.execution_id.partition(), &mint));
-        }
-        Ok(match args.single_key().or(args.idempotency_key.as_deref()) {
-            Some(key) => ExecutionId::in_partition(self.partitions().key_partition(namespace, key), &mint),
-            None => ExecutionId::solo(self.partitions(), &mint),
-        })
     }
 }
 
@@ -298,7 +160,7 @@ impl Command for FindOwn<'_> {
 /// both were written in one commit and the execution is gone, it was removed.
 pub(crate) async fn find_duplicate(tx: &mut Tx<'_>, submission: &Submission) -> Result<Option<Solo>> {
     if let Some((record, _)) = submission.record()
-        && !tx.engine.key_is_elsewhere(submission)
+        && !tx.transactor.key_is_elsewhere(submission)
         && let Some(known) = tx.load::<IdempotencyRecord>(record.key()).await?
     {
         let known = known.document;
@@ -324,16 +186,10 @@ pub(crate) fn keep_key(tx: &mut Tx<'_>, submission: &Submission) {
     }
 }
 
-/// Writes a new execution with its input.
-pub(crate) fn write_new(tx: &mut Tx<'_>, execution: Execution, blob: Option<Bytes>) {
-    payload::write(tx, payload::Which::Input, &execution.id, blob, None);
-    tx.create_execution(Arc::new(execution));
-}
-
 /// Members of flows, and executions with keys that others may have, that are created at the same time.
 const APART_AT_ONCE: usize = 16;
 
-impl Handle<CreateExecutions> for Engine {
+impl Handle<CreateExecutions> for Rooms {
     async fn handle(&self, caller: &Caller, mut args: CreateExecutionsArgs) -> Result<CreateExecutionsOutcome> {
         if let Some(key) = &caller.idempotency_key {
             name_items(&mut args.executions, &caller.name, key);
@@ -344,11 +200,11 @@ impl Handle<CreateExecutions> for Engine {
         let mut apart = Vec::new();
         for (place, one) in args.executions.iter().enumerate() {
             let checked = match one.validate() {
-                Ok(()) => self.submission(caller, one).await,
+                Ok(()) => self.services.submissions.submission(caller, one).await,
                 Err(error) => Err(error),
             };
             match checked {
-                Ok(submission) if submission.is_apart(one) || self.key_is_elsewhere(&submission) => {
+                Ok(submission) if submission.is_apart(one) || self.transactor.key_is_elsewhere(&submission) => {
                     apart.push((place, one, submission));
                 }
                 Ok(submission) => solo.entry(submission.request.id.partition()).or_default().push((place, submission)),
@@ -392,13 +248,17 @@ fn name_items(items: &mut [create_execution::Args], caller: &str, key: &str) {
 
 type Placed = (usize, Result<create_execution::Outcome>);
 
-impl Engine {
+impl Rooms {
     /// Submissions to one partition, in as few commit calls as the store's limits allow.
     async fn create_group(&self, partition: Partition, group: Vec<(usize, Submission)>) -> Vec<Placed> {
         let mut results = Vec::with_capacity(group.len());
         let mut call = Call::default();
         for (place, submission) in group {
-            match self.prepare(partition, self.fresh_command(), &CreateSolo { submission: &submission }).await {
+            match self
+                .transactor
+                .prepare(partition, self.transactor.fresh_command(), &CreateSolo { submission: &submission })
+                .await
+            {
                 // The first try looks at nothing, so that it finds nothing elsewhere.
                 Ok((Solo::Elsewhere(_), _)) => results.push((place, Err(Error::of(Code::Internal)))),
                 Ok((Solo::Here(outcome), prepared)) => {
@@ -418,7 +278,7 @@ impl Engine {
         if call.waiting.is_empty() {
             return;
         }
-        match self.send_all(partition, call.prepared).await {
+        match self.transactor.send_all(partition, call.prepared).await {
             Ok(conflicts) => {
                 for ((place, submission, outcome), conflict) in call.waiting.into_iter().zip(conflicts) {
                     let result = match conflict {

@@ -17,11 +17,13 @@ use ff_core::{
 use ff_store::{Answer, Query, Scan};
 use serde::Serialize;
 
-use crate::engine::{Caller, Engine, Handle};
+use crate::caller::Caller;
+use crate::op::Handle;
+use crate::rooms::Rooms;
 
-impl Handle<ExplainExecution> for Engine {
+impl Handle<ExplainExecution> for Rooms {
     async fn handle(&self, caller: &Caller, args: ExplainExecutionArgs) -> Result<Explanation> {
-        let (execution, lease_until) = self.visible_execution(caller, &args.execution_id).await?;
+        let (execution, lease_until) = self.transactor.visible_execution(caller, &args.execution_id).await?;
         let reasons = match execution.state.lifecycle_phase {
             LifecyclePhase::Terminal => vec![ended(&execution)],
             LifecyclePhase::Active => vec![running(&execution, lease_until)],
@@ -35,7 +37,7 @@ impl Handle<ExplainExecution> for Engine {
     }
 }
 
-impl Engine {
+impl Rooms {
     async fn reasons_to_wait(&self, execution: &Execution) -> Result<Vec<Reason>> {
         let mut reasons = Vec::new();
         if execution.holds.has(Hold::Operator) {
@@ -105,15 +107,15 @@ impl Engine {
 
     /// The lane, if it gives out no work.
     pub(crate) async fn closed_lane(&self, execution: &Execution) -> Result<Option<Lane>> {
-        let lane = self.lane(&execution.namespace, &execution.lane).await?;
+        let lane = self.services.system.lane(&execution.namespace, &execution.lane).await?;
         Ok(lane.filter(|lane| !lane.admits_claims()))
     }
 
     async fn open_upstreams(&self, execution: &Execution) -> Result<Vec<Reason>> {
         let scan = Scan::first(index::edges_to(execution.id.uuid), limits::PAGE_DEFAULT).with_documents();
-        let page = self.read(execution.id.partition(), vec![Query::Scan(scan)]).await?;
+        let page = self.transactor.read(execution.id.partition(), vec![Query::Scan(scan)]).await?;
         let page = page.into_only(Answer::into_scan).map_err(ff_core::Error::from)?;
-        let edges = page.entries.into_iter().filter_map(|entry| self.readable::<Edge>(&entry.document?));
+        let edges = page.entries.into_iter().filter_map(|entry| self.transactor.readable::<Edge>(&entry.document?));
         let mut reasons: Vec<Reason> = edges
             .filter(|edge| edge.state == EdgeState::Pending)
             .map(|edge| {
@@ -133,8 +135,8 @@ impl Engine {
     }
 
     async fn budget_in_the_way(&self, execution: &Execution, name: &str, above: bool) -> Result<Option<Reason>> {
-        let partition = self.partitions().budget_partition(&execution.namespace, name);
-        let budget = self.find::<Budget>(partition, Budget::key_of(&execution.namespace, name)).await?;
+        let partition = self.transactor.partitions().budget_partition(&execution.namespace, name);
+        let budget = self.transactor.find::<Budget>(partition, Budget::key_of(&execution.namespace, name)).await?;
         let Some(budget) = budget else {
             if above {
                 return Ok(None);
@@ -157,8 +159,9 @@ impl Engine {
 
     async fn key_in_the_way(&self, execution: &Execution, limit: &ConcurrencyLimit) -> Result<Option<Reason>> {
         let (namespace, key) = (&execution.namespace, &limit.key);
-        let partition = self.partitions().concurrency_partition(namespace, key);
-        let document = self.find::<ConcurrencyKey>(partition, ConcurrencyKey::key_of(namespace, key)).await?;
+        let partition = self.transactor.partitions().concurrency_partition(namespace, key);
+        let document =
+            self.transactor.find::<ConcurrencyKey>(partition, ConcurrencyKey::key_of(namespace, key)).await?;
         let Some(document) = document.filter(|document| document.room(limit.limit) == 0) else { return Ok(None) };
         let message = format!("concurrency key {key}: {}/{} running", document.in_use, limit.limit);
         let full = reason(ReasonCode::ConcurrencyKeyFull, message);
@@ -166,13 +169,14 @@ impl Engine {
     }
 
     async fn quota_in_the_way(&self, execution: &Execution, name: &str) -> Result<Option<Reason>> {
-        let partition = self.partitions().quota_partition(&execution.namespace, name);
-        let quota = self.find::<QuotaPolicy>(partition, QuotaPolicy::key_of(&execution.namespace, name)).await?;
+        let partition = self.transactor.partitions().quota_partition(&execution.namespace, name);
+        let quota =
+            self.transactor.find::<QuotaPolicy>(partition, QuotaPolicy::key_of(&execution.namespace, name)).await?;
         let Some(quota) = quota else {
             let message = format!("the quota {name} does not exist");
             return Ok(Some(reason(ReasonCode::QuotaNotFound, message).with("quota", name)));
         };
-        let now = self.now_in(partition);
+        let now = self.transactor.now_in(partition);
         if quota.release_count(now) > 0 {
             return Ok(None);
         }
@@ -192,11 +196,11 @@ impl Engine {
 
     /// That nobody who lives serves its lane, or its kind there, or that nobody who does can do what it requires.
     pub(crate) async fn worker_missing(&self, execution: &Execution) -> Result<Option<Reason>> {
-        if self.scheduler().ready().is_awaited(execution) {
+        if self.scheduler.ready().is_awaited(execution) {
             return Ok(None);
         }
         let scan = Scan::first(index::listing(Worker::KIND, &execution.namespace), limits::PAGE_MAX).with_documents();
-        let answers = self.read(Partition::SYSTEM, vec![Query::Scan(scan)]).await?;
+        let answers = self.transactor.read(Partition::SYSTEM, vec![Query::Scan(scan)]).await?;
         let now = answers.at;
         let page = answers.into_only(Answer::into_scan).map_err(ff_core::Error::from)?;
         let mut workers: Vec<Worker> = page
@@ -204,7 +208,7 @@ impl Engine {
             .into_iter()
             .filter_map(|entry| entry.document)
             .filter(|stored| stored.lease_until > now)
-            .filter_map(|stored| self.readable::<Worker>(&stored))
+            .filter_map(|stored| self.transactor.readable::<Worker>(&stored))
             .filter(|worker| worker.lanes.contains(&execution.lane))
             .collect();
         let in_lane = workers.len();

@@ -8,4 +8,3 @@ mod namespaces;
 mod read;
 mod remove;
 pub(crate) mod search;
-mod single;

@@ -6,9 +6,11 @@ use ff_core::op::{ListNamespaces, ListNamespacesArgs, ListNamespacesOutcome, Nam
 use ff_core::{Family, Partition, Result, index};
 use futures_util::{StreamExt, TryStreamExt};
 
+use crate::caller::Caller;
 use crate::cursor;
-use crate::engine::{Caller, Engine, Handle};
 use crate::named_documents::page;
+use crate::op::Handle;
+use crate::rooms::Rooms;
 
 /// Partitions that are read at once.
 const AT_ONCE: usize = 16;
@@ -17,13 +19,15 @@ const CHUNK: usize = 1_000;
 /// Namespaces that are told of.
 const NAMESPACES_MAX: usize = 100_000;
 
-impl Handle<ListNamespaces> for Engine {
+impl Handle<ListNamespaces> for Rooms {
     async fn handle(&self, caller: &Caller, args: ListNamespacesArgs) -> Result<ListNamespacesOutcome> {
-        let limit = self.limits().page(args.limit)?;
+        let limit = self.transactor.limits().page(args.limit)?;
         let after = cursor::decode::<String>(args.cursor.as_deref())?;
         let all = match &caller.namespace {
             Some(own) => vec![own.clone()],
-            None => self.namespaces_seen().get("", || self.env().now_ms(), self.find_namespaces()).await?,
+            None => {
+                self.services.namespaces_seen.get("", || self.transactor.env().now_ms(), self.find_namespaces()).await?
+            }
         };
         let all = all.into_iter().filter(|name| after.as_ref().is_none_or(|after| name > after));
         let (items, next_cursor) = page(all.map(|name| NamespaceView { name }).collect(), limit, |view| &view.name);
@@ -31,12 +35,12 @@ impl Handle<ListNamespaces> for Engine {
     }
 }
 
-impl Engine {
+impl Rooms {
     async fn find_namespaces(&self) -> Result<Vec<String>> {
-        let reads = self.partitions().all().map(|partition| self.namespaces_in(partition));
+        let reads = self.transactor.partitions().all().map(|partition| self.namespaces_in(partition));
         let found: Vec<BTreeSet<String>> =
             futures_util::stream::iter(reads).buffer_unordered(AT_ONCE).try_collect().await?;
-        let configured = self.options().policies.keys().cloned();
+        let configured = self.transactor.options().policies.keys().cloned();
         let default = std::iter::once(ff_core::execution::DEFAULT_NAMESPACE.to_owned());
         let all: BTreeSet<String> = found.into_iter().flatten().chain(configured).chain(default).collect();
         Ok(all.into_iter().take(NAMESPACES_MAX).collect())
@@ -52,7 +56,7 @@ impl Engine {
         for prefix in prefixes {
             let mut after = None;
             loop {
-                let names = self.store().indexes_after(partition, vec![*prefix], after, CHUNK).await?;
+                let names = self.transactor.store().indexes_after(partition, vec![*prefix], after, CHUNK).await?;
                 found.extend(names.iter().filter_map(index::namespace_of));
                 after = names.last().cloned();
                 if names.len() < CHUNK || found.len() >= NAMESPACES_MAX {

@@ -11,18 +11,19 @@ use ff_core::op::{
     GetStateOutcome, ListAttempts, ListAttemptsArgs, ListAttemptsOutcome, WaitExecution, WaitExecutionArgs,
     WaitExecutionOutcome,
 };
-use ff_core::{AttemptIndex, BlockingReason, Code, Document, EligibilityState, Error, ExecutionId, LeaseId, Result};
+use ff_core::{AttemptIndex, BlockingReason, Code, EligibilityState, Error, LeaseId, Result};
 use ff_store::LogStart;
 
-use crate::engine::{Caller, Engine, Handle};
+use crate::caller::Caller;
+use crate::op::Handle;
 use crate::payload::Which;
+use crate::rooms::Rooms;
 use crate::view::{self, some_instant, some_text};
-use crate::visibility::{check_visible, not_found};
 use crate::{env, logs};
 
-impl Handle<GetExecution> for Engine {
+impl Handle<GetExecution> for Rooms {
     async fn handle(&self, caller: &Caller, args: GetExecutionArgs) -> Result<ExecutionView> {
-        let (execution, lease_until) = self.visible_execution(caller, &args.execution_id).await?;
+        let (execution, lease_until) = self.transactor.visible_execution(caller, &args.execution_id).await?;
         let mut shown = view::execution(&execution, lease_until);
         if execution.is_eligible() {
             self.show_what_is_not_stored(&execution, &mut shown).await;
@@ -31,7 +32,7 @@ impl Handle<GetExecution> for Engine {
     }
 }
 
-impl Engine {
+impl Rooms {
     /// A closed lane and missing capabilities are never stored. They are shown if they can be found out.
     async fn show_what_is_not_stored(&self, execution: &Execution, shown: &mut ExecutionView) {
         if let Ok(Some(lane)) = self.closed_lane(execution).await {
@@ -45,21 +46,11 @@ impl Engine {
             shown.blocking_detail = Some(reason.message);
         }
     }
-
-    /// An execution that the caller may see, as the store has it now, and when its lease ends.
-    pub(crate) async fn visible_execution(&self, caller: &Caller, id: &ExecutionId) -> Result<(Execution, i64)> {
-        self.check_id(id)?;
-        let found = self.store().documents(id.partition(), vec![Execution::key_of(id)]).await?;
-        let stored = found.into_iter().next().flatten().ok_or_else(|| not_found(id))?;
-        let execution = Execution::decode(&stored.body)?;
-        check_visible(caller, &execution)?;
-        Ok((execution, stored.lease_until))
-    }
 }
 
-impl Handle<GetState> for Engine {
+impl Handle<GetState> for Rooms {
     async fn handle(&self, caller: &Caller, args: GetStateArgs) -> Result<GetStateOutcome> {
-        let (execution, _) = self.visible_execution(caller, &args.execution_id).await?;
+        let (execution, _) = self.transactor.visible_execution(caller, &args.execution_id).await?;
         Ok(GetStateOutcome {
             execution_id: execution.id,
             public_state: execution.public_state(),
@@ -68,11 +59,11 @@ impl Handle<GetState> for Engine {
     }
 }
 
-impl Handle<GetResult> for Engine {
+impl Handle<GetResult> for Rooms {
     async fn handle(&self, caller: &Caller, args: GetResultArgs) -> Result<Content> {
-        let (execution, _) = self.visible_execution(caller, &args.execution_id).await?;
+        let (execution, _) = self.transactor.visible_execution(caller, &args.execution_id).await?;
         match &execution.result {
-            Some(result) => self.content(Which::Result, &execution.id, result).await,
+            Some(result) => self.transactor.content(Which::Result, &execution.id, result).await,
             None => {
                 let code = if execution.is_terminal() { Code::NoResult } else { Code::ResultNotReady };
                 Err(Error::of(code).with("public_state", execution.public_state()))
@@ -81,32 +72,35 @@ impl Handle<GetResult> for Engine {
     }
 }
 
-impl Handle<GetInput> for Engine {
+impl Handle<GetInput> for Rooms {
     async fn handle(&self, caller: &Caller, args: GetInputArgs) -> Result<Content> {
-        let (execution, _) = self.visible_execution(caller, &args.execution_id).await?;
-        let input = self.optional_content(Which::Input, &execution.id, &execution.input).await?;
+        let (execution, _) = self.transactor.visible_execution(caller, &args.execution_id).await?;
+        let input = self.transactor.optional_content(Which::Input, &execution.id, &execution.input).await?;
         input.ok_or_else(|| Error::of(Code::NoInput).with("execution_id", execution.id))
     }
 }
 
-impl Handle<WaitExecution> for Engine {
+impl Handle<WaitExecution> for Rooms {
     async fn handle(&self, caller: &Caller, args: WaitExecutionArgs) -> Result<WaitExecutionOutcome> {
         let id = &args.execution_id;
-        self.check_id(id)?;
-        let wait_ms = self.limits().tail_wait("wait_ms", args.wait_ms.unwrap_or(self.limits().tail_wait_max_ms))?;
-        let deadline = self.env().now_ms() + wait_ms;
-        let mut listener = self.listen_to(id.partition(), Execution::key_of(id));
+        self.transactor.check_id(id)?;
+        let wait_ms = self
+            .transactor
+            .limits()
+            .tail_wait("wait_ms", args.wait_ms.unwrap_or(self.transactor.limits().tail_wait_max_ms))?;
+        let deadline = self.transactor.env().now_ms() + wait_ms;
+        let mut listener = self.services.board.listen(id.partition(), Execution::key_of(id));
         loop {
-            self.refuse_if_closing()?;
-            let (execution, lease_until) = self.visible_execution(caller, id).await?;
-            let left = deadline - self.env().now_ms();
+            self.transactor.refuse_if_closing()?;
+            let (execution, lease_until) = self.transactor.visible_execution(caller, id).await?;
+            let left = deadline - self.transactor.env().now_ms();
             let changed = args.changed_after.is_some_and(|known| execution.updated_at > known);
             if execution.is_terminal() || changed || left <= 0 {
                 let terminal = execution.is_terminal();
                 let execution = view::for_caller(caller, view::execution(&execution, lease_until));
                 return Ok(WaitExecutionOutcome { terminal, execution });
             }
-            env::within(self.env_handle(), left, listener.changed()).await;
+            env::within(self.transactor.env_handle(), left, listener.changed()).await;
         }
     }
 }
@@ -114,9 +108,9 @@ impl Handle<WaitExecution> for Engine {
 /// Records read at once.
 const ATTEMPT_EVENTS_PAGE: usize = 1_000;
 
-impl Handle<ListAttempts> for Engine {
+impl Handle<ListAttempts> for Rooms {
     async fn handle(&self, caller: &Caller, args: ListAttemptsArgs) -> Result<ListAttemptsOutcome> {
-        let (execution, lease_until) = self.visible_execution(caller, &args.execution_id).await?;
+        let (execution, lease_until) = self.transactor.visible_execution(caller, &args.execution_id).await?;
         let mut attempts = BTreeMap::new();
         for record in self.history(&execution).await? {
             note_lease(&mut attempts, record.lease.as_ref(), 0);
@@ -132,7 +126,7 @@ impl Handle<ListAttempts> for Engine {
     }
 }
 
-impl Engine {
+impl Rooms {
     /// Ended attempts and leases of an execution, oldest first, without the present ones.
     pub(crate) async fn history(&self, execution: &Execution) -> Result<Vec<HistoryRecord>> {
         let mut records = Vec::new();
@@ -140,13 +134,14 @@ impl Engine {
         loop {
             let log = logs::history(&execution.id);
             let page = self
+                .transactor
                 .store()
                 .log(execution.id.partition(), log.clone(), LogStart::After(after), ATTEMPT_EVENTS_PAGE)
                 .await?;
             let full = page.records.len() == ATTEMPT_EVENTS_PAGE;
             for record in page.records {
                 after = record.sequence;
-                records.extend(self.readable_record::<HistoryRecord>(&log, &record.record));
+                records.extend(self.transactor.readable_record::<HistoryRecord>(&log, &record.record));
             }
             if !full {
                 return Ok(records);

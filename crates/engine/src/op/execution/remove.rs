@@ -7,21 +7,22 @@ use ff_core::op::parts::Removed;
 use ff_core::op::{RemoveExecution, RemoveExecutionArgs};
 use ff_core::{ExecutionId, Result};
 
-use crate::engine::{Caller, Engine, Handle};
-use crate::op::Request;
+use crate::caller::Caller;
+use crate::op::{Handle, Request};
+use crate::rooms::Rooms;
 use crate::transaction::{Command, Tx};
 use crate::visibility::load_visible;
 
 /// The commit that is answered says that the removal has begun; from then on the execution reads as gone. The timer that
 /// this leaves takes away everything it has, also after a crash; it is fired once right here, which is all that most
 /// executions need.
-impl Handle<RemoveExecution> for Engine {
+impl Handle<RemoveExecution> for Rooms {
     async fn handle(&self, caller: &Caller, args: RemoveExecutionArgs) -> Result<Removed> {
-        self.check_id(&args.execution_id)?;
+        self.transactor.check_id(&args.execution_id)?;
         let partition = args.execution_id.partition();
-        let identity = self.identity::<RemoveExecution>(caller, &args, None);
+        let identity = self.transactor.identity::<RemoveExecution>(caller, &args, None);
         let verb = Request::<RemoveExecution> { caller, args: &args };
-        let removed = self.transact_once(partition, identity, &verb).await?;
+        let removed = self.transactor.transact_once(partition, identity, &verb).await?;
         if let Err(error) = self.remove_now(&args.execution_id).await {
             tracing::info!(execution = %args.execution_id, %error, "the rest of a removal is left to its timer");
         }
@@ -29,13 +30,13 @@ impl Handle<RemoveExecution> for Engine {
     }
 }
 
-impl Engine {
+impl Rooms {
     async fn remove_now(&self, id: &ExecutionId) -> Result<()> {
         let (partition, key) = (id.partition(), Execution::key_of(id));
-        let Some(execution) = self.find::<Execution>(partition, key.clone()).await? else { return Ok(()) };
+        let Some(execution) = self.transactor.find::<Execution>(partition, key.clone()).await? else { return Ok(()) };
         // What it still owes elsewhere comes first.
         let Some(at) = execution.next_timer() else { return Ok(()) };
-        self.fire(partition, &Due::Timer.member(&key), at).await
+        self.services.timers.fire(partition, &Due::Timer.member(&key), at).await
     }
 }
 

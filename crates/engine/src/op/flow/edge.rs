@@ -12,10 +12,11 @@ use ff_core::{
 };
 use ff_store::{Answer, Query, Scan};
 
-use crate::engine::{Caller, Engine, Handle};
+use crate::caller::Caller;
 use crate::flow::{cancel_siblings, connect, cursor_of, load_flow, load_member, new_edge, parse_cursor, save_flow};
-use crate::op::Request;
+use crate::op::{Handle, Request};
 use crate::payload::Which;
+use crate::rooms::Rooms;
 use crate::transaction::{Command, Tx};
 use crate::view::{failure, some_text};
 
@@ -24,12 +25,14 @@ const EXPAND_AT_ONCE: usize = 32;
 /// Edges read at once of one execution.
 const EDGES_PAGE: usize = 500;
 
-impl Handle<StageDependencyEdge> for Engine {
+impl Handle<StageDependencyEdge> for Rooms {
     async fn handle(&self, caller: &Caller, args: StageDependencyEdgeArgs) -> Result<StageDependencyEdgeOutcome> {
-        self.check_flow_id(&args.flow_id)?;
+        self.transactor.check_flow_id(&args.flow_id)?;
         let partition = args.flow_id.partition();
-        let identity = self.callers_identity::<StageDependencyEdge>(caller, &args, None);
-        self.transact_once(partition, identity, &Request::<StageDependencyEdge> { caller, args: &args }).await
+        let identity = self.transactor.callers_identity::<StageDependencyEdge>(caller, &args, None);
+        self.transactor
+            .transact_once(partition, identity, &Request::<StageDependencyEdge> { caller, args: &args })
+            .await
     }
 }
 
@@ -96,12 +99,14 @@ pub(crate) async fn refuse_cycle(tx: &mut Tx<'_>, upstream: ExecutionId, downstr
     }
 }
 
-impl Handle<ApplyDependencyToChild> for Engine {
+impl Handle<ApplyDependencyToChild> for Rooms {
     async fn handle(&self, caller: &Caller, args: ApplyDependencyToChildArgs) -> Result<ApplyDependencyToChildOutcome> {
-        self.check_flow_id(&args.flow_id)?;
+        self.transactor.check_flow_id(&args.flow_id)?;
         let partition = args.flow_id.partition();
-        let identity = self.callers_identity::<ApplyDependencyToChild>(caller, &args, None);
-        self.transact_once(partition, identity, &Request::<ApplyDependencyToChild> { caller, args: &args }).await
+        let identity = self.transactor.callers_identity::<ApplyDependencyToChild>(caller, &args, None);
+        self.transactor
+            .transact_once(partition, identity, &Request::<ApplyDependencyToChild> { caller, args: &args })
+            .await
     }
 }
 
@@ -136,29 +141,31 @@ impl Command for Request<'_, ApplyDependencyToChild> {
     }
 }
 
-impl Handle<ListUpstreams> for Engine {
+impl Handle<ListUpstreams> for Rooms {
     async fn handle(&self, caller: &Caller, args: ListUpstreamsArgs) -> Result<ListUpstreamsOutcome> {
-        let (execution, _) = self.visible_execution(caller, &args.execution_id).await?;
-        let limit = self.limits().page(args.limit)?;
+        let (execution, _) = self.transactor.visible_execution(caller, &args.execution_id).await?;
+        let limit = self.transactor.limits().page(args.limit)?;
         let mut after = parse_cursor(args.cursor.as_deref())?;
         let mut items = Vec::new();
         loop {
             let mut scan = Scan::first(index::edges_to(execution.id.uuid), limit).with_documents();
             scan.after = after;
-            let answers = self.read(execution.id.partition(), vec![Query::Scan(scan)]).await?;
+            let answers = self.transactor.read(execution.id.partition(), vec![Query::Scan(scan)]).await?;
             let page = answers.into_only(Answer::into_scan).map_err(ff_core::Error::from)?;
             let full = page.entries.len() == limit;
             after = page.entries.last().map(|entry| (entry.score, entry.member.clone()));
             let mut edges = Vec::new();
             for entry in page.entries {
-                let edge = entry.document.and_then(|stored| self.readable::<Edge>(&stored));
+                let edge = entry.document.and_then(|stored| self.transactor.readable::<Edge>(&stored));
                 edges.extend(edge.map(|edge| ((entry.score, entry.member), edge)));
             }
             edges.retain(|(_, edge)| args.edge_id.is_none_or(|wanted| wanted == edge.id));
             let keys = edges.iter().map(|(_, edge)| Execution::key_of(&edge.upstream)).collect();
-            let upstreams = self.store().documents(execution.id.partition(), keys).await?;
+            let upstreams = self.transactor.store().documents(execution.id.partition(), keys).await?;
             for ((position, edge), stored) in edges.into_iter().zip(upstreams) {
-                let Some(upstream) = stored.and_then(|stored| self.readable::<Execution>(&stored)) else { continue };
+                let Some(upstream) = stored.and_then(|stored| self.transactor.readable::<Execution>(&stored)) else {
+                    continue;
+                };
                 if args.node.as_ref().is_some_and(|node| *node != upstream.node) {
                     continue;
                 }
@@ -178,10 +185,10 @@ impl Handle<ListUpstreams> for Engine {
     }
 }
 
-impl Engine {
+impl Rooms {
     async fn upstream(&self, edge: &Edge, upstream: &Execution, results: bool) -> Result<UpstreamView> {
         let result = match upstream.result.as_ref().filter(|_| results) {
-            Some(result) => Some(self.content(Which::Result, &upstream.id, result).await?),
+            Some(result) => Some(self.transactor.content(Which::Result, &upstream.id, result).await?),
             None => None,
         };
         Ok(UpstreamView {

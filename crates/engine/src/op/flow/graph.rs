@@ -1,9 +1,7 @@
 //! Flows as a whole: creating, reading and cancelling them.
 
-use std::collections::BTreeMap;
-
 use ff_core::execution::{CancelSource, Execution};
-use ff_core::flow::{CancelFlowPolicy, CancelFlowResult, Flow, FlowState, NewFlow};
+use ff_core::flow::{CancelFlowPolicy, CancelFlowResult, Flow, FlowState, MemberCounts};
 use ff_core::index::{self, kind};
 use ff_core::op::view::{EdgeView, FlowView, GraphNode, GraphView, JoinView};
 use ff_core::op::{
@@ -11,213 +9,83 @@ use ff_core::op::{
     GetFlowGraphArgs, ListFlows, ListFlowsArgs, ListFlowsOutcome,
 };
 use ff_core::partition::digest16;
-use ff_core::{
-    Blob, Code, Edge, Error, ExecutionId, Family, FlowId, IndexName, Indexed, JoinPolicy, Key, Mint, NewEdge,
-    Partition, PublicState, Result, limits,
-};
+use ff_core::{Edge, Family, FlowId, IndexName, JoinPolicy, Key, Partition, PublicState, Result, limits};
 use ff_store::{Answer, Query, Scan, StoredDocument};
 use uuid::Uuid;
 
-use crate::engine::{Caller, Engine, Handle};
+use crate::caller::Caller;
 use crate::flow::{self, cursor_of, end_if_complete, load_flow, parse_cursor, save_flow};
-use crate::op::Request;
-use crate::op::execution::create::{Submission, write_new};
+use crate::op::{Handle, Request};
+use crate::rooms::Rooms;
 use crate::transaction::{Command, Tx};
 use crate::view::{join, some_instant, some_text};
 use crate::{cursor, env};
 
-impl Handle<CreateFlow> for Engine {
+/// Whoever looks at a flow whose members have all ended waits so long for its end to be decided.
+const END_PATIENCE_MS: i64 = 1_000;
+
+impl Handle<CreateFlow> for Rooms {
     async fn handle(&self, caller: &Caller, args: CreateFlowArgs) -> Result<CreateFlowOutcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let id = self.new_flow_id(&namespace, &args)?;
-        let verb = self.flow_to_write(caller, id, &args).await?;
-        self.transact(id.partition(), self.fresh_command(), &verb).await
+        let verb = self.services.submissions.flow_to_write(caller, id, &args).await?;
+        self.transactor.transact(id.partition(), self.transactor.fresh_command(), &verb).await
     }
 }
 
-impl Engine {
-    /// Decides everything about a new flow that does not depend on what is stored.
-    pub(crate) async fn flow_to_write<'a>(
-        &self,
-        caller: &Caller,
-        id: FlowId,
-        args: &'a CreateFlowArgs,
-    ) -> Result<WriteFlow<'a>> {
-        let namespace = caller.namespace(args.namespace.as_deref())?;
-        let ends = args.graph()?;
-        let new = NewFlow {
-            id,
-            namespace: namespace.clone(),
-            kind: args.kind.clone().unwrap_or_default(),
-            tags: args.tags.clone(),
-            request_hash: request_hash(args),
-            schedule: None,
-        };
-        let mut members = Vec::with_capacity(args.nodes.len());
-        for node in &args.nodes {
-            let mut request = node.request.clone();
-            request.execution_id = Some(request.execution_id.unwrap_or_else(|| member_id(&id, &node.name)));
-            request.namespace = Some(namespace.clone());
-            request.flow_id = Some(id);
-            request.node = Some(node.name.clone());
-            let submission = self.submission(caller, &request).await.map_err(|error| error.with("node", &node.name))?;
-            members.push((submission, node.join.clone()));
-        }
-        Ok(WriteFlow { new, members, ends, args })
-    }
-
+impl Rooms {
     /// The id the caller brought, the one its key stands for, or a fresh one.
     fn new_flow_id(&self, namespace: &str, args: &CreateFlowArgs) -> Result<FlowId> {
         if let Some(id) = args.flow_id {
-            id.check(self.partitions())?;
+            id.check(self.transactor.partitions())?;
             return Ok(id);
         }
         if let Some(key) = &args.idempotency_key {
             let digest = digest16(&[b"create_flow", namespace.as_bytes(), key.as_bytes()]);
-            let partition = self.partitions().key_partition(namespace, key).number;
+            let partition = self.transactor.partitions().key_partition(namespace, key).number;
             return Ok(FlowId { partition, uuid: Uuid::from_bytes(digest) });
         }
-        Ok(FlowId::mint(self.partitions(), &env::mint(self.env(), self.now())))
-    }
-}
-
-/// The id of a node that brought none: made from flow and name, so that a repeated request names the same members.
-fn member_id(flow: &FlowId, node: &str) -> ExecutionId {
-    let digest = digest16(&[b"member", flow.uuid.as_bytes(), node.as_bytes()]);
-    let mut random = [0u8; 10];
-    random.copy_from_slice(&digest[..10]);
-    let now_ms = flow.uuid.as_bytes()[..6].iter().fold(0, |time, byte| (time << 8) | i64::from(*byte));
-    ExecutionId::for_flow(flow, &Mint { now_ms, random })
-}
-
-/// What two requests for the same flow must have in common.
-fn request_hash(args: &CreateFlowArgs) -> Blob {
-    let content = CreateFlowArgs { flow_id: None, idempotency_key: None, ..args.clone() };
-    let bytes = rmp_serde::to_vec_named(&content).expect("arguments hold only types that msgpack can express");
-    Blob::from(digest16(&[&bytes]).to_vec())
-}
-
-/// A new flow with its whole graph.
-pub(crate) struct WriteFlow<'a> {
-    pub(crate) new: NewFlow,
-    members: Vec<(Submission, Option<JoinPolicy>)>,
-    /// The edges of the request, as positions in `members`.
-    ends: Vec<(usize, usize)>,
-    args: &'a CreateFlowArgs,
-}
-
-impl Command for WriteFlow<'_> {
-    type Outcome = CreateFlowOutcome;
-
-    async fn run(&self, tx: &mut Tx<'_>) -> Result<CreateFlowOutcome> {
-        if tx.is_repeat()
-            && let Some(outcome) = self.find_duplicate(tx).await?
-        {
-            return Ok(outcome);
-        }
-        let flow = self.write(tx)?;
-        Ok(CreateFlowOutcome::Created {
-            flow_id: flow.id,
-            graph_revision: flow.graph_revision,
-            executions: self.names(),
-        })
-    }
-}
-
-impl WriteFlow<'_> {
-    /// Creates the flow and everything in it.
-    pub(crate) fn write(&self, tx: &mut Tx<'_>) -> Result<Flow> {
-        let mut flow = Flow::new(self.new.clone(), tx.now)?;
-        flow.stays_open = self.members.is_empty() && !self.args.complete;
-        flow.keep_empty_for(tx.engine.options().retention_ms);
-        self.members.iter().for_each(|(member, _)| flow.keep_for(member.request.policy.retention_ms));
-        if !self.members.is_empty() {
-            flow.add_members(u32::try_from(self.members.len()).unwrap_or(u32::MAX))?;
-        }
-        let mut executions = self
-            .members
-            .iter()
-            .map(|(submission, _)| Execution::create(submission.request.clone(), tx.now))
-            .collect::<Result<Vec<_>>>()?;
-        let mut edges = Vec::with_capacity(self.ends.len());
-        for ((upstream, downstream), wanted) in self.ends.iter().zip(&self.args.edges) {
-            let new = NewEdge {
-                kind: wanted.kind.clone().unwrap_or_default(),
-                data_ref: wanted.data_ref.clone(),
-                ..crate::flow::new_edge(&flow.id, executions[*upstream].id, executions[*downstream].id)
-            };
-            let mut edge = Edge::stage(new, tx.now)?;
-            edge.apply(tx.now);
-            executions[*downstream].add_dependency(self.members[*downstream].1.as_ref(), tx.now)?;
-            tx.create(&edge);
-            edges.push(edge);
-        }
-        self.note_downstreams(tx, &executions, edges);
-        tx.create(&flow);
-        save_flow(tx, &flow);
-        for (execution, (submission, _)) in executions.into_iter().zip(&self.members) {
-            write_new(tx, execution, submission.blob.clone());
-        }
-        Ok(flow)
-    }
-
-    /// Says which members have only a few downstreams that wait for nothing else: their end is told in its own commit.
-    fn note_downstreams(&self, tx: &mut Tx<'_>, executions: &[Execution], edges: Vec<Edge>) {
-        let most = tx.engine.chunk(limits::DOWNSTREAMS_TOLD_MAX);
-        let mut from: BTreeMap<usize, Vec<(usize, Edge)>> = BTreeMap::new();
-        for ((upstream, downstream), edge) in self.ends.iter().zip(edges) {
-            from.entry(*upstream).or_default().push((*downstream, edge));
-        }
-        let alone = |child: usize| executions[child].join.as_ref().is_some_and(|join| join.total == 1);
-        for (upstream, edges) in from {
-            if edges.len() <= most && edges.iter().all(|(downstream, _)| alone(*downstream)) {
-                tx.followed_by(executions[upstream].key(), edges.into_iter().map(|(_, edge)| edge).collect());
-            }
-        }
-    }
-
-    fn names(&self) -> BTreeMap<String, ExecutionId> {
-        self.members.iter().map(|(member, _)| (member.request.node.clone(), member.request.id)).collect()
-    }
-
-    /// Something is there: this very flow, or another one, or somebody's execution under an id of ours.
-    async fn find_duplicate(&self, tx: &mut Tx<'_>) -> Result<Option<CreateFlowOutcome>> {
-        if let Some(existing) = tx.load::<Flow>(Flow::key_of(&self.new.id)).await? {
-            let flow = existing.document;
-            if flow.namespace != self.new.namespace {
-                return Err(Error::of(Code::IdempotencyConflict).with("flow_id", flow.id));
-            }
-            flow.check_same(&self.new.request_hash)?;
-            return Ok(Some(CreateFlowOutcome::AlreadyExists {
-                flow_id: flow.id,
-                graph_revision: flow.graph_revision,
-                executions: self.names(),
-            }));
-        }
-        let keys = self.members.iter().map(|(member, _)| Execution::key_of(&member.request.id)).collect();
-        match tx.load_many::<Execution>(keys).await?.into_iter().flatten().next() {
-            Some(taken) => Err(Error::of(Code::IdempotencyConflict).with("execution_id", taken.document.id)),
-            None => Ok(None),
-        }
+        Ok(FlowId::mint(self.transactor.partitions(), &env::mint(self.transactor.env(), self.transactor.now())))
     }
 }
 
 /// Shows a flow: its state is exact, because its members are counted from their index, and its end is waited for in the
 /// moment after its last member has ended.
-impl Handle<GetFlow> for Engine {
+impl Handle<GetFlow> for Rooms {
     async fn handle(&self, caller: &Caller, args: GetFlowArgs) -> Result<FlowView> {
         let (flow, counts) = self.settled_flow(caller, &args.flow_id).await?;
         Ok(flow::view(&flow, counts))
     }
 }
 
+impl Rooms {
+    /// A flow for an answer that shows it, with its members counted. A caller that has seen the last member end expects the flow to have
+    /// ended, too, so the moment in which that is yet to be decided is waited for.
+    pub(crate) async fn settled_flow(&self, caller: &Caller, id: &FlowId) -> Result<(Flow, MemberCounts)> {
+        let found = self.transactor.visible_flow(caller, id).await?;
+        if !found.0.is_about_to_end(&found.1) {
+            return Ok(found);
+        }
+        let deadline = self.transactor.env().now_ms() + END_PATIENCE_MS;
+        let mut listener = self.services.board.listen(id.partition(), Flow::key_of(id));
+        loop {
+            let (flow, counts) = self.transactor.visible_flow(caller, id).await?;
+            let left = deadline - self.transactor.env().now_ms();
+            if left <= 0 || !flow.is_about_to_end(&counts) || self.transactor.refuse_if_closing().is_err() {
+                return Ok((flow, counts));
+            }
+            env::within(self.transactor.env_handle(), left, listener.changed()).await;
+        }
+    }
+}
+
 /// Pages one call looks through; a filter that matches little answers with fewer items and a cursor.
 const LISTING_ROUNDS_MAX: usize = 20;
 
-impl Handle<ListFlows> for Engine {
+impl Handle<ListFlows> for Rooms {
     async fn handle(&self, caller: &Caller, args: ListFlowsArgs) -> Result<ListFlowsOutcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
-        let limit = self.limits().page(args.limit)?;
+        let limit = self.transactor.limits().page(args.limit)?;
         let mut after = parse_cursor(args.cursor.as_deref())?;
         let mut items = Vec::new();
         for _ in 0..LISTING_ROUNDS_MAX {
@@ -226,7 +94,7 @@ impl Handle<ListFlows> for Engine {
             for (position, found) in page {
                 after = Some(position);
                 let Some(found) = found.filter(|flow| flow_matches(&args, flow)) else { continue };
-                let answers = self.read(found.id.partition(), flow::count_queries(&found.id)).await?;
+                let answers = self.transactor.read(found.id.partition(), flow::count_queries(&found.id)).await?;
                 let view = flow::view(&found, flow::counts(answers.answers));
                 if args.state.is_none_or(|state: FlowState| state == view.state) {
                     items.push(view);
@@ -246,18 +114,19 @@ impl Handle<ListFlows> for Engine {
 /// A flow and its place in the list; none when it cannot be read.
 type Listed = ((i64, Key), Option<Flow>);
 
-impl Engine {
+impl Rooms {
     /// The next flows of a namespace. Places are comparable across partitions, so one place is a cursor over all.
     async fn flow_page(&self, namespace: &str, after: Option<(i64, Key)>, limit: usize) -> Result<Vec<Listed>> {
         let mut scan = Scan::last(index::listing(kind::FLOW, namespace), limit).with_documents();
         scan.after = after;
         let partitions: Vec<Partition> =
-            self.partitions().all().filter(|partition| partition.family == Family::Flow).collect();
-        let reads = partitions.into_iter().map(|partition| self.read(partition, vec![Query::Scan(scan.clone())]));
+            self.transactor.partitions().all().filter(|partition| partition.family == Family::Flow).collect();
+        let reads =
+            partitions.into_iter().map(|partition| self.transactor.read(partition, vec![Query::Scan(scan.clone())]));
         let mut listed = Vec::new();
         for answers in futures_util::future::try_join_all(reads).await? {
             for entry in answers.into_only(Answer::into_scan).map_err(ff_core::Error::from)?.entries {
-                let flow = entry.document.and_then(|stored| self.readable::<Flow>(&stored));
+                let flow = entry.document.and_then(|stored| self.transactor.readable::<Flow>(&stored));
                 listed.push(((entry.score, entry.member), flow));
             }
         }
@@ -277,7 +146,7 @@ fn flow_matches(args: &ListFlowsArgs, flow: &Flow) -> bool {
 /// Members whose edges are read at once.
 const MEMBERS_AT_ONCE: usize = 100;
 
-impl Handle<GetFlowGraph> for Engine {
+impl Handle<GetFlowGraph> for Rooms {
     async fn handle(&self, caller: &Caller, args: GetFlowGraphArgs) -> Result<GraphView> {
         let (found, counts) = self.settled_flow(caller, &args.flow_id).await?;
         let members = self.members(&found).await?;
@@ -286,14 +155,14 @@ impl Handle<GetFlowGraph> for Engine {
     }
 }
 
-impl Engine {
+impl Rooms {
     /// Every member, oldest first.
     async fn members(&self, flow: &Flow) -> Result<Vec<Execution>> {
         let mut members = std::collections::BTreeMap::new();
         let indexes = PublicState::ALL.iter().map(|state| index::member(flow.id.uuid, *state)).collect();
         for stored in self.everything(flow, indexes).await? {
             // One that changed its state while it was looked at may have been seen twice.
-            if let Some(member) = self.readable::<Execution>(&stored) {
+            if let Some(member) = self.transactor.readable::<Execution>(&stored) {
                 members.insert((member.created_at, member.id), member);
             }
         }
@@ -306,7 +175,10 @@ impl Engine {
             let indexes = some.iter().map(|member| index::edges_from(member.id.uuid)).collect();
             let stored = self.everything(flow, indexes).await?;
             edges.extend(
-                stored.iter().filter_map(|stored| self.readable(stored)).map(|edge: Edge| flow::edge_view(&edge)),
+                stored
+                    .iter()
+                    .filter_map(|stored| self.transactor.readable(stored))
+                    .map(|edge: Edge| flow::edge_view(&edge)),
             );
         }
         Ok(edges)
@@ -319,7 +191,7 @@ impl Engine {
             indexes.into_iter().map(|index| Scan::first(index, limits::PAGE_MAX).with_documents()).collect();
         while !scans.is_empty() {
             let queries = scans.iter().cloned().map(Query::Scan).collect();
-            let answers = self.read(flow.id.partition(), queries).await?.answers;
+            let answers = self.transactor.read(flow.id.partition(), queries).await?.answers;
             let mut unfinished = Vec::new();
             for (scan, page) in scans.into_iter().zip(answers.into_iter().filter_map(Answer::into_scan)) {
                 if page.entries.len() == limits::PAGE_MAX
@@ -350,21 +222,21 @@ fn node(member: &Execution) -> GraphNode {
     }
 }
 
-impl Handle<CancelFlow> for Engine {
+impl Handle<CancelFlow> for Rooms {
     async fn handle(&self, caller: &Caller, args: CancelFlowArgs) -> Result<CancelFlowResult> {
         let id = &args.flow_id;
-        self.check_flow_id(id)?;
+        self.transactor.check_flow_id(id)?;
         let after = cursor::decode::<(i64, Vec<u8>)>(args.cursor.as_deref())?;
-        self.check_lanes_of_members(caller, id).await?;
-        let deadline = self.env().now_ms() + limits::WAIT_MAX_MS;
-        let mut listener = self.listen_to(id.partition(), Flow::key_of(id));
+        self.transactor.check_lanes_of_members(caller, id).await?;
+        let deadline = self.transactor.env().now_ms() + limits::WAIT_MAX_MS;
+        let mut listener = self.services.board.listen(id.partition(), Flow::key_of(id));
         let verb = Request::<CancelFlow> { caller, args: &args };
-        let identity = self.identity::<CancelFlow>(caller, &args, None);
-        let found = self.transact_once(id.partition(), identity, &verb).await?;
+        let identity = self.transactor.identity::<CancelFlow>(caller, &args, None);
+        let found = self.transactor.transact_once(id.partition(), identity, &verb).await?;
         // A repeat finds it further on than the first call left it.
-        let (mut flow, mut counts) = self.visible_flow(caller, id).await?;
+        let (mut flow, mut counts) = self.transactor.visible_flow(caller, id).await?;
         if found.had_ended {
-            let (members, next_cursor) = self.flow_members(id, PublicState::ALL, after, |_| true).await?;
+            let (members, next_cursor) = self.transactor.flow_members(id, PublicState::ALL, after, |_| true).await?;
             let cancellation = flow.cancellation.as_ref();
             return Ok(CancelFlowResult::AlreadyTerminal {
                 state: flow.state(&counts),
@@ -377,16 +249,17 @@ impl Handle<CancelFlow> for Engine {
         }
         let outstanding = |flow: &Flow| flow.cancellation.as_ref().is_some_and(|cancellation| cancellation.outstanding);
         while args.wait && outstanding(&flow) {
-            self.refuse_if_closing()?;
-            let left = deadline - self.env().now_ms();
+            self.transactor.refuse_if_closing()?;
+            let left = deadline - self.transactor.env().now_ms();
             if left <= 0 {
                 break;
             }
-            env::within(self.env_handle(), left, listener.changed()).await;
-            (flow, counts) = self.visible_flow(caller, id).await?;
+            env::within(self.transactor.env_handle(), left, listener.changed()).await;
+            (flow, counts) = self.transactor.visible_flow(caller, id).await?;
         }
         let policy = flow.cancellation.as_ref().map(|cancellation| cancellation.policy).unwrap_or_default();
-        let (members, _) = self.flow_members(id, CANCELLABLE, None, |member| concerns(policy, member)).await?;
+        let (members, _) =
+            self.transactor.flow_members(id, CANCELLABLE, None, |member| concerns(policy, member)).await?;
         if !outstanding(&flow) || counts.ended() == counts.total() {
             // Cancelling a member cannot fail for good: a crash or a conflict only makes it take longer.
             return Ok(CancelFlowResult::Cancelled { policy, members, failed: Vec::new() });

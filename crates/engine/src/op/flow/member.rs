@@ -9,18 +9,20 @@ use ff_core::op::{
 };
 use ff_core::{Code, Edge, EdgeId, EdgeRole, Error, ExecutionId, FlowId, Indexed, NewEdge, Result};
 
-use crate::engine::{Caller, Engine, Handle};
+use crate::caller::Caller;
 use crate::flow::{
     cancel_siblings, check_member, connect, flow_not_found, load_flow, load_member, new_edge, save_flow,
 };
-use crate::op::Request;
-use crate::op::execution::create::{Solo, Submission, find_duplicate, keep_key, write_new};
+use crate::op::execution::create::{Solo, find_duplicate, keep_key};
 use crate::op::flow::edge::refuse_cycle;
+use crate::op::{Handle, Request};
+use crate::rooms::Rooms;
+use crate::submission::{Submission, write_new};
 use crate::transaction::{Command, Tx};
 use crate::visibility::{check_reachable, load_visible, not_found};
 use crate::{env, substitute};
 
-impl Engine {
+impl Rooms {
     /// Creates a member. It lives beside its flow: where that is not with its key, the key is recorded first.
     pub(crate) async fn create_member(
         &self,
@@ -32,9 +34,9 @@ impl Engine {
         if beside.is_some_and(|partition| partition != submission.request.id.partition) {
             return Err(Error::of(Code::PartitionMismatch).with("execution_id", submission.request.id));
         }
-        if self.key_is_elsewhere(&submission) {
+        if self.transactor.key_is_elsewhere(&submission) {
             let verb = CreateMember { caller, args, submission: &submission };
-            let refusal = self.rehearse(submission.request.id.partition(), &verb).await.err();
+            let refusal = self.transactor.rehearse(submission.request.id.partition(), &verb).await.err();
             self.record_key(&mut submission, refusal).await?;
         }
         let partition = submission.request.id.partition();
@@ -43,11 +45,11 @@ impl Engine {
             |parent: &ParentLink| FlowId { partition: parent.execution_id.partition, uuid: parent.execution_id.uuid };
         let flow = args.flow_id.or(args.parent.as_ref().map(own));
         let _turn = match &flow {
-            Some(flow) => Some(self.locks().take(partition, Flow::key_of(flow)).await),
+            Some(flow) => Some(self.transactor.locks().take(partition, Flow::key_of(flow)).await),
             None => None,
         };
         let verb = CreateMember { caller, args, submission: &submission };
-        self.transact(partition, self.fresh_command(), &verb).await
+        self.transactor.transact(partition, self.transactor.fresh_command(), &verb).await
     }
 }
 
@@ -157,7 +159,7 @@ impl CreateMember<'_> {
             };
             let mut id = FlowId { partition: parent.id.partition, uuid: parent.id.uuid };
             if tx.is_repeat() && tx.load::<Flow>(Flow::key_of(&id)).await?.is_some() {
-                id = FlowId::in_partition(id.partition(), &env::mint(tx.engine.env(), tx.now));
+                id = FlowId::in_partition(id.partition(), &env::mint(tx.transactor.env(), tx.now));
             }
             let new = NewFlow { id, namespace: namespace.clone(), kind: parent.kind.clone(), ..Default::default() };
             let mut flow = Flow::new(new, tx.now)?;
@@ -235,13 +237,13 @@ fn described(flow: &Flow, dependency: &Dependency, child: ExecutionId) -> NewEdg
     }
 }
 
-impl Handle<AddExecutionToFlow> for Engine {
+impl Handle<AddExecutionToFlow> for Rooms {
     async fn handle(&self, caller: &Caller, args: AddExecutionToFlowArgs) -> Result<AddExecutionToFlowOutcome> {
-        self.check_flow_id(&args.flow_id)?;
+        self.transactor.check_flow_id(&args.flow_id)?;
         let partition = args.flow_id.partition();
-        let _turn = self.locks().take(partition, Flow::key_of(&args.flow_id)).await;
-        let identity = self.callers_identity::<AddExecutionToFlow>(caller, &args, None);
-        self.transact_once(partition, identity, &Request::<AddExecutionToFlow> { caller, args: &args }).await
+        let _turn = self.transactor.locks().take(partition, Flow::key_of(&args.flow_id)).await;
+        let identity = self.transactor.callers_identity::<AddExecutionToFlow>(caller, &args, None);
+        self.transactor.transact_once(partition, identity, &Request::<AddExecutionToFlow> { caller, args: &args }).await
     }
 }
 

@@ -4,20 +4,21 @@ use ff_core::Result;
 use ff_core::op::parts::Removed;
 use ff_core::op::{RemoveFlow, RemoveFlowArgs};
 
-use crate::engine::{Caller, Engine, Handle};
+use crate::caller::Caller;
 use crate::flow::{load_flow, save_flow};
-use crate::op::Request;
+use crate::op::{Handle, Request};
+use crate::rooms::Rooms;
 use crate::transaction::{Command, Tx};
 
 /// From the commit on the flow reads as gone. The mark that it leaves makes the resolver remove members and edges in
 /// chunks, and the flow last.
-impl Handle<RemoveFlow> for Engine {
+impl Handle<RemoveFlow> for Rooms {
     async fn handle(&self, caller: &Caller, args: RemoveFlowArgs) -> Result<Removed> {
-        self.check_flow_id(&args.flow_id)?;
-        self.check_lanes_of_members(caller, &args.flow_id).await?;
+        self.transactor.check_flow_id(&args.flow_id)?;
+        self.transactor.check_lanes_of_members(caller, &args.flow_id).await?;
         let partition = args.flow_id.partition();
-        let identity = self.identity::<RemoveFlow>(caller, &args, None);
-        self.transact_once(partition, identity, &Request::<RemoveFlow> { caller, args: &args }).await
+        let identity = self.transactor.identity::<RemoveFlow>(caller, &args, None);
+        self.transactor.transact_once(partition, identity, &Request::<RemoveFlow> { caller, args: &args }).await
     }
 }
 

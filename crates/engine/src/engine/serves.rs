@@ -6,7 +6,8 @@
 use ff_core::Result;
 use ff_core::op::{self, Operation};
 
-use crate::engine::{Caller, Engine};
+use super::Engine;
+use crate::caller::Caller;
 use crate::env::BoxFuture;
 
 /// An engine that carries out an operation.
@@ -24,7 +25,7 @@ macro_rules! serves {
                     caller: &'a Caller,
                     args: op::$module::Args,
                 ) -> BoxFuture<'a, Result<<op::$name as Operation>::Outcome>> {
-                    Box::pin(self.carry_out::<op::$name>(caller, args))
+                    Box::pin(self.rooms.carry_out::<op::$name>(caller, args))
                 }
             }
         )*

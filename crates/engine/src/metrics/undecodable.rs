@@ -1,17 +1,10 @@
-//! Stored entries that this version cannot decode. Everything that goes through many documents reads them through here:
-//! what cannot be decoded is passed over, counted, logged at most once a second, and remembered for the doctor. It
-//! never fails a list, nor what happens to its neighbours.
+//! The stored entries that could not be decoded, as the doctor shows them.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
 
 use ff_core::op::UndecodableEntry;
-use ff_core::{Code, Document, Error, Key};
-use ff_store::StoredDocument;
-use serde::de::DeserializeOwned;
-
-use crate::engine::Engine;
-use crate::logs;
+use ff_core::{Error, Key};
 
 /// How many different entries are remembered.
 const REMEMBERED_MAX: usize = 20;
@@ -22,7 +15,7 @@ pub(crate) struct Undecodable(Mutex<VecDeque<UndecodableEntry>>);
 
 impl Undecodable {
     /// Remembers an entry; the one seen last stands last.
-    fn note(&self, key: &Key, error: &Error, now: i64) {
+    pub(crate) fn note(&self, key: &Key, error: &Error, now: i64) {
         let mut entries = self.0.lock().expect("no holder of this lock panics");
         let key = format!("{key:?}");
         entries.retain(|known| known.key != key);
@@ -37,34 +30,10 @@ impl Undecodable {
     }
 }
 
-impl Engine {
-    /// The document, unless it cannot be decoded.
-    pub(crate) fn readable<D: Document>(&self, stored: &StoredDocument) -> Option<D> {
-        D::decode(&stored.body).map_err(|error| self.pass_over(&stored.key, &error)).ok()
-    }
-
-    /// The record of a log, unless it cannot be decoded.
-    pub(crate) fn readable_record<T: DeserializeOwned>(&self, log: &Key, record: &[u8]) -> Option<T> {
-        let found = logs::decode(record);
-        if found.is_none() {
-            self.pass_over(log, &Error::new(Code::CorruptDocument, "a record of the log cannot be decoded"));
-        }
-        found
-    }
-
-    /// Takes note of an entry that cannot be decoded.
-    pub(crate) fn pass_over(&self, key: &Key, error: &Error) {
-        let metrics = self.metrics();
-        metrics.undecodable();
-        metrics.undecodable_entries.note(key, error, self.now());
-        if let Some(suppressed) = self.may_log("a stored entry cannot be decoded") {
-            tracing::error!(?key, %error, suppressed, "a stored entry cannot be decoded; passed over");
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use ff_core::Code;
+
     use super::*;
 
     #[test]

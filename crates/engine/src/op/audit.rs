@@ -12,8 +12,10 @@ use ff_store::Append;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use crate::engine::{Caller, Engine, Handle, Standing};
+use crate::caller::{Caller, Standing};
 use crate::logs;
+use crate::op::Handle;
+use crate::rooms::Rooms;
 use crate::transaction::{Command, Tx};
 
 /// What names the object of an operation whose path does not.
@@ -60,7 +62,7 @@ impl Target {
     }
 }
 
-impl Engine {
+impl Rooms {
     /// Carries out an administrative act and records it. It runs in a task of its own: once begun it is recorded, also
     /// when the caller has gone.
     pub(crate) async fn administer<O: Operation>(&self, caller: &Caller, args: O::Args) -> Result<O::Outcome>
@@ -68,18 +70,18 @@ impl Engine {
         Self: Handle<O>,
     {
         let (reply, answer) = oneshot::channel();
-        let (engine, caller) = (self.clone(), caller.clone());
-        self.spawn_short(async move {
+        let (rooms, caller) = (self.clone(), caller.clone());
+        self.transactor.spawn_short(async move {
             let mut target = Target::of::<O>(&caller, &args);
             if target.namespace.is_empty() {
-                target.namespace = engine.namespace_of(&target).await.unwrap_or_default();
+                target.namespace = rooms.namespace_of(&target).await.unwrap_or_default();
             }
-            let outcome = engine.perform::<O>(&caller, args).await;
+            let outcome = rooms.perform::<O>(&caller, args).await;
             // Whoever tries tokens of waitpoints out could fill the record with attempts.
             let tried_out = |error: &Error| matches!(error.code, Code::InvalidToken | Code::TokenExpired);
             let attempt = caller.standing == Standing::Stranger || outcome.as_ref().is_err_and(tried_out);
             if outcome.is_ok() || !attempt {
-                engine.audit(&caller, O::NAME, &target, &outcome).await;
+                rooms.audit(&caller, O::NAME, &target, &outcome).await;
             }
             // Nobody may be waiting any more; the act stands all the same.
             let _ = reply.send(outcome);
@@ -90,27 +92,28 @@ impl Engine {
     /// Where the object of an act lives, if it is there. Asked before the act, which may remove it.
     async fn namespace_of(&self, target: &Target) -> Option<String> {
         let found = |partition, key| async move {
-            let mut found = self.store().documents(partition, vec![key]).await.ok()?;
+            let mut found = self.transactor.store().documents(partition, vec![key]).await.ok()?;
             found.pop().flatten().map(|stored| stored.body)
         };
-        if let Some(id) = target.execution.filter(|id| id.check(self.partitions()).is_ok()) {
+        if let Some(id) = target.execution.filter(|id| id.check(self.transactor.partitions()).is_ok()) {
             let body = found(id.partition(), Execution::key_of(&id)).await?;
             return Some(Execution::decode(&body).ok()?.namespace);
         }
         if let Some(id) = target.waitpoint.filter(|_| target.flow.is_none()) {
             let home = ExecutionId { partition: id.partition, uuid: id.uuid };
-            home.check(self.partitions()).ok()?;
+            home.check(self.transactor.partitions()).ok()?;
             let body = found(home.partition(), Waitpoint::key_of(&id)).await?;
             return Some(Waitpoint::decode(&body).ok()?.namespace);
         }
-        let id = target.flow.filter(|id| id.check(self.partitions()).is_ok())?;
+        let id = target.flow.filter(|id| id.check(self.transactor.partitions()).is_ok())?;
         let body = found(id.partition(), Flow::key_of(&id)).await?;
         Some(Flow::decode(&body).ok()?.namespace)
     }
 
     /// Records an act. A record that cannot be stored does not undo the act: it is still in the process's log.
     pub(crate) async fn audit<T>(&self, caller: &Caller, operation: &str, target: &Target, outcome: &Result<T>) {
-        let done = AuditRecord::done(&caller.name, operation, &target.name, self.now()).in_namespace(&target.namespace);
+        let done = AuditRecord::done(&caller.name, operation, &target.name, self.transactor.now())
+            .in_namespace(&target.namespace);
         let done = done.with_detail(&target.detail);
         let record = match outcome {
             Ok(_) => done,
@@ -124,7 +127,11 @@ impl Engine {
                 tracing::error!(target: "audit", who, what, namespace, target, outcome, detail);
             }
         }
-        if let Err(error) = self.transact(Partition::SYSTEM, self.fresh_command(), &Write { record: &record }).await {
+        if let Err(error) = self
+            .transactor
+            .transact(Partition::SYSTEM, self.transactor.fresh_command(), &Write { record: &record })
+            .await
+        {
             tracing::error!(target: "audit", who, what, %error, "an audit record could not be stored");
         }
     }

@@ -9,7 +9,7 @@ use ff_core::{ExecutionId, Key, KeyHolder, Result, SingleUse};
 use crate::transaction::Tx;
 
 /// Whether an execution may be created under its key.
-pub(super) enum Place {
+pub(crate) enum Place {
     /// It may, perhaps in the place of another one.
     Free { superseded: Option<ExecutionId> },
     /// This one stands for the key.
@@ -17,13 +17,13 @@ pub(super) enum Place {
 }
 
 /// Where the holder of a request's key is written down.
-pub(super) fn holder_key(request: &NewExecution) -> Option<Key> {
+pub(crate) fn holder_key(request: &NewExecution) -> Option<Key> {
     let single = request.sharing.single.as_ref()?;
     Some(KeyHolder::key_of(&request.namespace, single.usage, &single.key))
 }
 
 /// Takes the key of a new execution, and says when the execution starts if its key puts it off.
-pub(super) async fn take_key(
+pub(crate) async fn take_key(
     tx: &mut Tx<'_>,
     request: &mut NewExecution,
     debounce: Option<&Debounce>,
@@ -81,7 +81,7 @@ fn existing(holder: &Execution) -> CreateExecutionOutcome {
 }
 
 /// An execution that runs again stands for its key again, unless the key stands for another one by now.
-pub(super) async fn take_key_again(tx: &mut Tx<'_>, execution: &mut Execution) -> Result<()> {
+pub(crate) async fn take_key_again(tx: &mut Tx<'_>, execution: &mut Execution) -> Result<()> {
     for usage in [SingleUse::Singleton, SingleUse::Debounce] {
         let Some(key) = execution.single_key(usage) else { continue };
         let key = KeyHolder::key_of(&execution.namespace, usage, key);

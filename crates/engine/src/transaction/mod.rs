@@ -5,7 +5,10 @@
 
 mod commit;
 mod gather;
+mod listener;
 mod once;
+mod readable;
+mod transactor;
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -24,12 +27,15 @@ use ff_store::{
     Version,
 };
 
-use crate::engine::Engine;
+use crate::due::RETRY_MS;
 use crate::hint::Item;
 use crate::logs;
 
 pub(crate) use commit::Prepared;
-pub(crate) use gather::Gathering;
+pub(crate) use listener::{Applied, Listener, PerhapsApplied};
+pub(crate) use transactor::Transactor;
+
+use self::gather::Gathering;
 
 /// One verb of the engine: loads documents, calls transitions, saves. It may run several times, each time on fresh
 /// data, so it must not have effects of its own.
@@ -67,7 +73,7 @@ enum Staged {
 
 /// One try of a command.
 pub(crate) struct Tx<'e> {
-    pub(crate) engine: &'e Engine,
+    pub(crate) transactor: &'e Transactor,
     pub(crate) partition: Partition,
     pub(crate) command: CommandId,
     /// The store's time, as far as this try knows it.
@@ -86,12 +92,12 @@ pub(crate) struct Tx<'e> {
 }
 
 impl<'e> Tx<'e> {
-    fn new(engine: &'e Engine, partition: Partition, command: CommandId, use_cache: bool) -> Self {
+    fn new(transactor: &'e Transactor, partition: Partition, command: CommandId, use_cache: bool) -> Self {
         Self {
-            engine,
+            transactor,
             partition,
             command,
-            now: engine.now_in(partition),
+            now: transactor.now_in(partition),
             known: BTreeMap::new(),
             staged: BTreeMap::new(),
             batch: Batch::new(command),
@@ -113,12 +119,12 @@ impl<'e> Tx<'e> {
 
     /// Thirty-two random bits.
     pub(crate) fn random(&self) -> u32 {
-        u32::try_from(self.engine.env().random() >> 32).unwrap_or(0)
+        u32::try_from(self.transactor.env().random() >> 32).unwrap_or(0)
     }
 
     /// Several questions at once. Documents found by it are not known to the transaction until they are loaded.
     pub(crate) async fn read(&mut self, queries: Vec<Query>) -> Result<Vec<ff_store::Answer>> {
-        let answers = self.engine.read(self.partition, queries).await?;
+        let answers = self.transactor.read(self.partition, queries).await?;
         self.now = self.now.max(answers.at);
         Ok(answers.answers)
     }
@@ -143,12 +149,12 @@ impl<'e> Tx<'e> {
 
     /// The same for a command that goes on without those that cannot be decoded; they are passed over.
     pub(crate) async fn load_readable<D: Indexed>(&mut self, keys: Vec<Key>) -> Result<Vec<Option<Loaded<D>>>> {
-        let engine = self.engine;
+        let transactor = self.transactor;
         let loaded = self.load_each(keys.clone()).await?.into_iter().zip(keys);
         Ok(loaded
             .map(|(loaded, key)| {
                 loaded.unwrap_or_else(|error| {
-                    engine.pass_over(&key, &error);
+                    transactor.pass_over(&key, &error);
                     None
                 })
             })
@@ -206,7 +212,7 @@ impl<'e> Tx<'e> {
         let key = Execution::key_of(id);
         if self.use_cache
             && !self.known.contains_key(&key)
-            && let Some(cached) = self.engine.cache().get(&key)
+            && let Some(cached) = self.transactor.cache().get(&key)
         {
             self.used_cache = true;
             let entries = cached.execution.index_entries(cached.lease_until);
@@ -246,7 +252,7 @@ impl<'e> Tx<'e> {
     /// The same for a page of an index: a document that cannot be decoded is passed over, and reads as not there.
     pub(crate) fn adopt_readable<D: Indexed>(&mut self, key: Key, stored: Option<StoredDocument>) -> Option<Loaded<D>> {
         self.adopt(key.clone(), stored).unwrap_or_else(|error| {
-            self.engine.pass_over(&key, &error);
+            self.transactor.pass_over(&key, &error);
             None
         })
     }
@@ -354,7 +360,7 @@ impl<'e> Tx<'e> {
             Ok(()) => self.delete(&key),
             // It goes with its execution all the same, and with the entries that lead to it from there.
             Err(error) if error.code == Code::CorruptDocument => {
-                self.engine.pass_over(&key, &error);
+                self.transactor.pass_over(&key, &error);
                 for index in [index::belongings(execution.uuid), index::pending_waitpoints(execution.uuid)] {
                     self.batch.entries.push(EntryChange::Remove { index, member: key.clone() });
                 }
@@ -407,6 +413,25 @@ impl<'e> Tx<'e> {
         Ok(())
     }
 
+    /// An entry of the `due` index that its document does not justify is moved or removed. One that it does justify came too
+    /// early, as after a failover to a server whose clock is behind: it is looked at again in time.
+    pub(crate) async fn repair_due(&mut self, key: &Key, next: Option<i64>, score: i64) -> Result<()> {
+        let due = self.transactor.due();
+        match next {
+            Some(at) if at == score => {
+                let again = if at > self.now { at } else { self.now + RETRY_MS };
+                due.note(self.partition, again);
+                Ok(())
+            }
+            Some(at) => {
+                // Also when another engine came first: this one then knows when to look next.
+                due.note(self.partition, at.max(self.now));
+                self.move_stray(key, Due::Timer.entry(key, score), at).await
+            }
+            None => self.remove_stray(key, Due::Timer.entry(key, score)).await,
+        }
+    }
+
     /// Saves an execution together with what its transition wants done beside it.
     pub(crate) fn save_execution(&mut self, execution: &Execution, effects: Effects) {
         self.save_shared(Arc::new(execution.clone()), effects);
@@ -441,7 +466,7 @@ impl<'e> Tx<'e> {
         if !effects.events.is_empty() {
             self.events.extend(effects.events.iter().map(|event| event.event_type));
             let records = effects.events.iter().map(logs::encode).collect();
-            let cap = self.engine.events_cap();
+            let cap = self.transactor.events_cap();
             self.append(Append { log: logs::events(), records, expected: None, cap });
         }
     }
@@ -479,7 +504,7 @@ impl<'e> Tx<'e> {
         let member = Due::Lease.member(key);
         self.batch.leases.push(LeaseChange { key: key.clone(), ttl_ms: Some(ttl_ms), index: index::due(), member });
         // It may end before anything that is known of: this engine may never have seen the lease.
-        if is_timed(key) && self.engine.announce_due(self.partition, self.now + ttl_ms) {
+        if is_timed(key) && self.transactor.announce_due(self.partition, self.now + ttl_ms) {
             self.items.push(Item::Due(self.now + ttl_ms));
         }
     }

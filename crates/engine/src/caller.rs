@@ -1,0 +1,120 @@
+//! On whose behalf an operation runs, and what that caller may reach.
+
+use ff_core::{Code, Error, Result, Role};
+
+/// What a caller is called that has nothing but a waitpoint's token.
+pub(crate) const WAITPOINT_TOKEN: &str = "waitpoint_token";
+
+/// How much is known of who calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Standing {
+    /// Nobody has to prove who they are: the process itself, or a server without tokens. What a caller says of senders
+    /// is taken as it is.
+    #[default]
+    Open,
+    /// It has an API token, and is whom that names.
+    Token,
+    /// It has an API token and is believed about whom it speaks for.
+    Relay,
+    /// It has no API token. All it may do is to use a waitpoint's.
+    Stranger,
+}
+
+/// On whose behalf an operation runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Caller {
+    /// Who, for the audit log.
+    pub name: String,
+    /// The one namespace it may see; `None` for all.
+    pub namespace: Option<String>,
+    /// What it may do.
+    pub role: Role,
+    /// What it calls this very call, so that a repeat is the same call; `None` where it does not say.
+    pub idempotency_key: Option<String>,
+    /// How much is known of it.
+    pub standing: Standing,
+    /// The lanes that it submits to, claims from and acts on; all when empty.
+    pub lanes: Vec<String>,
+    /// When its stored API token was made, which tells it from a later one of the same name; 0 where it has none.
+    pub token_created_at: i64,
+    /// Its role does not reach this operation, and it may carry it out for what it submitted itself.
+    pub only_own: bool,
+}
+
+impl Caller {
+    /// A caller that is believed what it says, with every right of a role.
+    pub fn new(name: impl Into<String>, namespace: Option<String>, role: Role) -> Self {
+        Self {
+            name: name.into(),
+            namespace,
+            role,
+            idempotency_key: None,
+            standing: Standing::Open,
+            lanes: Vec::new(),
+            token_created_at: 0,
+            only_own: false,
+        }
+    }
+
+    /// The process itself: everything is allowed.
+    pub fn system() -> Self {
+        Self::new("system", None, Role::Admin)
+    }
+
+    /// Somebody without an API token who has a waitpoint's.
+    pub fn stranger() -> Self {
+        Self { standing: Standing::Stranger, ..Self::new(WAITPOINT_TOKEN, None, Role::Reader) }
+    }
+
+    /// The namespace an operation works in: the one asked for, if the caller may see it.
+    pub(crate) fn namespace(&self, asked: Option<&str>) -> Result<String> {
+        match (asked, &self.namespace) {
+            (None, None) => Ok(ff_core::execution::DEFAULT_NAMESPACE.to_owned()),
+            (None, Some(own)) => Ok(own.clone()),
+            (Some(asked), own) => {
+                ff_core::text::name("namespace", asked)?;
+                if own.as_ref().is_none_or(|own| own == asked) {
+                    return Ok(asked.to_owned());
+                }
+                Err(Error::new(Code::Forbidden, format!("this token does not reach namespace {asked:?}")))
+            }
+        }
+    }
+
+    /// Whether the caller's token is good for a lane.
+    pub fn reaches(&self, lane: &str) -> bool {
+        self.lanes.is_empty() || self.lanes.iter().any(|one| one == lane)
+    }
+
+    /// Refuses a lane that the caller's token is not good for.
+    pub(crate) fn check_lane(&self, lane: &str) -> Result<()> {
+        if self.reaches(lane) {
+            return Ok(());
+        }
+        let detail = format!("this token does not reach lane {lane:?}");
+        Err(Error::new(Code::Forbidden, detail).with("lane", lane))
+    }
+
+    /// What an execution keeps of its submitter: nothing where the caller may do more than submit anyway.
+    pub(crate) fn submitter(&self) -> String {
+        if self.role == Role::Submitter { self.name.clone() } else { String::new() }
+    }
+
+    /// Refuses an act on the whole deployment or namespace to a caller that is limited to lanes.
+    pub(crate) fn check_every_lane(&self) -> Result<()> {
+        if self.lanes.is_empty() {
+            return Ok(());
+        }
+        Err(Error::new(Code::Forbidden, "this reaches every lane, and the token some only").with("lanes", &self.lanes))
+    }
+
+    /// Whether the caller is shown the ids of leases. With one of them it could act in the place of its holder.
+    pub(crate) fn sees_fences(&self) -> bool {
+        self.role.allows(Role::Operator)
+    }
+
+    /// Whether something of this namespace exists for the caller.
+    pub fn sees(&self, namespace: &str) -> bool {
+        self.namespace.as_ref().is_none_or(|own| own == namespace)
+    }
+}

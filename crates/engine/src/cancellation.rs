@@ -1,0 +1,67 @@
+//! What the cancellation of a flow does to one of its members.
+
+use ff_core::Result;
+use ff_core::event::Effects;
+use ff_core::execution::Execution;
+use ff_core::flow::{CancelFlowPolicy, Flow, FlowCancellation};
+
+use crate::flow::cancel_member;
+use crate::transaction::{Command, Transactor, Tx};
+
+impl Transactor {
+    /// Does to one member, found in a queue, what the cancellation of its flow will do to all.
+    pub(crate) async fn stop_with_flow(&self, member: &Execution) -> Result<()> {
+        self.transact(member.id.partition(), self.fresh_command(), &TellOne { member }).await
+    }
+}
+
+struct TellOne<'a> {
+    member: &'a Execution,
+}
+
+impl Command for TellOne<'_> {
+    type Outcome = ();
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<()> {
+        let Some(mut member) = tx.find_execution(&self.member.id).await? else { return Ok(()) };
+        let Some(id) = member.flow.filter(|_| member.is_eligible()) else { return Ok(()) };
+        let key = Flow::key_of(&id);
+        let flow = tx.load::<Flow>(key.clone()).await?.map(|loaded| loaded.document);
+        tx.pin(&key);
+        match flow {
+            Some(Flow { cancellation: Some(cancellation), .. }) => {
+                tell_member(tx, member, &cancellation).await?;
+            }
+            Some(flow) if flow.admits_claims() => {}
+            // A trace of damage: without a flow that goes on it must not run, nor stand in the way of others.
+            _ => {
+                if member.pause_with_flow("its flow is gone or has ended", tx.now) {
+                    tx.save_execution(&member, Effects::default());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Tells one member; says whether that changed it.
+pub(crate) async fn tell_member(
+    tx: &mut Tx<'_>,
+    mut member: Execution,
+    cancellation: &FlowCancellation,
+) -> Result<bool> {
+    let mut effects = Effects::default();
+    if member.is_terminal() {
+        return Ok(false);
+    }
+    let changed = match cancellation.policy_now() {
+        CancelFlowPolicy::CancelAll => cancel_member(tx, &mut member, &cancellation.reason, &mut effects).await?,
+        CancelFlowPolicy::CancelPending if member.has_started() => false,
+        CancelFlowPolicy::CancelPending => cancel_member(tx, &mut member, &cancellation.reason, &mut effects).await?,
+        CancelFlowPolicy::FlowOnly => member.pause_with_flow(&cancellation.reason, tx.now),
+    };
+    if changed {
+        tx.save_execution(&member, effects);
+    }
+    Ok(changed)
+}

@@ -1,0 +1,168 @@
+//! Who acts on what: commits of this engine and hints of others are told to the board, the scheduler, the timers, the resolver and
+//! the subscriptions.
+
+use std::sync::{Arc, Mutex};
+
+use ff_core::index::kind;
+use ff_core::planted::{Bug, planted};
+use ff_core::{Indexed, Key, Partition};
+use ff_store::Signal;
+
+use crate::board::Board;
+use crate::hint::{Item, Message};
+use crate::logs;
+use crate::resolver::Resolver;
+use crate::scheduler::Scheduler;
+use crate::scheduler::ready::{Candidate, QueueId};
+use crate::servers::Servers;
+use crate::subscription::Subscriptions;
+use crate::system::SystemDocuments;
+use crate::transaction::{Applied, Listener, PerhapsApplied, Transactor, fence_of};
+
+/// Tells services what was committed.
+pub(crate) struct Dispatch {
+    pub(crate) transactor: Transactor,
+    pub(crate) board: Board,
+    pub(crate) system: SystemDocuments,
+    pub(crate) servers: Servers,
+    pub(crate) scheduler: Scheduler,
+    pub(crate) resolver: Resolver,
+    pub(crate) subscriptions: Subscriptions,
+}
+
+/// The hints of a store, for whoever listens first.
+pub(crate) type FirstHints = Arc<Mutex<Option<ff_store::Hints>>>;
+
+impl Dispatch {
+    /// Acts on hints of other engines until the store is closed.
+    pub(crate) async fn listen(self: Arc<Self>, first: FirstHints) {
+        let taken = first.lock().expect("no holder of this lock panics").take();
+        let mut hints = taken.unwrap_or_else(|| {
+            // Those between the end of the former listener and now were lost.
+            self.resync();
+            self.transactor.store().watch()
+        });
+        let own = Message::beginning(self.transactor.origin());
+        while let Some(signal) = hints.next().await {
+            match signal {
+                Signal::Hint(hint) if hint.payload.starts_with(&own) => {}
+                Signal::Hint(hint) => {
+                    if let Some(message) = Message::decode(&hint.payload) {
+                        self.act_on(hint.partition, &message.items);
+                    }
+                }
+                Signal::Resync => self.resync(),
+            }
+        }
+    }
+
+    /// Hints may have been lost: whatever was known may have changed.
+    fn resync(&self) {
+        self.transactor.cache().clear();
+        self.transactor.downstreams().clear();
+        self.system.clear();
+        self.subscriptions.state.forget_places();
+        self.servers.look_again();
+        self.transactor.due().sweep_now();
+        self.board.wake_all();
+        self.scheduler.ready().wake_all();
+    }
+
+    /// What follows from a hint, whether it is our own or another engine's.
+    fn act_on(&self, partition: Partition, items: &[Item]) {
+        for item in items {
+            match item {
+                Item::Ready(..) if planted(Bug::WaitersNotWoken) => {}
+                Item::Ready(index, score) => {
+                    let queue = QueueId { partition, index: index.clone() };
+                    self.scheduler.ready().announce(&queue, *score, self.transactor.env().now_ms());
+                }
+                Item::Due(at) => self.transactor.due().hear(partition, *at, self.transactor.now_in(partition)),
+                Item::Changed(key) => {
+                    self.scheduler.forget_flow(key);
+                    self.board.wake(partition, key);
+                }
+                Item::Log(key) => {
+                    self.board.wake(partition, key);
+                    if *key == logs::events() {
+                        self.subscriptions.state.note(partition);
+                    }
+                }
+                // The engine that left it has no resolver of its own.
+                Item::Mark(key) if self.servers.rank(partition) == 0 => {
+                    self.resolver.resolve_soon(partition, key.clone());
+                }
+                Item::Mark(_) => {}
+                Item::Gate(index) => self.scheduler.gate_opened(index),
+                Item::System(key) => self.system_changed(key),
+            }
+        }
+    }
+
+    fn system_changed(&self, key: &Key) {
+        self.system.forget(key);
+        match key.kind() {
+            kind::SERVER => self.servers.look_again(),
+            kind::SUBSCRIPTION => self.subscriptions.state.look_again(),
+            // A lane that gives out work again has people waiting for it.
+            kind::LANE => self.scheduler.ready().wake_all(),
+            _ => {}
+        }
+    }
+}
+
+impl Listener for Dispatch {
+    fn applied(&self, applied: Applied) {
+        let Applied { partition, version, executions, items, flow, due, marked } = applied;
+        for execution in executions.iter().filter(|execution| execution.is_eligible()) {
+            if planted(Bug::WaitersNotWoken) {
+                continue;
+            }
+            let held = execution.held();
+            let candidate = Candidate {
+                execution: execution.clone(),
+                version,
+                fence: fence_of(held.epoch, held.lease_id),
+                queue: QueueId { partition, index: execution.queue() },
+            };
+            self.scheduler.ready().offer(candidate, self.transactor.env().now_ms());
+        }
+        // What became claimable was offered above, document and all; it need not be announced and read again.
+        let mut others = items;
+        others.retain(|item| match item {
+            Item::Ready(..) => false,
+            Item::Gate(index) => {
+                self.scheduler.gate_opens(index);
+                false
+            }
+            _ => true,
+        });
+        self.act_on(partition, &others);
+        if let Some(flow) = flow {
+            self.scheduler.flow_created(flow, version);
+        }
+        // Noted before the commit as well, but what was due first may have fired since, and found no trace of this.
+        if let Some(at) = due {
+            self.transactor.due().note(partition, at);
+        }
+        for key in marked {
+            self.resolver.resolve_soon(partition, key);
+        }
+        if let Some(clock) = &self.transactor.options().test_clock {
+            clock.changed();
+        }
+    }
+
+    /// A hint that proves wrong costs a look; a missing one leaves work lying until the next sweep.
+    fn perhaps_applied(&self, applied: PerhapsApplied<'_>) {
+        // Nobody may have been told what is due.
+        let others = applied.items.iter().filter(|item| !matches!(item, Item::Due(_)));
+        self.act_on(applied.partition, &others.cloned().collect::<Vec<_>>());
+        if let Some(at) = applied.due {
+            self.transactor.due().note(applied.partition, at);
+        }
+        for key in applied.marked {
+            self.resolver.resolve_soon(applied.partition, key.clone());
+        }
+    }
+}

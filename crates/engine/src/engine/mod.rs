@@ -1,0 +1,305 @@
+//! The engine: a store, an environment, and the services that run between them, put together.
+
+mod serves;
+
+use std::sync::{Arc, Mutex};
+
+use ff_core::journal::StepView;
+use ff_core::op::{HookReceipt, Operation};
+use ff_core::planted::{Bug, planted};
+use ff_core::session::Session;
+use ff_core::stream::FrameId;
+use ff_core::{ExecutionId, Partition, PartitionConfig, Result};
+use ff_store::Store;
+
+use crate::board::Board;
+use crate::bulk::Bulk;
+use crate::caller::Caller;
+use crate::delivery::Deliveries;
+use crate::dispatch::Dispatch;
+use crate::env::{BoxFuture, Env};
+use crate::follow::{JournalSeen, Seen, Sight};
+use crate::limits::Limits;
+use crate::metrics::Metrics;
+use crate::op::{EventWatch, HookMessage};
+use crate::options::Options;
+use crate::providers::Providers;
+use crate::reconcile::{Reconciled, Reconciler};
+use crate::registry::Registry;
+use crate::resolver::Resolver;
+use crate::rooms::{Rooms, Services};
+use crate::scheduler::Scheduler;
+use crate::secrets::Secrets;
+use crate::servers::Servers;
+use crate::service::{self, ServiceHealth};
+use crate::shared::Shared;
+use crate::submission::Submissions;
+use crate::subscription::Subscriptions;
+use crate::system::SystemDocuments;
+use crate::timers::Timers;
+use crate::transaction::{Listener, Transactor};
+use crate::usage::Charges;
+
+pub use serves::Serves;
+
+/// How long a reading that many ask for is shared: counts, and which namespaces there are.
+const READING_FRESH_MS: i64 = 2_000;
+
+/// A running engine; clones share it.
+#[derive(Clone)]
+pub struct Engine {
+    pub(crate) rooms: Rooms,
+}
+
+impl Engine {
+    /// Opens a deployment on a store and starts the services.
+    pub async fn start(store: Arc<dyn Store>, env: Arc<dyn Env>, options: Options) -> Result<Self> {
+        Self::starting(store, env, options).await
+    }
+
+    /// Boxed in a function of its own for the reason that [`serves`] gives.
+    fn starting(store: Arc<dyn Store>, env: Arc<dyn Env>, options: Options) -> BoxFuture<'static, Result<Self>> {
+        Box::pin(Self::open(store, env, options))
+    }
+
+    async fn open(store: Arc<dyn Store>, env: Arc<dyn Env>, options: Options) -> Result<Self> {
+        options.validate()?;
+        let transactor = Transactor::open(store, env, options).await?;
+        let engine = Self { rooms: rooms(transactor) };
+        engine.rooms.services.secrets.install_secret().await?;
+        if engine.options().services {
+            engine.rooms.services.servers.join().await?;
+        }
+        engine.start_services();
+        Ok(engine)
+    }
+
+    fn start_services(&self) {
+        let transactor = &self.rooms.transactor;
+        self.rooms.scheduler.ready().sweep_begins(transactor.flow_partitions());
+        // Before the first sweep: what happens from now on is heard of.
+        let hints = Arc::new(Mutex::new(Some(self.store().watch())));
+        self.run("hints", move |rooms| rooms.services.dispatch.clone().listen(hints.clone()));
+        self.run("sweeps", |rooms| rooms.services.timers.clone().run_sweeps());
+        self.run("openings", |rooms| rooms.scheduler.clone().run_openings());
+        if self.options().services {
+            self.run("heartbeats", |rooms| rooms.services.servers.clone().run());
+            self.run("timers", |rooms| rooms.services.timers.clone().run());
+            self.run("reconciler", |rooms| rooms.services.reconciler.clone().run());
+            self.run("subscriptions", |rooms| rooms.services.subscriptions.clone().run());
+            if self.options().courier.is_some() {
+                self.run("deliveries", |rooms| Deliveries::new(rooms.clone()).run());
+            }
+        }
+    }
+
+    /// Runs a service; it keeps the whole engine alive until that closes.
+    fn run<R>(&self, name: &'static str, run: impl Fn(&Rooms) -> R + Send + Sync + 'static)
+    where
+        R: Future<Output = ()> + Send + 'static,
+    {
+        let rooms = self.rooms.clone();
+        service::run_service(&self.rooms.transactor, name, move || run(&rooms));
+    }
+
+    /// Carries out an operation.
+    pub async fn call<O: Operation>(&self, caller: &Caller, args: O::Args) -> Result<O::Outcome>
+    where
+        Self: Serves<O>,
+    {
+        self.serve(caller, args).await
+    }
+
+    /// Ends every wait with `shutting_down`. Operations under way are answered, and the services go on.
+    pub fn stop_waits(&self) {
+        self.rooms.transactor.runtime().close(!planted(Bug::StopHangs));
+        self.rooms.scheduler.ready().wake_all();
+        self.rooms.services.board.wake_all();
+        if let Some(clock) = &self.options().test_clock {
+            clock.changed();
+        }
+    }
+
+    /// Stops the services, and waiting operations with `shutting_down`. Whoever has operations under way lets them end
+    /// before: the farewell is what makes the other servers look for what this one has left, so it comes last.
+    pub async fn close(&self) {
+        self.stop_waits();
+        self.rooms.transactor.runtime().tasks.abort_all();
+        self.rooms.services.servers.leave().await;
+    }
+
+    /// The store behind the engine.
+    pub fn store(&self) -> &dyn Store {
+        self.rooms.transactor.store()
+    }
+
+    /// How the deployment is partitioned.
+    pub fn partitions(&self) -> &PartitionConfig {
+        self.rooms.transactor.partitions()
+    }
+
+    /// How the engine is set up.
+    pub fn options(&self) -> &Options {
+        self.rooms.transactor.options()
+    }
+
+    /// What one call may ask for.
+    pub fn limits(&self) -> &Limits {
+        self.rooms.transactor.limits()
+    }
+
+    /// What the engine counts.
+    pub fn metrics(&self) -> &Metrics {
+        self.rooms.transactor.metrics()
+    }
+
+    /// How the services of this engine fare.
+    pub fn services(&self) -> Vec<ServiceHealth> {
+        service::health(&self.rooms.transactor)
+    }
+
+    /// How many things the engine keeps in memory for calls that are under way. For tests: at rest there are none.
+    #[doc(hidden)]
+    pub fn kept_for_calls(&self) -> [(&'static str, usize); 2] {
+        [("locks", self.rooms.transactor.locks().len()), ("topics", self.rooms.services.board.len())]
+    }
+
+    /// The time of the system partition, as far as the engine knows it.
+    pub fn now(&self) -> i64 {
+        self.rooms.transactor.now()
+    }
+
+    /// Checks everything in one partition now.
+    pub async fn reconcile(&self, partition: Partition) -> Reconciled {
+        self.rooms.services.reconciler.reconcile(partition).await
+    }
+
+    /// The next thing a viewer sees, waiting for it if there is nothing yet.
+    pub async fn follow(
+        &self,
+        caller: &Caller,
+        id: &ExecutionId,
+        seen: Seen,
+        count: usize,
+        wait_ms: i64,
+    ) -> Result<Sight> {
+        self.rooms.follow(caller, id, seen, count, wait_ms).await
+    }
+
+    /// What a journal has behind what a viewer has seen, waiting for it if there is nothing yet. Another generation is seen
+    /// from its first own entry on: what it took over was seen before.
+    pub async fn follow_journal(
+        &self,
+        caller: &Caller,
+        id: &ExecutionId,
+        seen: JournalSeen,
+        count: usize,
+        wait_ms: i64,
+    ) -> Result<(JournalSeen, Vec<StepView>)> {
+        self.rooms.follow_journal(caller, id, seen, count, wait_ms).await
+    }
+
+    /// The last frame of the current attempt; `n-0` while it has none.
+    pub async fn stream_end(&self, id: &ExecutionId) -> Result<FrameId> {
+        self.rooms.stream_end(id).await
+    }
+
+    /// Begins to watch for events: watch first, then list, then wait.
+    pub fn watch_events(&self) -> EventWatch {
+        self.rooms.watch_events()
+    }
+
+    /// Verifies a message that somebody outside posted to a hook, and does what the hook says, once for each message. A
+    /// hook that does not exist and a signature that is wrong are refused alike.
+    pub async fn receive_hook(&self, message: HookMessage) -> Result<HookReceipt> {
+        self.rooms.receive_hook(message).await
+    }
+
+    /// The caller behind an API token. Wrong, unknown, expired and revoked ones read the same; a revocation holds
+    /// within a second.
+    pub async fn authenticate(&self, bearer: &str) -> Result<Caller> {
+        self.rooms.services.system.authenticate(bearer).await
+    }
+
+    /// A session for the holder of an API token. It ends with the token, and before that after its own time.
+    pub async fn begin_session(&self, bearer: &str) -> Result<Session> {
+        self.rooms.services.system.begin_session(bearer).await
+    }
+
+    /// The caller behind a session of an API token; refusals read as those of [`Engine::authenticate`].
+    pub async fn authenticate_session(&self, session: &Session) -> Result<Caller> {
+        self.rooms.services.system.authenticate_session(session).await
+    }
+
+    /// The caller behind a ticket, and the one execution it is good for. Wrong, old and foreign ones read the same.
+    pub async fn redeem_ticket(&self, ticket: &str) -> Result<(Caller, Option<ExecutionId>)> {
+        self.rooms.redeem_ticket(ticket).await
+    }
+
+    /// Refuses a caller whose token was revoked, has expired, or is another one by now. One without a stored token, from
+    /// the configuration or from a server without tokens, stays what it is.
+    pub async fn confirm_caller(&self, caller: &Caller) -> Result<()> {
+        self.rooms.services.system.confirm_caller(caller).await
+    }
+}
+
+/// Puts the rooms together, from the bottom up.
+fn rooms(transactor: Transactor) -> Rooms {
+    let board = Board::default();
+    let system = SystemDocuments::new(transactor.clone());
+    let secrets = Secrets::new(system.clone());
+    let servers = Servers::new(transactor.clone());
+    let submissions = Submissions::new(system.clone());
+    let scheduler = Scheduler::new(system.clone());
+    let charges = Charges::new(scheduler.clone());
+    let providers = Providers::new(transactor.clone());
+    let resolver = Resolver::new(scheduler.clone());
+    let bulk = Bulk::new(servers.clone());
+    let subscriptions = Subscriptions::new(servers.clone(), submissions.clone());
+    let timers = Timers {
+        transactor: transactor.clone(),
+        servers: servers.clone(),
+        scheduler: scheduler.clone(),
+        resolver: resolver.clone(),
+        charges: charges.clone(),
+        providers: providers.clone(),
+        bulk: bulk.clone(),
+        submissions: submissions.clone(),
+        subscriptions: subscriptions.clone(),
+    };
+    let dispatch = Arc::new(Dispatch {
+        transactor: transactor.clone(),
+        board: board.clone(),
+        system: system.clone(),
+        servers: servers.clone(),
+        scheduler: scheduler.clone(),
+        resolver,
+        subscriptions: subscriptions.clone(),
+    });
+    let listener: Arc<dyn Listener> = dispatch.clone();
+    transactor.set_listener(Arc::downgrade(&listener));
+    let services = Services {
+        reconciler: Reconciler::new(servers.clone(), scheduler.clone()),
+        registry: Registry::new(transactor.clone()),
+        board,
+        system,
+        secrets,
+        servers,
+        submissions,
+        charges,
+        providers,
+        bulk,
+        subscriptions,
+        timers,
+        dispatch,
+        counts: Shared::for_ms(READING_FRESH_MS),
+        namespaces_seen: Shared::for_ms(READING_FRESH_MS),
+    };
+    Rooms { transactor, scheduler, services: Arc::new(services) }
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").field("store", &self.store().info().kind).finish_non_exhaustive()
+    }
+}

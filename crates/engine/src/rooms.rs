@@ -1,0 +1,53 @@
+//! The rooms of the engine, as its verbs are given them. It has no behaviour of its own, and nothing below the verbs knows it.
+
+use std::sync::Arc;
+
+use ff_core::op::GetCountsOutcome;
+
+use crate::board::Board;
+use crate::bulk::Bulk;
+use crate::dispatch::Dispatch;
+use crate::providers::Providers;
+use crate::reconcile::Reconciler;
+use crate::registry::Registry;
+use crate::scheduler::Scheduler;
+use crate::secrets::Secrets;
+use crate::servers::Servers;
+use crate::shared::Shared;
+use crate::submission::Submissions;
+use crate::subscription::Subscriptions;
+use crate::system::SystemDocuments;
+use crate::timers::Timers;
+use crate::transaction::Transactor;
+use crate::usage::Charges;
+
+/// What verbs work with. The transactor and the scheduler of a call with several parts gather its commits; those of a clone
+/// do not.
+#[derive(Clone)]
+pub(crate) struct Rooms {
+    pub(crate) transactor: Transactor,
+    pub(crate) scheduler: Scheduler,
+    pub(crate) services: Arc<Services>,
+}
+
+/// The services that are the same for every call.
+pub(crate) struct Services {
+    pub(crate) board: Board,
+    pub(crate) system: SystemDocuments,
+    pub(crate) secrets: Secrets,
+    pub(crate) servers: Servers,
+    pub(crate) submissions: Submissions,
+    pub(crate) charges: Charges,
+    pub(crate) providers: Providers,
+    pub(crate) registry: Registry,
+    pub(crate) bulk: Bulk,
+    pub(crate) subscriptions: Subscriptions,
+    pub(crate) timers: Timers,
+    pub(crate) reconciler: Reconciler,
+    /// Acts on commits; it lives as long as the engine.
+    pub(crate) dispatch: Arc<Dispatch>,
+    /// Counts that many ask for.
+    pub(crate) counts: Shared<GetCountsOutcome>,
+    /// Namespaces that were seen to be in use.
+    pub(crate) namespaces_seen: Shared<Vec<String>>,
+}

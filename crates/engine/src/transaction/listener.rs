@@ -1,0 +1,43 @@
+//! What a transactor tells about its commits, so that others act on them.
+
+use std::sync::Arc;
+
+use ff_core::execution::Execution;
+use ff_core::{Key, Partition};
+use ff_store::Version;
+
+use crate::hint::Item;
+
+/// Acts on commits. Transactions know nothing of whoever waits for what they did.
+pub(crate) trait Listener: Send + Sync {
+    /// A commit of this engine was applied.
+    fn applied(&self, applied: Applied);
+
+    /// A commit of this engine may have been applied, and nobody will ever say whether it was.
+    fn perhaps_applied(&self, applied: PerhapsApplied<'_>);
+}
+
+/// A commit that was applied.
+pub(crate) struct Applied {
+    pub(crate) partition: Partition,
+    /// Of all that it wrote.
+    pub(crate) version: Version,
+    /// The executions it wrote, as they are now.
+    pub(crate) executions: Vec<Arc<Execution>>,
+    /// What other engines are told.
+    pub(crate) items: Vec<Item>,
+    /// The flow whose graph it created.
+    pub(crate) flow: Option<Key>,
+    /// The earliest instant at which something of it is due.
+    pub(crate) due: Option<i64>,
+    /// Documents that owe something elsewhere.
+    pub(crate) marked: Vec<Key>,
+}
+
+/// A commit that may have been applied.
+pub(crate) struct PerhapsApplied<'a> {
+    pub(crate) partition: Partition,
+    pub(crate) items: &'a [Item],
+    pub(crate) due: Option<i64>,
+    pub(crate) marked: &'a [Key],
+}

@@ -1,0 +1,36 @@
+//! Stored entries that this version cannot decode. Everything that goes through many documents reads them through here:
+//! what cannot be decoded is passed over, counted, logged at most once a second, and remembered for the doctor. It
+//! never fails a list, nor what happens to its neighbours.
+
+use ff_core::{Code, Document, Error, Key};
+use ff_store::StoredDocument;
+use serde::de::DeserializeOwned;
+
+use super::Transactor;
+use crate::logs;
+
+impl Transactor {
+    /// The document, unless it cannot be decoded.
+    pub(crate) fn readable<D: Document>(&self, stored: &StoredDocument) -> Option<D> {
+        D::decode(&stored.body).map_err(|error| self.pass_over(&stored.key, &error)).ok()
+    }
+
+    /// The record of a log, unless it cannot be decoded.
+    pub(crate) fn readable_record<T: DeserializeOwned>(&self, log: &Key, record: &[u8]) -> Option<T> {
+        let found = logs::decode(record);
+        if found.is_none() {
+            self.pass_over(log, &Error::new(Code::CorruptDocument, "a record of the log cannot be decoded"));
+        }
+        found
+    }
+
+    /// Takes note of an entry that cannot be decoded.
+    pub(crate) fn pass_over(&self, key: &Key, error: &Error) {
+        let metrics = self.metrics();
+        metrics.undecodable();
+        metrics.undecodable_entries.note(key, error, self.now());
+        if let Some(suppressed) = self.may_log("a stored entry cannot be decoded") {
+            tracing::error!(?key, %error, suppressed, "a stored entry cannot be decoded; passed over");
+        }
+    }
+}
