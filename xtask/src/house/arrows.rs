@@ -1,9 +1,13 @@
 //! Which top module of a crate uses which: by paths (`crate::x`, `super::x`), by what `lib.rs` re-exports, and by methods
-//! of a type whose `impl` blocks stand in several modules.
+//! of a type whose `impl` blocks stand in several modules. Whose method a call is, is told by the name of what it is called
+//! on: a type's own name, or that of a field or parameter that has one type everywhere.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::source::{Modules, words};
+
+/// Types around the one whose methods are called.
+const WRAPPERS: [&str; 4] = ["Arc", "Box", "Option", "Weak"];
 
 /// The arrows of a crate: each module with those it uses.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -15,6 +19,7 @@ pub(super) fn graph(modules: &Modules) -> Graph {
     let exported = modules.get("lib").map(|files| exports(files.iter().map(|file| file.text.as_str()), &names));
     let exported = exported.unwrap_or_default();
     let methods = methods(modules);
+    let receivers = receivers(modules);
     let mut graph = Graph::default();
     for (module, files) in modules.iter().filter(|(name, _)| *name != "lib") {
         let used = graph.0.entry(module.clone()).or_default();
@@ -24,7 +29,7 @@ pub(super) fn graph(modules: &Modules) -> Graph {
                 let target = names.get(name).copied().or_else(|| exported.get(name).map(String::as_str));
                 used.extend(target.map(str::to_owned));
             }
-            used.extend(calls(&words, &methods).map(str::to_owned));
+            used.extend(calls(&words, &methods, &receivers).map(str::to_owned));
         }
         used.remove(module);
     }
@@ -119,6 +124,24 @@ fn methods(modules: &Modules) -> BTreeMap<(String, String), String> {
     single.collect()
 }
 
+/// How many methods the `impl` blocks of a type have, in all modules together.
+pub(super) fn method_count(modules: &Modules, of: &str) -> usize {
+    let mut count = 0;
+    for file in modules.values().flatten() {
+        let words = words(&file.text);
+        let mut inside = false;
+        for (at, word) in words.iter().enumerate() {
+            match *word {
+                "impl" => inside = inherent(&words[at + 1..]).is_some_and(|name| name == of),
+                "struct" | "enum" | "trait" => inside = false,
+                "fn" if inside && !matches!(words.get(at + 1), Some(&"(")) => count += 1,
+                _ => {}
+            }
+        }
+    }
+    count
+}
+
 /// The type of an `impl` block that implements no trait.
 fn inherent(words: &[&str]) -> Option<String> {
     let head: Vec<&str> = words.iter().take_while(|word| **word != "{").copied().collect();
@@ -126,17 +149,38 @@ fn inherent(words: &[&str]) -> Option<String> {
     (!head.contains(&"for")).then(|| (*name).to_owned())
 }
 
-/// The modules whose methods are called, on `self` or on a variable named for the type.
+/// The types of fields and parameters, in lower case, by names that have one type everywhere in the crate.
+fn receivers(modules: &Modules) -> BTreeMap<String, String> {
+    let mut declared: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+    for file in modules.values().flatten() {
+        let words = words(&file.text);
+        for (at, name) in words.iter().enumerate().filter(|(at, _)| words.get(at + 1) == Some(&":")) {
+            let of = words[at + 2..].iter().take_while(|word| !matches!(**word, "," | ")" | "}" | ";" | "=" | "{"));
+            let mut of = of.filter(|word| word.starts_with(|letter: char| letter.is_uppercase()));
+            if let Some(of) = of.find(|of| !WRAPPERS.contains(of)) {
+                declared.entry(name).or_default().insert(of.to_lowercase());
+            }
+        }
+    }
+    let single = declared.into_iter().filter(|(_, of)| of.len() == 1);
+    single.filter_map(|(name, of)| Some((name.to_owned(), of.into_iter().next()?))).collect()
+}
+
+/// The modules whose methods are called, on `self`, on something of a known type, or on what is named for the type.
 fn calls<'a>(
     words: &'a [&'a str],
     methods: &'a BTreeMap<(String, String), String>,
+    receivers: &'a BTreeMap<String, String>,
 ) -> impl Iterator<Item = &'a str> + 'a {
     let types: BTreeSet<&str> = methods.keys().map(|(of, _)| of.as_str()).collect();
     words.windows(4).flat_map(move |four| {
-        let [receiver, ".", name, "("] = four else { return Vec::new() };
+        let [receiver, ".", name, "(" | "::"] = four else { return Vec::new() };
         let of: Vec<&str> = match *receiver {
             "self" => types.iter().copied().collect(),
-            named => types.get(named).copied().into_iter().collect(),
+            named => {
+                let declared = receivers.get(named).and_then(|of| types.get(of.as_str()));
+                declared.or(types.get(named)).copied().into_iter().collect()
+            }
         };
         of.into_iter()
             .filter_map(|of| methods.get(&(of.to_owned(), (*name).to_owned())))
@@ -233,6 +277,29 @@ mod tests {
         ]);
         assert_eq!(uses(&graph, "a"), ["b"]);
         assert_eq!(uses(&graph, "c"), ["a"], "two types have a `read`, so it tells nothing");
+    }
+
+    #[test]
+    fn methods_of_a_type_are_counted_over_all_modules_and_without_those_of_traits() {
+        let file = |text: &str| File { depth: 1, text: text.to_owned() };
+        let one = file("impl Engine { fn a(&self) {} fn b(&self) {} } impl Debug for Engine { fn fmt(&self) {} }");
+        let other = file("impl Engine { fn c(&self) {} } struct X; impl X { fn d(&self) {} }");
+        let modules = Modules::from([("one".to_owned(), vec![one]), ("other".to_owned(), vec![other])]);
+        assert_eq!(method_count(&modules, "Engine"), 3);
+    }
+
+    #[test]
+    fn a_method_of_a_field_is_an_arrow_to_where_it_stands() {
+        let graph = of(&[
+            (
+                "a",
+                1,
+                "struct A { books: Arc<Library>, pages: Vec<u8> } impl A { fn f(&self) { self.books.lend::<u8>(1) } }",
+            ),
+            ("b", 1, "pub struct Library; impl Library { fn read(&self) {} }"),
+            ("c", 1, "impl Library { fn lend(&self) {} }"),
+        ]);
+        assert_eq!(uses(&graph, "a"), ["c"]);
     }
 
     #[test]
