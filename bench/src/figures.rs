@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use crate::latency::Latencies;
 
-/// One line.
+/// One line of figures.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Figures {
     /// The settings: the same in every repetition.
@@ -19,20 +19,20 @@ impl Figures {
         Self::default()
     }
 
-    /// Something that was set.
+    /// Adds a setting.
     pub(crate) fn with(mut self, name: &'static str, value: impl Into<Value>) -> Self {
         self.settings.push((name, value.into()));
         self
     }
 
-    /// Something that was measured.
+    /// Adds a measured value.
     pub(crate) fn measured(mut self, name: &'static str, value: f64) -> Self {
         // More digits say nothing.
         self.measured.push((name, (value * 1000.0).round() / 1000.0));
         self
     }
 
-    /// Something that not every store tells.
+    /// Adds a value that not every store tells.
     pub(crate) fn known(self, name: &'static str, value: Option<f64>) -> Self {
         match value {
             Some(value) => self.measured(name, value),

@@ -156,7 +156,8 @@ pub(crate) async fn s40_each_instant_runs_once_beside_triggers_and_backfills(wor
     world.must("delete_schedule", json!({ "name": "beat" })).await;
 }
 
-/// One that is deleted and made anew collides with nothing; a refused run does not stop it; failures do, if it says so.
+/// A schedule that is deleted and made anew collides with nothing; a refused run does not stop it; failures do, if it
+/// says so.
 pub(crate) async fn s40_a_schedule_made_anew_and_a_refused_run(world: World) {
     let at = now() - HOUR;
     let once = async || schedule(&world, "once", json!({ "at": [at] }), json!({ "catch_up": "last" })).await;

@@ -12,7 +12,7 @@ use crate::work::{drain_by, per_second, submit, submit_in_batches};
 pub(crate) const WORKERS: usize = 16;
 /// Tasks of one call, where they are submitted in batches.
 const BATCH: usize = 100;
-/// Such calls at once.
+/// Calls that are under way at once.
 const CALLERS: usize = 8;
 
 /// Submit, claim, complete: empty tasks, end to end, and each half on its own.

@@ -45,7 +45,7 @@ impl Bar {
         self.0.inc(u64::try_from(steps).unwrap_or(u64::MAX));
     }
 
-    /// It is so far, and this is to be said.
+    /// Shows how far the work has come, with a message.
     pub(crate) fn show(&self, position: u32, message: String) {
         self.0.set_position(position.into());
         self.0.set_message(message);

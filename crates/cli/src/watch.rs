@@ -21,7 +21,7 @@ pub(crate) struct Watch {
     pub(crate) watch: bool,
 }
 
-/// Something to look at.
+/// A view that `--watch` shows again and again.
 pub(crate) trait View {
     /// The answer for programs.
     type Answer: Serialize;

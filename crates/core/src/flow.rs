@@ -370,8 +370,8 @@ impl Flow {
         FlowFired::Removing
     }
 
-    /// It is complete: it ends with its last member. Says whether that was news. A flow that never had a member
-    /// has nothing left to wait for, and ends at once.
+    /// Takes no more members: the flow ends with its last one. Says whether that was news. A flow that never had a
+    /// member has nothing left to wait for, and ends at once.
     pub fn close(&mut self, now: i64, retention_ms: i64) -> bool {
         if self.is_terminal() || !std::mem::take(&mut self.stays_open) {
             return false;

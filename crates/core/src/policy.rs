@@ -299,7 +299,7 @@ fn share(ms: i64, random: u32) -> i64 {
 }
 
 impl ExponentialBackoff {
-    /// One step longer, at most the maximum.
+    /// The delay of the next retry: one step longer, at most the maximum.
     #[expect(clippy::cast_possible_truncation, reason = "the product is compared with the maximum before the cast")]
     fn times_multiplier(&self, delay_ms: i64) -> i64 {
         // Durations are at most ten years, far below the 2^53 where a double stops being exact.

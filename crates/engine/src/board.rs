@@ -28,7 +28,7 @@ impl Board {
         Listener { topic, receiver: Some(receiver), board: self.clone() }
     }
 
-    /// Something happened.
+    /// Prints what happened, with a word in colour before it.
     pub(crate) fn wake(&self, partition: Partition, key: &Key) {
         if let Some(sender) = self.topics().get(&(partition, key.clone())) {
             sender.send_modify(|count| *count += 1);

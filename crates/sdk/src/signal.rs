@@ -100,7 +100,7 @@ impl Signaling {
         self
     }
 
-    /// Everything else there is to say.
+    /// Changes any other argument.
     pub fn with(mut self, change: impl FnOnce(&mut Args)) -> Self {
         change(&mut self.args);
         self

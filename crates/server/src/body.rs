@@ -119,7 +119,7 @@ where
 
 /// A body that is refused is read up to here.
 const DISCARD_MAX_BYTES: u64 = 64 * 1024 * 1024;
-/// And for so long.
+/// A body that is refused is read for at most this long.
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(5);
 
 fn too_large(size: u64, max: usize) -> Error {

@@ -21,7 +21,7 @@ const QUEUES_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct Observer(pub(crate) Arc<App>);
 
 impl Observer {
-    /// Everything, as it is now.
+    /// All metrics, as they are now.
     pub async fn families(&self) -> Vec<Family> {
         families(&self.0, &Caller::system()).await
     }

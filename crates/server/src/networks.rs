@@ -55,7 +55,7 @@ pub(crate) struct Reachable {
 }
 
 impl Reachable {
-    /// Beside the Internet, these networks.
+    /// Allows these networks beside the Internet.
     pub(crate) fn with(networks: &[String]) -> Result<Self, String> {
         let allowed = networks.iter().map(|one| one.trim()).filter(|one| !one.is_empty()).map(str::parse);
         Ok(Self { allowed: allowed.collect::<Result<_, _>>()? })

@@ -39,7 +39,7 @@ struct Alive {
 
 /// Opens a file, creates it when missing, and brings an older one up to date.
 ///
-/// This blocks for a moment; it is meant for the start of a program.
+/// Opening blocks for a moment; it is meant for the start of a program.
 pub fn open(options: &Options) -> Result<Arc<SqliteStore>> {
     if !(1..=Options::READERS_MAX).contains(&options.readers) {
         let max = Options::READERS_MAX;

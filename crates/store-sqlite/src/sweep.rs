@@ -37,7 +37,7 @@ impl<'c> Sweep<'c> {
         })
     }
 
-    /// One bounded step.
+    /// Removes a bounded number of documents and records.
     pub(crate) fn step(&mut self, now: i64, more_garbage: bool) -> rusqlite::Result<()> {
         if now >= self.expired_again_at {
             let removed = self.remove_expired.execute((now, CHUNK))?;

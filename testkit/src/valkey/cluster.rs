@@ -9,7 +9,7 @@ const PRIMARIES: usize = 3;
 const SLOTS: [(u16, u16); PRIMARIES] = [(0, 5460), (5461, 10922), (10923, 16383)];
 /// How long a silent server is waited for before its replica takes over, where a test wants to see that.
 const NODE_TIMEOUT_MS: u32 = 2_000;
-/// And where a busy machine must not be mistaken for a dead server.
+/// The timeout where a busy machine must not be mistaken for a dead server.
 const PATIENT_NODE_TIMEOUT_MS: u32 = 30_000;
 
 /// A slot on its way.

@@ -79,7 +79,7 @@ impl Record {
         self.seen().items.insert(id.to_owned(), Item { kind, server, at: now_ms(), due });
     }
 
-    /// It was claimed; the first time counts.
+    /// Notes that an execution was claimed; the first time counts.
     pub(super) fn taken(&self, id: &str, at: i64) {
         self.seen().taken.entry(id.to_owned()).or_insert(at);
     }

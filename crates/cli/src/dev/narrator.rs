@@ -49,7 +49,7 @@ impl Narrator {
         }
     }
 
-    /// Something happened.
+    /// Prints what happened, with a word in colour before it.
     pub(super) fn step(&self, colour: Colour, word: &str, text: &str) {
         self.line(&format!("{} {text}", self.style.paint(colour, &format!("{word:>10}"))));
     }

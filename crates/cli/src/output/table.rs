@@ -17,12 +17,12 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
-    /// Something that has a text.
+    /// A cell with the text of a value.
     pub(crate) fn of(value: impl ToString) -> Self {
         Self { text: one_line(&value.to_string()), colour: None }
     }
 
-    /// Something that may be missing.
+    /// A cell with the text of a value that may be missing.
     pub(crate) fn maybe(value: Option<impl ToString>) -> Self {
         match value.map(|value| value.to_string()) {
             Some(text) if !text.is_empty() => Self::of(text),

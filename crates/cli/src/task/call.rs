@@ -143,7 +143,7 @@ impl Answer {
         Answer::Done(Blob::default())
     }
 
-    /// Something to read, in JSON.
+    /// An answer in JSON.
     pub(crate) fn json(answer: &impl Serialize) -> Self {
         match serde_json::to_vec(answer) {
             Ok(text) => Answer::Done(Blob(text.into())),

@@ -70,7 +70,7 @@ impl Process {
         serde_json::from_str(&self.line()).unwrap()
     }
 
-    /// Everything it still says.
+    /// The lines that the process still prints.
     pub(crate) fn rest(&self) -> Vec<String> {
         std::iter::from_fn(|| self.lines.recv_timeout(TEST_TIMEOUT).ok()).collect()
     }

@@ -26,7 +26,7 @@ pub trait Operation: Send + Sync + 'static {
     const PATH: &'static str;
     /// The least role that may call it; see [`Operation::role`].
     const ROLE: Role;
-    /// It leaves an audit record; see [`Operation::is_audited`].
+    /// Whether a call leaves an audit record; see [`Operation::is_audited`].
     const ADMINISTRATIVE: bool = false;
     /// Some of its calls leave an audit record.
     const AUDITED: bool = Self::ADMINISTRATIVE;
@@ -49,7 +49,7 @@ pub trait Operation: Send + Sync + 'static {
     const REPLY: ReplyKind = ReplyKind::Json;
     /// A server also shows its answers as server-sent events.
     const EVENT_STREAM: bool = false;
-    /// It creates one thing, which stands under its own path; see [`Operation::created`].
+    /// Whether a call creates one thing, which stands under its own path; see [`Operation::created`].
     const CREATES: bool = false;
     /// The token of a waitpoint is authority enough for it.
     const WAITPOINT_TOKEN: bool = false;

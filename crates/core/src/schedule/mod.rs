@@ -540,7 +540,7 @@ impl Schedule {
         Ok(count)
     }
 
-    /// It goes on behind this instant.
+    /// Lets the schedule go on behind this instant.
     fn restart_at(&mut self, now: i64) -> Result<()> {
         self.active_since = now;
         self.cursor = self.cursor.max(now);

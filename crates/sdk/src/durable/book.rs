@@ -245,7 +245,7 @@ impl Steps {
         }
     }
 
-    /// Something runs that a park would interrupt.
+    /// Marks that something runs which a park would interrupt.
     pub(super) fn busy(&self) -> Busy<'_> {
         self.book().busy += 1;
         Busy(self)

@@ -17,7 +17,7 @@ use tokio::sync::Semaphore;
 
 use crate::support::{Running, within};
 
-/// Everything a worker says, each of it once in the end. `lose` makes the next answer disappear.
+/// Every call of a worker has its effect once in the end. `lose` makes the next answer disappear.
 async fn everything_happens_once(client: &Client, lose: &(dyn Fn() + Sync)) {
     let config = WorkerConfig::new("w").claim_wait(Duration::from_secs(20));
     let worker = FlowFabricWorker::connect(client, config).await.unwrap();

@@ -146,7 +146,7 @@ impl CreateExecutionOutcome {
     }
 }
 
-/// Something an execution waits for.
+/// An upstream that an execution waits for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Dependency {

@@ -368,7 +368,7 @@ pub struct AttemptView {
     pub leases: Vec<LeaseView>,
 }
 
-/// Something that happened.
+/// An event.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct EventView {
     /// Unique, and growing within a partition; a repeat has the same one.
