@@ -1,4 +1,4 @@
-//! Who a bearer token stands for.
+//! The caller that a bearer token stands for.
 
 use ff_core::api_token::EVERY_NAMESPACE;
 use ff_core::session::{SESSION_TTL_MS, Session};
@@ -46,7 +46,7 @@ impl SystemDocuments {
     async fn token_of(&self, bearer: &str) -> Result<ApiToken> {
         let presented = ApiSecret::parse(bearer)?;
         // An unknown token is compared as well, so that the time it takes does not tell which names exist. A document
-        // that is not there has neither name nor hash, and authenticates nobody.
+        // that is not there has neither name nor hash, and authenticates no caller.
         let token = self.system_document::<ApiToken>(&presented.key()).await?.unwrap_or_default();
         token.authenticate(&presented, self.transactor().now())?;
         Ok(token)

@@ -1,5 +1,6 @@
-//! Who waits for what: callers of `wait`, tails of streams, viewers and subscribers. One map for the whole process, fed
-//! by hints; a thousand viewers of one stream cost the store nothing while nothing is written.
+//! The notice board: callers of `wait`, tails of streams, viewers and subscribers, each with what it waits for. One map
+//! for the whole process, fed by hints; a thousand viewers of one stream cost the store nothing while nothing is
+//! written.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -13,7 +14,7 @@ type Topic = (Partition, Key);
 #[derive(Default, Clone)]
 pub(crate) struct Board(Arc<Mutex<BTreeMap<Topic, watch::Sender<u64>>>>);
 
-/// Somebody who listens to one topic; leaves the board when dropped.
+/// A listener to one topic; leaves the board when dropped.
 pub(crate) struct Listener {
     topic: Topic,
     receiver: Option<watch::Receiver<u64>>,
@@ -21,7 +22,7 @@ pub(crate) struct Listener {
 }
 
 impl Board {
-    /// Begins to listen. What happens from now on is not missed: listen first, then look, then wait.
+    /// Begins to listen. Nothing that happens from now on is missed: listen first, then look, then wait.
     pub(crate) fn listen(&self, partition: Partition, key: Key) -> Listener {
         let topic = (partition, key);
         let receiver = self.topics().entry(topic.clone()).or_insert_with(|| watch::channel(0).0).subscribe();
@@ -42,7 +43,7 @@ impl Board {
         }
     }
 
-    /// How many topics somebody listens to.
+    /// How many topics have listeners.
     pub(crate) fn len(&self) -> usize {
         self.topics().len()
     }

@@ -40,7 +40,7 @@ pub(crate) struct Bulk {
     turns: Arc<Mutex<BTreeSet<Key>>>,
 }
 
-/// The turns of one job. Whoever lets go of it lets others begin.
+/// The turns of one job. Dropping it lets others begin.
 struct Turns {
     bulk: Bulk,
     key: Key,
@@ -69,8 +69,8 @@ impl Bulk {
         self.turns.lock().expect("no holder of this lock panics")
     }
 
-    /// The timer of a bulk job. Turns move its entry all the time, so an engine that is not the first in rank looks at how
-    /// long the entry has stood: somebody else may be busy with the job.
+    /// The timer of a bulk job. Turns move its entry all the time, so an engine that is not the first in rank looks at
+    /// how long the entry has stood: another engine may be busy with the job.
     pub(crate) async fn fire_bulk(&self, key: Key, score: i64) -> Result<()> {
         if !self
             .transactor
@@ -141,7 +141,7 @@ impl Bulk {
         let began = self.transactor.instant_in(job.created_at, Partition::SYSTEM, partition);
         let before = began.saturating_add(limits::BULK_CLOCK_SLACK_MS);
         let mut list = BulkFilter::decode(&job.filter)?.as_list();
-        // What was created after the job began is none of its business.
+        // Executions that were created after the job began are none of its business.
         list.created_to = list.created_to.into_iter().chain([before.saturating_add(1)]).min();
         let mut filter = self.transactor.filter(job.namespace.clone(), &list).await?;
         filter.keep_states(|state| job.change.action.applies_to(state));
@@ -156,7 +156,7 @@ impl Bulk {
         loop {
             let taken = self.transactor.transact(partition, self.transactor.fresh_command(), &turn).await;
             match taken.as_ref().map_err(|error| error.code) {
-                // Whoever changes what the job is about at this moment is left alone by the next try.
+                // A smaller turn collides with fewer callers that change the same executions at this moment.
                 Err(Code::CommitTooLarge | Code::Contention) if turn.most > 1 => turn.most = (turn.most / 4).max(1),
                 Err(Code::CommitTooLarge) if !turn.too_large => turn.too_large = true,
                 _ => return taken,
@@ -164,7 +164,7 @@ impl Bulk {
         }
     }
 
-    /// The timer of a part: once in a while somebody looks whether its job is still there.
+    /// The timer of a part: once in a while it looks whether the job is still there.
     pub(crate) async fn fire_bulk_part(&self, partition: Partition, key: Key, score: i64) -> Result<()> {
         self.transactor.transact(partition, self.transactor.fresh_command(), &LookForJob { key: &key, score }).await
     }
@@ -190,7 +190,7 @@ impl Bulk {
     }
 }
 
-/// What comes after a turn of a job.
+/// The way on after a turn of a job.
 pub(crate) enum Turn {
     /// Another one, at once.
     Next,
@@ -436,7 +436,7 @@ impl PartTurn<'_> {
     }
 }
 
-/// What a partition holds behind a part's place, by creation, as far as it was read.
+/// The executions of a partition behind a part's place, by creation, as far as they were read.
 struct Next {
     sources: Vec<VecDeque<IndexEntry>>,
     /// Everything there is was read.

@@ -1,4 +1,4 @@
-//! What this engine's own commits left behind, so that later ones need no read.
+//! Documents that this engine's own commits left behind, so that later ones need no read.
 //!
 //! A cached copy is never trusted: whatever is decided from it is guarded by its version, and a refusal is decided
 //! again from the store.
@@ -38,7 +38,7 @@ pub(crate) struct Downstreams {
     pub(crate) all: Vec<(Edge, Arc<Execution>)>,
 }
 
-/// What is known to follow executions, so that the commit that ends one tells those that wait for it.
+/// Downstreams of executions, so that the commit that ends one tells those that wait for it.
 pub(crate) struct DownstreamCache(Mutex<Aged<Downstreams>>);
 
 /// A map that forgets what is oldest.
@@ -89,7 +89,7 @@ impl Cache {
         self.contents().put(key, cached);
     }
 
-    /// The same lease, a newer document.
+    /// Replaces the document of a lease by a newer one.
     pub(crate) fn update(&self, key: &Key, execution: Arc<Execution>, version: Version) {
         if let Some((_, cached)) = self.contents().by_key.get_mut(key) {
             cached.execution = execution;
@@ -97,7 +97,7 @@ impl Cache {
         }
     }
 
-    /// The same document, a later end of its lease. A renewal never moves the end back, and neither does its answer,
+    /// Notes a later end of a document's lease. A renewal never moves the end back, and neither does its answer,
     /// however late it comes. Answers the end as far as it is known.
     pub(crate) fn renewed(&self, key: &Key, fence: Fence, lease_until: i64) -> i64 {
         match self.contents().by_key.get_mut(key) {
@@ -133,7 +133,7 @@ impl DownstreamCache {
         self.contents().put(upstream, downstreams);
     }
 
-    /// What follows an execution. It is told once: whoever does so again looks for it in the store.
+    /// Takes out the downstreams of an execution. A second call finds nothing and has to look in the store.
     pub(crate) fn take(&self, upstream: &Key) -> Option<Downstreams> {
         self.contents().by_key.remove(upstream).map(|(_, downstreams)| downstreams)
     }

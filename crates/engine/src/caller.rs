@@ -2,19 +2,19 @@
 
 use ff_core::{Code, Error, Result, Role};
 
-/// What a caller is called that has nothing but a waitpoint's token.
+/// The name of a caller that has nothing but a waitpoint's token.
 pub(crate) const WAITPOINT_TOKEN: &str = "waitpoint_token";
 
-/// How much is known of who calls.
+/// How well a caller is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Standing {
-    /// Nobody has to prove who they are: the process itself, or a server without tokens. What a caller says of senders
-    /// is taken as it is.
+    /// The caller has nothing to prove: it is the process itself, or calls a server without tokens. It is believed when
+    /// it names senders of signals.
     #[default]
     Open,
-    /// It has an API token, and is whom that names.
+    /// It has an API token, and is known by the token's name.
     Token,
-    /// It has an API token and is believed about whom it speaks for.
+    /// It has an API token and is believed when it names the sender of a signal.
     Relay,
     /// It has no API token. All it may do is to use a waitpoint's.
     Stranger,
@@ -23,13 +23,13 @@ pub enum Standing {
 /// On whose behalf an operation runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
-    /// Who, for the audit log.
+    /// Its name, for the audit log.
     pub name: String,
     /// The one namespace it may see; `None` for all.
     pub namespace: Option<String>,
-    /// What it may do.
+    /// Its role.
     pub role: Role,
-    /// What it calls this very call, so that a repeat is the same call; `None` where it does not say.
+    /// Its own name for this very call, so that a repeat is the same call; `None` where it gives none.
     pub idempotency_key: Option<String>,
     /// How much is known of it.
     pub standing: Standing,
@@ -61,7 +61,7 @@ impl Caller {
         Self::new("system", None, Role::Admin)
     }
 
-    /// Somebody without an API token who has a waitpoint's.
+    /// A caller without an API token that has a waitpoint's.
     pub fn stranger() -> Self {
         Self { standing: Standing::Stranger, ..Self::new(WAITPOINT_TOKEN, None, Role::Reader) }
     }
@@ -95,7 +95,7 @@ impl Caller {
         Err(Error::new(Code::Forbidden, detail).with("lane", lane))
     }
 
-    /// What an execution keeps of its submitter: nothing where the caller may do more than submit anyway.
+    /// The name that an execution keeps of its submitter: empty where the caller may do more than submit anyway.
     pub(crate) fn submitter(&self) -> String {
         if self.role == Role::Submitter { self.name.clone() } else { String::new() }
     }

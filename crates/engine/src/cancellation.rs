@@ -1,4 +1,4 @@
-//! What the cancellation of a flow does to one of its members.
+//! The effect of a flow's cancellation on one of its members.
 
 use ff_core::Result;
 use ff_core::event::Effects;

@@ -22,7 +22,7 @@ const CLOCKS_MAX: usize = 1_024;
 #[derive(Debug, Default)]
 pub(crate) struct StoreClocks(Mutex<BTreeMap<u64, Estimate>>);
 
-/// What the answers of one clock say.
+/// The estimate of one clock from its answers.
 #[derive(Debug)]
 struct Estimate {
     /// The highest offset of this window and of the one before it. An answer is older than its arrival and its

@@ -1,4 +1,4 @@
-//! Who sends webhooks. The engine has no network: a program brings the [`Courier`].
+//! The courier sends webhooks. The engine has no network: a program brings the [`Courier`].
 
 use std::fmt;
 
@@ -22,7 +22,7 @@ pub struct Webhook {
 pub struct Undelivered {
     /// In words.
     pub reason: String,
-    /// What kind of thing went wrong; see [`ff_core::subscription::PERMANENT_CATEGORIES`].
+    /// The category of the failure; see [`ff_core::subscription::PERMANENT_CATEGORIES`].
     pub category: &'static str,
     /// When the receiver wants it again.
     pub retry_after_ms: Option<i64>,

@@ -1,5 +1,5 @@
-//! Who acts on what: commits of this engine and hints of others are told to the board, the scheduler, the timers, the resolver and
-//! the subscriptions.
+//! The dispatch of news: commits of this engine and hints of others go to the board, the scheduler, the timers, the
+//! resolver and the subscriptions.
 
 use std::sync::{Arc, Mutex};
 
@@ -30,7 +30,7 @@ pub(crate) struct Dispatch {
     pub(crate) subscriptions: Subscriptions,
 }
 
-/// The hints of a store, for whoever listens first.
+/// The hints of a store, for the first listener.
 pub(crate) type FirstHints = Arc<Mutex<Option<ff_store::Hints>>>;
 
 impl Dispatch {
@@ -38,7 +38,7 @@ impl Dispatch {
     pub(crate) async fn listen(self: Arc<Self>, first: FirstHints) {
         let taken = first.lock().expect("no holder of this lock panics").take();
         let mut hints = taken.unwrap_or_else(|| {
-            // Those between the end of the former listener and now were lost.
+            // Hints between the end of the former listener and now were lost.
             self.resync();
             self.transactor.store().watch()
         });
@@ -68,7 +68,7 @@ impl Dispatch {
         self.scheduler.ready().wake_all();
     }
 
-    /// What follows from a hint, whether it is our own or another engine's.
+    /// Acts on a hint, whether it is our own or another engine's.
     fn act_on(&self, partition: Partition, items: &[Item]) {
         for item in items {
             match item {
@@ -127,7 +127,8 @@ impl Listener for Dispatch {
             };
             self.scheduler.ready().offer(candidate, self.transactor.env().now_ms());
         }
-        // What became claimable was offered above, document and all; it need not be announced and read again.
+        // Executions that became claimable were offered above, document and all; they need not be announced and read
+        // again.
         let mut others = items;
         others.retain(|item| match item {
             Item::Ready(..) => false,
@@ -155,7 +156,7 @@ impl Listener for Dispatch {
 
     /// A hint that proves wrong costs a look; a missing one leaves work lying until the next sweep.
     fn perhaps_applied(&self, applied: PerhapsApplied<'_>) {
-        // Nobody may have been told what is due.
+        // It is not known whether other engines were told what is due.
         let others = applied.items.iter().filter(|item| !matches!(item, Item::Due(_)));
         self.act_on(applied.partition, &others.cloned().collect::<Vec<_>>());
         if let Some(at) = applied.due {

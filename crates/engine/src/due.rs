@@ -1,5 +1,5 @@
-//! What is known of the `due` indexes: when something is due in each partition, what the other engines were told of it, and who is
-//! waited for. Transactions write it down; the timers act on it.
+//! The `due` indexes as this engine knows them: when something is due in each partition, what the other engines were
+//! told of it, and which of them is waited for. Transactions write it down; the timers act on it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -9,14 +9,14 @@ use tokio::sync::Notify;
 
 /// How much later the next engine in rank fires.
 pub(crate) const RANK_STEP_MS: i64 = 300;
-/// Those behind this rank fire with it.
+/// Engines behind this rank fire with it.
 pub(crate) const RANK_MAX: i64 = 3;
 /// An engine that fired in another's place does not wait for that one for this long.
 pub(crate) const MISSED_MS: i64 = 5_000;
 /// After trouble with the store, try again this much later.
 pub(crate) const RETRY_MS: i64 = 500;
 
-/// What is known of the `due` indexes.
+/// The `due` indexes as this engine knows them.
 #[derive(Default)]
 pub(crate) struct DueTimes {
     next: Mutex<BTreeMap<Partition, i64>>,
@@ -26,9 +26,9 @@ pub(crate) struct DueTimes {
     missed: Mutex<BTreeMap<Partition, i64>>,
     /// Marks that an engine ranked before this one should resolve, as they were seen; looked at again a little later.
     left: Mutex<BTreeMap<Partition, BTreeSet<Key>>>,
-    /// Wakes whoever fires what is due.
+    /// Wakes the timers when something is due.
     pub(crate) wake: Notify,
-    /// Wakes whoever sweeps.
+    /// Wakes the sweep.
     pub(crate) sweep: Notify,
 }
 
@@ -43,16 +43,16 @@ impl DueTimes {
         }
     }
 
-    /// The same before a commit: whether other engines must be told. They need not if all were told of an earlier instant
-    /// in this partition that is yet to come: each of them looks then at what comes next. What this engine alone noted
-    /// does not count: its commit may have met a conflict, and its hint was not sent.
+    /// Notes an instant before a commit; says whether other engines must be told. They need not if all were told of an
+    /// earlier instant in this partition that is yet to come: each of them looks then at what comes next. An instant
+    /// that this engine alone noted does not count: its commit may have met a conflict, and its hint was not sent.
     pub(crate) fn announce(&self, partition: Partition, at: i64, now: i64) -> bool {
         self.note(partition, at);
         let told = self.told.lock().expect("no holder of this lock panics");
         told.get(&partition).is_none_or(|told| at < *told || *told <= now)
     }
 
-    /// The same by a hint, which all engines heard.
+    /// Notes an instant of a hint, which all engines heard.
     pub(crate) fn hear(&self, partition: Partition, at: i64, now: i64) {
         self.note(partition, at);
         let mut told = self.told.lock().expect("no holder of this lock panics");
@@ -62,7 +62,7 @@ impl DueTimes {
         }
     }
 
-    /// Those ranked before this engine did not fire what was due in a partition.
+    /// The engines ranked before this one did not fire what was due in a partition.
     pub(crate) fn missed(&self, partition: Partition, now: i64) {
         self.missed.lock().expect("no holder of this lock panics").insert(partition, now + MISSED_MS);
     }
@@ -76,7 +76,7 @@ impl DueTimes {
         }
     }
 
-    /// Remembers marks that are left to others; says whether somebody must look at them later.
+    /// Remembers marks that are left to others; says whether a later look at them must be planned.
     pub(crate) fn leave(&self, partition: Partition, seen: BTreeSet<Key>) -> bool {
         self.left.lock().expect("no holder of this lock panics").insert(partition, seen).is_none()
     }

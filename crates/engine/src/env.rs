@@ -30,8 +30,8 @@ pub trait Env: Send + Sync + 'static {
     /// Random bits, good enough for secrets.
     fn random(&self) -> u64;
 
-    /// A service of the engine panicked and will be started again. A program goes on; whoever looks for defects may let
-    /// the panic go on instead.
+    /// A service of the engine panicked and will be started again. A program goes on; a test that looks for defects may
+    /// let the panic go on instead.
     fn panicked(&self, panic: Box<dyn Any + Send>) {
         drop(panic);
     }
@@ -66,7 +66,7 @@ impl std::fmt::Debug for TaskHandle {
     }
 }
 
-/// What minting needs, from an environment and the store's time.
+/// The values to mint an id from, by an environment and the store's time.
 pub(crate) fn mint(env: &dyn Env, now_ms: i64) -> Mint {
     let (high, low) = (env.random().to_be_bytes(), env.random().to_be_bytes());
     let mut random = [0u8; 10];
@@ -80,7 +80,7 @@ pub(crate) fn command_id(env: &dyn Env, now_ms: i64) -> CommandId {
     CommandId::mint(&mint(env, now_ms))
 }
 
-/// Bytes nobody can guess.
+/// Bytes that cannot be guessed.
 pub(crate) fn random_bytes(env: &dyn Env) -> [u8; limits::SECRET_MIN_BYTES] {
     let mut bytes = [0u8; limits::SECRET_MIN_BYTES];
     for chunk in bytes.chunks_mut(8) {
@@ -171,7 +171,7 @@ mod real {
                 entropy.resize(BLOCK, 0);
                 getrandom::fill(&mut entropy).expect("a process without randomness cannot make ids or secrets");
             }
-            // What was drawn is taken out, so that it is never given twice.
+            // Drawn bytes are taken out, so that they are never given twice.
             let rest = entropy.len() - size_of::<u64>();
             let mut drawn = [0; size_of::<u64>()];
             drawn.copy_from_slice(&entropy[rest..]);

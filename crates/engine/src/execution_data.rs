@@ -1,4 +1,4 @@
-//! What an execution has beside its document: waitpoints, signals, logs and blobs, and how they go with it.
+//! The data of an execution beside its document: waitpoints, signals, logs and blobs, and how they go with it.
 
 use ff_core::execution::{Execution, ResumedBy};
 use ff_core::index;
@@ -31,8 +31,9 @@ pub(crate) async fn close_waitpoints(tx: &mut Tx<'_>, suspension: &Suspension, e
     Ok(())
 }
 
-/// Removes an execution with everything it has; says whether it is gone. What does not fit one commit is removed by the
-/// next ones: the document itself goes last and says how far its removal is, so that nobody can bring it back in between.
+/// Removes an execution with everything it has; says whether it is gone. Data that does not fit one commit is removed
+/// by the next ones: the document itself goes last and says how far its removal is, so that no caller can bring it back
+/// in between.
 pub(crate) async fn remove_execution_data(
     tx: &mut Tx<'_>,
     execution: &Execution,

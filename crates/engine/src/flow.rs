@@ -1,5 +1,5 @@
-//! What the operations on flows share: finding a flow and its members, edges to upstreams that may have ended, and
-//! flows as answers show them.
+//! The shared parts of the operations on flows: finding a flow and its members, edges to upstreams that may have ended,
+//! and flows as answers show them.
 
 use std::sync::Arc;
 
@@ -120,7 +120,7 @@ pub(crate) fn check_member(flow: &Flow, execution: &Execution) -> Result<()> {
     Ok(())
 }
 
-/// What one edge did to its child.
+/// The effect of one edge on its child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Applied {
     /// The child's upstreams that still live are to be cancelled.
@@ -292,7 +292,7 @@ pub(crate) fn connect(
     Ok(edge)
 }
 
-/// Cancels what a child's decided join no longer needs, as much as one commit may hold. What is left over goes when
+/// Cancels upstreams that a child's decided join no longer needs, as many as one commit may hold. The others go when
 /// the next of them ends. `fresh` are upstreams whose edges this very commit makes.
 pub(crate) async fn cancel_siblings(tx: &mut Tx<'_>, child: &Execution, fresh: &[ExecutionId]) -> Result<()> {
     if !wants_siblings_cancelled(child) {

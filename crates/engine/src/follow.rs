@@ -1,5 +1,5 @@
-//! What a viewer of an execution's stream sees next, across its attempts. It costs the store nothing while nothing
-//! happens.
+//! The next frames and states that a viewer of an execution's stream sees, across its attempts. It costs the store
+//! nothing while nothing happens.
 
 use ff_core::execution::Execution;
 use ff_core::journal::StepView;
@@ -12,7 +12,7 @@ use crate::caller::Caller;
 use crate::rooms::Rooms;
 use crate::{env, logs, view};
 
-/// What a viewer has seen already.
+/// How far a viewer has come.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Seen {
     /// The last frame; `n-0` when the viewer knows of attempt n and none of its frames.
@@ -21,7 +21,7 @@ pub struct Seen {
     pub paused: bool,
 }
 
-/// What a viewer has seen of a journal.
+/// How far a viewer has come in a journal.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct JournalSeen {
     /// Which generation; the present one when the viewer has seen none.
@@ -30,7 +30,7 @@ pub struct JournalSeen {
     pub after: u64,
 }
 
-/// What comes next.
+/// The next thing that a viewer sees.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Sight {
     /// Frames of the attempt the viewer is at.
@@ -41,9 +41,9 @@ pub enum Sight {
     Paused {
         /// The attempt.
         attempt: AttemptIndex,
-        /// What it waits for.
+        /// The reason why it waits.
         reason: BlockingReason,
-        /// The same, for people.
+        /// A detail of the wait, for people.
         detail: String,
     },
     /// The execution has ended, and everything was seen.
@@ -92,8 +92,8 @@ impl Rooms {
         }
     }
 
-    /// What a journal has behind what a viewer has seen, waiting for it if there is nothing yet. Another generation is seen
-    /// from its first own entry on: what it took over was seen before.
+    /// The entries of a journal behind those that a viewer has seen, waiting for them if there are none yet. Another
+    /// generation is seen from its first own entry on: what it took over was seen before.
     pub(crate) async fn follow_journal(
         &self,
         caller: &Caller,
@@ -144,7 +144,7 @@ impl Rooms {
     }
 }
 
-/// What there is to see when the viewer has every frame of the attempt it is at.
+/// The next thing to see when the viewer has every frame of the attempt it is at.
 fn beside_frames(execution: &Execution, seen: Seen) -> Option<Sight> {
     let at = seen.after.attempt;
     let current = execution.attempt.as_ref();

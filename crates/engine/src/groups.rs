@@ -1,5 +1,5 @@
-//! Requests that change one hot document. Those that arrive while a commit is under way share the next one; each gets its
-//! own answer. The number of commits then grows with time, not with the number of requests.
+//! Requests that change one hot document. Requests that arrive while a commit is under way share the next one; each
+//! gets its own answer. The number of commits then grows with time, not with the number of requests.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -13,10 +13,10 @@ pub(crate) type Name = (String, String);
 /// Requests that share one commit.
 const TOGETHER_MAX: usize = 128;
 
-/// A request and whoever waits for its answer.
+/// A request and the channel of the caller that waits for its answer.
 pub(crate) type Waiting<R, T> = (R, oneshot::Sender<Result<T>>);
 
-/// Requests on their way, by document. A document is in the map while somebody commits for it.
+/// Requests on their way, by document. A document is in the map while a task commits for it.
 pub(crate) struct Groups<R, T>(Mutex<BTreeMap<Name, Vec<Waiting<R, T>>>>);
 
 impl<R, T> Default for Groups<R, T> {
@@ -26,8 +26,8 @@ impl<R, T> Default for Groups<R, T> {
 }
 
 impl<R, T> Groups<R, T> {
-    /// Queues a request and waits for its answer. The first in a queue has it served until it is empty; that must happen
-    /// in a task of its own, so that a caller that goes away takes nobody else's request with it.
+    /// Queues a request and waits for its answer. The first in a queue has it served until it is empty; that must
+    /// happen in a task of its own, so that a caller that goes away takes no other request with it.
     pub(crate) async fn ask(&self, name: Name, request: R, serve: impl FnOnce(Name)) -> Result<T> {
         let (answered, first) = self.queue(&name, request);
         if first {
@@ -58,8 +58,8 @@ impl<R, T> Groups<R, T> {
     }
 }
 
-/// Gives everybody in a group what became of the request, or all of them why nothing did. What was done for those who no
-/// longer wait was done all the same.
+/// Gives every caller of a group the outcome of its request, or all of them why there is none. The effect of a request
+/// stands also where its caller no longer waits.
 pub(crate) fn answer<T>(waiting: Vec<oneshot::Sender<Result<T>>>, outcome: Result<Vec<Result<T>>>) {
     let answers: Vec<Result<T>> = match outcome {
         Ok(answers) => answers,
@@ -84,7 +84,7 @@ mod tests {
         let requests =
             |taken: Vec<Waiting<usize, ()>>| taken.into_iter().map(|(request, _)| request).collect::<Vec<_>>();
         assert_eq!(requests(groups.take(&name("a"))), (0..TOGETHER_MAX).collect::<Vec<_>>());
-        // Who comes now is not the first: somebody still commits.
+        // A request that comes now is not the first: a task still commits.
         assert!(!groups.queue(&name("a"), 999).1);
         assert_eq!(requests(groups.take(&name("a"))), [TOGETHER_MAX, 999]);
         assert!(groups.take(&name("a")).is_empty());

@@ -1,5 +1,5 @@
-//! What the engines of a deployment tell each other: that something may be worth a look. Nothing depends on a hint
-//! arriving; a sweep finds what a lost one missed.
+//! Hints between the engines of a deployment: that something may be worth a look. Nothing depends on a hint arriving; a
+//! sweep finds what a lost one missed.
 
 use bytes::Bytes;
 use ff_core::{CommandId, IndexName, Key};

@@ -6,7 +6,7 @@ use ff_store::{Answer, Query, Scan};
 
 use crate::transaction::Transactor;
 
-/// Executions looked at; past it nobody can say that none of them uses the thing.
+/// Executions looked at; past it the engine cannot say that none of them uses the thing.
 const EXAMINED_MAX: usize = 10_000;
 
 impl Transactor {

@@ -235,7 +235,7 @@ pub(crate) async fn recorded_since(
     Ok(views)
 }
 
-/// What a journal says of one entry.
+/// One entry as a journal has it.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     /// The number of its first record.
@@ -317,7 +317,7 @@ pub(crate) async fn remove(tx: &mut Tx<'_>, execution: &Execution, removal: &mut
     Ok(true)
 }
 
-/// The same for the log of one generation.
+/// Removes the log of one generation.
 pub(crate) async fn remove_generation(
     tx: &mut Tx<'_>,
     execution: &Execution,
@@ -457,8 +457,8 @@ impl Transactor {
 }
 
 impl Transactor {
-    /// A call of a lease holder was answered. If its lease was lost, the steps that it says have ended are kept as evidence:
-    /// the fence stops records, not effects, and somebody may be asked whether they happened.
+    /// A call of a lease holder was answered. If its lease was lost, the steps that it says have ended are kept as
+    /// evidence: the fence stops records, not effects, and a person may be asked whether they happened.
     pub(crate) async fn keep_late_reports<T>(
         &self,
         caller: &Caller,

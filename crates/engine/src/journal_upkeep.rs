@@ -1,4 +1,4 @@
-//! What the journals of an execution still need in the background: a fork's is copied, and those that nobody needs any more go.
+//! The background work on the journals of an execution: a fork's is copied, and those that are no longer needed go.
 
 use ff_core::execution::Execution;
 use ff_core::{Key, Result, limits};

@@ -6,7 +6,7 @@ use ff_core::op::parts::Renewal;
 use ff_core::planted::{Bug, planted};
 use ff_core::{Error, Result, limits, text};
 
-/// What one call may ask for.
+/// The limits of one call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// Input of an execution.

@@ -10,7 +10,7 @@ use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
 type Name = (Partition, Key);
 
-/// One lock for each document that somebody works on now.
+/// One lock for each document that a task works on now.
 #[derive(Default)]
 pub(crate) struct Locks(Mutex<BTreeMap<Name, Arc<AsyncMutex<()>>>>);
 
@@ -32,7 +32,7 @@ impl Locks {
         turn
     }
 
-    /// How many documents somebody works on or waits for.
+    /// How many documents a task works on or waits for.
     pub(crate) fn len(&self) -> usize {
         self.names().len()
     }

@@ -5,7 +5,7 @@ use ff_core::{AttemptIndex, ExecutionId, Key};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// What happened in a partition, for subscribers.
+/// The log of events in a partition, for subscribers.
 pub(crate) fn events() -> Key {
     Key::from_bytes(*b"E")
 }
@@ -20,7 +20,7 @@ pub(crate) fn frames(execution: &ExecutionId, attempt: AttemptIndex) -> Key {
     Key::new(b'f', &[execution.uuid.as_bytes(), &attempt.0.to_be_bytes()])
 }
 
-/// What one generation of an execution has already done.
+/// The log of the journal of one generation of an execution.
 pub(crate) fn journal(execution: &ExecutionId, generation: u32) -> Key {
     Key::new(b'j', &[execution.uuid.as_bytes(), &generation.to_be_bytes()])
 }

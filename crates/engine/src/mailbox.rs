@@ -18,8 +18,8 @@ pub(crate) struct StepWaitpoint {
     pub(crate) known: bool,
 }
 
-/// The waitpoints of entries of the present journal, made where they are new. One that somebody else put under the id of
-/// an entry is passed over, and the entry gets a substitute.
+/// The waitpoints of entries of the present journal, made where they are new. A foreign one under the id of an entry is
+/// passed over, and the entry gets a substitute.
 pub(crate) async fn of_steps(
     tx: &mut Tx<'_>,
     execution: &Execution,
@@ -57,8 +57,8 @@ pub(crate) enum Renumbered {
     No,
 }
 
-/// A generation has ended and another one of the execution begins: the waitpoints of the old one close, and signals that
-/// were sent by name and that nobody has waited for yet are kept for the new one.
+/// A generation has ended and another one of the execution begins: the waitpoints of the old one close, and signals
+/// that were sent by name and that no wait has taken yet are kept for the new one.
 pub(crate) async fn move_on(tx: &mut Tx<'_>, execution: &Execution, ended: u32, renumbered: Renumbered) -> Result<()> {
     let scan = Scan::first(index::pending_waitpoints(execution.id.uuid), limits::PAGE_MAX).with_documents();
     let mut old = Vec::new();

@@ -74,7 +74,7 @@ pub(crate) fn page<T>(mut all: Vec<T>, limit: usize, name: impl Fn(&T) -> &str) 
     (all, cursor)
 }
 
-/// The refusal of a name that nobody has.
+/// The refusal of an unknown name.
 pub(crate) fn no_such(code: Code, name: &str) -> Error {
     Error::of(code).with("name", name)
 }

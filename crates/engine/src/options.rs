@@ -33,13 +33,13 @@ pub struct Options {
     pub services: bool,
     /// The policy of executions that bring none, by namespace.
     pub policies: BTreeMap<String, Policy>,
-    /// What one call may ask for.
+    /// The limits of one call.
     pub limits: Limits,
-    /// What this process calls itself in the registry of servers.
+    /// The address of this process in the registry of servers.
     pub address: String,
     /// The clock that the store is on, where only a test moves it.
     pub test_clock: Option<Arc<TestClock>>,
-    /// What sends webhooks; without it they wait for an engine that has one.
+    /// The sender of webhooks; without it they wait for an engine that has one.
     pub courier: Option<Arc<dyn Courier>>,
     /// Entries that one read or commit of the engine's own work takes at the most, where its own limit is higher. Tests
     /// draw it tight, so that a small graph is larger than every chunk.

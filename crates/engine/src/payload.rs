@@ -30,7 +30,7 @@ pub(crate) fn all_keys(id: &ExecutionId) -> [Key; 3] {
     [Which::Input, Which::Result, Which::Continuation].map(|which| key(which, id))
 }
 
-/// What the document keeps of some content, and the blob beside it.
+/// The part of some content that the document keeps, and the blob beside it.
 pub(crate) fn divide(content: Option<Content>) -> (Payload, Option<Bytes>) {
     content.map_or((Payload::default(), None), |content| Payload::divide(content.bytes, &content.content_type))
 }
@@ -57,7 +57,7 @@ impl Transactor {
         Ok(Content { bytes, content_type: payload.content_type.clone() })
     }
 
-    /// The same for bytes that may not exist at all: no content type means that nothing was sent.
+    /// Content of bytes that may not exist at all: no content type means that nothing was sent.
     pub(crate) async fn optional_content(
         &self,
         which: Which,

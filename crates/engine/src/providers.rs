@@ -13,7 +13,7 @@ use ff_core::{Code, Error, Indexed, Key, LeaseId, Result};
 use crate::groups::{self, Groups, Name};
 use crate::transaction::{Command, Transactor, Tx};
 
-/// What is asked of a provider.
+/// A request to a provider.
 #[derive(Debug, Clone)]
 pub(crate) enum ProviderAsk {
     /// May this call be made?
@@ -24,7 +24,7 @@ pub(crate) enum ProviderAsk {
     Lapse(BookingId),
 }
 
-/// What a provider answers.
+/// The answer of a provider.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum ProviderTold {
     Acquired(Acquired),
@@ -32,7 +32,7 @@ pub(crate) enum ProviderTold {
     Lapsed,
 }
 
-/// Asks providers on behalf of those who call them.
+/// Asks providers on behalf of workers that call them.
 #[derive(Clone)]
 pub(crate) struct Providers {
     transactor: Transactor,

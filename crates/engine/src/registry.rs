@@ -21,7 +21,7 @@ pub(crate) struct Registry {
     sessions: Arc<Sessions>,
 }
 
-/// What heartbeats need to know of a registration, so that they cost one commit and no read.
+/// The part of a registration that heartbeats need, so that they cost one commit and no read.
 #[derive(Default)]
 struct Sessions(Mutex<BTreeMap<Key, (LeaseEpoch, i64)>>);
 

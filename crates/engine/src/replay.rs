@@ -29,7 +29,7 @@ pub(crate) async fn replay(tx: &mut Tx<'_>, execution: &mut Execution, below: Op
             execution.replay(count, below, tx.now)?;
             flow.reopen()?;
             connect_reopened(tx, execution, reopened, &mut effects).await?;
-            // Saved even if it is unchanged: whoever is about to end the flow must notice.
+            // Saved even if it is unchanged: a commit that is about to end the flow must notice.
             save_flow(tx, &flow);
         }
     }

@@ -21,8 +21,8 @@ use crate::timers::Timers;
 use crate::transaction::Transactor;
 use crate::usage::Charges;
 
-/// What verbs work with. The transactor and the scheduler of a call with several parts gather its commits; those of a clone
-/// do not.
+/// The rooms that verbs work with. The transactor and the scheduler of a call with several parts gather its commits;
+/// those of a clone do not.
 #[derive(Clone)]
 pub(crate) struct Rooms {
     pub(crate) transactor: Transactor,

@@ -1,5 +1,5 @@
-//! What everything in an engine shares of its process: the environment, what is counted and logged, the tasks that end with the
-//! engine, and whether it closes.
+//! The parts of the process that everything in an engine shares: the environment, what is counted and logged, the tasks
+//! that end with the engine, and whether it closes.
 
 use std::any::Any;
 use std::collections::BTreeSet;

@@ -1,5 +1,5 @@
-//! Schedules at work: their instants are decided and their runs created, each in one commit with the schedule that moves on,
-//! and the ends of runs are told to them. What an instant comes to is decided in `ff_core::schedule`.
+//! Schedules at work: their instants are decided and their runs created, each in one commit with the schedule that
+//! moves on, and the ends of runs are told to them. The decision about an instant is made in `ff_core::schedule`.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::flow::save_flow;
 use crate::submission::{Submissions, write_new};
 use crate::transaction::{Command, Transactor, Tx};
 
-/// Who creates the runs of a schedule.
+/// The creator of the runs of a schedule.
 const CREATOR: &str = "schedule";
 /// Why a run is cancelled that another one takes the place of.
 const REPLACED: &str = "the next run of its schedule took its place";
@@ -58,7 +58,7 @@ struct Advance<'a> {
     score: i64,
     /// At most so many.
     most: usize,
-    /// What is to start is refused: it is too large for a commit.
+    /// The run is refused, because it is too large for a commit.
     refuse: bool,
 }
 
@@ -83,7 +83,7 @@ impl Command for Advance<'_> {
         }
         tx.save(&schedule);
         if schedule.next_timer().is_some_and(|at| at <= tx.now) {
-            // Its entry may stand where it stood, which nobody would notice.
+            // Its entry may stand where it stood, which no timer would notice.
             tx.transactor.due().note(tx.partition, tx.now);
         }
         Ok(())
@@ -138,7 +138,7 @@ impl<'a> Runs<'a> {
         Ok(record)
     }
 
-    /// Creates a run. What refuses it is what the run comes to; the schedule goes on.
+    /// Creates a run. A refusal becomes the outcome of the instant; the schedule goes on.
     async fn start(&mut self, tx: &mut Tx<'_>, schedule: &Schedule, run: &DueRun) -> Result<RunRecord> {
         if self.refuse {
             return Ok(RunRecord::refused(run, Code::CommitTooLarge, tx.now));
@@ -242,8 +242,8 @@ impl<'a> Runs<'a> {
     }
 }
 
-/// The id of a run. A derived one is no secret, so somebody else may have put something of their own under it; the schedule
-/// moves on in the commit that creates the run, so another id is as good.
+/// The id of a run. A derived one is no secret, so that another caller may have created something under it; the
+/// schedule moves on in the commit that creates the run, so another id is as good.
 async fn free_id(tx: &mut Tx<'_>, derived: Uuid, key: Key) -> Result<Uuid> {
     let answers = tx.read(vec![Query::Documents(vec![key])]).await?;
     let taken = answers.into_iter().filter_map(Answer::into_documents).flatten().flatten().next().is_some();

@@ -24,7 +24,7 @@ pub(crate) struct Filter<'a> {
     tags: BTreeMap<&'a str, Vec<&'a str>>,
     /// The flow in which everything is that can match, and in which partition.
     flow: Option<FlowId>,
-    /// What the parent that was asked for spawned; `None` where none was asked for.
+    /// The children of the parent that was asked for; `None` where none was asked for.
     children: Option<BTreeSet<ExecutionId>>,
 }
 
@@ -101,7 +101,7 @@ impl<'a> Filter<'a> {
         let newest = self.order() == ListOrder::Newest;
         let mut scan = Scan { descending: newest, ..Scan::first(index, CHUNK_MIN).with_documents() };
         scan.min = self.args.created_from.unwrap_or(i64::MIN);
-        // What ended before an instant was created before it.
+        // An execution that ended before an instant was created before it.
         let created_to = self.args.created_to.into_iter().chain(self.args.ended_to).min();
         scan.max = created_to.map_or(i64::MAX, |to| to.saturating_sub(1));
         if let Some((created_at, number, uuid)) = after {

@@ -12,8 +12,8 @@ use crate::env;
 use crate::system::SystemDocuments;
 use crate::transaction::{Command, Transactor, Tx};
 
-/// An unknown kid makes the engine read the secrets again, but not more often than this: whoever makes kids up must not
-/// make work.
+/// An unknown kid makes the engine read the secrets again, but not more often than this: a caller that makes kids up
+/// must not make work.
 const FORCED_READ_MS: i64 = 1_000;
 
 /// The secrets of a deployment, as this engine knows them.
@@ -24,7 +24,7 @@ pub(crate) struct Secrets {
     state: Arc<SecretState>,
 }
 
-/// What an engine remembers about secrets beside the documents.
+/// The memory of an engine about secrets beside the documents.
 #[derive(Default)]
 pub(crate) struct SecretState {
     last_forced_read: Mutex<Option<i64>>,

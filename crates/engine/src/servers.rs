@@ -1,10 +1,11 @@
 //! The servers of a deployment. Each registers in the system partition and lives by heartbeats; for each partition
 //! they are ranked by rendezvous hashing, so that one of them acts first and the others are there if it does not.
 //!
-//! A heartbeat is one request: it renews the server's own registration and removes each registration that it watches, if
-//! that has run out. The store refuses a removal with the instant at which the other's registration ends, so a server
-//! knows when to look next, and one that was killed is noticed by all at the end of its registration. What it left lying
-//! may be anywhere: its hints were lost with it. So whenever a server goes, the others look at everything once.
+//! A heartbeat is one request: it renews the server's own registration and removes each registration that it watches,
+//! if that has run out. The store refuses a removal with the instant at which the other's registration ends, so a
+//! server knows when to look next, and one that was killed is noticed by all at the end of its registration. The work
+//! it left lying may be anywhere: its hints were lost with it. So whenever a server goes, the others look at everything
+//! once.
 //!
 //! Ranks matter only among several. A server that sees no other registers for a long time and then writes nothing:
 //! an idle deployment of one costs its store no commits. Others pass over such a long registration when they rank, so
@@ -58,7 +59,7 @@ pub(crate) struct Servers {
     ranking: Arc<Ranking>,
 }
 
-/// This engine's rank for each partition, as of the last look at who lives.
+/// This engine's rank for each partition, as of the last look at which servers live.
 #[derive(Default)]
 struct Ranking {
     ranks: Mutex<BTreeMap<Partition, i64>>,
@@ -77,11 +78,11 @@ struct Other {
     stored: StoredDocument,
     /// When its registration ends, as far as this server knows.
     until: i64,
-    /// It has not noticed anybody, and may be dead.
+    /// It has not noticed any other server, and may be dead.
     lone: bool,
 }
 
-/// Who is registered, as one look found it.
+/// The registered servers, as one look found them.
 #[derive(Debug, Default)]
 struct Registered {
     /// This server's own registration and when it runs out.
@@ -95,12 +96,12 @@ impl Registered {
         self.others.iter().filter(move |(_, other)| other.until > now)
     }
 
-    /// Those this server ranks itself among.
+    /// The servers that this one ranks itself among.
     fn living(&self, now: i64) -> Vec<String> {
         self.present(now).filter(|(_, other)| !other.lone).map(|(server_id, _)| server_id.clone()).collect()
     }
 
-    /// Those that this server watches: the next ones after it in the order of their ids, as in a ring.
+    /// The servers that this one watches: the next ones after it in the order of their ids, as in a ring.
     fn watched(&self, own: &str) -> BTreeMap<String, StoredDocument> {
         let after = self.others.iter().filter(|(server_id, _)| server_id.as_str() > own);
         let before = self.others.iter().filter(|(server_id, _)| server_id.as_str() < own);
@@ -108,11 +109,11 @@ impl Registered {
     }
 }
 
-/// What the heartbeat service remembers from one turn to the next. Instants are the process's.
+/// The memory of the heartbeat service from one turn to the next. Instants are the process's.
 #[derive(Default)]
 struct Watch {
     registered: Registered,
-    /// Since when each other server is known that has not noticed anybody.
+    /// Since when each other server is known that has not noticed any other.
     lone_since: BTreeMap<String, i64>,
     look_at: i64,
     beat_at: i64,
@@ -125,7 +126,7 @@ impl Watch {
         if self.registered.others.is_empty() {
             return (self.look_at - now).max(0);
         }
-        // What ended long ago was not this server's to remove, or it would be gone.
+        // A registration that ended long ago was not this server's to remove, or it would be gone.
         let ends = self.registered.others.values().map(|other| other.until - store_now + 1);
         let ends = ends.filter(|left| *left > -ENDED_MS).map(|left| now + left).min();
         let silent = self.lone_since.values().map(|since| since + ANSWER_MS).min();
@@ -133,7 +134,7 @@ impl Watch {
         (beat_at.max(self.not_before).min(self.look_at.max(self.not_before)) - now).max(0)
     }
 
-    /// Those lone servers that have been known for too long to be alive.
+    /// The lone servers that have been known for too long to be alive.
     fn silent(&mut self, now: i64) -> Vec<String> {
         let others = &self.registered.others;
         self.lone_since.retain(|server_id, _| others.get(server_id).is_some_and(|other| other.lone));
@@ -164,7 +165,7 @@ impl Servers {
         self.ranking.ranks().get(&partition).copied().unwrap_or(0)
     }
 
-    /// Registers this engine and learns who else is there.
+    /// Registers this engine and learns which others are there.
     pub(crate) async fn join(&self) -> Result<()> {
         self.register().await?;
         let registered = self.registered_servers().await?;
@@ -199,7 +200,7 @@ impl Servers {
         }
     }
 
-    /// One turn: a look at the list if somebody may have come or gone, and a heartbeat if it is time for one.
+    /// One turn: a look at the list if a server may have come or gone, and a heartbeat if it is time for one.
     async fn watch_over(&self, watch: &mut Watch, heard: bool) -> Result<()> {
         let look = heard || self.transactor.env().now_ms() >= watch.look_at;
         if look {
@@ -212,7 +213,7 @@ impl Servers {
         Ok(())
     }
 
-    /// Looks at the whole list, and says that this server is there, as far as anybody needs to know.
+    /// Looks at the whole list, and says that this server is there, as far as others need to know.
     async fn look(&self, watch: &mut Watch) -> Result<()> {
         let registered = self.registered_servers().await?;
         let now = self.transactor.now();
@@ -312,7 +313,7 @@ impl Servers {
         Ok(())
     }
 
-    /// Reads who is registered.
+    /// Reads the registered servers.
     async fn registered_servers(&self) -> Result<Registered> {
         let answers = self.transactor.read(Partition::SYSTEM, vec![Query::Scan(listing())]).await?;
         let now = answers.at;

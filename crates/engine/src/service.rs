@@ -1,5 +1,5 @@
-//! Services: the tasks that run for as long as the engine does. One that panics is started again after a pause, counted,
-//! and shown by whoever asks whether this process is fit to serve.
+//! Services: the tasks that run for as long as the engine does. One that panics is started again after a pause,
+//! counted, and shown to a caller that asks whether this process is fit to serve.
 //!
 //! A defect that one document or one hint sets off must not end all timers. So what a service does for one of them is
 //! contained as well, where it stands alone: the panic is an error of that one, and the service goes on.
@@ -61,7 +61,7 @@ where
             own.env().sleep(pause_ms).await;
             pause_ms = (pause_ms * 2).min(RESTART_MAX_MS);
             own.runtime().down().remove(name);
-            // What it was about to do when it panicked is forgotten; it is still in the store.
+            // The work it was about to do when it panicked is forgotten; it is still in the store.
             own.due().sweep_now();
         }
     });

@@ -1,5 +1,5 @@
-//! Readings that many ask for and few need fresh: one look at the store serves all who ask within a span. Whoever asks
-//! while a look is under way waits for it.
+//! Readings that many ask for and few need fresh: one look at the store serves all callers within a span. A caller that
+//! asks while a look is under way waits for it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -31,7 +31,7 @@ impl<V: Clone> Shared<V> {
         look: impl Future<Output = Result<V>>,
     ) -> Result<V> {
         let reading = self.reading(name);
-        // Held while somebody looks: that the others wait for it is what makes one look out of many.
+        // Held during a look: that the other callers wait for it is what makes one look out of many.
         let mut reading = reading.lock().await;
         if let Some((at, value)) = reading.as_ref()
             && now_ms() - at < self.fresh_ms

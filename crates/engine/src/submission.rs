@@ -52,7 +52,7 @@ impl Submission {
         self.joins_a_flow(args) || self.request.sharing.single.is_some()
     }
 
-    /// What the store remembers of the idempotency key.
+    /// The record of the idempotency key that the store keeps.
     pub(crate) fn record(&self) -> Option<(IdempotencyRecord, i64)> {
         let (key, window_ms) = self.key.as_ref().filter(|_| !planted(Bug::DedupNotWritten))?;
         let record = IdempotencyRecord {
@@ -65,7 +65,7 @@ impl Submission {
         Some((record, *window_ms))
     }
 
-    /// Its key stands for this execution, which a repeat creates if nobody has yet.
+    /// Its key stands for this execution, which a repeat creates if no earlier call has.
     pub(crate) fn take_recorded(&mut self, id: ExecutionId) {
         self.request.id = id;
         self.key = None;
@@ -217,7 +217,7 @@ fn member_id(flow: &FlowId, node: &str) -> ExecutionId {
     ExecutionId::for_flow(flow, &Mint { now_ms, random })
 }
 
-/// What two requests for the same flow must have in common.
+/// A digest of what two requests for the same flow must have in common.
 fn request_hash(args: &CreateFlowArgs) -> Blob {
     let content = CreateFlowArgs { flow_id: None, idempotency_key: None, ..args.clone() };
     let bytes = rmp_serde::to_vec_named(&content).expect("arguments hold only types that msgpack can express");
@@ -307,7 +307,7 @@ impl WriteFlow<'_> {
         self.members.iter().map(|(member, _)| (member.request.node.clone(), member.request.id)).collect()
     }
 
-    /// Something is there: this very flow, or another one, or somebody's execution under an id of ours.
+    /// Something is there: this very flow, or another one, or an execution of another caller under an id of ours.
     async fn find_duplicate(&self, tx: &mut Tx<'_>) -> Result<Option<CreateFlowOutcome>> {
         if let Some(existing) = tx.load::<Flow>(Flow::key_of(&self.new.id)).await? {
             let flow = existing.document;

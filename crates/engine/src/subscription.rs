@@ -1,9 +1,10 @@
 //! Subscriptions at work: what happened in a partition is looked through for them, and the commit that moves their cursors
 //! over an event creates its delivery. So an event is delivered once, whatever crashes.
 //!
-//! An engine knows all subscriptions of the deployment, from hints and sweeps. Without any, an event costs it a comparison.
-//! Of several engines the one that is ranked first for a partition looks through it. Events that nobody wants are passed
-//! over in memory, and the cursors are stored only now and then. Webhooks are sent by `delivery`.
+//! An engine knows all subscriptions of the deployment, from hints and sweeps. Without any, an event costs it a
+//! comparison. Of several engines the one that is ranked first for a partition looks through it. Events that no
+//! subscription wants are passed over in memory, and the cursors are stored only now and then. Webhooks are sent by
+//! `delivery`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,7 +32,7 @@ use crate::transaction::{Command, Transactor, Tx};
 use crate::view::event_view;
 use crate::{env, logs};
 
-/// What is known of the subscriptions may be this old when it is acted on.
+/// The memory of the subscriptions may be this old when it is acted on.
 const CONFIRMED_MS: i64 = 1_000;
 /// A partition or a list that could not be read is looked at again after this time.
 const RETRY_MS: i64 = 1_000;
@@ -47,7 +48,7 @@ const TIDY_MS: i64 = 3_600_000;
 const FIRST_TIDY_MS: i64 = 60_000;
 /// Cursors that one look for such takes.
 const TIDY_CURSORS_MAX: usize = 1_000;
-/// Who creates deliveries.
+/// The creator of deliveries.
 const CREATOR: &str = "subscription";
 /// Why the webhooks of a subscription are cancelled.
 const REMOVED: &str = "its subscription was removed";
@@ -61,13 +62,13 @@ pub(crate) struct Subscriptions {
     pub(crate) state: Arc<SubscriptionState>,
 }
 
-/// What an engine knows of the subscriptions.
+/// The subscriptions as an engine knows them.
 #[derive(Default)]
 pub(crate) struct SubscriptionState {
     /// Whether there are any: what the path of a task looks at.
     any: AtomicBool,
     known: Mutex<Known>,
-    /// Somebody has something to look at.
+    /// Wakes the service when there is something to look at.
     wake: Notify,
     /// The list was read.
     pub(crate) listed: Notify,
@@ -113,7 +114,7 @@ impl SubscriptionState {
         self.wake.notify_one();
     }
 
-    /// What was passed over is looked at again: the store may have forgotten something.
+    /// Events that were passed over are looked at again: the store may have forgotten something.
     pub(crate) fn forget_places(&self) {
         self.known().places.clear();
         self.look_again();
@@ -154,7 +155,7 @@ impl SubscriptionState {
         std::mem::take(&mut self.known().waiting)
     }
 
-    /// Those that deliver now.
+    /// The subscriptions that deliver now.
     fn active(&self) -> Vec<Subscription> {
         let all = Arc::clone(&self.known().all);
         all.iter().filter(|one| !one.paused && !one.removing).cloned().collect()
@@ -225,7 +226,7 @@ impl Subscriptions {
         }
     }
 
-    /// Reads which subscriptions there are, and finishes removals that somebody began.
+    /// Reads which subscriptions there are, and finishes removals that were begun.
     async fn read_subscriptions(&self) -> Result<()> {
         self.state.known().stale = false;
         let asked_at = self.transactor.env().now_ms();
@@ -310,8 +311,8 @@ impl Subscriptions {
         Ok(advanced.more)
     }
 
-    /// Passes over the next events in memory if nobody wants them, and says whether there are more; `None` where a commit
-    /// has to decide.
+    /// Passes over the next events in memory if no subscription wants them, and says whether there are more; `None`
+    /// where a commit has to decide.
     async fn pass_over_unwanted(
         &self,
         partition: Partition,
@@ -548,13 +549,13 @@ impl<'a> Advance<'a> {
 }
 
 impl Follower<'_> {
-    /// Creates the delivery of an event. What refuses it is counted, and the subscription goes on.
+    /// Creates the delivery of an event. A refusal is counted, and the subscription goes on.
     async fn deliver(&mut self, tx: &mut Tx<'_>, view: EventView) -> Result<()> {
         self.changed = true;
         let subscription = self.subscription;
         let mut id = subscription.delivery_id(tx.partition, &view.event_id, view.happened_at);
-        // A derived id is no secret, so that somebody may have put something of their own under it. The cursor moves in this
-        // commit, so another id is as good.
+        // A derived id is no secret, so that another caller may have created something under it. The cursor moves in
+        // this commit, so another id is as good.
         if tx.is_repeat() && tx.load::<Execution>(Execution::key_of(&id)).await?.is_some() {
             id = ExecutionId::in_partition(tx.partition, &env::mint(tx.transactor.env(), tx.now));
         }

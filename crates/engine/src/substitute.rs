@@ -1,6 +1,7 @@
-//! Substitutes for ids that are taken. The ids of waitpoints and children derive from an entry of the journal and are no
-//! secret, so somebody else may have put something of their own under one. What belongs to the entry then lives under a
-//! random id, which the engine keeps under the derived one: nobody else can choose it, and every later call finds it.
+//! Substitutes for ids that are taken. The ids of waitpoints and children derive from an entry of the journal and are
+//! no secret, so that another caller may have created something under one. The waitpoint or child of the entry then
+//! lives under a random id, which the engine keeps under the derived one: no caller can choose it, and every later call
+//! finds it.
 
 use ff_core::idempotency::Identity;
 use ff_core::{ExecutionId, Result, limits};
@@ -19,7 +20,7 @@ pub(crate) async fn find(tx: &mut Tx<'_>, execution: &ExecutionId, taken: Uuid) 
     Ok(kept.map(Uuid::from_bytes))
 }
 
-/// The same; a new one is kept in the transaction's commit.
+/// Finds or mints the substitute; a new one is kept in the transaction's commit.
 pub(crate) async fn find_or_mint(tx: &mut Tx<'_>, execution: &ExecutionId, taken: Uuid) -> Result<Uuid> {
     if let Some(found) = find(tx, execution, taken).await? {
         return Ok(found);

@@ -44,7 +44,7 @@ impl Copies {
 
     fn put(&self, key: Key, body: Option<Bytes>, confirmed_at: i64) {
         let mut copies = self.copies();
-        // Anybody can name tokens that do not exist; they must not push out what does.
+        // Strangers can name tokens that do not exist; they must not push out copies of those that do.
         if body.is_none() && key.kind() == kind::TOKEN && copies.len() >= STRANGE_TOKENS_MAX {
             return;
         }
@@ -96,7 +96,7 @@ impl SystemDocuments {
         body.map(|body| D::decode(&body)).transpose()
     }
 
-    /// A lane, if anybody has configured or used it.
+    /// A lane, if it was configured or used.
     pub(crate) async fn lane(&self, namespace: &str, lane: &str) -> Result<Option<Lane>> {
         self.system_document(&Lane::key_of(namespace, lane)).await
     }

@@ -1,9 +1,9 @@
 //! A clock that only a test moves, and how it is moved.
 //!
 //! The store on this clock and the engine agree on the time to the millisecond, because both read it here. Everything
-//! that is an instant of the store follows it: leases, wake-ups, retries, timeouts, windows, retention. What a process
-//! waits for in its own time goes on: long polls, repeats of calls, sweeps. Moving the clock stops at every instant at
-//! which something is due, so that what follows from one timer may come before the next.
+//! that is an instant of the store follows it: leases, wake-ups, retries, timeouts, windows, retention. Waits in a
+//! process's own time go on: long polls, repeats of calls, sweeps. Moving the clock stops at every instant at which
+//! something is due, so that what follows from one timer may come before the next.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -16,7 +16,7 @@ pub struct TestClock {
     now: AtomicI64,
     /// Moves come one after the other.
     moving: Mutex<()>,
-    /// How many changes the engine has made, for those who wait until it makes no more.
+    /// How many changes the engine has made, for callers that wait until it makes no more.
     changes: watch::Sender<u64>,
 }
 
@@ -26,12 +26,12 @@ impl TestClock {
         Arc::new(Self { now: AtomicI64::new(now), moving: Mutex::default(), changes: watch::Sender::default() })
     }
 
-    /// What it shows.
+    /// The time that it shows.
     pub fn now(&self) -> i64 {
         self.now.load(Ordering::SeqCst)
     }
 
-    /// What a store on this clock reads.
+    /// The clock of a store on it.
     pub fn source(self: &Arc<Self>) -> ff_store::memory::Clock {
         let clock = self.clone();
         Arc::new(move || clock.now())

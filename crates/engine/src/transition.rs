@@ -16,7 +16,7 @@ use crate::payload;
 use crate::transaction::{Command, Transactor, Tx};
 use crate::visibility::load_visible;
 
-/// What a transition needs from outside its document.
+/// The inputs of a transition from outside its document.
 pub(crate) struct TransitionContext<'t> {
     /// The store's time.
     pub(crate) now: i64,
@@ -43,7 +43,7 @@ impl Transactor {
         self.transact(id.partition(), self.fresh_command(), &Change { caller, id, holder, entries, act }).await
     }
 
-    /// The same by a lease holder that records journal entries in the same commit.
+    /// Changes an execution by a lease holder that records journal entries in the same commit.
     pub(crate) async fn change_and_record<T: Send>(
         &self,
         caller: &Caller,
@@ -56,7 +56,7 @@ impl Transactor {
         self.transact(id.partition(), self.fresh_command(), &change).await
     }
 
-    /// The same for a change that is not the same change by nature when it is repeated; see [`Transactor::transact_once`].
+    /// Makes a change that is not the same change by nature when it is repeated; see [`Transactor::transact_once`].
     pub(crate) async fn change_once<T: Serialize + DeserializeOwned + Send + Sync>(
         &self,
         identity: Option<Identity>,

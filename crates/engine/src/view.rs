@@ -13,7 +13,7 @@ use ff_store::LogRecord;
 
 use crate::caller::Caller;
 
-/// Everything `get` shows, as it is stored. What is shown and never stored is added by the caller.
+/// Everything `get` shows, as it is stored. Parts that are shown and never stored are added by the caller.
 pub(crate) fn execution(execution: &Execution, lease_until: i64) -> ExecutionView {
     let held = |hold| execution.state.lifecycle_phase == LifecyclePhase::Runnable && execution.holds.has(hold);
     let held_by = [
@@ -127,7 +127,7 @@ pub(crate) fn summary(execution: &Execution) -> ExecutionSummary {
     }
 }
 
-/// What a caller is shown of an execution: whoever may not operate it sees no fences.
+/// An execution as a caller is shown it: one that may not operate it sees no fences.
 pub(crate) fn for_caller(caller: &Caller, mut shown: ExecutionView) -> ExecutionView {
     if !caller.sees_fences() {
         if let Some(lease) = &mut shown.lease {
@@ -153,7 +153,7 @@ fn hide_reporters(questions: &mut [QuestionView]) {
     }
 }
 
-/// What a caller is shown of a journal.
+/// A journal as a caller is shown it.
 pub(crate) fn steps(caller: &Caller, mut entries: Vec<StepView>) -> Vec<StepView> {
     if !caller.sees_fences() {
         entries.iter_mut().for_each(|entry| entry.lease_id = LeaseId::default());
@@ -161,7 +161,7 @@ pub(crate) fn steps(caller: &Caller, mut entries: Vec<StepView>) -> Vec<StepView
     entries
 }
 
-/// What a caller is shown of events.
+/// Events as a caller is shown them.
 pub(crate) fn events(caller: &Caller, mut events: Vec<EventView>) -> Vec<EventView> {
     if !caller.sees_fences() {
         events.iter_mut().for_each(|shown| shown.event.lease_id = None);
@@ -169,7 +169,7 @@ pub(crate) fn events(caller: &Caller, mut events: Vec<EventView>) -> Vec<EventVi
     events
 }
 
-/// Who has signed so far.
+/// The signals that have counted so far, with the names behind them.
 pub(crate) fn signed(suspension: &Suspension) -> Vec<SignedView> {
     let signed = |fact: &SignalFact| SignedView {
         signal_id: fact.id,
@@ -180,7 +180,7 @@ pub(crate) fn signed(suspension: &Suspension) -> Vec<SignedView> {
     suspension.facts.iter().map(signed).collect()
 }
 
-/// What the worker last said.
+/// The last progress that the worker reported.
 fn progress(execution: &Execution) -> Option<ProgressView> {
     execution.progress.as_ref().map(|progress| ProgressView {
         pct: Some(progress.pct),

@@ -23,7 +23,7 @@ impl Transactor {
     }
 }
 
-/// An execution of somebody else's namespace reads as absent, and one whose removal has begun.
+/// An execution of a namespace that the caller does not reach reads as absent, and so does one whose removal has begun.
 pub(crate) fn check_visible(caller: &Caller, execution: &Execution) -> Result<()> {
     if !caller.sees(&execution.namespace) || execution.removal.is_some() {
         return Err(not_found(&execution.id));

@@ -1,5 +1,5 @@
-//! The engine on a Valkey Cluster of which one primary is dead and nobody takes its place: work on the others is handed
-//! out as fast as ever.
+//! The engine on a Valkey Cluster of which one primary is dead and no replica takes its place: work on the others is
+//! handed out as fast as ever.
 #![expect(clippy::disallowed_methods, reason = "a test measures real time")]
 
 use std::sync::Arc;

@@ -120,8 +120,8 @@ impl Engine {
         }
     }
 
-    /// Stops the services, and waiting operations with `shutting_down`. Whoever has operations under way lets them end
-    /// before: the farewell is what makes the other servers look for what this one has left, so it comes last.
+    /// Stops the services, and waiting operations with `shutting_down`. A program with operations under way lets them
+    /// end before: the farewell is what makes the other servers look for what this one has left, so it comes last.
     pub async fn close(&self) {
         self.stop_waits();
         self.rooms.transactor.runtime().tasks.abort_all();
@@ -143,12 +143,12 @@ impl Engine {
         self.rooms.transactor.options()
     }
 
-    /// What one call may ask for.
+    /// The limits of one call.
     pub fn limits(&self) -> &Limits {
         self.rooms.transactor.limits()
     }
 
-    /// What the engine counts.
+    /// The counters of the engine.
     pub fn metrics(&self) -> &Metrics {
         self.rooms.transactor.metrics()
     }
@@ -186,8 +186,8 @@ impl Engine {
         self.rooms.follow(caller, id, seen, count, wait_ms).await
     }
 
-    /// What a journal has behind what a viewer has seen, waiting for it if there is nothing yet. Another generation is seen
-    /// from its first own entry on: what it took over was seen before.
+    /// The entries of a journal behind those that a viewer has seen, waiting for them if there are none yet. Another
+    /// generation is seen from its first own entry on: what it took over was seen before.
     pub async fn follow_journal(
         &self,
         caller: &Caller,
@@ -209,7 +209,7 @@ impl Engine {
         self.rooms.watch_events()
     }
 
-    /// Verifies a message that somebody outside posted to a hook, and does what the hook says, once for each message. A
+    /// Verifies a message that was posted to a hook from outside, and does what the hook says, once for each message. A
     /// hook that does not exist and a signature that is wrong are refused alike.
     pub async fn receive_hook(&self, message: HookMessage) -> Result<HookReceipt> {
         self.rooms.receive_hook(message).await

@@ -1,7 +1,7 @@
 //! The operations as the engine offers them to other crates.
 //!
 //! A future that is known by its type alone is compiled again in every crate that waits for it, with all of the engine
-//! beneath it. Those made here are compiled here: a program that calls eighty operations adds little of its own.
+//! beneath it. The futures made here are compiled here: a program that calls eighty operations adds little of its own.
 
 use ff_core::Result;
 use ff_core::op::{self, Operation};

@@ -1,4 +1,4 @@
-//! What is counted, as values: whoever embeds the engine puts them into a registry of its own, the server onto its
+//! The counters as values: a program that embeds the engine puts them into a registry of its own, the server onto its
 //! page. Names and units follow the conventions of Prometheus.
 
 use std::sync::atomic::Ordering;
@@ -10,7 +10,7 @@ use super::{BUCKETS_US, Histogram, Metrics};
 pub struct Family {
     /// The name, unit and all.
     pub name: &'static str,
-    /// What it means, in a sentence.
+    /// Its meaning, in a sentence.
     pub help: &'static str,
     /// How it moves.
     pub kind: FamilyKind,
@@ -49,7 +49,7 @@ pub struct Sample {
     pub value: SampleValue,
 }
 
-/// What a sample says.
+/// The value of a sample.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SampleValue {
     /// A number.
@@ -129,7 +129,7 @@ impl Metrics {
         families
     }
 
-    /// What budgets were charged with through this engine.
+    /// The charges to budgets through this engine.
     fn spending(&self) -> [Family; 3] {
         let mut spent = Family::new("flowfabric_budget_spent_total", FamilyKind::Counter, "What was spent, by budget.");
         let help = "What reservations hold, by budget, as of this server's last charge.";

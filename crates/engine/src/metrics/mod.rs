@@ -1,4 +1,4 @@
-//! What the engine counts. Plain atomics; [`Metrics::families`] shows them all as values.
+//! The counters of the engine. Plain atomics; [`Metrics::families`] shows them all as values.
 
 mod family;
 mod undecodable;
@@ -18,7 +18,7 @@ pub use family::{Family, FamilyKind, Sample, SampleValue};
 
 /// Names that people choose become labels; past this many they are counted together.
 const LABELS_MAX: usize = 200;
-/// What they are counted as.
+/// The label that they are counted under.
 const OTHER: &str = "other";
 
 /// Upper bounds of the histogram buckets, in microseconds.
@@ -104,12 +104,12 @@ pub struct Metrics {
 /// Namespace and name of a budget, and one of its dimensions.
 pub type BudgetLabel = (String, String, String);
 
-/// What this engine's commits did to one dimension of a budget.
+/// The effect of this engine's commits on one dimension of a budget.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BudgetCharges {
-    /// What was spent.
+    /// The amount that was spent.
     pub spent: u64,
-    /// What was held after the last commit.
+    /// The amount that was held after the last commit.
     pub reserved: u64,
     /// Reservations that were refused.
     pub refused: u64,
@@ -227,7 +227,7 @@ impl Metrics {
         }
     }
 
-    /// What was spent, held and refused of budgets that this engine charged, by dimension.
+    /// The amounts spent, held and refused of budgets that this engine charged, by dimension.
     pub fn charges(&self) -> BTreeMap<BudgetLabel, BudgetCharges> {
         self.charges.lock().expect("no holder of this lock panics").clone()
     }
@@ -268,7 +268,7 @@ impl Metrics {
         }
     }
 
-    /// What happened to executions, by the names of events.
+    /// The events of executions, by their names.
     pub fn events(&self) -> BTreeMap<&'static str, u64> {
         self.events.lock().expect("no holder of this lock panics").clone()
     }

@@ -1,5 +1,5 @@
-//! What waits for people, what has waited longest first, over all partitions; and signals for a waitpoint whose execution the
-//! sender does not know.
+//! Executions that wait for people, those that have waited longest first, over all partitions; and signals for a
+//! waitpoint whose execution the sender does not know.
 
 use ff_core::budget::{Budget, BudgetQuestionView};
 use ff_core::execution::Execution;

@@ -18,19 +18,19 @@ use crate::op::Handle;
 use crate::rooms::Rooms;
 use crate::transaction::{Command, Tx};
 
-/// What names the object of an operation whose path does not.
+/// The fields that name the object of an operation whose path does not.
 const NAMING_FIELDS: [&str; 3] = ["name", "new_kid", "instance_id"];
 /// The operations whose `name` is the name of a signal, which belongs into the record.
 const SIGNALS: [&str; 2] = [DeliverSignal::NAME, SignalWaitpoint::NAME];
 /// How long the evidence is kept that a record was written: longer than its commit can be under way.
 const EVIDENCE_MS: i64 = 60_000;
 
-/// What an act was done to.
+/// The target of an act.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Target {
     namespace: String,
     name: String,
-    /// What lives in a namespace that the arguments do not name.
+    /// Objects whose namespace the arguments do not name.
     execution: Option<ExecutionId>,
     flow: Option<FlowId>,
     waitpoint: Option<WaitpointId>,
@@ -77,13 +77,13 @@ impl Rooms {
                 target.namespace = rooms.namespace_of(&target).await.unwrap_or_default();
             }
             let outcome = rooms.perform::<O>(&caller, args).await;
-            // Whoever tries tokens of waitpoints out could fill the record with attempts.
+            // A stranger that tries tokens of waitpoints out could fill the record with attempts.
             let tried_out = |error: &Error| matches!(error.code, Code::InvalidToken | Code::TokenExpired);
             let attempt = caller.standing == Standing::Stranger || outcome.as_ref().is_err_and(tried_out);
             if outcome.is_ok() || !attempt {
                 rooms.audit(&caller, O::NAME, &target, &outcome).await;
             }
-            // Nobody may be waiting any more; the act stands all the same.
+            // The caller may not be waiting any more; the act stands all the same.
             let _ = reply.send(outcome);
         });
         answer.await.map_err(|_| Error::of(Code::ShuttingDown))?

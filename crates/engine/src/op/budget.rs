@@ -27,9 +27,9 @@ use crate::transaction::{Command, Tx};
 use crate::usage::{Charge, Charged, Report};
 use crate::{cursor, logs};
 
-/// Creates a budget. What was parked because there was no such budget is looked at again.
+/// Creates a budget. Executions that were parked because there was no such budget are looked at again.
 ///
-/// What `on_hard` means for work that would start while the budget is used up: `block` parks it until a reset or a
+/// The meaning of `on_hard` for work that would start while the budget is used up: `block` parks it until a reset or a
 /// raised limit; `fail` ends it as failed, category `budget_exhausted`; `suspend` parks it, too, and shows it as
 /// `paused_by_policy`. None of them touches work that runs: its reports are refused, and its program decides.
 impl Handle<CreateBudget> for Rooms {
@@ -281,7 +281,7 @@ impl Handle<ReportUsage> for Rooms {
             match answer {
                 Ok(Charged::Reported(answer)) => drop(budgets.insert(name.clone(), answer)),
                 Ok(_) => {}
-                // A budget that nobody has made counts nothing.
+                // A budget that was never created counts nothing.
                 Err(error) if error.code == Code::BudgetNotFound && args.budget.is_none() => {}
                 Err(error) => return Err(error),
             }
@@ -291,7 +291,7 @@ impl Handle<ReportUsage> for Rooms {
 }
 
 impl Rooms {
-    /// Whoever holds or held a lease of the execution may report, and an operator.
+    /// Refuses a report by a caller that neither holds or held a lease of the execution nor is an operator.
     pub(crate) async fn check_reporter(
         &self,
         caller: &Caller,

@@ -1,4 +1,4 @@
-//! Bulk jobs: how they begin, are shown and stopped. What they do is in [`crate::bulk`].
+//! Bulk jobs: how they begin, are shown and stopped. Their turns are in [`crate::bulk`].
 
 use ff_core::bulk::{BulkJob, NewBulkJob};
 use ff_core::op::parts::NamespacePage;

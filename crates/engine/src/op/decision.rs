@@ -58,7 +58,7 @@ impl Command for Request<'_, DecideStep> {
         let before = execution.generation;
         execution.answer_question(&step, dropped_from, tx.now)?;
         match dropped_from {
-            // What is dropped needs no record: the function finds nothing and runs the step.
+            // A dropped entry needs no record: the function finds nothing and runs the step.
             Some(_) => mailbox::move_on(tx, &execution, before, Renumbered::No).await?,
             None => journal::append_decided(tx, &execution, &[entry]).await?,
         }

@@ -33,7 +33,7 @@ impl Handle<GetDeployment> for Rooms {
 /// Pages of the logs one call reads at most; a filter that finds little then answers with a cursor to go on from.
 const PAGES_MAX: usize = 20;
 
-/// What was done and what was refused stand in two logs, and are listed as one: the latest first.
+/// Acts that were done and acts that were refused stand in two logs, and are listed as one: the latest first.
 impl Handle<ListAudit> for Rooms {
     async fn handle(&self, caller: &Caller, args: ListAuditArgs) -> Result<ListAuditOutcome> {
         let namespace = match (&args.namespace, &caller.namespace) {

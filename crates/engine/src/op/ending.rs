@@ -86,7 +86,8 @@ impl Handle<Fail> for Rooms {
             if let (Some(run), false) = (&args.run, ended_before) {
                 execution.note_run(run);
             }
-            // What ended the attempt runs again with the retry, and what was undone; every other entry stands.
+            // The step that ended the attempt runs again with the retry, and so do steps that were undone; every other
+            // entry stands.
             if let FailOutcome::RetryScheduled { at } = &outcome {
                 let again = args.cause.iter().chain(&args.undone);
                 context.entries.extend(again.map(|step| step.retried_at(*at, &args.reason)));
@@ -136,7 +137,7 @@ fn children_waited_for(execution: &Execution) -> WaitChildrenOutcome {
     WaitChildrenOutcome { open_children: execution.child_wait.open, public_state: execution.public_state() }
 }
 
-/// Waits for children and leaves something for whoever goes on.
+/// Waits for children and leaves a continuation for the next holder.
 struct WaitWithContinuation<'a> {
     caller: &'a Caller,
     args: &'a WaitChildrenArgs,
@@ -218,7 +219,7 @@ impl Rooms {
     }
 }
 
-/// What a commit decided.
+/// The decision of a commit.
 struct SuspendAnswer {
     execution: Execution,
     waitpoint: Waitpoint,
@@ -226,7 +227,7 @@ struct SuspendAnswer {
     kept: KeptSuspension,
 }
 
-/// What is kept of an answer that left the lease as it was: no ending of a lease tells of it.
+/// The part of an answer that is kept when the lease was left as it was: no ending of a lease tells of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct KeptSuspension {
     suspension: SuspensionId,
@@ -372,8 +373,8 @@ impl SuspendExecution<'_> {
     }
 }
 
-/// The buffered signals that the schema of the question allows. They came before anybody could tell what would be asked:
-/// one that does not fit decides nothing.
+/// The buffered signals that the schema of the question allows. They came before a sender could tell what would be
+/// asked: one that does not fit decides nothing.
 async fn fitting(tx: &mut Tx<'_>, request: &NewSuspension, buffered: Vec<SignalFact>) -> Result<Vec<SignalFact>> {
     if request.ask.schema.is_empty() || buffered.is_empty() {
         return Ok(buffered);

@@ -188,7 +188,7 @@ impl Rooms {
             });
         let mut round = Round { items: Vec::new(), gap: false, more: false };
         let mut records = Vec::new();
-        // What lies behind the end of a page that was full must not be overtaken by younger events elsewhere.
+        // Events behind the end of a page that was full must not be overtaken by younger events elsewhere.
         let mut horizon = i64::MAX;
         for (partition, ahead_ms, page) in futures_util::future::join_all(reads).await {
             let page = page?;

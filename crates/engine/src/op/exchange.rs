@@ -1,4 +1,4 @@
-//! What a busy worker says in one call. Its parts run beside each other, each as its own operation does, and what they
+//! The calls of a busy worker in one. Its parts run beside each other, each as its own operation does, and what they
 //! commit in one partition at the same time is one call of the store.
 
 use std::sync::Arc;
@@ -27,8 +27,8 @@ impl Handle<Exchange> for Rooms {
         self.transactor.limits().renewals(&args.renew)?;
         let (mut reply, answer) = oneshot::channel();
         let (rooms, caller) = (self.clone(), caller.clone());
-        // In a task of its own: what was begun is finished, and what nobody receives is given back. Boxed, because it is
-        // large and would be moved by everything that wraps a task.
+        // In a task of its own: parts that were begun are finished, and work that the caller does not receive is given
+        // back. Boxed, because it is large and would be moved by everything that wraps a task.
         self.transactor.spawn_short(Box::pin(async move {
             let gathering = rooms.transactor.gather();
             let parts = Rooms {
@@ -46,7 +46,7 @@ impl Handle<Exchange> for Rooms {
     }
 }
 
-/// What a claim of an exchange holds: its answer, and the part of it that this very call has taken.
+/// The work that a claim of an exchange holds: its answer, and the part of it that this very call has taken.
 struct Held {
     claimed: ExchangeClaimed,
     taken: Vec<Taken>,
@@ -67,7 +67,8 @@ impl From<Error> for Held {
 }
 
 impl Rooms {
-    /// Carries out all parts. Answers also with what must be given back if nobody receives the answer.
+    /// Carries out all parts. Answers also with the work that must be given back if the caller does not receive the
+    /// answer.
     async fn exchange(
         &self,
         caller: &Caller,
@@ -118,7 +119,7 @@ impl Rooms {
             (saying.await, held)
         };
         let stay = end.iter().filter(|ended| !ended.makes_room()).count();
-        // What an ending has made claimable was not there yet when the claim looked.
+        // Work that an ending has made claimable was not there yet when the claim looked.
         let held = match held.is_empty() && stay < end.len() && !ask.gone.is_said() {
             true => self.claim_in_exchange(caller, again, &ask).await,
             false => held,

@@ -88,7 +88,7 @@ impl Rooms {
         let verb = TakeGranted { claim: &claim, id: execution.id };
         let (execution, claimed) =
             self.transactor.transact(execution.id.partition(), self.transactor.fresh_command(), &verb).await?;
-        // Nobody is promised more than the store keeps, and only the store knows how long that is.
+        // No worker is promised more than the store keeps, and only the store knows how long that is.
         let (_, lease_until) = self.transactor.visible_execution(&Caller::system(), &execution.id).await?;
         Ok(ClaimFromGrantOutcome { task: self.task(&execution, &claimed, lease_until, false).await? })
     }
@@ -121,7 +121,7 @@ fn check_grant(execution: &Execution, claim: &Claim, now: i64) -> Result<()> {
         }
         None if planted(Bug::GrantUsedTwice) => Ok(()),
         _ if execution.grant_is_over(claim.lease_id) => Err(Error::of(Code::ClaimGrantExpired)),
-        // It was used, or it is somebody else's.
+        // It was used, or it belongs to another worker.
         _ if is_known(execution, claim.lease_id) => Err(Error::of(Code::InvalidClaimGrant)),
         Some(other) if other.expires_at > now => {
             Err(Error::of(Code::GrantAlreadyExists).with("expires_at", other.expires_at))

@@ -1,4 +1,4 @@
-//! Inbound hooks: what becomes of what somebody outside says.
+//! Inbound hooks: what becomes of signed messages from outside.
 
 use std::collections::BTreeMap;
 
@@ -140,7 +140,7 @@ impl Command for Delete<'_> {
     }
 }
 
-/// A message that somebody posted to a hook.
+/// A message that was posted to a hook.
 #[derive(Debug, Clone)]
 pub struct HookMessage {
     /// The hook by name.
@@ -149,12 +149,12 @@ pub struct HookMessage {
     pub namespace: Option<String>,
     /// Headers, their names in lower case.
     pub headers: BTreeMap<String, String>,
-    /// What it says.
+    /// Its body.
     pub body: Bytes,
 }
 
 impl Rooms {
-    /// Verifies a message that somebody outside posted to a hook, and does what the hook says, once for each message. A
+    /// Verifies a message that was posted to a hook from outside, and does what the hook says, once for each message. A
     /// hook that does not exist and a signature that is wrong are refused alike.
     pub(crate) async fn receive_hook(&self, message: HookMessage) -> Result<HookReceipt> {
         let namespace = message.namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE);
@@ -162,7 +162,7 @@ impl Rooms {
         text::name("name", &message.name)?;
         let found = self.services.system.system_document::<Hook>(&Hook::key_of(namespace, &message.name)).await?;
         let Some(hook) = found else {
-            // Nobody learns from the time it takes that there is no such hook.
+            // The time it takes tells no sender that there is no such hook.
             let nobody = Hook { secret: HookScheme::Standard.make_secret([0; 32]).0, ..Default::default() };
             drop(nobody.verify(&message.headers, &message.body, self.transactor.now()));
             return Err(Error::of(Code::InvalidSignature));

@@ -116,7 +116,7 @@ impl Handle<Park> for Rooms {
     }
 }
 
-/// What a commit decided.
+/// The decision of a commit.
 enum Parked {
     Waiting { execution: Box<Execution>, waitpoints: Vec<Waitpoint> },
     Satisfied { entries: Vec<StepView>, next_number: u64 },
@@ -187,7 +187,7 @@ impl Command for ParkExecution<'_> {
 }
 
 impl ParkExecution<'_> {
-    /// What is waited for, and the entries that fix the instants which this call names for the first time.
+    /// The waits, and the entries that fix the instants which this call names for the first time.
     fn waits(&self, execution: &Execution, waitpoints: &[Waitpoint], now: i64) -> (Vec<Wait>, Vec<StepEntry>) {
         let (mut waits, mut begun) = (Vec::new(), Vec::new());
         let now = now.max(execution.updated_at);
@@ -218,7 +218,7 @@ impl ParkExecution<'_> {
         (waits, begun)
     }
 
-    /// What an earlier call with these numbers decided while it left the lease with its holder.
+    /// The decision of an earlier call with these numbers that left the lease with its holder.
     async fn decided_before(&self, tx: &mut Tx<'_>, execution: &Execution, waits: &[Wait]) -> Result<Option<Parked>> {
         let ParkArgs { fence, entries, first_number, .. } = self.args;
         let new = NewEntries { first_number: *first_number, entries };

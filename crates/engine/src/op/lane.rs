@@ -52,7 +52,7 @@ impl Handle<ConfigureLane> for Rooms {
 }
 
 impl Rooms {
-    /// Sets what a lane lets through; `None` leaves it, and makes the lane if nobody has used it.
+    /// Sets how much a lane lets through; `None` leaves it, and makes the lane if it was never used.
     pub(crate) async fn set_lane(
         &self,
         caller: &Caller,
@@ -70,7 +70,7 @@ impl Rooms {
     }
 }
 
-/// What is to become of a lane.
+/// A change of a lane.
 pub(crate) struct SetLane<'a> {
     pub(crate) lane: &'a str,
     pub(crate) state: Option<LaneState>,

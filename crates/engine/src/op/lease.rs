@@ -52,7 +52,7 @@ impl Handle<Claim> for Rooms {
 }
 
 impl Rooms {
-    /// What a claim holds that is repeated because its answer was lost; `None` if nothing.
+    /// The work of a claim that is repeated because its answer was lost; `None` if it holds nothing.
     pub(super) async fn held_before(&self, ask: &Ask) -> Result<Option<ClaimOutcome>> {
         let mut held = self.scheduler.find_reachable_leases(ask).await?;
         // A commit that did not answer may have taken something beside what took its place.
@@ -105,7 +105,8 @@ impl Rooms {
         let namespace = &ask.criteria.namespace;
         let key = Worker::key_of(namespace, &ask.instance_id);
         let Some(worker) = self.services.system.system_document::<Worker>(&key).await? else { return Ok(ask) };
-        // While a partition does not answer nobody can say what the worker holds, and the others have work for it.
+        // While a partition does not answer, the engine cannot say what the worker holds, and the others have work for
+        // it.
         if worker.capacity >= limits::WORKER_CAPACITY_MAX
             || self.scheduler.ready().is_troubled(self.transactor.env().now_ms())
         {
@@ -181,7 +182,7 @@ impl Rooms {
         })
     }
 
-    /// Claims for the rooms itself, from a lane that nobody else claims from.
+    /// Claims for the rooms itself, from a lane that no worker claims from.
     pub(crate) async fn claim_own(&self, ask: Ask) -> Result<Vec<Task>> {
         self.deliver(ask, None).await.map(|outcome| outcome.tasks)
     }
@@ -196,7 +197,7 @@ impl Rooms {
             let taken = match select(Box::pin(rooms.scheduler.take_work(&ask)), Box::pin(reply.closed())).await {
                 Either::Left((taken, _)) => taken,
                 Either::Right(((), work)) => {
-                    // What it has taken by now must be given back.
+                    // Work that it has taken by now must be given back.
                     ask.gone.say();
                     work.await
                 }
@@ -337,14 +338,14 @@ pub(super) fn in_order(mut claimed: ClaimOutcome, ask: &Ask) -> ClaimOutcome {
 struct ClaimOnce {
     partition: Partition,
     identity: Identity,
-    /// What this very call is known by.
+    /// The id of this very call.
     own: CommandId,
 }
 
-/// Whose work a claim with a key may answer with.
+/// The work that a claim with a key may answer with.
 enum KeptClaim {
     Ours(Vec<Taken>),
-    /// What an earlier call with the same key holds.
+    /// The work that an earlier call with the same key holds.
     Earlier(Vec<Taken>),
 }
 

@@ -45,7 +45,7 @@ use crate::rooms::Rooms;
 pub(crate) struct Request<'a, O: Operation> {
     /// On whose behalf the operation runs.
     pub(crate) caller: &'a Caller,
-    /// What the operation was asked to do.
+    /// The arguments of the call.
     pub(crate) args: &'a O::Args,
 }
 
@@ -85,7 +85,7 @@ impl Rooms {
             O::validate(&args)?;
             return Handle::<O>::handle(self, caller, args).await;
         }
-        // A submitter is let through, and refused where it comes to what somebody else submitted.
+        // A submitter is let through, and refused where it comes to an execution that another caller submitted.
         if O::OWN && caller.role == Role::Submitter {
             O::validate(&args)?;
             let caller = Caller { only_own: true, ..caller.clone() };

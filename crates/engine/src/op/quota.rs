@@ -126,7 +126,7 @@ impl Command for ChangeQuota<'_> {
     }
 }
 
-/// Slots of claims that run go back to nobody; a quota that is made anew under the name counts those that are left.
+/// Slots of claims that run are not given back; a quota that is made anew under the name counts those that are left.
 impl Handle<DeleteQuota> for Rooms {
     async fn handle(&self, caller: &Caller, args: NamedRemoval) -> Result<Removed> {
         let namespace = caller.namespace(args.namespace.as_deref())?;

@@ -28,7 +28,7 @@ struct Place {
     namespace: String,
     name: String,
     partition: Partition,
-    /// Who acts on it.
+    /// The caller that acts on it.
     caller: Caller,
 }
 
@@ -36,7 +36,7 @@ impl Place {
     async fn load(&self, tx: &mut Tx<'_>) -> Result<Schedule> {
         let loaded = tx.load::<Schedule>(Schedule::key_of(&self.namespace, &self.name)).await?;
         let schedule = loaded.ok_or_else(|| no_such(Code::ScheduleNotFound, &self.name))?.document;
-        // Whoever acts on a schedule acts on the lanes that it fills.
+        // A caller that acts on a schedule acts on the lanes that it fills.
         if !self.caller.lanes.is_empty() {
             let template = ScheduleTemplate::decode(&schedule.template)?;
             template.lanes().try_for_each(|lane| self.caller.check_lane(lane))?;

@@ -68,12 +68,13 @@ impl Rooms {
     }
 }
 
-/// What a person is counted by that a relay vouches for: the identity alone, because a relay may say of one person at one
+/// The source of a person that a relay vouches for: the identity alone, because a relay may say of one person at one
 /// time that it came by mail and at another that it came from a chat.
 const VOUCHED: &str = "vouched";
 
-/// Says who brought a signal, and what counts as its source. Whoever has to prove who they are cannot speak for several
-/// people, unless they are trusted to. A caller from another namespace is nobody here, and has the token alone.
+/// Notes the caller that brought a signal, and what counts as its source. A caller that has to prove itself cannot
+/// speak for several people, unless it is trusted to. A caller from another namespace has no standing here but the
+/// token.
 fn attribute(signal: &mut NewSignal, caller: &Caller, by_token: bool, namespace: &str) {
     let standing = match caller.standing {
         Standing::Token | Standing::Relay if !caller.sees(namespace) => Standing::Stranger,
@@ -139,7 +140,7 @@ impl Command for SendSignal<'_> {
         };
         let mut found = self.read(tx, id).await?;
         found.waitpoint = found.waitpoint.or(fresh);
-        // A waitpoint of somebody else is no waitpoint, unless its token says otherwise.
+        // A waitpoint of another namespace is no waitpoint, unless its token says otherwise.
         let by_token = matches!(self.authority, Authority::Token(..));
         let waitpoint = found.waitpoint.filter(|waitpoint| {
             waitpoint.id == id
@@ -162,7 +163,7 @@ impl Command for SendSignal<'_> {
     }
 }
 
-/// What a signal has to do with, read in one round trip.
+/// The documents that a signal has to do with, read in one round trip.
 struct Found {
     waitpoint: Option<Waitpoint>,
     execution: Option<Execution>,
@@ -204,8 +205,8 @@ impl SendSignal<'_> {
         })
     }
 
-    /// The waitpoint that a caller means who names none: the only one of the suspension, the one that waits for a signal
-    /// of this name, the only pending one, or else a new one that keeps the signal until a function waits for its name.
+    /// The waitpoint of a signal that names none: the only one of the suspension, the one that waits for a signal of
+    /// this name, the only pending one, or else a new one that keeps the signal until a function waits for its name.
     async fn meant_waitpoint(&self, tx: &mut Tx<'_>) -> Result<(WaitpointId, Option<Waitpoint>)> {
         let execution = load_visible(tx, self.caller, &self.args.execution_id).await?;
         let named = execution.waits.iter().find(|wait| wait.waitpoint.is_some() && wait.name == self.args.name);

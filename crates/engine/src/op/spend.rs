@@ -68,9 +68,10 @@ impl Handle<ReserveSpend> for Rooms {
                     return Ok(ReserveSpendOutcome::Refused(refusal));
                 }
                 Ok(_) => {}
-                // A budget that nobody has made counts nothing.
+                // A budget that was never created counts nothing.
                 Err(error) if error.code == Code::BudgetNotFound && only_known => {}
-                // What is held already is found again under the same key, or counts as spent when its time is up.
+                // An amount that is held already is found again under the same key, or counts as spent when its time is
+                // up.
                 Err(error) => return Err(error),
             }
         }
@@ -126,7 +127,7 @@ impl Rooms {
         Ok(budgets)
     }
 
-    /// Another budget refused. What cannot be given back now counts as spent when its time is up.
+    /// Another budget refused. An amount that cannot be given back now counts as spent when its time is up.
     async fn give_back_held(&self, execution: &Execution, names: Vec<&String>, args: &ReserveSpendArgs) {
         for name in names {
             let charge = Charge::GiveBack(id_of(execution, name, args.fence.lease_id, &args.key));
@@ -217,7 +218,7 @@ impl Handle<DecideBudget> for Rooms {
     async fn handle(&self, caller: &Caller, args: DecideBudgetArgs) -> Result<BudgetStatus> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         if !caller.lanes.is_empty() {
-            // What a budget lets in may be in any lane.
+            // Work that a budget lets in may be in any lane.
             return Err(Error::new(Code::Forbidden, "a token that is limited to lanes does not decide budgets"));
         }
         let partition = self.transactor.partitions().budget_partition(&namespace, &args.name);

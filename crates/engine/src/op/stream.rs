@@ -96,7 +96,7 @@ impl Request<'_, AppendFrames> {
         Ok(Written { count, next })
     }
 
-    /// Removes the frames that are older than the policy keeps them. Nobody is shown them in the meantime.
+    /// Removes the frames that are older than the policy keeps them. No reader is shown them in the meantime.
     async fn trim_old(&self, tx: &mut Tx<'_>, execution: &Execution) -> Result<()> {
         let Some(kept_ms) = execution.policy.stream.retention_ttl_ms else { return Ok(()) };
         let log = logs::frames(&execution.id, self.args.fence.attempt);
@@ -127,7 +127,7 @@ impl Request<'_, AppendFrames> {
     }
 }
 
-/// To somebody who streams, an execution that is not active is a stream that has ended.
+/// To a worker that streams, an execution that is not active is a stream that has ended.
 fn closed(error: Error) -> Error {
     if error.code != Code::ExecutionNotActive {
         return error;
@@ -152,7 +152,7 @@ fn read_frame(request: &FrameRequest, source: &str, max: usize) -> Result<Frame>
     Ok(frame)
 }
 
-/// Frames of mode `best_effort` are for who watches now: readers see them this long.
+/// Frames of mode `best_effort` are for readers that watch now: they are shown for this long.
 const BEST_EFFORT_MS: i64 = 60_000;
 
 impl Handle<ReadStream> for Rooms {
@@ -179,7 +179,7 @@ impl Rooms {
         check_attempt(execution, attempt)?;
         let partition = execution.id.partition();
         let (mut after, mut frames) = (after, Vec::new());
-        // Frames that are for nobody any more may fill a page; what is behind them is not to be missed.
+        // Frames that no reader is shown any more may fill a page; frames behind them are not to be missed.
         while frames.is_empty() {
             let log = logs::frames(&execution.id, attempt);
             let answers = self

@@ -1,4 +1,4 @@
-//! Subscriptions: events that are told to somebody, each once.
+//! Subscriptions: each event is delivered once.
 
 use ff_core::execution::Execution;
 use ff_core::op::parts::{DEFAULT_LANE, NamespacePage, Secret};
@@ -36,7 +36,7 @@ impl Rooms {
     }
 }
 
-/// Who may see where webhooks go.
+/// Whether a caller may see where webhooks go.
 fn is_admin(caller: &Caller) -> bool {
     caller.role.allows(Role::Admin)
 }

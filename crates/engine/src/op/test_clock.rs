@@ -21,7 +21,7 @@ use crate::transaction::{Command, Tx};
 
 /// Real time that one move may wait for timers to fire. On the memory store they take microseconds.
 const SETTLE_MAX_MS: i64 = 10_000;
-/// What is due and has not fired is pointed out to the timers again after this long.
+/// An entry that is due and has not fired is pointed out to the timers again after this long.
 const REMIND_MS: i64 = 50;
 /// Entries of a `due` index that one look reads.
 const DUE_LIMIT: usize = 100;
@@ -90,7 +90,7 @@ impl Command for Aim<'_> {
     }
 }
 
-/// What a deployment is busy with.
+/// The work that a deployment is busy with.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Activity {
     pub(crate) leased: u64,
@@ -172,7 +172,7 @@ impl Rooms {
             self.transactor.refuse_if_closing()?;
             changes.mark_unchanged();
             let activity = self.activity().await?;
-            // What changed while it was looked at may have moved from a place not yet seen to one that was.
+            // An execution that changed during the look may have moved from a place not yet seen to one that was.
             let torn = changes.has_changed().unwrap_or(false);
             let left = until - self.transactor.env().now_ms();
             if (wanted(&activity) && !torn) || left <= 0 {

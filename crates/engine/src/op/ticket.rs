@@ -9,13 +9,13 @@ use crate::caller::{Caller, Standing};
 use crate::op::Handle;
 use crate::rooms::Rooms;
 
-/// What a ticket says. It holds names, no secrets: whoever has it may read it.
+/// The contents of a ticket. It holds names, no secrets: its bearer may read it.
 #[derive(Serialize, Deserialize)]
 struct Ticket {
     name: String,
     namespace: Option<String>,
     role: Role,
-    /// The caller had to prove who it is.
+    /// The caller had to prove itself.
     proven: bool,
     /// When its stored token was made; 0 where it has none.
     #[serde(default)]

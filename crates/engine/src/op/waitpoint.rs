@@ -86,7 +86,7 @@ impl Command for OpenWaitpoint<'_> {
             return Err(Error::of(Code::WaitpointLimitExceeded).with("max", limits::WAITPOINTS_MAX));
         }
         tx.require_holder(&execution.key(), &self.args.fence);
-        // The count holds only if nobody else counted meanwhile: each of these writes the execution anew.
+        // The count holds only if no other call counted meanwhile: each of these writes the execution anew.
         tx.save_execution(&execution, Effects::default());
         tx.save(&waitpoint);
         Ok(waitpoint)
@@ -126,7 +126,7 @@ impl Handle<ListPendingWaitpoints> for Rooms {
         let mut items = Vec::with_capacity(found.len());
         let mut seen = BTreeSet::new();
         for waitpoint in found.iter().filter_map(|stored| self.transactor.readable::<Waitpoint>(stored)) {
-            // Those of the journal buffer until their entry or their generation ends.
+            // Waitpoints of the journal buffer until their entry or their generation ends.
             let over = waitpoint
                 .generation
                 .is_some_and(|generation| generation != execution.generation || execution.is_terminal());
@@ -269,8 +269,8 @@ impl Command for RotateSecret<'_> {
         let loaded = tx.load::<WaitpointSecrets>(WaitpointSecrets::key_of()).await?;
         let missing = || Error::new(Code::Internal, "no waitpoint secret is installed");
         let mut secrets = loaded.ok_or_else(missing)?.document;
-        // Rotations of one process wait for nobody; those of several are told apart here, by the store: whoever finds
-        // that another has come first in the meantime was not alone.
+        // Rotations of one process take turns; those of several are told apart here, by the store: one that finds that
+        // another has come first in the meantime was not alone.
         let found = self
             .found
             .lock()

@@ -64,8 +64,8 @@ impl Reconciler {
         }
     }
 
-    /// Indexes of a partition that hold something, behind this one. Those that a store need not list are asked for; what
-    /// workers hold is left out, since a lease says so itself.
+    /// Indexes of a partition that hold something, behind this one. Indexes that a store need not list are asked for;
+    /// the index of what workers hold is left out, since a lease says so itself.
     async fn index_names(&self, partition: Partition, begin: Option<&IndexName>) -> Result<NamesPage> {
         let unlisted = [index::due(), index::marks()];
         let count = |index: &IndexName| Query::count_all(index.clone());

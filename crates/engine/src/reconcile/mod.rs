@@ -2,7 +2,7 @@
 //!
 //! Commits are atomic, so there is nothing to repair unless a store lost something, a newer version left something this
 //! one derives differently, or there is a defect. The reconciler exists so that such a thing is found, repaired under
-//! version guards and reported, rather than felt by an execution that nobody ever runs again.
+//! version guards and reported, rather than felt by an execution that is never run again.
 //!
 //! Cost: a round looks at no more than [`ROUND_MAX`] entries of each partition and goes on where it stopped; an empty
 //! partition costs one read.
@@ -21,7 +21,7 @@ const ROUND_MAX: usize = 1_000;
 /// Entries read at once.
 const PAGE: usize = 200;
 
-/// What a round of the reconciler found.
+/// The findings of a round of the reconciler.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Reconciled {
     /// Entries and documents looked at.

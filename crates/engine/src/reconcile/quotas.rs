@@ -31,7 +31,7 @@ impl Reconciler {
         }
     }
 
-    /// The concurrency keys that somebody holds. They are listed nowhere, but their slots are.
+    /// The concurrency keys with holders. They are listed nowhere, but their slots are.
     pub(super) async fn reconcile_keys(&self, partition: Partition) -> Reconciled {
         let mut found = Reconciled::default();
         let mut after = None;
@@ -184,7 +184,7 @@ impl Command for Recount<'_> {
     }
 }
 
-/// The same for a concurrency key.
+/// Counts the holders of a concurrency key anew.
 struct RecountKey<'a> {
     key: &'a Key,
     slots: IndexName,

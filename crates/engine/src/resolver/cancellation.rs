@@ -1,4 +1,4 @@
-//! A cancelled flow tells its members, in chunks. What its policy leaves alone comes to its own end.
+//! A cancelled flow tells its members, in chunks. Members that its policy leaves alone come to their own end.
 
 use ff_core::execution::Execution;
 use ff_core::flow::{Flow, FlowCancellation};

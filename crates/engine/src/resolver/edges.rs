@@ -26,10 +26,10 @@ pub(super) struct Position {
     after: (i64, Key),
 }
 
-/// What is being resolved, and how far it is.
+/// The executions that are being resolved, and how far each is.
 pub(super) type Work = BTreeMap<Key, Progress>;
 
-/// What one commit did for one execution.
+/// The effect of one commit on one execution.
 #[derive(Debug, Default)]
 pub(super) struct Resolved {
     /// More of its edges are to be gone through, from here.
@@ -301,14 +301,15 @@ impl Round {
         Ok(true)
     }
 
-    /// Ends the flows whose last members these were. What this very try ends has a mark of its own and is seen then.
+    /// Ends the flows whose last members these were. An execution that this very try ends has a mark of its own and is
+    /// seen then.
     async fn end_flows(&mut self, tx: &mut Tx<'_>, done: &[Key]) -> Result<()> {
         let flows: BTreeSet<Key> =
             done.iter().filter_map(|key| self.executions[key].flow.as_ref().map(Flow::key_of)).collect();
         for key in flows.difference(&self.alive) {
             let Some(loaded) = tx.load::<Flow>(key.clone()).await? else { continue };
             let mut flow = loaded.document;
-            // Whoever is about to end a flow with what it paused must notice that another member has ended.
+            // A commit that is about to end a flow with what it paused must notice that another member has ended.
             if end_if_complete(tx, &mut flow).await? || flow.is_lapsing() {
                 save_flow(tx, &flow);
             }

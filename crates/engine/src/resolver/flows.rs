@@ -1,4 +1,5 @@
-//! What a marked flow has to do: tell its members of its cancellation, or go with them. One bounded commit at a time.
+//! The work of a marked flow: to tell its members of its cancellation, or to go with them. One bounded commit at a
+//! time.
 
 use ff_core::flow::{Flow, FlowFired};
 use ff_core::index::Due;
@@ -13,7 +14,7 @@ use crate::hint::Item;
 use crate::schedule;
 use crate::transaction::{Command, Tx};
 
-/// What one commit did for a flow.
+/// The effect of one commit on a flow.
 pub(super) enum FlowStep {
     /// It has nothing more to do.
     Done,

@@ -34,7 +34,8 @@ pub(crate) struct Resolver {
     marks: Arc<Marks>,
 }
 
-/// Whoever drains a queue or sees to a quota. One that ends otherwise than by finding nothing to do makes room for another.
+/// A task that drains a queue or sees to a quota. One that ends otherwise than by finding nothing to do makes room for
+/// another.
 struct Attending<'e> {
     marks: &'e Marks,
     partition: Partition,
@@ -82,7 +83,7 @@ impl Resolver {
         attending.finished = true;
     }
 
-    /// One commit for these executions. What is not done after it queues again.
+    /// One commit for these executions. Those that are not done after it queue again.
     async fn executions_turn(&self, partition: Partition, work: Work) {
         let chunk = work.values().map(|progress| progress.chunk(self.marks.chunk())).min().unwrap_or(1);
         let verb = Resolve { work: &work, chunk };
@@ -179,7 +180,7 @@ impl Resolver {
                 Slot::key_of(&execution, slot)
             };
             let slots = owed.iter().flat_map(|(key, slots)| slots.iter().map(move |id| slot(key, id))).collect();
-            // Without a quota there is nobody to give anything back to.
+            // Without a quota there is no document to give anything back to.
             let outcome = match quota.1.is_empty() {
                 true => Ok(Opened::default()),
                 false => self.scheduler.give_back_slots(&quota.0, &quota.1, slots).await,

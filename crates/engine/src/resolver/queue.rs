@@ -42,7 +42,7 @@ impl Progress {
     }
 }
 
-/// What one commit is about.
+/// The subject of one commit.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Turn {
     /// These executions together.
@@ -75,14 +75,14 @@ struct Queue {
     alone: VecDeque<Key>,
     /// Flows in the order in which they came, each by itself.
     flows: VecDeque<Key>,
-    /// What is in one of the three.
+    /// The keys that are in one of the three.
     queued: BTreeSet<Key>,
     progress: BTreeMap<Key, Progress>,
     /// How often in a row a mark could not be resolved.
     failures: BTreeMap<Key, u32>,
     /// Slots to be given back, by quota and execution.
     owed: BTreeMap<Name, BTreeMap<Key, Vec<SlotId>>>,
-    /// Executions whose slots are being given back, by quota; a quota is here while somebody sees to it.
+    /// Executions whose slots are being given back, by quota; a quota is here while a task sees to it.
     releasing: BTreeMap<Name, BTreeSet<Key>>,
     /// Which of the three had the last turn.
     last: usize,
@@ -142,7 +142,7 @@ impl Marks {
         self.chunk
     }
 
-    /// Takes in a key; says whether somebody must begin to drain.
+    /// Takes in a key; says whether a task must begin to drain.
     pub(super) fn push(&self, partition: Partition, key: Key) -> bool {
         let mut queues = self.queues();
         let queue = queues.entry(partition).or_default();
@@ -150,7 +150,7 @@ impl Marks {
         !queue.queued.is_empty() && !std::mem::replace(&mut queue.draining, true)
     }
 
-    /// Whose turn it is, and how far each is. With nobody left the drainer must stop.
+    /// The keys whose turn it is, and how far each is. With none left the drainer must stop.
     pub(super) fn take(&self, partition: Partition) -> Option<(Turn, BTreeMap<Key, Progress>)> {
         let mut queues = self.queues();
         let queue = queues.get_mut(&partition)?;
@@ -166,7 +166,8 @@ impl Marks {
         Some((turn, known))
     }
 
-    /// Whoever drained a partition, or saw to a quota, is gone before its time: the next key that comes begins anew.
+    /// A task that drained a partition, or saw to a quota, is gone before its time: the next key that comes begins
+    /// anew.
     pub(super) fn abandoned(&self, partition: Partition, quota: Option<&Name>) {
         let mut queues = self.queues();
         let Some(queue) = queues.get_mut(&partition) else { return };
@@ -217,7 +218,7 @@ impl Marks {
         Some((RETRY_MS << (*count - 1).min(16)).min(RETRY_MAX_MS))
     }
 
-    /// Takes in slots to be given back, unless that is under way; says whether somebody must begin to see to the quota.
+    /// Takes in slots to be given back, unless that is under way; says whether a task must begin to see to the quota.
     pub(super) fn owe(&self, partition: Partition, quota: &Name, key: Key, slots: Vec<SlotId>) -> bool {
         let mut queues = self.queues();
         let queue = queues.entry(partition).or_default();
@@ -232,7 +233,7 @@ impl Marks {
         true
     }
 
-    /// The next slots to give back to a quota; with none left whoever sees to it must stop.
+    /// The next slots to give back to a quota; with none left the task that sees to it must stop.
     pub(super) fn take_owed(&self, partition: Partition, quota: &Name) -> BTreeMap<Key, Vec<SlotId>> {
         let mut queues = self.queues();
         let Some(queue) = queues.get_mut(&partition) else { return BTreeMap::new() };

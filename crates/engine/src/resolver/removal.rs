@@ -1,5 +1,5 @@
 //! A flow past its retention goes, and its members and edges with it: in chunks, the flow last. The flow says that its
-//! removal has begun before anything of it goes, and from then on nobody can bring a member back.
+//! removal has begun before anything of it goes, and from then on no caller can bring a member back.
 
 use ff_core::event::Effects;
 use ff_core::execution::Execution;

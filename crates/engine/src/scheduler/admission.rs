@@ -18,7 +18,7 @@ use super::ready::Candidate;
 use crate::env;
 use crate::transaction::Transactor;
 
-/// What the gates say.
+/// The answer of the gates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Admission {
     /// It may start, perhaps with a concurrency slot, which is freed as an orphan unless the claim lands in time.
@@ -34,7 +34,7 @@ pub(crate) enum Admission {
 pub(crate) struct Refusal {
     /// `b:name`, `q:name` or `c:limit:key`.
     pub(crate) gate: String,
-    /// What is at its limit: the dimension of a budget, `rate` or `concurrency` of a quota, `missing`, or a `key`.
+    /// The limit that is met: the dimension of a budget, `rate` or `concurrency` of a quota, `missing`, or a `key`.
     pub(crate) limit: Limit,
     /// For people.
     pub(crate) detail: String,
@@ -44,7 +44,7 @@ pub(crate) struct Refusal {
     pub(crate) action: HardAction,
 }
 
-/// What of a gate says no.
+/// The part of a gate that refuses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Limit {
     /// A dimension of a budget.
@@ -59,7 +59,7 @@ impl Refusal {
     }
 }
 
-/// The budgets one claim has read, each once. What could not be read is not remembered.
+/// The budgets one claim has read, each once. A budget that could not be read is not remembered.
 #[derive(Debug, Default)]
 pub(crate) struct BudgetsRead(BTreeMap<(String, String), Option<Budget>>);
 
@@ -134,7 +134,7 @@ impl Scheduler {
                 let Some(budget) = read.0.get(&(execution.namespace.clone(), name.to_owned())) else {
                     return Admission::Unreadable;
                 };
-                // What stands above a budget and is no longer there limits nothing.
+                // A budget above that is no longer there limits nothing.
                 if budget.is_none() && name != named {
                     continue;
                 }
@@ -214,7 +214,7 @@ impl Scheduler {
     }
 }
 
-/// What a budget says against a start now.
+/// The reason of a budget against a start now.
 pub(crate) fn budget_refusal(name: &str, budget: Option<&Budget>) -> Option<Refusal> {
     let gate = format!("b:{name}");
     let Some(budget) = budget else {

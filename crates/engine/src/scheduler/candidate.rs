@@ -24,10 +24,10 @@ const SLOT_MARGIN_MS: i64 = 1_000;
 /// flow all the while; in this process they and the claim take turns.
 const FLOW_TRIES_MAX: usize = 8;
 
-/// What became of a candidate.
+/// The outcome of a try to claim a candidate.
 pub(super) enum Try {
     Taken(Taken),
-    /// Somebody else takes it out of its queue.
+    /// Another claim or the resolver takes it out of its queue.
     Aside,
     /// A gate refused it.
     Parked {
@@ -57,7 +57,7 @@ impl Scheduler {
         match &outcome {
             Try::Taken(_) => ready.settled(candidate),
             Try::Aside => ready.put_aside(candidate, now + ASIDE_MS),
-            // What was parked may be back in its queue by now.
+            // A parked candidate may be back in its queue by now.
             Try::Parked { .. } | Try::Lost => ready.lost(candidate, now),
             Try::Failed(error) if !is_outage(error) => ready.put_aside(candidate, now + ASIDE_MS),
             Try::Failed(_) | Try::Doubtful(_) => {

@@ -22,7 +22,7 @@ const LOOK_AGAIN_MS: i64 = 30_000;
 const ORDER_PATIENCE_MS: i64 = 50;
 /// A commit that takes longer than this is left to itself, when there is something else to hand out or to try.
 const COMMIT_PATIENCE_MS: i64 = 250;
-/// The same while some partition is known not to answer: others may share its fate.
+/// The longest wait for a commit while some partition is known not to answer: others may share its fate.
 const TROUBLED_PATIENCE_MS: i64 = 50;
 /// A store whose commits are slow is no store that does not answer: a commit may take so many times the usual.
 const USUAL_TIMES: i64 = 8;
@@ -76,7 +76,7 @@ pub(super) struct Claiming {
     answered: bool,
 }
 
-/// What happened while a claim waited.
+/// The event that ended a wait of a claim.
 enum Moved {
     Tried(Vec<Tried>),
     Read {
@@ -209,7 +209,7 @@ impl Claiming {
         let (scheduler, ask, budgets) = (self.scheduler.part(), self.ask.clone(), self.budgets.clone());
         self.tries.push(Box::pin(async move {
             let reading = scheduler.read_budgets(&budgets, budgeted.iter().map(|(_, _, candidate)| candidate));
-            // What is not read by then is passed over.
+            // Budgets that are not read by then are passed over.
             env::within(scheduler.transactor.env_handle(), READ_PATIENCE_MS, reading).await;
             let (scheduler, ask, budgets) = (&scheduler, &ask, &budgets);
             let tries = budgeted.into_iter().map(|(number, lease_id, candidate)| async move {
@@ -231,7 +231,7 @@ impl Claiming {
             let moved = self.until_something_moves(left).await;
             self.note(moved);
         }
-        // What is still being read is no longer waited for.
+        // Reads that are still under way are no longer waited for.
         self.awaited_reads = 0;
         !self.is_over()
     }
@@ -275,8 +275,8 @@ impl Claiming {
     async fn wait_for_work(&mut self) -> bool {
         let now = self.scheduler.transactor.env().now_ms();
         if self.waiting.is_none() && now < self.deadline {
-            // While there is work, nobody needs to be woken for it: a claim joins the line only when it found none, and
-            // looks again.
+            // While there is work, no claim needs to be woken for it: a claim joins the line only when it found none,
+            // and looks again.
             let waiting = self.scheduler.ready().wait(Arc::clone(&self.ask.criteria));
             self.waiting = Some(waiting);
             return true;
@@ -394,9 +394,9 @@ fn unavailable(detail: &str) -> Error {
     Error::new(Code::Unavailable, detail).retry_after(READ_PATIENCE_MS)
 }
 
-/// However the claim ends, it leaves the line, and what it began goes on: a read that nobody finished would keep its
-/// queue out of sight. What is taken after all is given back when the caller has its answer without it, or does not know
-/// the id of the lease; otherwise the caller asks again with the same ids.
+/// However the claim ends, it leaves the line, and what it began goes on: an unfinished read would keep its queue out
+/// of sight. Work that is taken after all is given back when the caller has its answer without it, or does not know the
+/// id of the lease; otherwise the caller asks again with the same ids.
 impl Drop for Claiming {
     fn drop(&mut self) {
         if let Some((number, _)) = self.waiting.take() {
@@ -404,7 +404,7 @@ impl Drop for Claiming {
             self.scheduler.ready().stop_waiting(number, now);
         }
         if self.has_read {
-            // What it had picked went back while it read.
+            // Candidates that it had picked went back while it read.
             self.scheduler.ready().wake_lanes(&self.ask.criteria);
         }
         if self.reads.is_empty() && self.tries.is_empty() {

@@ -16,7 +16,7 @@ use crate::groups::{self, Groups, Name};
 use crate::hint::Item;
 use crate::transaction::{Command, Tx};
 
-/// What is asked of a key.
+/// A request to a key.
 #[derive(Debug, Clone)]
 pub(crate) enum Ask {
     /// Take a slot.
@@ -25,13 +25,13 @@ pub(crate) enum Ask {
     Free(Vec<Key>),
 }
 
-/// What became of it.
+/// The answer of a key.
 #[derive(Debug)]
 pub(crate) enum Told {
     Taken,
     /// So many hold the key.
     Full(u32),
-    /// Slots were given back; where something waits that may use them, for one of those who made the room.
+    /// Slots were given back; where something waits that may use them, for one of the callers that made the room.
     Freed(Vec<OpenedKey>),
 }
 
@@ -70,7 +70,7 @@ impl Scheduler {
         Ok(Ok(()))
     }
 
-    /// Gives back the slots of a try that did not come about. What cannot be given back is freed as an orphan.
+    /// Gives back the slots of a try that did not come about. A slot that cannot be given back is freed as an orphan.
     pub(super) async fn free_keys(&self, execution: &Execution, limits: &[ConcurrencyLimit], slot: SlotId) {
         for limit in limits {
             let keys = vec![Slot::key_of_concurrency(&execution.id, &slot, &limit.key)];
@@ -107,7 +107,8 @@ impl Scheduler {
         Ok(())
     }
 
-    /// What waits for a key is let in beside everything else: whoever gave the slot back need not wait for that.
+    /// Executions that wait for a key are let in beside everything else: the caller that gave the slot back need not
+    /// wait for that.
     pub(crate) fn release_keys_soon(&self, namespace: &str, opened: Vec<OpenedKey>) {
         for OpenedKey { gate, opened } in opened {
             let (scheduler, namespace) = (self.clone(), namespace.to_owned());
@@ -162,7 +163,8 @@ fn full(limit: &ConcurrencyLimit, in_use: u32) -> Refusal {
     Refusal::waits(limit.gate(), Limit::Quota("key"), detail, None)
 }
 
-/// What waits for a key under limits that have room now. The memory is taken, and whoever takes it must look.
+/// The executions that wait for a key under limits that have room now. The memory is taken, and the caller that takes
+/// it must look.
 pub(crate) fn open(tx: &mut Tx<'_>, document: &mut ConcurrencyKey) -> Vec<OpenedKey> {
     let given_back = u64::try_from(document.given_back).unwrap_or(0);
     let mut opened = Vec::new();
@@ -175,7 +177,7 @@ pub(crate) fn open(tx: &mut Tx<'_>, document: &mut ConcurrencyKey) -> Vec<Opened
     opened
 }
 
-/// Everything that was asked of a key, in one commit. What is given back can be taken at once.
+/// All requests to a key, in one commit. Slots that are given back can be taken at once.
 struct AskAll<'a> {
     name: &'a Name,
     asks: &'a [Ask],
@@ -224,7 +226,7 @@ impl Command for AskAll<'_> {
                 Ask::Take(request) => self.take(tx, &mut document, &held, request),
             });
         }
-        // What was woken may leave something behind, and tells by the document whether more was given back meanwhile.
+        // The walk that wakes may leave some behind, and sees by the document whether more was given back meanwhile.
         match before {
             None if document.is_idle() => {}
             Some(_) if document.is_idle() && !woken => tx.delete(&document.key()),
@@ -256,7 +258,7 @@ struct NoteParked<'a> {
     limit: &'a ConcurrencyLimit,
     gate: &'a str,
     places: Vec<Partition>,
-    /// As many as could run were woken when so many slots had been given back. What is left waits for the next one.
+    /// As many as could run were woken when so many slots had been given back. The others wait for the next one.
     left_at: Option<u64>,
 }
 
@@ -267,7 +269,7 @@ impl Command for NoteParked<'_> {
         let (namespace, key, limit) = (self.namespace, &self.limit.key, self.limit.limit);
         let loaded = tx.load::<ConcurrencyKey>(ConcurrencyKey::key_of(namespace, key)).await?;
         let Some(mut document) = loaded.map(|loaded| loaded.document) else {
-            // Nobody holds it.
+            // No execution holds it.
             return Ok(Opened { places: self.places.clone(), count: u64::from(limit), given_back: 0 });
         };
         let given_back = u64::try_from(document.given_back).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! What a claimer holds already: the answer to a claim whose first answer was lost.
+//! The work that a claimer holds already: the answer to a claim whose first answer was lost.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ impl Scheduler {
         Ok(found)
     }
 
-    /// The same where partitions may be passed over that do not answer: a claim is for the others, too. What it holds in
+    /// Finds leases where partitions that do not answer may be passed over: a claim is for the others, too. Work in
     /// such a partition comes back when its lease runs out, or to a later repeat.
     pub(crate) async fn find_reachable_leases(&self, ask: &Ask) -> Result<Vec<Taken>> {
         let looks = self.transactor.flow_partitions().map(|partition| self.held_in(partition, ask));
@@ -47,7 +47,7 @@ impl Scheduler {
         if ask.grant_ttl_ms.is_some() && held.len() < ask.lease_ids.len() {
             held.extend(self.grants_in(partition, ask).await?);
         }
-        // What is handed out again was committed by somebody; it must last as long as what is committed here.
+        // Work that is handed out again was committed by another call; it must last as long as what is committed here.
         if !held.is_empty() {
             self.transactor.store().barrier(partition).await?;
         }

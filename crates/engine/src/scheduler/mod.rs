@@ -1,11 +1,11 @@
-//! Finding work for those who ask for it.
+//! Finding work for workers that ask for it.
 //!
 //! A claim looks at what this engine knows of the queues, reads the heads it does not know, and commits the lease under
 //! guards. With no work it waits, which costs the store nothing, until a hint, a gate or the end of its patience.
 //!
-//! What does not answer holds up nobody: reads and commits of one claim go on beside each other, none is waited for
-//! longer than a named patience while there is something else to take, and a partition that failed is left alone for a
-//! second.
+//! A partition that does not answer holds up no claim: reads and commits of one claim go on beside each other, none is
+//! waited for longer than a named patience while there is something else to take, and a partition that failed is left
+//! alone for a second.
 
 pub(crate) mod admission;
 mod candidate;
@@ -39,7 +39,7 @@ use crate::metrics::ClaimExit;
 use crate::system::SystemDocuments;
 use crate::transaction::Transactor;
 
-/// Finds work for those who ask for it.
+/// Finds work for workers that ask for it.
 #[derive(Clone)]
 pub(crate) struct Scheduler {
     transactor: Transactor,
@@ -135,11 +135,12 @@ impl Memory {
     }
 }
 
-/// Who asks for work, and for how much.
+/// The worker that asks for work, and for how much.
 #[derive(Debug, Clone)]
 pub(crate) struct Ask {
     pub(crate) criteria: Arc<Criteria>,
-    /// The logical name behind the instance, once there is something to take: who only waits need not be looked up.
+    /// The logical name behind the instance, once there is something to take: a worker that only waits need not be
+    /// looked up.
     pub(crate) worker_id: OnceLock<String>,
     pub(crate) instance_id: String,
     /// One for each task wanted: first those that the caller chose, then fresh ones.
@@ -179,7 +180,7 @@ impl Gone {
     }
 }
 
-/// What was taken.
+/// The work that was taken.
 #[derive(Debug, Clone)]
 pub(crate) enum Taken {
     Lease {
@@ -193,8 +194,8 @@ pub(crate) enum Taken {
 }
 
 impl Taken {
-    /// A lease begins when the store has committed it. The engine's estimate of that instant may be ahead of it, and nobody
-    /// is promised more than the store keeps.
+    /// A lease begins when the store has committed it. The engine's estimate of that instant may be ahead of it, and no
+    /// worker is promised more than the store keeps.
     fn since(self, at: i64, ttl_ms: i64) -> Self {
         match self {
             Taken::Lease { execution, claimed, found, .. } => {
@@ -238,7 +239,7 @@ impl Scheduler {
         taken
     }
 
-    /// The logical name of a claimer, as it registered; who did not is known by its instance.
+    /// The logical name of a claimer, as it registered; one that did not is known by its instance.
     pub(crate) async fn worker_id<'a>(&self, ask: &'a Ask) -> Result<&'a str> {
         if let Some(known) = ask.worker_id.get() {
             return Ok(known);
@@ -284,7 +285,7 @@ impl Scheduler {
     }
 }
 
-/// What a flow lets its members do.
+/// Whether a flow lets its members start.
 #[derive(Debug, Clone, Copy)]
 struct FlowAdmits {
     starts: bool,

@@ -1,8 +1,8 @@
-//! What a closed gate keeps out, and what an opened one lets in.
+//! Executions that a closed gate keeps out, and that an opened one lets in.
 //!
 //! A refusal parks the one candidate that was examined and closes the gate in this process; the rest stay queued. The
-//! gate's document remembers in which partitions something is parked. Whoever opens the gate takes that memory in the
-//! same commit, looks there, and writes down again what it had to leave: work that is parked in between finds itself
+//! gate's document remembers in which partitions something is parked. The commit that opens the gate takes that memory;
+//! its engine looks there, and writes down again what it had to leave: work that is parked in between finds itself
 //! forgotten and says so anew, so no wake-up is lost. A recheck within 30 s covers a crash in the middle.
 
 use ff_core::budget::{Budget, HardAction};
@@ -93,7 +93,7 @@ impl Scheduler {
             })
             .await;
         match parted {
-            // Somebody else claimed, changed or removed it: it is not ours to park.
+            // Another claim or caller took, changed or removed it: it is not ours to park.
             Err(error) if matches!(error.code, Code::ExecutionNotEligible | Code::ExecutionNotFound) => return Ok(()),
             other => other?,
         }
@@ -110,7 +110,7 @@ impl Scheduler {
         }
         let closed_until = if refusal.gate.starts_with("b:") { until.min(latest) } else { until };
         let closed_until = self.transactor.instant_in(closed_until, partition, Partition::SYSTEM);
-        // What asks waits one by one: each is shown to wait for the answer.
+        // Executions that ask wait one by one: each is shown to wait for the answer.
         if refusal.action != HardAction::Ask {
             self.close_gate(&execution.namespace, &execution.gate(), closed_until);
         }
@@ -144,10 +144,11 @@ impl Scheduler {
         }
     }
 
-    /// Lets in what waits for a gate, best first and no more than can run. What is left is written down again.
+    /// Lets in executions that wait for a gate, best first and no more than can run. The places of the others are
+    /// written down again.
     ///
-    /// What is queued behind the gate may be worse than what is parked, so the gate opens when that is back in its queue;
-    /// but it does not stay closed for long because of a partition that does not answer.
+    /// Executions queued behind the gate may be worse than parked ones, so the gate opens when those are back in their
+    /// queue; but it does not stay closed for long because of a partition that does not answer.
     pub(crate) async fn release_parked(&self, namespace: &str, gate: &str, opened: Opened) {
         if opened.places.is_empty() {
             return;
@@ -200,8 +201,8 @@ impl Scheduler {
                     }
                 }
             }
-            // What something else holds as well uses no room. A round that moved nothing counts in full, so that
-            // entries without documents cannot keep this going.
+            // An execution that another hold keeps back as well uses no room. A round that moved nothing counts in
+            // full, so that entries without documents cannot keep this going.
             left -= if unparked.all == 0 { chosen.len() as u64 } else { unparked.eligible };
             places.retain(|place| {
                 !unread.contains(place) && waiting.iter().skip(chosen.len()).any(|(_, _, of)| of == place)
@@ -260,7 +261,7 @@ fn gate_of(index: &IndexName) -> Option<(&str, &str)> {
     Some((std::str::from_utf8(namespace).ok()?, std::str::from_utf8(gate).ok()?))
 }
 
-/// What can refuse work and remembers where it is parked.
+/// A document that can refuse work and remembers where it is parked.
 pub(crate) trait Gate: ff_core::Indexed {
     /// Where something is parked.
     fn parked(&mut self) -> &mut Parked;
@@ -323,7 +324,7 @@ struct NoteParked<G> {
     key: Key,
     index: IndexName,
     places: Vec<Partition>,
-    /// The gate is open, and as many as it admitted were woken when it had taken back so many slots. What is left waits
+    /// The gate is open, and as many as it admitted were woken when it had taken back so many slots. The others wait
     /// for the next one.
     left_at: Option<u64>,
     gate: std::marker::PhantomData<fn() -> G>,
@@ -351,7 +352,7 @@ impl<G: Gate + Send> Command for NoteParked<G> {
             news |= gate.parked().add(place.number);
         }
         let room = gate.room(tx.now);
-        // Who gave a slot back while the memory was taken found nobody to wake.
+        // A slot that came back while the memory was taken found no place to wake.
         let woken_for = self.left_at == Some(gate.given_back());
         if !woken_for && room > 0 {
             let opened = Opened::take(&mut gate, room, tx.transactor.partitions());

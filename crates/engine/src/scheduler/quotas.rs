@@ -15,7 +15,7 @@ use crate::groups::{self, Groups, Name};
 use crate::hint::Item;
 use crate::transaction::{Command, Tx};
 
-/// What is asked of a quota.
+/// A request to a quota.
 #[derive(Debug, Clone)]
 pub(crate) enum Ask {
     /// Count a start and take a slot.
@@ -24,11 +24,11 @@ pub(crate) enum Ask {
     Free(Vec<Key>),
 }
 
-/// What became of it.
+/// The answer of a quota.
 #[derive(Debug)]
 pub(crate) enum Told {
     Admission(Admission),
-    /// Slots were given back; where something waits that may use them, for one of those who made the room.
+    /// Slots were given back; where something waits that may use them, for one of the callers that made the room.
     Freed(Opened),
 }
 
@@ -94,7 +94,7 @@ impl Scheduler {
     }
 }
 
-/// Everything that was asked of a quota, in one commit. What is given back can be taken at once.
+/// All requests to a quota, in one commit. Slots that are given back can be taken at once.
 struct AskAll<'a> {
     key: Key,
     name: &'a str,

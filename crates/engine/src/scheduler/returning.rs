@@ -1,4 +1,4 @@
-//! Work that nobody received goes back to where it was.
+//! Work that no worker received goes back to where it was.
 
 use ff_core::lease::{ClaimGrant, LeaseFence};
 use ff_core::{ExecutionId, Result};
@@ -7,7 +7,7 @@ use super::{Scheduler, Taken};
 use crate::caller::Caller;
 
 impl Scheduler {
-    /// Hands back what nobody received: the same attempt, nothing counted.
+    /// Hands back work that no worker received: the same attempt, nothing counted.
     pub(crate) async fn give_back(&self, taken: Vec<Taken>) {
         for one in taken {
             match &one {

@@ -1,4 +1,4 @@
-//! A booking whose time is up: nobody took it, or whoever did never said what became of the call.
+//! A booking whose time is up: it was not taken, or its holder never settled the call.
 
 use ff_core::index::Due;
 use ff_core::provider::{Booking, BookingState};

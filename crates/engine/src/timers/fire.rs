@@ -1,4 +1,4 @@
-//! What a due entry does: the document it leads to decides, under its version.
+//! Firing a due entry: the document it leads to decides, under its version.
 
 use ff_core::event::Effects;
 use ff_core::execution::{Execution, Fired, Wait};
@@ -149,7 +149,7 @@ async fn end_due_waits(tx: &mut Tx<'_>, execution: &Execution, due: &[Wait]) -> 
     Ok(())
 }
 
-/// A waitpoint that nobody suspended on.
+/// A waitpoint that no execution suspended on.
 struct ExpireWaitpoint {
     key: Key,
     score: i64,

@@ -1,4 +1,4 @@
-//! The timers of budgets, concurrency keys and slots: usage returns to nothing, keys that nobody holds are forgotten, and
+//! The timers of budgets, concurrency keys and slots: usage returns to nothing, keys without holders are forgotten, and
 //! slots whose claims never came are freed.
 
 use ff_core::budget::Budget;
@@ -27,7 +27,7 @@ impl Timers {
         Ok(())
     }
 
-    /// A key that nobody holds is forgotten, and what may still wait for it is let in.
+    /// A key without holders is forgotten, and executions that may still wait for it are let in.
     pub(super) async fn fire_key(&self, partition: Partition, key: Key, score: i64) -> Result<()> {
         let turn = self.transactor.locks().take(partition, key.clone()).await;
         let forgotten =

@@ -78,7 +78,7 @@ impl Timers {
             let woken = async {
                 match patience {
                     i64::MAX => self.transactor.due().wake.notified().await,
-                    // A clock that stands still is not slept by: who moves it wakes this service.
+                    // A clock that stands still is not slept by: moving it wakes this service.
                     _ if self.transactor.options().test_clock.is_some() => self.transactor.due().wake.notified().await,
                     ms => {
                         env::within(self.transactor.env_handle(), ms, self.transactor.due().wake.notified()).await;
@@ -95,7 +95,7 @@ impl Timers {
 
     /// Fires everything due in one partition and notes what comes next.
     async fn fire_partition(&self, partition: Partition, known_at: i64) {
-        // What cannot be fired stays at the head; what is due behind it must not wait for it.
+        // An entry that cannot be fired stays at the head; entries due behind it must not wait for it.
         let mut after: Option<(i64, Key)> = None;
         let chunk = self.transactor.chunk(FIRE_CHUNK);
         loop {
@@ -112,8 +112,8 @@ impl Timers {
                 }
             };
             let now = if planted(Bug::TimerEarly) { answers.at + 500 } else { answers.at };
-            // A clock of the store that stepped back stands still for a while, behind what this engine takes it for. What
-            // is not due by it yet must not be looked at again at once.
+            // A clock of the store that stepped back stands still for a while, behind what this engine takes it for. An
+            // entry that is not due by it yet must not be looked at again at once.
             let ahead = (self.transactor.now_in(partition) - now).max(0);
             let Ok(page) = answers.into_only(ff_store::Answer::into_scan) else { return };
             let full = page.entries.len() == chunk;

@@ -1,5 +1,6 @@
-//! The sweep: one small read for each partition in a long period, which finds what lost hints missed. Timers and marks
-//! are looked for by whoever sees to the partition; queues by every timers, because each has workers of its own.
+//! The sweep: one small read for each partition in a long period, which finds what lost hints missed. The engine that
+//! sees to the partition looks for timers and marks; every engine looks for queues, because each has workers of its
+//! own.
 //!
 //! When hints may have been lost, and whenever a server has gone, everything is looked at in one quick round. Marks are
 //! resolved by the timers ranked first for the partition; the others look a little later whether they still stand.
@@ -61,7 +62,7 @@ impl Timers {
     async fn sweep_slowly(&self, pause_ms: i64) {
         for partition in self.transactor.partitions().all() {
             self.transactor.env().sleep(pause_ms).await;
-            // Others see to it; rank 0 is enough for what nobody waits for.
+            // Others see to it; rank 0 is enough for work that no caller waits for.
             match self.transactor.options().services && self.servers.rank(partition) == 0 {
                 true => self.sweep_partition(partition).await,
                 false => self.sweep_queues(partition).await,

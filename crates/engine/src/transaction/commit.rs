@@ -26,7 +26,7 @@ const ATTEMPTS_MAX: u32 = 24;
 /// How often a commit with an unknown outcome is sent again. A store that is away says so at once, so that these are
 /// enough for the whole of [`RESEND_MAX_MS`].
 const RESENDS_MAX: u32 = 100;
-/// And for how long: a store that does not answer is told to the caller, who has not got all day.
+/// And for how long: a store that does not answer is told to the caller, which does not wait for ever.
 const RESEND_MAX_MS: i64 = 8_000;
 /// The first wait between two tries; it doubles up to a hundred times this.
 const BACKOFF_MS: i64 = 1;
@@ -119,7 +119,7 @@ impl Tx<'_> {
         }
     }
 
-    /// An entry that somebody waits for is worth a hint.
+    /// An entry that a task or claim may wait for is worth a hint.
     fn note_entry(&mut self, key: &Key, entry: &Entry, marked: &mut Vec<Key>) {
         if entry.index.as_bytes().first() == Some(&index::QUEUE_PREFIX) {
             self.items.push(Item::Ready(entry.index.clone(), entry.score));
@@ -159,8 +159,8 @@ fn earlier(known: Option<i64>, at: i64) -> Option<i64> {
     Some(known.map_or(at, |known| known.min(at)))
 }
 
-/// A commit that is under way. Whoever waits for it may go away; it may be applied all the same, and what follows from
-/// it, such as telling those who wait for work, must follow then, too.
+/// A commit that is under way. The caller that waits for it may go away; it may be applied all the same, and its
+/// consequences, such as telling claims that wait for work, must follow then, too.
 struct UnderWay<T: Send + 'static> {
     transactor: Transactor,
     work: Option<BoxFuture<'static, T>>,
@@ -213,7 +213,7 @@ impl Transactor {
             let mut tx = Tx::new(self, partition, command, use_cache);
             tx.repeat = attempt > 0;
             let outcome = verb.run(&mut tx).await;
-            // What was decided from a cached copy and not confirmed by a commit is decided again from the store.
+            // A decision from a cached copy that no commit confirmed is made again from the store.
             if tx.used_cache && (outcome.is_err() || tx.is_empty()) {
                 use_cache = false;
                 continue;
@@ -279,7 +279,8 @@ impl Transactor {
         Ok(results.into_iter().map(std::result::Result::err).collect())
     }
 
-    /// The same, with the store's time of each batch that was applied. It goes on when its caller does not wait for it.
+    /// Sends batches, and answers with the store's time of each that was applied. It goes on when its caller does not
+    /// wait for it.
     pub(crate) async fn send_all_timed(
         &self,
         partition: Partition,
@@ -304,7 +305,7 @@ impl Transactor {
             let started = self.env().now_us();
             let committing = self.commit_batches(partition, batches.clone());
             let committed = if sent_before {
-                // What it does is not known anyway, so it need not be waited for.
+                // Its effect is not known anyway, so it need not be waited for.
                 let left = (give_up_at - self.env().now_ms()).max(1);
                 let late = || Err(StoreError::Unknown("the store does not answer".into()));
                 env::within(self.env_handle(), left, committing).await.unwrap_or_else(late)
@@ -350,8 +351,8 @@ impl Transactor {
         Err(Error::of(Code::Unavailable).retry_after(1_000))
     }
 
-    /// Sends prepared batches of one partition in one call, once. For callers to whom a conflict is an answer like any
-    /// other: it is not counted.
+    /// Sends prepared batches of one partition in one call, once. For callers that take a conflict as an answer like
+    /// any other: it is not counted.
     pub(crate) async fn ask_all(&self, partition: Partition, mut prepared: Vec<Prepared>) -> Result<Vec<Outcome>> {
         let batches: Vec<Batch> = prepared.iter_mut().map(|one| std::mem::take(&mut one.batch)).collect();
         let started = self.env().now_us();
@@ -372,7 +373,7 @@ impl Transactor {
         Ok(conflicts.into_iter().next().flatten())
     }
 
-    /// What became of a batch. With `sent_before` an earlier try of it, begun at that instant, may have been applied.
+    /// The outcome of a batch. With `sent_before` an earlier try of it, begun at that instant, may have been applied.
     fn settle_outcome(
         &self,
         one: Prepared,
@@ -391,7 +392,7 @@ impl Transactor {
                     ConflictReason::Exists(version) | ConflictReason::Version(version) => version == one.command,
                     _ => false,
                 };
-                // The instant is not known. The earliest it can have been promises nobody more than there is.
+                // The instant is not known. The earliest it can have been promises no worker more than there is.
                 if let Some(at) = sent_before.filter(|_| own) {
                     self.applied(one, at);
                     return Ok(at);
@@ -411,7 +412,7 @@ impl Transactor {
         }
     }
 
-    /// What follows from a commit: what is remembered of it, and what others are told.
+    /// Acts on a commit: remembers what it wrote, and tells others.
     fn applied(&self, one: Prepared, at: i64) {
         self.metrics().happened(&one.events);
         self.metrics().repaired(one.repairs);
@@ -474,7 +475,7 @@ impl Transactor {
         self.env().sleep(ceiling / 2 + random % (ceiling / 2 + 1)).await;
     }
 
-    /// What a command would answer now. Nothing is sent.
+    /// The answer that a command would give now. Nothing is sent.
     pub(crate) async fn rehearse<C: Command>(&self, partition: Partition, verb: &C) -> Result<C::Outcome> {
         verb.run(&mut Tx::new(self, partition, self.fresh_command(), false)).await
     }

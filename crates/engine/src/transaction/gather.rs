@@ -77,7 +77,8 @@ impl Gathering {
         let mut parts = pin!(parts);
         let mut sent: FuturesUnordered<BoxFuture<'_, ()>> = FuturesUnordered::new();
         poll_fn(|cx| {
-            // What the parts leave here while they are polled is sent below; only others have to wake this task.
+            // Commits that the parts leave here while they are polled are sent below; only others have to wake this
+            // task.
             self.state().sender = None;
             loop {
                 if let Poll::Ready(ended) = parts.as_mut().poll(cx) {
@@ -87,7 +88,7 @@ impl Gathering {
                 for group in groups(waiting) {
                     sent.push(Box::pin(send(store, group)));
                 }
-                // What has come back lets a part go on.
+                // An answer that has come back lets a part go on.
                 if matches!(sent.poll_next_unpin(cx), Poll::Ready(Some(()))) {
                     continue;
                 }
@@ -114,7 +115,7 @@ impl Drop for End<'_> {
     }
 }
 
-/// What one call of the store takes: commits of one partition within the limits of a commit.
+/// The commits of one call of the store: of one partition, within the limits of a commit.
 fn groups(waiting: Vec<Waiting>) -> Vec<Vec<Waiting>> {
     let mut groups: Vec<Vec<Waiting>> = Vec::new();
     let mut open: BTreeMap<Partition, (usize, usize, usize)> = BTreeMap::new();

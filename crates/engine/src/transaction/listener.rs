@@ -1,4 +1,4 @@
-//! What a transactor tells about its commits, so that others act on them.
+//! The news that a transactor tells about its commits, so that others act on them.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use ff_store::Version;
 
 use crate::hint::Item;
 
-/// Acts on commits. Transactions know nothing of whoever waits for what they did.
+/// Acts on commits. Transactions know nothing of the rooms that wait for their effects.
 pub(crate) trait Listener: Send + Sync {
     /// A commit of this engine was applied.
     fn applied(&self, applied: Applied);
 
-    /// A commit of this engine may have been applied, and nobody will ever say whether it was.
+    /// A commit of this engine may have been applied, and no answer will ever say whether it was.
     fn perhaps_applied(&self, applied: PerhapsApplied<'_>);
 }
 
@@ -24,7 +24,7 @@ pub(crate) struct Applied {
     pub(crate) version: Version,
     /// The executions it wrote, as they are now.
     pub(crate) executions: Vec<Arc<Execution>>,
-    /// What other engines are told.
+    /// The items that other engines are told.
     pub(crate) items: Vec<Item>,
     /// The flow whose graph it created.
     pub(crate) flow: Option<Key>,

@@ -40,7 +40,7 @@ use self::gather::Gathering;
 /// One verb of the engine: loads documents, calls transitions, saves. It may run several times, each time on fresh
 /// data, so it must not have effects of its own.
 pub(crate) trait Command: Send + Sync {
-    /// What it answers.
+    /// Its answer.
     type Outcome: Send;
 
     /// Runs on the documents as they are now.
@@ -147,7 +147,7 @@ impl<'e> Tx<'e> {
         self.load_each(keys).await?.into_iter().collect()
     }
 
-    /// The same for a command that goes on without those that cannot be decoded; they are passed over.
+    /// Loads documents for a command that goes on without those that cannot be decoded; they are passed over.
     pub(crate) async fn load_readable<D: Indexed>(&mut self, keys: Vec<Key>) -> Result<Vec<Option<Loaded<D>>>> {
         let transactor = self.transactor;
         let loaded = self.load_each(keys.clone()).await?.into_iter().zip(keys);
@@ -207,7 +207,7 @@ impl<'e> Tx<'e> {
         self.find_execution(id).await?.ok_or_else(|| Error::of(Code::ExecutionNotFound).with("execution_id", id))
     }
 
-    /// Like [`Tx::execution`], for callers to whom an absent one is no error.
+    /// Like [`Tx::execution`], for callers that take an absent one as no error.
     pub(crate) async fn find_execution(&mut self, id: &ff_core::ExecutionId) -> Result<Option<Execution>> {
         let key = Execution::key_of(id);
         if self.use_cache
@@ -249,7 +249,7 @@ impl<'e> Tx<'e> {
         Ok(Some(Loaded { document, lease_until: stored.lease_until }))
     }
 
-    /// The same for a page of an index: a document that cannot be decoded is passed over, and reads as not there.
+    /// Adopts a document of a page of an index: one that cannot be decoded is passed over, and reads as not there.
     pub(crate) fn adopt_readable<D: Indexed>(&mut self, key: Key, stored: Option<StoredDocument>) -> Option<Loaded<D>> {
         self.adopt(key.clone(), stored).unwrap_or_else(|error| {
             self.transactor.pass_over(&key, &error);
@@ -257,7 +257,7 @@ impl<'e> Tx<'e> {
         })
     }
 
-    /// The same for a command that goes through many documents and may have saved this one a moment ago: then it is as
+    /// Adopts a document for a command that goes through many and may have saved this one a moment ago: then it is as
     /// that left it.
     pub(crate) fn adopt_current<D: Indexed>(&mut self, key: &Key, stored: StoredDocument) -> Result<Option<D>> {
         match self.staged.get(key) {
@@ -267,7 +267,8 @@ impl<'e> Tx<'e> {
         }
     }
 
-    /// Makes a document without a lease known as somebody else read it; the commit's guards decide whether it still is so.
+    /// Makes a document without a lease known as another task read it; the commit's guards decide whether it still is
+    /// so.
     pub(crate) fn know<D: Indexed>(&mut self, document: &D, version: Version, fence: Fence) {
         let entries = document.index_entries(0);
         let known = Known { version: Some(version), fence, lease_until: 0, entries, pinned: false };
@@ -337,7 +338,7 @@ impl<'e> Tx<'e> {
         self.stage(document, Some(expires_at));
     }
 
-    /// Creates an execution; whoever waits for work learns of it.
+    /// Creates an execution; claims that wait for work learn of it.
     pub(crate) fn create_execution(&mut self, execution: Arc<Execution>) {
         debug_assert!(execution.check().is_ok(), "{:?}", execution.check());
         self.create(&*execution);
@@ -437,7 +438,7 @@ impl<'e> Tx<'e> {
         self.save_shared(Arc::new(execution.clone()), effects);
     }
 
-    /// The same for callers that need no copy of their own.
+    /// Saves an execution for callers that need no copy of their own.
     pub(crate) fn save_shared(&mut self, execution: Arc<Execution>, effects: Effects) {
         debug_assert!(execution.check().is_ok(), "{:?}", execution.check());
         self.save(&*execution);
@@ -514,7 +515,7 @@ impl<'e> Tx<'e> {
         self.staged.insert(key.clone(), Staged::Delete);
     }
 
-    /// Appends records to a log, and tells those who wait for it.
+    /// Appends records to a log, and tells its listeners.
     pub(crate) fn append(&mut self, append: Append) {
         self.items.push(Item::Log(append.log.clone()));
         match self.batch.appends.iter_mut().find(|other| other.log == append.log && append.expected.is_none()) {

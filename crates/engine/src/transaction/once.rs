@@ -1,4 +1,4 @@
-//! Commands that must have their effect once. What they answered is written in the commit that it speaks of, under the
+//! Commands that must have their effect once. Their answer is written in the commit that it speaks of, under the
 //! identity of the call: its caller's, where there is one, and otherwise one of the engine's own, because the engine
 //! itself repeats a command whose reply was lost.
 //!
@@ -98,7 +98,7 @@ where
             && !tx.is_repeat()
             && let Some(answer) = self.recall(tx).await?
         {
-            // What refuses the command may be what it did before.
+            // The refusal may be due to the command's own earlier effect.
             tx.discard();
             return Ok(answer);
         }

@@ -1,5 +1,5 @@
-//! The transactor: a store, its clocks, and what this engine's commits left in memory. Everything that reads or commits does so
-//! through it; it knows nobody who acts on what was committed, and tells its [`Listener`] instead.
+//! The transactor: a store, its clocks, and what this engine's commits left in memory. Everything that reads or commits
+//! does so through it; it knows none of the rooms that act on commits, and tells its [`Listener`] instead.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, Weak};
@@ -194,7 +194,7 @@ impl Transactor {
         &self.0.options
     }
 
-    /// What one call may ask for.
+    /// The limits of one call.
     pub(crate) fn limits(&self) -> &Limits {
         &self.0.options.limits
     }
@@ -259,7 +259,7 @@ impl Transactor {
         &self.0.cache
     }
 
-    /// What is known to follow executions.
+    /// The downstreams of executions, as far as they are known.
     pub(crate) fn downstreams(&self) -> &DownstreamCache {
         &self.0.downstreams
     }
@@ -277,7 +277,7 @@ impl Transactor {
         &self.0.due
     }
 
-    /// What this engine is called in what it tells others.
+    /// The name of this engine in hints to others.
     pub(crate) fn origin(&self) -> CommandId {
         self.0.origin
     }

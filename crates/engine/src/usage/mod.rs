@@ -24,14 +24,14 @@ use crate::transaction::{Command, Transactor, Tx};
 
 pub(crate) use report::Report;
 
-/// What is asked of a budget.
+/// A request to a budget.
 #[derive(Debug, Clone)]
 pub(crate) enum Charge {
     /// It was spent.
     Report(Report),
     /// It will be spent. With `only_known` a budget that has none of the dimensions holds nothing.
     Reserve { request: ReserveRequest, only_known: bool },
-    /// What was spent of a reservation.
+    /// The amounts that were really spent of a reservation.
     Settle(ReservationId, Amounts),
     /// Nothing was spent of a reservation.
     Release(ReservationId),
@@ -39,7 +39,7 @@ pub(crate) enum Charge {
     GiveBack(ReservationId),
 }
 
-/// What a budget answers.
+/// The answer of a budget.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Charged {
     /// The charge names no dimension of the budget and did not insist, or there is no such reservation.
@@ -54,8 +54,8 @@ pub(crate) enum Charged {
     Settled(SettledSpend),
 }
 
-/// A charge to a budget by its name, and what this engine knows this very call of it by: a repeat of the commit must not
-/// take what it did for somebody else's doing.
+/// A charge to a budget by its name, and the id by which this engine knows this very call: a repeat of the commit must
+/// not take its own effect for another call's.
 #[derive(Debug)]
 pub(crate) struct Call {
     budget: String,
@@ -72,7 +72,7 @@ pub(crate) struct Charges {
     groups: Arc<Groups<Call, Charged>>,
 }
 
-/// A budget that a commit changed: what of it people count, and whom it lets in.
+/// A budget that a commit changed: its counters for the metrics, and the executions it lets in.
 pub(crate) struct BudgetChange {
     name: String,
     spent: Amounts,
@@ -116,7 +116,7 @@ impl Charges {
         }
     }
 
-    /// What follows from a commit that changed budgets.
+    /// Acts on a commit that changed budgets.
     pub(crate) async fn budgets_changed(&self, namespace: &str, changed: Vec<BudgetChange>) {
         for BudgetChange { name, spent, reserved, refused, opened } in changed {
             self.transactor.metrics().charged((namespace, &name), &spent, &reserved, refused);

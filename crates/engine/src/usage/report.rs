@@ -9,7 +9,7 @@ use ff_core::{Blob, Code, Error, ExecutionId, Indexed, Key, Result, limits};
 use super::{Call, Charged, Desk, path_to};
 use crate::transaction::Tx;
 
-/// What was spent.
+/// The amounts that were spent.
 #[derive(Debug, Clone)]
 pub(crate) struct Report {
     pub(crate) usage: Amounts,
@@ -22,7 +22,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// What makes it the same report when it is made again; none without a dedup key.
+    /// The identity by which a repeated report is recognised; none without a dedup key.
     pub(super) fn identity(&self, budget: &Key, kept_ms: i64) -> Option<Identity> {
         let Report { dedup_key, execution, .. } = self;
         (!dedup_key.is_empty()).then(|| usage::identity(budget, execution.as_ref(), dedup_key, kept_ms))
@@ -63,7 +63,7 @@ impl Desk {
 }
 
 impl Call {
-    /// What the engine knows this very call by.
+    /// The identity by which the engine knows this very call.
     pub(super) fn own_identity(&self) -> Identity {
         Identity::new("usage", &[self.id.as_bytes()], limits::OWN_EVIDENCE_MS)
     }

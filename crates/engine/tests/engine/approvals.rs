@@ -1,4 +1,4 @@
-//! What waits for people: questions and their answers, who signs, who may decide.
+//! Executions that wait for people: questions and their answers, signatures, and roles that may decide.
 
 use crate::support::Harness;
 use ff_core::op::view::Task;
@@ -120,7 +120,7 @@ async fn one_waitpoint_token_is_one_source_whatever_it_calls_itself() {
     let effect = |outcome: ff_core::SignalOutcome| serde_json::to_value(outcome).unwrap()["effect"].clone();
     assert_eq!(effect(h.must::<DeliverSignal>(vote("ann")).await), "appended_to_waitpoint");
     assert_eq!(effect(h.must::<DeliverSignal>(vote("bob")).await), "no_op");
-    // An authenticated caller is itself, and one that is trusted speaks for whom it names.
+    // An authenticated caller is itself, and one that is trusted speaks for the person it names.
     h.caller = with_token("carol", Role::Operator);
     let second = ask_again(&mut h, &asked).await;
     let twice = |who: &str| second.signal("approve", json!({ "source_identity": who }));

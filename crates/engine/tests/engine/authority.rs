@@ -28,7 +28,7 @@ fn step(name: &str) -> StepIdentity {
     StepIdentity { name: name.into(), key: None, occurrence: Some(0) }
 }
 
-/// A task of the victim's, and one of somebody in another namespace whose execution lives in the same partition.
+/// A task of the victim's, and one in another namespace whose execution lives in the same partition.
 async fn neighbours(h: &mut Harness) -> (Task, Task) {
     let victim = h.submit(json!({ "namespace": "ns", "lane": "v" })).await;
     let beside = json!({ "namespace": "other", "lane": "a", "execution_id": minted_beside(h, &victim) });
@@ -119,7 +119,7 @@ async fn an_execution_that_somebody_else_put_under_the_id_of_a_child_is_no_child
         let mut other = spawn;
         other["kind"] = json!("other");
         assert_eq!(h.refused::<CreateExecution>(other).await, Code::IdempotencyConflict);
-        // Whoever only knows the derived id waits for the right one.
+        // A sender that only knows the derived id waits for the right one.
         let wait = json!({
             "execution_id": own.execution_id, "fence": own.fence, "first_number": 1,
             "children": [{ "step": { "name": "fetch", "occurrence": 0 }, "execution_id": taken }],

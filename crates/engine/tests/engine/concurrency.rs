@@ -1,4 +1,5 @@
-//! Concurrency keys: never more at once under a key than each request says, whoever claims and whatever crashes.
+//! Concurrency keys: never more at once under a key than each request says, whichever servers claim and whatever
+//! crashes.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -69,7 +69,7 @@ impl Deployment {
         self.engine.call::<O>(&Caller::system(), args).await
     }
 
-    /// An operation that was done already: it is answered again, but not while nobody knows whether that lasts.
+    /// An operation that was done already: it is answered again, but not while it is not known whether that lasts.
     async fn answers_only_what_lasts<O: Operation>(&self, args: Value)
     where
         Engine: Serves<O>,

@@ -1,5 +1,5 @@
 //! Every command has its effect once, although the engine itself repeats it: the reply to its commit is lost, and
-//! somebody else writes before it is sent again.
+//! another command writes before it is sent again.
 
 use std::sync::{Arc, Mutex};
 
@@ -315,7 +315,7 @@ async fn a_holders_dedup_key_is_its_executions_own() {
         args.as_object_mut().unwrap().extend(holder.as_object().unwrap().clone());
         assert_eq!(h.must::<ReportUsage>(args.clone()).await.budgets["b"], ReportUsageResult::Ok);
         assert_eq!(h.must::<ReportUsage>(args.clone()).await.budgets["b"], ReportUsageResult::AlreadyApplied);
-        // The same report, by the budget's name.
+        // The report once more, by the budget's name.
         args["name"] = "b".into();
         assert_eq!(h.must::<ReportBudgetUsage>(args).await, ReportUsageResult::AlreadyApplied);
     }

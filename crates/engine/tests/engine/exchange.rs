@@ -1,4 +1,4 @@
-//! What a busy worker says in one call: endings, renewals and a claim, each with an answer of its own.
+//! The calls of a busy worker in one: endings, renewals and a claim, each with an answer of its own.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

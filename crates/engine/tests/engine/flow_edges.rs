@@ -137,7 +137,7 @@ async fn an_edge_applied_after_the_join_is_decided_holds_nobody() {
 
 #[tokio::test(start_paused = true)]
 async fn a_flow_reads_as_ended_only_when_it_refuses_members() {
-    // Nobody resolves here, so the end of the last member is not told to the flow.
+    // No service resolves here, so the end of the last member is not told to the flow.
     let h = Harness::with(Options { services: false, ..Default::default() }).await;
     let flow = empty_flow(&h).await;
     let first = member(&h, flow, json!({})).await;

@@ -1,4 +1,4 @@
-//! A caller that goes away, a partition that does not answer, a reply that is lost: nobody else has to wait for it.
+//! A caller that goes away, a partition that does not answer, a reply that is lost: no other caller has to wait for it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,7 +43,7 @@ async fn work_is_given_out_although_its_submitter_went_away_during_the_commit() 
     assert!(left.is_err(), "its commit takes longer");
     trouble.end();
     let task = h.claim().await.expect("it was submitted");
-    // The same for an end that others wait for.
+    // An end that others wait for.
     let flow = json!({
         "nodes": [{ "name": "a", "request": { "kind": "test" } }, { "name": "b", "request": { "kind": "test" } }],
         "edges": [{ "from": "a", "to": "b" }],
@@ -109,7 +109,7 @@ async fn timers_fire_although_a_partition_does_not_answer() {
         _ => Plan::default(),
     });
     h.pass(1_100).await;
-    // What was due is being looked for; what comes due meanwhile does not wait for that.
+    // The timers look for what was due; an entry that comes due meanwhile does not wait for that.
     let soon = h.submit(json!({ "delay_until": h.engine.now() + 500, "execution_id": beside(&h, &second) })).await;
     let mut taken = Vec::new();
     while !taken.contains(&soon) {
@@ -144,7 +144,7 @@ async fn timers_fire_although_others_before_them_cannot() {
     let id = h.submit(json!({ "delay_until": h.engine.now() + 1_000 })).await;
     let task = h.claim_with(json!({ "wait_ms": 5_000 })).await.expect("it is due after a second");
     assert_eq!(task.execution_id, id);
-    // What is damaged stays, so the state is not checked.
+    // The damaged document stays, so the state is not checked.
     h.engine.close().await;
 }
 

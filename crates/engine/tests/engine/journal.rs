@@ -1,4 +1,4 @@
-//! What a function has already done, kept for whoever calls it again.
+//! The steps that a function has already done, kept for its next call.
 
 use crate::support::Harness;
 use ff_core::journal::{StepKind, StepState, StepView};

@@ -108,7 +108,7 @@ async fn of_a_burst_the_last_one_runs_and_says_whose_place_it_took() {
     assert_eq!(task.execution_id, second.execution_id);
     let now = h.engine.now() - START;
     assert!((1_900..2_100).contains(&now), "one second after the last, not at {now}");
-    // What runs is left alone, and a new burst begins beside it.
+    // The execution that runs is left alone, and a new burst begins beside it.
     let third = debounced(&h, 3).await;
     assert_eq!((third.superseded, third.public_state), (None, PublicState::Delayed));
     h.must::<Complete>(json!({ "execution_id": second.execution_id, "fence": task.fence })).await;

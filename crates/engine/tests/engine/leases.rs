@@ -1,4 +1,4 @@
-//! Leases and the registry of those who hold them.
+//! Leases and the registry of the workers that hold them.
 
 use crate::support::{Harness, START};
 use ff_core::lease::ClaimKind;

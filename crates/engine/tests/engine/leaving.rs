@@ -1,4 +1,4 @@
-//! What has ended leaves after its retention, with everything it has; what a person defined stays.
+//! Ended work leaves after its retention, with everything it has; definitions stay.
 
 use crate::support::Harness;
 use ff_core::execution::Execution;
@@ -233,7 +233,8 @@ async fn a_flow_cancelled_alone_leaves_with_what_it_paused() {
     assert_eq!(h.must::<GetFlow>(json!({ "flow_id": quiet })).await.counts.of(PublicState::Waiting), 250);
     h.pass(2_000).await;
     assert!(is_gone(&h, quiet).await, "its retention is over, and nothing of it ran");
-    // What never started is cancelled; the running member comes to its own end, and its retention begins there.
+    // Members that never started are cancelled; the running member comes to its own end, and its retention begins
+    // there.
     let other = members.iter().find(|id| **id != task.execution_id).unwrap();
     assert_eq!(h.state(other).await, PublicState::Cancelled);
     h.must::<Complete>(json!({ "execution_id": task.execution_id, "fence": task.fence })).await;

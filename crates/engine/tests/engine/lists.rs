@@ -39,7 +39,7 @@ async fn pages_are_newest_first_and_lose_nothing_while_states_change() {
         let page = h.must::<ListExecutions>(args).await;
         assert!(page.items.len() == 7 || page.next_cursor.is_none());
         seen.extend(page.items.iter().map(|item| (item.created_at, item.execution_id)));
-        // What was listed and what was not changes its state in between.
+        // Listed executions and others change their state in between.
         for _ in 0..3 {
             if let Some(task) = h.claim_with(json!({ "wait_ms": 0 })).await {
                 h.must::<Complete>(json!({ "execution_id": task.execution_id, "fence": task.fence })).await;

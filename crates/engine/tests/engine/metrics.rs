@@ -1,4 +1,4 @@
-//! What the engine counts, as whoever embeds it sees it.
+//! The counters of the engine, as a program that embeds it sees them.
 
 use crate::support::Harness;
 use ff_core::op::{Complete, CreateBudget, CreateQuota, ReportBudgetUsage};

@@ -1,4 +1,4 @@
-//! What operators and submitters do to executions: cancel, hold, reorder, revoke, submit many at once.
+//! Changes that operators and submitters make to executions: cancel, hold, reorder, revoke, submit many at once.
 
 use crate::support::Harness;
 use ff_core::lease::ClaimKind;

@@ -1,4 +1,4 @@
-//! What a deployment may decide for itself: tighter limits, and what holds in a namespace.
+//! Options of a deployment: tighter limits, and defaults of a namespace.
 
 use std::collections::BTreeMap;
 

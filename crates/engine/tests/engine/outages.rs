@@ -1,4 +1,4 @@
-//! Claims while a part of the store does not answer: what is healthy is handed out, nobody waits longer than it said,
+//! Claims while a part of the store does not answer: healthy work is handed out, no claim waits longer than it said,
 //! and the store is not asked more than once in a while.
 
 use std::sync::Arc;
@@ -74,7 +74,7 @@ async fn claim_many(h: &Harness, wanted: usize) -> Vec<Task> {
     tasks
 }
 
-/// What is unreadable, and what the calls to it are counted with.
+/// The unreadable part of the store, and the counter of the calls to it.
 fn outage(trouble: &Trouble, plan: impl Fn() -> Plan + Send + 'static) -> Arc<AtomicUsize> {
     let calls = Arc::new(AtomicUsize::new(0));
     let counted = calls.clone();
@@ -161,7 +161,7 @@ async fn a_claim_ends_at_its_deadline_and_with_its_caller_and_with_the_engine() 
     assert_eq!(refused.unwrap_err().code, Code::ShuttingDown);
     assert!(began.elapsed() < Duration::from_millis(2_000), "{:?}", began.elapsed());
     trouble.end();
-    // Nobody took it unseen.
+    // No worker took it unseen.
     let task = h.claim().await.unwrap();
     assert_eq!(task.claim_kind, ClaimKind::Initial);
     h.finish().await;
@@ -229,7 +229,7 @@ async fn what_a_hanging_commit_takes_after_all_is_given_back() {
     assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
     trouble.end();
     released.notify_waiters();
-    // The leases that landed late belong to nobody, and no attempt is counted.
+    // The leases that landed late belong to no worker, and no attempt is counted.
     let rest = claim_many(&h, 40 - healthy).await;
     for task in &rest {
         assert_eq!((task.claim_kind, task.fence.attempt.0), (ClaimKind::Initial, 0));

@@ -1,4 +1,4 @@
-//! Providers on the memory store: places in the line that lapse, calls that nobody settles, and several engines.
+//! Providers on the memory store: places in the line that lapse, calls that are never settled, and several engines.
 
 use ff_core::op::{
     AcquireProvider, CreateProvider, DeleteProvider, ExplainExecution, GetProvider, ListProviders, Park, ReasonCode,
@@ -63,7 +63,7 @@ async fn places_in_the_line_lapse_and_calls_that_nobody_settles_end_by_themselve
     h.pass(60_000).await;
     assert_eq!(status(&h).await.in_use, 0, "its time is up");
     assert!(holder.acquires(&h, "next").await.granted);
-    // Whoever was late says what it really cost all the same, and a settled call is known for an hour.
+    // A worker that was late says what the call really cost all the same, and a settled call is known for an hour.
     h.must::<SettleProvider>(holder.settlement("made", 5)).await;
     h.must::<SettleProvider>(holder.settlement("next", 7)).await;
     assert_eq!(h.refused::<SettleProvider>(holder.settlement("other", 7)).await, Code::BookingNotFound);

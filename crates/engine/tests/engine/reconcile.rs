@@ -1,4 +1,4 @@
-//! What the reconciler finds and repairs.
+//! Findings and repairs of the reconciler.
 
 use std::sync::atomic::Ordering;
 

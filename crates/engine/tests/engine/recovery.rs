@@ -1,4 +1,4 @@
-//! What others take over from a server that is killed: it says no more, and what it had yet to say is lost.
+//! Work that others take over from a server that is killed: it says no more, and what it had yet to say is lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use crate::support::Harness;
 
-/// What a killed server acknowledged goes on elsewhere within this.
+/// Work that a killed server acknowledged goes on elsewhere within this.
 const PROMISE: Duration = Duration::from_secs(5);
 
 /// How far a process is.
@@ -41,7 +41,7 @@ impl Seat {
         Arc::new(Self { store: store.clone(), muted, life, panics, requests })
     }
 
-    /// From now on nobody hears what this process commits.
+    /// From now on no other process hears what this one commits.
     fn mute(&self) {
         self.muted.store(true, Ordering::SeqCst);
     }

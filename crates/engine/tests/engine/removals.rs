@@ -1,4 +1,4 @@
-//! What people remove: executions and flows that have ended, and budgets, quotas and lanes that nothing uses.
+//! Removals by people: executions and flows that have ended, and budgets, quotas and lanes that nothing uses.
 
 use crate::support::Harness;
 use ff_core::lane::LaneState;
@@ -186,7 +186,7 @@ async fn a_lane_is_forgotten_when_nothing_open_is_in_it() {
     h.must::<CancelExecution>(json!({ "execution_id": id })).await;
     h.must::<DeleteLane>(json!({ "lane": "gpu" })).await;
     assert_eq!(h.refused::<DeleteLane>(json!({ "lane": "gpu" })).await, Code::LaneNotFound);
-    // An engine that remembers work there still shows it, as a lane that nobody has closed.
+    // An engine that remembers work there still shows it, as a lane that was never closed.
     let lanes = h.must::<ListLanes>(json!({})).await.items;
     assert!(lanes.iter().all(|lane| lane.state == LaneState::Active && lane.changed_at.is_none()), "{lanes:?}");
     h.must::<CreateExecution>(json!({ "kind": "test", "lane": "gpu" })).await;

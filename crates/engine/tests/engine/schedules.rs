@@ -58,7 +58,7 @@ impl Deployment {
         self.it.must::<AdvanceTestClock>(json!({ "advance_ms": ms })).await;
     }
 
-    /// What became of its instants, the oldest first, counted from the start.
+    /// The outcomes of its instants, the oldest first, counted from the start.
     async fn outcomes(&self, name: &str) -> Vec<(i64, RunOutcome)> {
         let view = self.get(name).await;
         view.runs.iter().rev().map(|run| (run.scheduled_for - START, run.outcome)).collect()
@@ -249,7 +249,7 @@ async fn a_paused_schedule_passes_over_its_instants_and_goes_on_from_its_resumpt
     let paused = on.it.must::<PauseSchedule>(json!({ "name": "poll", "note": "moving" })).await;
     assert_eq!((paused.state, paused.next_at), (ScheduleState::Paused, None));
     on.advance(3 * HOUR + MINUTE).await;
-    // What somebody wants now runs all the same.
+    // A triggered run runs all the same.
     let triggered = on.it.must::<TriggerSchedule>(json!({ "name": "poll" })).await;
     assert_eq!(triggered.outcome, RunOutcome::Started);
     let resumed = on.it.must::<ResumeSchedule>(json!({ "name": "poll", "note": "done" })).await;
@@ -368,7 +368,7 @@ async fn a_schedule_made_anew_under_an_old_name_runs_its_instants_again() {
     let first = on.get("once").await;
     on.it.must::<DeleteSchedule>(json!({ "name": "once" })).await;
     assert_eq!(on.it.refused::<GetSchedule>(json!({ "name": "once" })).await, Code::ScheduleNotFound);
-    // The end of a run whose schedule is gone concerns nobody.
+    // The end of a run whose schedule is gone concerns no document.
     on.complete().await;
     on.create("once", spec, json!({ "catch_up": "last" })).await;
     on.advance(HOUR).await;
@@ -473,7 +473,7 @@ fn expected_instants(zone: &str, from: i64, to: i64) -> BTreeSet<i64> {
     let wanted = |wall: i64| [30 * MINUTE, 150 * MINUTE].contains(&wall.rem_euclid(DAY));
     let mut seen = BTreeSet::new();
     let mut expected = BTreeSet::new();
-    // What the clock showed the day before was shown before.
+    // Times that the clock showed the day before were shown before.
     for at in (from - DAY..=to).step_by(60_000) {
         let mut shown = wall(at - MINUTE) + MINUTE;
         let mut counts = false;

@@ -10,7 +10,7 @@ use ff_store::{Batch, EntryChange, Fence, Guard, LeaseChange, Put, Store};
 /// A registration of a server that is alone lasts for a day.
 const LONE_TTL_MS: i64 = 86_400_000;
 
-/// Everyone registered: the id and how long the registration lasts from each heartbeat.
+/// The registered servers: the id of each, and how long the registration lasts from each heartbeat.
 fn registered(h: &Harness) -> Vec<(String, i64)> {
     h.store.inspect(|contents| {
         let system = contents.partition(Partition::SYSTEM).expect("somebody registered");

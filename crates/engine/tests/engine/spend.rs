@@ -1,4 +1,4 @@
-//! Reserve, settle, release: the ceiling holds whoever races for it.
+//! Reserve, settle, release: the ceiling holds whichever calls race for it.
 
 use ff_core::op::view::Task;
 use ff_core::op::{

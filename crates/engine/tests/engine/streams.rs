@@ -1,4 +1,4 @@
-//! What an attempt writes while it runs, and who watches.
+//! Frames that an attempt writes while it runs, and their viewers.
 
 use crate::support::Harness;
 use ff_core::op::append_frames::Args as AppendArgs;

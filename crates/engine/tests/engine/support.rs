@@ -20,7 +20,7 @@ fn clock() -> Arc<dyn Fn() -> i64 + Send + Sync> {
     Arc::new(move || START + i64::try_from(began.elapsed().as_millis()).expect("tests are short"))
 }
 
-/// What goes wrong in the store, as the test says from moment to moment.
+/// The faults of the store, as the test says from moment to moment.
 #[derive(Default)]
 pub(crate) struct Trouble(Mutex<Option<Rule>>);
 

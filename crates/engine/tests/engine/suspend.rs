@@ -403,7 +403,7 @@ async fn a_wrong_token_changes_nothing_and_tells_nothing() {
         assert_eq!(h.refused::<DeliverSignal>(signal).await, Code::InvalidToken, "{wrong}");
     }
     assert_eq!(h.documents(), before);
-    // The token of a closed waitpoint still proves who asks, and only then is it said that it is closed.
+    // The token of a closed waitpoint still proves the sender, and only then is it said that it is closed.
     h.must::<DeliverSignal>(one.signal("approve", json!({}))).await;
     assert_eq!(h.refused::<DeliverSignal>(one.signal("approve", json!({}))).await, Code::WaitpointClosed);
     let wrong = one.signal("approve", json!({ "token": two.token }));
@@ -555,7 +555,7 @@ async fn a_rotated_secret_verifies_for_its_grace() {
     h.finish().await;
 }
 
-/// Delays every commit to a family of partitions, so that those who begin together have all read before one writes.
+/// Delays every commit to a family of partitions, so that calls that begin together have all read before one writes.
 fn slow_commits(family: ff_core::Family) -> impl FnMut(Call<'_>) -> Plan {
     move |call| {
         let slow = matches!(call, Call::Commit { partition, .. } if partition.family == family);

@@ -1,4 +1,4 @@
-//! What a command leaves behind when it has to run more than once.
+//! Effects of a command that has to run more than once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};

@@ -41,7 +41,7 @@ fn node(name: &str, more: Value) -> Value {
     json!({ "name": name, "request": request })
 }
 
-/// A flow of many members that nobody claims.
+/// A flow of many members that no worker claims.
 async fn large(h: &Harness) -> (FlowId, Vec<ExecutionId>) {
     create(h, (0..MANY).map(|n| node(&format!("n{n}"), json!({ "lane": "idle" }))).collect(), json!([])).await
 }

@@ -1,4 +1,4 @@
-//! What operators and owners change about an execution from outside.
+//! Changes that operators and owners make to an execution from outside.
 
 use ff_core::event::Effects;
 use ff_core::execution::{CancelSource, Cancelled, Execution, Hold};
@@ -190,7 +190,7 @@ impl Command for Request<'_, RevokeLease> {
 }
 
 impl Request<'_, RevokeLease> {
-    /// Nobody holds it by that lease: how the lease was lost, if it was taken away, or that there is none.
+    /// No worker holds it by that lease: how the lease was lost, if it was taken away, or that there is none.
     fn not_held(&self, execution: &Execution) -> RevokeLeaseOutcome {
         let asked = self.args.expected_lease_id.or_else(|| execution.lease.as_ref().map(|lease| lease.id));
         let ending = execution.endings.iter().find(|ending| Some(ending.lease_id) == asked);

@@ -27,7 +27,7 @@ impl Handle<GetCounts> for Rooms {
     }
 }
 
-/// What one partition has.
+/// The counts of one partition.
 #[derive(Default)]
 struct Counted {
     states: BTreeMap<PublicState, u64>,

@@ -99,7 +99,7 @@ pub(crate) struct CreateSolo<'a> {
     pub(crate) submission: &'a Submission,
 }
 
-/// What became of a submission in the partition of its id or key.
+/// The outcome of a submission in the partition of its id or key.
 pub(crate) enum Solo {
     /// The execution is there.
     Here(CreateExecutionOutcome),
@@ -140,7 +140,7 @@ impl Command for CreateSolo<'_> {
     }
 }
 
-/// Refuses a submission whose id is somebody else's.
+/// Refuses a submission whose id belongs to another caller's execution.
 struct FindOwn<'a> {
     submission: &'a Submission,
 }
@@ -156,8 +156,8 @@ impl Command for FindOwn<'_> {
     }
 }
 
-/// What an earlier request with the same id or key made, if it is the same request. A key ends with its execution: where
-/// both were written in one commit and the execution is gone, it was removed.
+/// The execution that an earlier request with the same id or key made, if it is the same request. A key ends with its
+/// execution: where both were written in one commit and the execution is gone, it was removed.
 pub(crate) async fn find_duplicate(tx: &mut Tx<'_>, submission: &Submission) -> Result<Option<Solo>> {
     if let Some((record, _)) = submission.record()
         && !tx.transactor.key_is_elsewhere(submission)

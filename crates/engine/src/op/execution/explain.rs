@@ -63,7 +63,7 @@ impl Rooms {
         if let Some(lane) = self.closed_lane(execution).await? {
             reasons.push(lane_closed(&lane));
         }
-        // What is granted was admitted, and the slot that fills its quota may be its own.
+        // A granted execution was admitted, and the slot that fills its quota may be its own.
         if execution.grant.is_none() {
             for named in &execution.budgets {
                 for name in budget::names_to(named) {
@@ -194,7 +194,7 @@ impl Rooms {
         Ok(Some(Reason { message, until: status.opens_at, ..full }))
     }
 
-    /// That nobody who lives serves its lane, or its kind there, or that nobody who does can do what it requires.
+    /// That no live worker serves its lane, or its kind there, or that none of those has the capabilities it requires.
     pub(crate) async fn worker_missing(&self, execution: &Execution) -> Result<Option<Reason>> {
         if self.scheduler.ready().is_awaited(execution) {
             return Ok(None);
@@ -284,7 +284,7 @@ fn running(execution: &Execution, lease_until: i64) -> Reason {
     reason(ReasonCode::Running, message).until(lease_until).with("worker_id", worker).with("instance_id", instance)
 }
 
-/// What a person is asked about its journal, with everything that helps to answer.
+/// The questions for a person about its journal, with everything that helps to answer.
 fn questions(execution: &Execution) -> impl Iterator<Item = Reason> {
     QuestionView::of(execution).into_iter().map(|question| {
         let what = question.detail.clone().unwrap_or_else(|| format!("step {}", question.step.label()));
@@ -305,7 +305,7 @@ fn asks_budget(execution: &Execution) -> Reason {
     reason(ReasonCode::DecisionNeeded, message).with("budget", budget).with("answers", ["grant", "raise", "no"])
 }
 
-/// What else it is suspended on; nothing where it waits for answers alone.
+/// The rest of what it is suspended on; nothing where it waits for answers alone.
 fn suspended(execution: &Execution) -> Option<Reason> {
     let Some(suspension) = &execution.suspension else {
         return Some(reason(ReasonCode::Suspended, "suspended".into()));

@@ -34,7 +34,7 @@ impl Rooms {
     async fn remove_now(&self, id: &ExecutionId) -> Result<()> {
         let (partition, key) = (id.partition(), Execution::key_of(id));
         let Some(execution) = self.transactor.find::<Execution>(partition, key.clone()).await? else { return Ok(()) };
-        // What it still owes elsewhere comes first.
+        // Its debts elsewhere come first.
         let Some(at) = execution.next_timer() else { return Ok(()) };
         self.services.timers.fire(partition, &Due::Timer.member(&key), at).await
     }

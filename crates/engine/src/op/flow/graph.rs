@@ -21,7 +21,7 @@ use crate::transaction::{Command, Tx};
 use crate::view::{join, some_instant, some_text};
 use crate::{cursor, env};
 
-/// Whoever looks at a flow whose members have all ended waits so long for its end to be decided.
+/// A reader of a flow whose members have all ended waits so long for its end to be decided.
 const END_PATIENCE_MS: i64 = 1_000;
 
 impl Handle<CreateFlow> for Rooms {
@@ -289,7 +289,7 @@ fn concerns(policy: CancelFlowPolicy, member: &Execution) -> bool {
     }
 }
 
-/// What a cancellation found.
+/// The findings of a cancellation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Found {
     had_ended: bool,
@@ -300,7 +300,7 @@ impl Command for Request<'_, CancelFlow> {
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<Found> {
         let mut flow = load_flow(tx, self.caller, &self.args.flow_id).await?;
-        // Its last member may have ended without anybody having looked at the flow since.
+        // Its last member may have ended without a look at the flow since.
         let ended_now = flow.ended.is_none() && flow.node_count > 0 && end_if_complete(tx, &mut flow).await?;
         if flow.ended.is_some() {
             if ended_now {

@@ -40,7 +40,7 @@ impl Rooms {
             self.record_key(&mut submission, refusal).await?;
         }
         let partition = submission.request.id.partition();
-        // A flow that grows fast changes all the time: those who add to it and the claims of its members take turns.
+        // A flow that grows fast changes all the time: callers that add to it and the claims of its members take turns.
         let own =
             |parent: &ParentLink| FlowId { partition: parent.execution_id.partition, uuid: parent.execution_id.uuid };
         let flow = args.flow_id.or(args.parent.as_ref().map(own));
@@ -125,8 +125,9 @@ impl CreateMember<'_> {
         Ok(parent)
     }
 
-    /// The child that an earlier call spawned under this id. An id that its caller derived is no secret: if somebody else
-    /// has put an execution there, the child gets a substitute. An id that was minted and is taken is a mistake.
+    /// The child that an earlier call spawned under this id. An id that its caller derived is no secret: if another
+    /// caller has created an execution there, the child gets a substitute. An id that was minted and is taken is a
+    /// mistake.
     async fn spawned_before(
         &self,
         tx: &mut Tx<'_>,
@@ -150,7 +151,7 @@ impl CreateMember<'_> {
     }
 
     /// The flow it joins. A parent without one gets a flow of its own, whose id is made from the parent's, so that
-    /// every try opens the same one, unless somebody else has opened a flow under that id.
+    /// every try opens the same one, unless another caller has opened a flow under that id.
     async fn flow(&self, tx: &mut Tx<'_>, parent: Option<&mut Execution>) -> Result<Flow> {
         let namespace = &self.submission.request.namespace;
         let Some(id) = self.args.flow_id.or(parent.as_ref().and_then(|parent| parent.flow)) else {

@@ -1,5 +1,5 @@
 //! Gates that refused: nothing behind a closed one is tried. One that opens lets in one candidate, and then as many at
-//! once as it has admitted since, so that those who wait do not all run against it and are parked.
+//! once as it has admitted since, so that not all candidates run against it and are parked.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -212,7 +212,7 @@ fn parts_of(gate: &str) -> Vec<String> {
             _ => parts.push(piece.to_owned()),
         }
     }
-    // What a budget stands under refuses for it, and opens for it.
+    // The budgets above a budget refuse for it, and open for it.
     let above: Vec<String> = parts
         .iter()
         .filter_map(|part| part.strip_prefix("b:"))

@@ -1,5 +1,5 @@
-//! A lane of a namespace. Of a lane that nobody here asks for, only the partitions are remembered in which something may
-//! wait; its queues are learnt when the first claim comes.
+//! A lane of a namespace. Of a lane that no worker here asks for, only the partitions are remembered in which something
+//! may wait; its queues are learnt when the first claim comes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,10 +10,10 @@ use ff_core::{CapabilitySet, Partition};
 use super::queue::{QueueId, QueueName};
 use super::turns::{Order, Place, Turns};
 
-/// What is known of a lane.
+/// A lane as this engine knows it.
 #[derive(Debug)]
 pub(super) enum Lane {
-    /// Nobody here asks for it: where something may wait, with the number of the announcement that said so last.
+    /// No worker here asks for it: where something may wait, with the number of the announcement that said so last.
     Remembered(BTreeMap<Partition, u64>),
     /// A claim here asks for it, or did so not long ago.
     Awaited(Box<AwaitedLane>),
@@ -48,7 +48,7 @@ pub(super) enum Learning {
     Postponed { until: i64 },
 }
 
-/// A lane whose work somebody here asks for.
+/// A lane whose work some worker here asks for.
 #[derive(Debug, Default)]
 pub(super) struct AwaitedLane {
     /// When a claim last asked for it.
@@ -62,13 +62,13 @@ pub(super) struct AwaitedLane {
     pub(super) routes: BTreeMap<CapabilitySet, Heads>,
     /// Heads are listed by kind, too. A lane whose claims name no kinds does without.
     pub(super) by_kind: bool,
-    /// Those who wait for its work, by what they can take.
+    /// The claims that wait for its work, by what they can take.
     pub(super) lines: BTreeMap<Arc<Skills>, Line>,
-    /// Whose turn it is. A lane in which no work has a key does without.
+    /// The turns of keys. A lane in which no work has a key does without.
     pub(super) turns: Option<Box<Turns>>,
 }
 
-/// What a claimer can take.
+/// The kinds and capabilities of a claimer.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Skills {
     pub(crate) capabilities: CapabilitySet,
@@ -108,7 +108,7 @@ impl Heads {
 pub(super) struct Line {
     /// All of them.
     pub(super) all: BTreeSet<u64>,
-    /// Those that were not told of work since they last looked.
+    /// The waiters that were not told of work since they last looked.
     pub(super) idle: BTreeSet<u64>,
 }
 
@@ -176,7 +176,7 @@ impl AwaitedLane {
         }
     }
 
-    /// Begins to list by kind; says whether that is news. What was listed before must be listed again.
+    /// Begins to list by kind; says whether that is news. Queues that were listed before must be listed again.
     pub(super) fn list_by_kind(&mut self) -> bool {
         !std::mem::replace(&mut self.by_kind, true)
     }
@@ -197,14 +197,14 @@ impl AwaitedLane {
         self.unlearnt.values().any(|learning| matches!(learning, Learning::Due { .. }))
     }
 
-    /// The one that has waited longest, of those who can take what this queue holds and were not told of anything.
+    /// The waiter that has waited longest, of those that can take what this queue holds and were not told of anything.
     pub(super) fn longest_idle(&self, name: &QueueName) -> Option<u64> {
         let lines = self.lines.iter().filter(|(skills, _)| skills.suffice(&name.route, &name.kind));
         lines.filter_map(|(_, line)| line.idle.first()).min().copied()
     }
 
-    /// Those to tell that the lane has work: of each line as many as there are kinds of work for it. Work that several
-    /// lines can take is told to each of them, since the first may take something else.
+    /// The waiters to tell that the lane has work: of each line as many as there are kinds of work for it. Work that
+    /// several lines can take is told to each of them, since the first may take something else.
     pub(super) fn to_wake(&self) -> Vec<u64> {
         let mut numbers = Vec::new();
         for (skills, line) in self.lines.iter().filter(|(_, line)| !line.idle.is_empty()) {
@@ -222,7 +222,7 @@ impl AwaitedLane {
         numbers
     }
 
-    /// Whether somebody waits who can take work of this kind that requires this.
+    /// Whether a waiter can take work of this kind that requires this.
     pub(super) fn is_awaited(&self, required: &CapabilitySet, kind: &str) -> bool {
         self.lines.keys().any(|skills| skills.suffice(required, kind))
     }

@@ -1,6 +1,6 @@
-//! Which lanes somebody here asks for, and how their queues come to be known: a lane that nobody asked for is only
-//! remembered by its partitions, its first claim reads the names of its queues there, and a lane that nobody asked for
-//! in a while is remembered only, again.
+//! Which lanes workers here ask for, and how their queues come to be known: a lane without claims is only remembered by
+//! its partitions, its first claim reads the names of its queues there, and a lane without claims for a while is
+//! remembered only, again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -62,7 +62,7 @@ impl Ready {
         }
     }
 
-    /// Something may wait in a lane that nobody here asks for.
+    /// Something may wait in a lane that no worker here asks for.
     pub(super) fn remember(&mut self, namespace: String, lane: String, partition: Partition) {
         let stamp = self.stamp;
         let lanes = self.lanes.entry(namespace).or_default();
@@ -165,8 +165,8 @@ impl Ready {
         }
     }
 
-    /// A sweep has read all names of a partition's queues: what it did not find, and nobody announced since it began, is
-    /// not there.
+    /// A sweep has read all names of a partition's queues: a queue that it did not find, and that was not announced
+    /// since it began, is not there.
     pub(crate) fn sweep_ended(&mut self, partition: Partition, found: &BTreeSet<IndexName>, began: u64) {
         self.unswept.remove(&partition);
         for id in self.queues_in(partition) {
@@ -197,7 +197,8 @@ impl Ready {
         self.lanes.retain(|_, lanes| !lanes.is_empty());
     }
 
-    /// Lets go of candidates that nobody took in a while, and of the queues of lanes that nobody asks for any more.
+    /// Lets go of candidates that no claim took in a while, and of the queues of lanes that no worker asks for any
+    /// more.
     pub(crate) fn let_go(&mut self, now: i64) {
         self.let_go_at = now + KEPT_MS / 4;
         let unused = now - KEPT_MS;

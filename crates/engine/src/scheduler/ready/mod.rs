@@ -1,12 +1,13 @@
-//! What this engine knows of the queues: which may hold work, the candidates fetched from them, and who waits.
+//! The queues as this engine knows them: which may hold work, the candidates fetched from them, and the claims that
+//! wait.
 //!
 //! Plain data behind one short lock, no I/O. A candidate that was handed out is this caller's alone within the
 //! process, so workers of one process never fight over a head; other processes are kept apart by the commit's guards.
 //! Instants are of the process's own clock, which never goes back.
 //!
-//! Queues are kept for lanes that somebody here claims from; of other lanes only the partitions are remembered. Cost:
-//! picking grows with the capability sets required in the lanes asked for, and logarithmically with their queues. It does
-//! not depend on how many executions wait, on other lanes, on closed gates, or on how many workers are idle.
+//! Queues are kept for lanes that workers here claim from; of other lanes only the partitions are remembered. Cost:
+//! picking grows with the capability sets required in the lanes asked for, and logarithmically with their queues. It
+//! does not depend on how many executions wait, on other lanes, on closed gates, or on how many workers are idle.
 
 mod gates;
 mod lane;
@@ -39,11 +40,11 @@ pub(crate) const BUFFER_MAX: usize = 256;
 const BUFFERED_MAX: usize = 32_768;
 /// Queues known at a time; what is beyond is learnt when there is room.
 const QUEUES_MAX: usize = 100_000;
-/// Lanes that are remembered although nobody here claims from them.
+/// Lanes that are remembered although no worker here claims from them.
 const LANES_REMEMBERED_MAX: usize = 10_000;
 /// Queues and lists of names that one claim reads at once.
 const READS_MAX: usize = 64;
-/// What nobody asked for this long is let go.
+/// Queues and candidates that no claim asked for this long are let go.
 const KEPT_MS: i64 = 60_000;
 /// Queues for which there was no room are looked for again after this long.
 const POSTPONED_MS: i64 = 5_000;
@@ -51,10 +52,10 @@ const POSTPONED_MS: i64 = 5_000;
 const BLOCKED_MS: i64 = 1_000;
 /// For so long after a partition failed, others are suspected.
 const TROUBLED_MS: i64 = 10_000;
-/// A read that takes longer than this counts as one that failed, for those who wait for it.
+/// A read that takes longer than this counts as one that failed, for claims that wait for it.
 pub(crate) const READ_PATIENCE_MS: i64 = 1_000;
 
-/// What a claimer can take.
+/// The work that a claimer can take.
 #[derive(Debug, Clone)]
 pub(crate) struct Criteria {
     pub(crate) namespace: String,
@@ -71,7 +72,7 @@ pub(crate) enum Read {
     Names { partition: Partition, namespace: String, lane: String },
 }
 
-/// What to do next for a claimer.
+/// The next candidates and reads for a claimer.
 #[derive(Debug, Default)]
 pub(crate) struct Pick {
     /// Try these.
@@ -139,7 +140,7 @@ impl Ready {
         let recovered = queue.blocked_until.take().is_some();
         queue.suspect = false;
         // The buffer is always the very head of the queue: behind something unread, or over its size, it stays out.
-        // What a queue of an earlier version holds is moved before it is handed out.
+        // Work in a queue of an earlier version is moved before it is handed out.
         if queue.name.is_of_any_kind() || queue.is_behind(score) || queue.buffer.len() >= BUFFER_MAX || !room {
             queue.note(score);
         } else if queue.buffer.insert((score, Execution::key_of(&candidate.execution.id)), candidate).is_none() {
@@ -271,7 +272,7 @@ impl Ready {
             }
         }
         if !pick.reads.is_empty() {
-            // What must be read may be better than what was picked: put it back and ask again with everything known.
+            // Unread work may be better than what was picked: put it back and ask again with everything known.
             for candidate in std::mem::take(&mut pick.candidates) {
                 self.put_back(candidate);
             }
@@ -385,7 +386,7 @@ impl Ready {
         self.wake_for(&candidate.queue);
     }
 
-    /// A candidate that somebody else will take out of its queue.
+    /// A candidate that another claim or the resolver will take out of its queue.
     pub(crate) fn put_aside(&mut self, candidate: &Candidate, until: i64) {
         self.in_flight.remove(&candidate.place());
         self.aside.insert(candidate.place(), until);
@@ -496,7 +497,7 @@ impl Ready {
         }
     }
 
-    /// Every closed gate may admit one candidate: time has moved, and nobody knows which of them still refuse.
+    /// Every closed gate may admit one candidate: time has moved, and it is not known which of them still refuse.
     pub(crate) fn open_all_gates(&mut self) {
         for gate in self.gates.closed() {
             self.forget_opening(&gate);

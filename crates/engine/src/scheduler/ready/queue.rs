@@ -30,7 +30,7 @@ pub(crate) struct QueueId {
     pub(crate) index: IndexName,
 }
 
-/// What a queue's name says.
+/// The parts of a queue's name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct QueueName {
     pub(crate) namespace: String,
@@ -39,7 +39,7 @@ pub(crate) struct QueueName {
     pub(crate) kind: String,
     pub(crate) route: CapabilitySet,
     pub(crate) gate: String,
-    /// Whose turn its work waits for; empty for work without a key.
+    /// The key whose turn its work waits for; empty for work without a key.
     pub(crate) fair_key: String,
 }
 
@@ -71,10 +71,10 @@ impl QueueName {
     }
 }
 
-/// What the store may hold beside the candidates in the buffer.
+/// The part of a queue that the store may hold beside the candidates in the buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Contents {
-    /// Nothing that anybody spoke of.
+    /// Nothing that was announced.
     Known,
     /// Something at this score or behind it, which is yet to be read.
     Unknown(i64),
@@ -83,7 +83,7 @@ pub(super) enum Contents {
     Fetching { from: i64, missed: Option<i64>, since: i64 },
 }
 
-/// What is known of a queue.
+/// A queue as this engine knows it.
 #[derive(Debug)]
 pub(super) struct Queue {
     pub(super) name: QueueName,
@@ -142,12 +142,12 @@ impl Queue {
         }
     }
 
-    /// Whether nothing is here and nobody reads it.
+    /// Whether nothing is here and no read of it is under way.
     pub(super) fn is_empty(&self) -> bool {
         self.buffer.is_empty() && self.contents == Contents::Known
     }
 
-    /// Whether nobody reads it.
+    /// Whether no read of it is under way.
     pub(super) fn is_at_rest(&self) -> bool {
         !matches!(self.contents, Contents::Fetching { .. })
     }
@@ -178,7 +178,7 @@ impl Queue {
         }
     }
 
-    /// What was announced during the read that ends here.
+    /// The best score that was announced during the read that ends here.
     pub(super) fn end_fetch(&mut self) -> Option<i64> {
         match std::mem::replace(&mut self.contents, Contents::Known) {
             Contents::Fetching { missed, .. } => missed,

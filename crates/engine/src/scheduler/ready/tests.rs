@@ -1,4 +1,4 @@
-//! The scheduler's memory by itself: what it keeps, whom it wakes, and what it asks to be read.
+//! The scheduler's memory by itself: what it keeps, which waiters it wakes, and what it asks to be read.
 
 use std::sync::Arc;
 
@@ -89,7 +89,7 @@ fn what_nobody_asked_for_in_a_while_is_let_go_and_found_again() {
     assert_eq!((ready.queues.len(), ready.buffered), (1, 1));
     ready.let_go(KEPT_MS);
     assert_eq!((ready.queues.len(), ready.buffered), (1, 1));
-    // Somebody waits: its queues stay, candidates that nobody takes do not.
+    // While a claim waits, its queues stay; candidates that no claim takes do not.
     let (number, _) = ready.wait(Arc::new(criteria.clone()));
     ready.let_go(3 * KEPT_MS);
     assert_eq!((ready.queues.len(), ready.buffered), (1, 0));
@@ -137,7 +137,7 @@ fn a_failed_partition_is_left_alone_for_a_while_and_then_read_by_one() {
     assert_eq!(ready.next_opening(), Some(10 + BLOCKED_MS));
     ready.open_due(10 + BLOCKED_MS);
     assert!(futures_util::FutureExt::now_or_never(wake.notified()).is_some());
-    // The next read finds out, and nobody waits for it.
+    // The next read finds out, and no claim waits for it.
     let pick = ready.pick(&criteria, 0, 1, 10 + BLOCKED_MS);
     assert_eq!((pick.reads, pick.suspects), (vec![], vec![Read::Head(queue("lane", PLACES[0]))]));
     assert!(ready.is_unreadable(&criteria, 0, 10 + BLOCKED_MS));
@@ -164,7 +164,7 @@ fn work_wakes_the_one_who_has_waited_longest_and_can_take_it() {
     assert!(woken().eq([false, true, false, false, false]));
     ready.announce(&queue("lane", PLACES[1]), 1, 0);
     assert!(woken().eq([false, false, false, true, false]));
-    // Who was woken and leaves passes it on.
+    // A waiter that was woken and leaves passes it on.
     ready.stop_waiting(3, 0);
     assert!(woken().eq([false, false, false, false, true]));
 }
@@ -203,7 +203,7 @@ fn a_claim_looks_only_at_queues_of_the_kinds_it_names() {
     assert!(ready.may_have_work(&serving(&["b"])));
     // A claim that names none has them all.
     assert_eq!(heads(&ready.pick(&asks("lane"), 0, 8, 0)), [&of_kind("b", PLACES[0])]);
-    // What was listed by kind leaves the list when it is gone.
+    // A queue that was listed by kind leaves the list when it is gone.
     for kind in ["a", "b", "c"] {
         ready.fetched(&of_kind(kind, PLACES[0]), Vec::new(), None, true, 1);
     }
@@ -226,7 +226,7 @@ fn work_wakes_only_those_who_serve_its_kind() {
     assert!(woken().eq([false, false, true, false]));
     ready.announce(&of_kind("c", PLACES[0]), 1, 0);
     assert!(woken().eq([false, false, false, true]));
-    // The one who was woken for a `b` leaves without it: nobody else who waits may take one now.
+    // The waiter that was woken for a `b` leaves without it: no other waiter may take one now.
     ready.stop_waiting(1, 0);
     assert!(woken().eq([false; 4]));
     ready.wait_again(2);
@@ -269,7 +269,7 @@ fn the_first_key_in_a_lane_finds_what_waited_there_before_it() {
     let keys: Vec<&str> = picked.iter().map(|candidate| candidate.execution.fair_key()).collect();
     assert_eq!(keys.iter().filter(|key| **key == "b").count(), 1, "{keys:?}");
     assert!(keys[..3].contains(&"") && keys[..3].contains(&"a") && keys[..3].contains(&"b"), "{keys:?}");
-    // What is given back is as if it had never been taken.
+    // A candidate that is given back is as if it had never been taken.
     for candidate in picked {
         ready.put_back(candidate);
     }

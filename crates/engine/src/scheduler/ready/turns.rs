@@ -1,12 +1,12 @@
-//! Whose turn it is in a lane whose work takes turns by key. Each key has an account of the turns it has had; the key that
-//! has had the fewest is served next, and a turn costs less the more weight the work has. A key that had nothing to do
-//! saves up nothing: it joins where the others are.
+//! Turns by key in a lane. Each key has an account of the turns it has had; the key that has had the fewest is served
+//! next, and a turn costs less the more weight the work has. A key that had nothing to do saves up nothing: it joins
+//! where the others are.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::queue::QueueId;
 
-/// What a turn costs a key of weight one.
+/// The cost of a turn for a key of weight one.
 const TURN: u64 = 1_000_000;
 /// Accounts that are kept before those that say nothing are forgotten.
 const ACCOUNTS_MAX: usize = 1_024;
@@ -27,7 +27,7 @@ pub(super) struct Place {
 /// The accounts of the keys of a lane. Work without a key has the key "".
 #[derive(Debug, Default)]
 pub(super) struct Turns {
-    /// What each key has had. A key that is not here has had nothing since the others began.
+    /// The turns that each key has had. A key that is not here has had none since the others began.
     had: BTreeMap<String, u64>,
     /// Where the key that was served last stood before.
     now: u64,
@@ -130,7 +130,7 @@ impl Order {
         }
     }
 
-    /// What is to be taken first.
+    /// The place that is to be taken first.
     pub(super) fn first(&self) -> Option<(Place, &QueueId)> {
         match self {
             Self::ByScore(heads) => heads.first().map(|(score, id)| (Place { band: 0, turn: 0, score: *score }, id)),

@@ -1,5 +1,5 @@
-//! Those who wait for work, and who is told of it. What one queue holds wakes one claim; that one, when it has looked,
-//! wakes the next if there is more.
+//! Claims that wait for work, and which of them is told of it. The work of one queue wakes one claim; that one, when it
+//! has looked, wakes the next if there is more.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::{Criteria, QueueId, Ready, lane_mut};
 pub(super) struct Waiter {
     criteria: Arc<Criteria>,
     wake: Arc<Notify>,
-    /// Told of work and not yet back: further work wakes somebody else.
+    /// Told of work and not yet back: further work wakes another waiter.
     woken: bool,
 }
 
@@ -36,7 +36,7 @@ impl Ready {
         self.set_woken(number, false);
     }
 
-    /// A waiter is back; work it was told of and did not take is somebody else's now.
+    /// A waiter is back; work it was told of and did not take is for another waiter now.
     pub(crate) fn stop_waiting(&mut self, number: u64, now: i64) {
         let Some(waiter) = self.waiters.remove(&number) else { return };
         for name in &waiter.criteria.lanes {
@@ -50,7 +50,7 @@ impl Ready {
         }
     }
 
-    /// Whether somebody in this process waits for work like this.
+    /// Whether a claim in this process waits for work like this.
     pub(crate) fn is_awaited(&self, execution: &Execution) -> bool {
         let lane = self.lanes.get(&execution.namespace).and_then(|lanes| lanes.get(&execution.lane)?.awaited());
         lane.is_some_and(|lane| lane.is_awaited(&execution.capabilities, &execution.kind))
@@ -64,7 +64,7 @@ impl Ready {
         }
     }
 
-    /// Wakes the one who has waited longest for what this queue holds.
+    /// Wakes the claim that has waited longest for what this queue holds.
     pub(super) fn wake_for(&mut self, id: &QueueId) {
         let Some(queue) = self.queues.get(id).filter(|queue| queue.listed.is_some()) else { return };
         let Some(lane) = lane_mut(&mut self.lanes, &queue.name.namespace, &queue.name.lane) else { return };
@@ -89,7 +89,7 @@ impl Ready {
         }
     }
 
-    /// Wakes those who may take what there is in a lane.
+    /// Wakes the claims that may take what there is in a lane.
     pub(super) fn wake_lane(&mut self, namespace: &str, name: &str) {
         let Some(lane) = lane_mut(&mut self.lanes, namespace, name) else { return };
         for number in lane.to_wake() {
