@@ -59,7 +59,7 @@ fn is_zero(count: &u64) -> bool {
 pub struct UndecodableEntry {
     /// Where it is stored.
     pub key: String,
-    /// The reason why it is refused.
+    /// The reason why it cannot be decoded.
     pub error: String,
     /// When the engine last met it.
     pub seen_at: i64,

@@ -269,8 +269,8 @@ impl Command for RotateSecret<'_> {
         let loaded = tx.load::<WaitpointSecrets>(WaitpointSecrets::key_of()).await?;
         let missing = || Error::new(Code::Internal, "no waitpoint secret is installed");
         let mut secrets = loaded.ok_or_else(missing)?.document;
-        // Rotations of one process take turns; those of several are told apart here, by the store: one that finds that
-        // another has come first in the meantime was not alone.
+        // A second rotation in this process was refused above. Rotations of several processes are told apart here, by the
+        // store: one that finds that another has come first in the meantime was not alone.
         let found = self
             .found
             .lock()

@@ -27,7 +27,7 @@ const FLOW_TRIES_MAX: usize = 8;
 /// The outcome of a try to claim a candidate.
 pub(super) enum Try {
     Taken(Taken),
-    /// Another claim or the resolver takes it out of its queue.
+    /// Its flow was cancelled, and another commit takes it out of its queue.
     Aside,
     /// A gate refused it.
     Parked {

@@ -386,7 +386,7 @@ impl Ready {
         self.wake_for(&candidate.queue);
     }
 
-    /// A candidate that another claim or the resolver will take out of its queue.
+    /// Leaves a candidate alone until an instant: another commit takes it out of its queue, or its claim was refused.
     pub(crate) fn put_aside(&mut self, candidate: &Candidate, until: i64) {
         self.in_flight.remove(&candidate.place());
         self.aside.insert(candidate.place(), until);
