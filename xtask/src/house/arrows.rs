@@ -1,6 +1,6 @@
 //! Which top module of a crate uses which: by paths (`crate::x`, `super::x`), by what `lib.rs` re-exports, and by methods
-//! of a type whose `impl` blocks stand in several modules. Whose method a call is, is told by the name of what it is called
-//! on: a type's own name, or that of a field or parameter that has one type everywhere.
+//! of a type whose `impl` blocks stand in several modules. The name of what a method is called on tells its type: it is a
+//! type's own name, or that of a field or parameter that has one type everywhere.
 
 use std::collections::{BTreeMap, BTreeSet};
 
