@@ -85,14 +85,14 @@ pub trait Indexed: Document {
     fn index_entries(&self, lease_until: i64) -> Vec<Entry>;
 
     /// The lease it is under, or was last under.
-    fn held(&self) -> Held {
-        Held::default()
+    fn document_lease(&self) -> DocumentLease {
+        DocumentLease::default()
     }
 }
 
 /// The lease beside a document: what its guards compare, and whether it holds now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Held {
+pub struct DocumentLease {
     /// Which lease of the document it is.
     pub epoch: LeaseEpoch,
     /// The lease itself.
@@ -301,7 +301,7 @@ pub fn open_bulk(namespace: &str) -> IndexName {
 }
 
 /// Waitpoints and signals of an execution.
-pub fn belongings(execution: Uuid) -> IndexName {
+pub fn execution_parts(execution: Uuid) -> IndexName {
     IndexName::from_parts(b'h', &[execution.as_bytes()])
 }
 

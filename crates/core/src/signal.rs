@@ -152,7 +152,7 @@ impl Indexed for Signal {
     }
 
     fn index_entries(&self, _lease_until: i64) -> Vec<Entry> {
-        vec![Entry { index: index::belongings(self.execution.uuid), member: self.key(), score: self.accepted_at }]
+        vec![Entry { index: index::execution_parts(self.execution.uuid), member: self.key(), score: self.accepted_at }]
     }
 }
 
@@ -395,7 +395,7 @@ mod tests {
     #[test]
     fn a_signal_belongs_to_its_execution() {
         let (signal, _) = Signal::accept(new(None), SignalEffect::NoOp, 50).unwrap();
-        let entry = Entry { index: index::belongings(Uuid::from_u128(1)), member: signal.key(), score: 50 };
+        let entry = Entry { index: index::execution_parts(Uuid::from_u128(1)), member: signal.key(), score: 50 };
         assert_eq!(signal.index_entries(0), [entry]);
         assert_eq!(new(None).fact(50).source, "4:user:eve");
     }

@@ -96,8 +96,11 @@ impl Indexed for Waitpoint {
 
     fn index_entries(&self, _lease_until: i64) -> Vec<Entry> {
         let key = self.key();
-        let mut entries =
-            vec![Entry { index: index::belongings(self.execution.uuid), member: key.clone(), score: self.created_at }];
+        let mut entries = vec![Entry {
+            index: index::execution_parts(self.execution.uuid),
+            member: key.clone(),
+            score: self.created_at,
+        }];
         if let (WaitpointState::Pending, Some(at)) = (self.state, self.expires_at) {
             entries.push(Due::Timer.entry(&key, at));
         }
@@ -345,7 +348,7 @@ mod tests {
 
     fn due(waitpoint: &Waitpoint) -> Vec<i64> {
         let entries = waitpoint.index_entries(0);
-        assert_eq!(entries[0].index, index::belongings(waitpoint.execution.uuid));
+        assert_eq!(entries[0].index, index::execution_parts(waitpoint.execution.uuid));
         let listed = entries.iter().any(|entry| entry.index == index::pending_waitpoints(waitpoint.execution.uuid));
         assert_eq!(listed, waitpoint.state == WaitpointState::Pending);
         entries.iter().filter(|entry| entry.index == index::due()).map(|entry| entry.score).collect()

@@ -10,7 +10,7 @@ use crate::capability::CapabilitySet;
 use crate::encoding::Document;
 use crate::error::{Code, Error, Result};
 use crate::id::{LeaseEpoch, LeaseId};
-use crate::index::{self, Due, Held, Indexed, kind};
+use crate::index::{self, DocumentLease, Due, Indexed, kind};
 use crate::key::{Entry, Key};
 use crate::partition::digest16;
 use crate::tool::ToolDefinition;
@@ -151,9 +151,9 @@ impl Indexed for Worker {
     }
 
     /// The condition that keeps an old session from renewing a registration that was taken over.
-    fn held(&self) -> Held {
+    fn document_lease(&self) -> DocumentLease {
         let lease_id = LeaseId(Uuid::from_bytes(digest16(&[b"session", self.nonce.as_bytes()])));
-        Held { epoch: self.epoch, lease_id, ttl_ms: Some(self.ttl_ms) }
+        DocumentLease { epoch: self.epoch, lease_id, ttl_ms: Some(self.ttl_ms) }
     }
 }
 
@@ -307,9 +307,9 @@ impl Indexed for Server {
         living_entries(&self.key(), listing, self.started_at, lease_until)
     }
 
-    fn held(&self) -> Held {
+    fn document_lease(&self) -> DocumentLease {
         let lease_id = LeaseId(Uuid::from_bytes(digest16(&[b"server", self.server_id.as_bytes()])));
-        Held { epoch: LeaseEpoch(1), lease_id, ttl_ms: Some(self.ttl_ms) }
+        DocumentLease { epoch: LeaseEpoch(1), lease_id, ttl_ms: Some(self.ttl_ms) }
     }
 }
 
@@ -373,7 +373,7 @@ mod tests {
         let change = Registration { lanes: lanes.clone(), capabilities: capabilities.clone(), ..registration() };
         let again = Worker::register(Some((&first, 61_000)), change, 2_000).unwrap();
         assert_eq!((&again.lanes, &again.capabilities), (&lanes, &capabilities));
-        assert_eq!((again.registered_at, again.held()), (1_000, first.held()));
+        assert_eq!((again.registered_at, again.document_lease()), (1_000, first.document_lease()));
     }
 
     #[test]
@@ -384,7 +384,7 @@ mod tests {
         assert_eq!((error.code, error.retry_after_ms), (Code::DuplicateWorkerInstance, Some(1)));
         let taken = Worker::register(Some((&first, 61_000)), second, 61_000).unwrap();
         assert_eq!((taken.registered_at, taken.epoch), (61_000, LeaseEpoch(2)));
-        assert_ne!(taken.held(), first.held());
+        assert_ne!(taken.document_lease(), first.document_lease());
         assert_eq!(taken.key(), first.key());
         assert_eq!(taken.check_heartbeat("first", 99_000, 62_000).unwrap_err().code, Code::DuplicateWorkerInstance);
         assert_eq!(taken.check_deregister(Some("first")).unwrap_err().code, Code::DuplicateWorkerInstance);
@@ -446,6 +446,6 @@ mod tests {
         assert!(server.index_entries(9).contains(&Due::Lease.entry(&server.key(), 9)));
         assert_eq!(Server::decode(&server.encode()).unwrap(), server);
         assert!(Server::start("s-1", "", limits::WORKER_TTL_MIN_MS - 1, 5).is_err());
-        assert_ne!(server.held(), Server { server_id: "s-2".into(), ..server.clone() }.held());
+        assert_ne!(server.document_lease(), Server { server_id: "s-2".into(), ..server.clone() }.document_lease());
     }
 }

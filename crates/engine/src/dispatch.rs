@@ -118,7 +118,7 @@ impl Listener for Dispatch {
             if planted(Bug::WaitersNotWoken) {
                 continue;
             }
-            let held = execution.held();
+            let held = execution.document_lease();
             let candidate = Candidate {
                 execution: execution.clone(),
                 version,

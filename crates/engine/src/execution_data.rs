@@ -45,7 +45,7 @@ pub(crate) async fn remove_execution_data(
     let limit = removal.left();
     let page = match limit {
         0 => Default::default(),
-        _ => tx.scan(Scan::first(index::belongings(id.uuid), limit).with_documents()).await?,
+        _ => tx.scan(Scan::first(index::execution_parts(id.uuid), limit).with_documents()).await?,
     };
     let mut done = page.entries.len() < limit;
     removal.take(page.entries.len());

@@ -32,7 +32,7 @@ pub struct JournalSeen {
 
 /// The next thing that a viewer sees.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Sight {
+pub enum StreamUpdate {
     /// Frames of the attempt the viewer is at.
     Frames(Vec<StreamFrame>),
     /// Another attempt has begun; what the one before it wrote is void.
@@ -61,7 +61,7 @@ impl Rooms {
         seen: Seen,
         count: usize,
         wait_ms: i64,
-    ) -> Result<Sight> {
+    ) -> Result<StreamUpdate> {
         self.transactor.check_id(id)?;
         let deadline = self.transactor.env().now_ms() + wait_ms;
         let at = seen.after.attempt;
@@ -74,14 +74,14 @@ impl Rooms {
             let (execution, _) = self.transactor.visible_execution(caller, id).await?;
             let page = self.read_frames(&execution, at, seen.after.sequence, count).await?;
             if !page.frames.is_empty() {
-                return Ok(Sight::Frames(page.frames));
+                return Ok(StreamUpdate::Frames(page.frames));
             }
             if let Some(sight) = beside_frames(&execution, seen) {
                 return Ok(sight);
             }
             let left = deadline - self.transactor.env().now_ms();
             if left <= 0 {
-                return Ok(Sight::Nothing);
+                return Ok(StreamUpdate::Nothing);
             }
             let changes = futures_util::future::select_all([
                 Box::pin(whole.changed()) as env::BoxFuture<'_, ()>,
@@ -145,17 +145,17 @@ impl Rooms {
 }
 
 /// The next thing to see when the viewer has every frame of the attempt it is at.
-fn beside_frames(execution: &Execution, seen: Seen) -> Option<Sight> {
+fn beside_frames(execution: &Execution, seen: Seen) -> Option<StreamUpdate> {
     let at = seen.after.attempt;
     let current = execution.attempt.as_ref();
     if current.is_some_and(|current| current.index > at) {
-        return Some(Sight::Attempt(at.next()));
+        return Some(StreamUpdate::Attempt(at.next()));
     }
     if execution.is_terminal() {
-        return Some(Sight::End(execution.public_state()));
+        return Some(StreamUpdate::End(execution.public_state()));
     }
     let paused = execution.state.attempt_state == AttemptState::AttemptInterrupted;
-    (paused && !seen.paused).then(|| Sight::Paused {
+    (paused && !seen.paused).then(|| StreamUpdate::Paused {
         attempt: at,
         reason: execution.state.blocking_reason,
         detail: execution.blocking_detail.clone(),

@@ -68,7 +68,7 @@ mod visibility;
 pub use caller::{Caller, Standing};
 pub use courier::{Courier, Undelivered, Webhook};
 pub use engine::{Engine, Serves};
-pub use follow::{JournalSeen, Seen, Sight};
+pub use follow::{JournalSeen, Seen, StreamUpdate};
 pub use limits::Limits;
 pub use metrics::{
     BUCKETS_US, BudgetCharges, BudgetLabel, Family, FamilyKind, Histogram, Metrics, Sample, SampleValue,

@@ -26,7 +26,7 @@ pub(crate) enum ProviderAsk {
 
 /// The answer of a provider.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum ProviderTold {
+pub(crate) enum ProviderAnswer {
     Acquired(Acquired),
     Settled(SettleProviderOutcome),
     Lapsed,
@@ -37,7 +37,7 @@ pub(crate) enum ProviderTold {
 pub(crate) struct Providers {
     transactor: Transactor,
     /// Requests on their way.
-    groups: Arc<Groups<ProviderAsk, ProviderTold>>,
+    groups: Arc<Groups<ProviderAsk, ProviderAnswer>>,
 }
 
 impl ProviderAsk {
@@ -55,7 +55,7 @@ impl Providers {
     }
 
     /// Asks a provider.
-    pub(crate) async fn ask_provider(&self, namespace: &str, name: &str, ask: ProviderAsk) -> Result<ProviderTold> {
+    pub(crate) async fn ask_provider(&self, namespace: &str, name: &str, ask: ProviderAsk) -> Result<ProviderAnswer> {
         let serve = |provider| {
             let providers = self.clone();
             self.transactor.spawn_short(async move { providers.serve_provider(provider).await });
@@ -95,7 +95,7 @@ struct AskAll<'a> {
 }
 
 impl Command for AskAll<'_> {
-    type Outcome = (Vec<Result<ProviderTold>>, Option<ProviderStatus>);
+    type Outcome = (Vec<Result<ProviderAnswer>>, Option<ProviderStatus>);
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<Self::Outcome> {
         let mut keys: Vec<Key> = self.asks.iter().map(ProviderAsk::booking_key).collect();
@@ -126,7 +126,7 @@ struct Desk<'a> {
 }
 
 impl Desk<'_> {
-    fn serve(&mut self, ask: &ProviderAsk, now: i64) -> Result<ProviderTold> {
+    fn serve(&mut self, ask: &ProviderAsk, now: i64) -> Result<ProviderAnswer> {
         let key = ask.booking_key();
         let missing = || Error::of(Code::ProviderNotFound).with("name", self.name);
         match ask {
@@ -134,12 +134,12 @@ impl Desk<'_> {
                 let provider = self.provider.as_mut().ok_or_else(missing)?;
                 let (acquired, change) = provider.acquire(self.bookings.get(&key), request, now)?;
                 match change {
-                    BookingChange::Nothing => return Ok(ProviderTold::Acquired(acquired)),
+                    BookingChange::Nothing => return Ok(ProviderAnswer::Acquired(acquired)),
                     BookingChange::Save(booking) => drop(self.bookings.insert(key.clone(), *booking)),
                     BookingChange::Remove => drop(self.bookings.remove(&key)),
                 }
                 self.changed.push(key);
-                Ok(ProviderTold::Acquired(acquired))
+                Ok(ProviderAnswer::Acquired(acquired))
             }
             ProviderAsk::Settle { lease, actual, .. } => {
                 let provider = self.provider.as_mut().ok_or_else(missing)?;
@@ -151,11 +151,11 @@ impl Desk<'_> {
                 if *booking != before {
                     self.changed.push(key);
                 }
-                Ok(ProviderTold::Settled(SettleProviderOutcome { counted: actual }))
+                Ok(ProviderAnswer::Settled(SettleProviderOutcome { counted: actual }))
             }
             ProviderAsk::Lapse(_) => {
                 let Some(booking) = self.bookings.get_mut(&key).filter(|booking| booking.is_over(now)) else {
-                    return Ok(ProviderTold::Lapsed);
+                    return Ok(ProviderAnswer::Lapsed);
                 };
                 match &mut self.provider {
                     Some(provider) => provider.lapse(booking, now),
@@ -163,7 +163,7 @@ impl Desk<'_> {
                     None => drop(self.bookings.remove(&key)),
                 }
                 self.changed.push(key);
-                Ok(ProviderTold::Lapsed)
+                Ok(ProviderAnswer::Lapsed)
             }
         }
     }

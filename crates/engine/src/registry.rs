@@ -84,7 +84,7 @@ impl Registry {
     }
 
     async fn renew_registration(&self, key: &Key, nonce: &str, epoch: LeaseEpoch, ttl_ms: i64) -> Result<Option<i64>> {
-        let held = Worker { nonce: nonce.to_owned(), epoch, ttl_ms, ..Default::default() }.held();
+        let held = Worker { nonce: nonce.to_owned(), epoch, ttl_ms, ..Default::default() }.document_lease();
         let fence = Fence { epoch: held.epoch, lease: held.lease_id };
         let verb = Renew { key: key.clone(), fence, ttl_ms };
         let ((), prepared) = self.transactor.prepare(Partition::SYSTEM, self.transactor.fresh_command(), &verb).await?;

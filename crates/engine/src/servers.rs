@@ -365,7 +365,7 @@ fn listing() -> Scan {
 }
 
 fn renewal(own: &Server) -> Renew {
-    let held = own.held();
+    let held = own.document_lease();
     let fence = Fence { epoch: held.epoch, lease: held.lease_id };
     Renew { key: own.key(), fence, ttl_ms: own.ttl_ms }
 }

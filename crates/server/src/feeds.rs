@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use ff_core::stream::FrameId;
 use ff_core::{Code, Error, ExecutionId, Result};
-use ff_engine::{Caller, Engine, Seen, Sight};
+use ff_engine::{Caller, Engine, Seen, StreamUpdate};
 use tokio::sync::broadcast;
 
 /// Frames or entries that one look at the store brings.
@@ -29,30 +29,30 @@ pub(crate) struct Shown {
 }
 
 /// Renders what the engine shows.
-pub(crate) fn render(sight: Sight, seen: Seen) -> Result<Vec<Shown>> {
+pub(crate) fn render(update: StreamUpdate, seen: Seen) -> Result<Vec<Shown>> {
     let one = |seen, pause, last, text| Ok(vec![Shown { seen, pause, last, text }]);
-    match sight {
-        Sight::Frames(frames) => frames
+    match update {
+        StreamUpdate::Frames(frames) => frames
             .into_iter()
             .map(|frame| {
                 let text = event("frame", Some(&frame.id.to_string()), &frame)?;
                 Ok(Shown { seen: Seen { after: frame.id, paused: false }, pause: false, last: false, text })
             })
             .collect(),
-        Sight::Attempt(attempt) => {
+        StreamUpdate::Attempt(attempt) => {
             let after = FrameId { attempt, sequence: 0 };
             let data = serde_json::json!({ "attempt": attempt, "discard_before": after });
             let text = event("attempt", Some(&after.to_string()), &data)?;
             one(Seen { after, paused: false }, false, false, text)
         }
-        Sight::Paused { attempt, reason, detail } => {
+        StreamUpdate::Paused { attempt, reason, detail } => {
             let data = serde_json::json!({ "attempt": attempt, "reason": reason, "detail": detail });
             one(Seen { paused: true, ..seen }, true, false, event("paused", None, &data)?)
         }
-        Sight::End(public_state) => {
+        StreamUpdate::End(public_state) => {
             one(seen, false, true, event("end", None, &serde_json::json!({ "public_state": public_state }))?)
         }
-        Sight::Nothing => Ok(Vec::new()),
+        StreamUpdate::Nothing => Ok(Vec::new()),
     }
 }
 
@@ -82,7 +82,7 @@ impl Feeds {
         let caller = Caller::system();
         loop {
             let shown = match engine.follow(&caller, &id, seen, PAGE, LINGER_MS).await {
-                Ok(sight) => render(sight, seen),
+                Ok(update) => render(update, seen),
                 Err(error) => Err(error),
             };
             let Ok(shown) = shown else { break };

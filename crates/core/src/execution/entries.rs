@@ -1,7 +1,7 @@
 //! The index entries of an execution: a pure function of the document and the instant its lease ends.
 
 use super::{Execution, Hold};
-use crate::index::{self, Due, Held, Indexed};
+use crate::index::{self, DocumentLease, Due, Indexed};
 use crate::key::{Entry, Key};
 use crate::state::LifecyclePhase;
 
@@ -63,9 +63,9 @@ impl Indexed for Execution {
         entries
     }
 
-    fn held(&self) -> Held {
-        let Some(lease) = &self.lease else { return Held::default() };
+    fn document_lease(&self) -> DocumentLease {
+        let Some(lease) = &self.lease else { return DocumentLease::default() };
         let ttl_ms = (self.state.lifecycle_phase == LifecyclePhase::Active).then_some(lease.ttl_ms);
-        Held { epoch: lease.epoch, lease_id: lease.id, ttl_ms }
+        DocumentLease { epoch: lease.epoch, lease_id: lease.id, ttl_ms }
     }
 }

@@ -18,7 +18,7 @@ use crate::caller::Caller;
 use crate::delivery::Deliveries;
 use crate::dispatch::Dispatch;
 use crate::env::{BoxFuture, Env};
-use crate::follow::{JournalSeen, Seen, Sight};
+use crate::follow::{JournalSeen, Seen, StreamUpdate};
 use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::op::{EventWatch, HookMessage};
@@ -182,7 +182,7 @@ impl Engine {
         seen: Seen,
         count: usize,
         wait_ms: i64,
-    ) -> Result<Sight> {
+    ) -> Result<StreamUpdate> {
         self.rooms.follow(caller, id, seen, count, wait_ms).await
     }
 

@@ -47,12 +47,12 @@ impl Handle<Exchange> for Rooms {
 }
 
 /// The work that a claim of an exchange holds: its answer, and the part of it that this very call has taken.
-struct Held {
+struct ExchangedClaim {
     claimed: ExchangeClaimed,
     taken: Vec<Taken>,
 }
 
-impl Held {
+impl ExchangedClaim {
     /// Nothing was claimable, and nothing went wrong.
     fn is_empty(&self) -> bool {
         let ExchangeClaimed { tasks, grants, problem } = &self.claimed;
@@ -60,7 +60,7 @@ impl Held {
     }
 }
 
-impl From<Error> for Held {
+impl From<Error> for ExchangedClaim {
     fn from(error: Error) -> Self {
         Self { claimed: ExchangeClaimed { problem: Some(error), ..ExchangeClaimed::default() }, taken: Vec::new() }
     }
@@ -88,7 +88,7 @@ impl Rooms {
             Ok(ask) => Arc::new(ask),
             Err(error) => {
                 let (end, renew) = saying.await;
-                return (ExchangeOutcome { end, renew, claim: Some(Held::from(error).claimed) }, Vec::new());
+                return (ExchangeOutcome { end, renew, claim: Some(ExchangedClaim::from(error).claimed) }, Vec::new());
             }
         };
         let again = asked.clone();
@@ -163,24 +163,24 @@ impl Rooms {
         self.ask(caller, caller.namespace(asked.namespace.as_deref())?, asked)
     }
 
-    async fn claim_in_exchange(&self, caller: &Caller, asked: ClaimArgs, ask: &Arc<Ask>) -> Held {
+    async fn claim_in_exchange(&self, caller: &Caller, asked: ClaimArgs, ask: &Arc<Ask>) -> ExchangedClaim {
         let started = self.transactor.env().now_us();
         let held = self.try_claim_in_exchange(caller, asked, ask).await;
         let code = held.as_ref().err().map(|error| error.code);
         self.transactor.metrics().operation(Claim::NAME, code, self.transactor.env().now_us() - started);
-        held.unwrap_or_else(Held::from)
+        held.unwrap_or_else(ExchangedClaim::from)
     }
 
-    async fn try_claim_in_exchange(&self, caller: &Caller, asked: ClaimArgs, ask: &Arc<Ask>) -> Result<Held> {
+    async fn try_claim_in_exchange(&self, caller: &Caller, asked: ClaimArgs, ask: &Arc<Ask>) -> Result<ExchangedClaim> {
         if asked.lease_ids.is_empty() && caller.idempotency_key.is_some() {
             // Its lease ids derive from the key, and a record keeps it from taking something twice.
             let claimed = Box::pin(Handle::<Claim>::handle(self, caller, asked)).await?;
-            return Ok(Held { claimed: claimed.into(), taken: Vec::new() });
+            return Ok(ExchangedClaim { claimed: claimed.into(), taken: Vec::new() });
         }
         if asked.retry
             && let Some(claimed) = Box::pin(self.held_before(ask)).await?
         {
-            return Ok(Held { claimed: claimed.into(), taken: Vec::new() });
+            return Ok(ExchangedClaim { claimed: claimed.into(), taken: Vec::new() });
         }
         let taken = self.scheduler.take_work(ask).await?;
         let (outcome, unread) = self.tasks(taken.clone()).await;
@@ -192,11 +192,11 @@ impl Rooms {
                 return Err(error);
             }
         }
-        Ok(Held { claimed: in_order(outcome, ask).into(), taken })
+        Ok(ExchangedClaim { claimed: in_order(outcome, ask).into(), taken })
     }
 
     /// Gives back what the worker has no room for.
-    async fn lower(&self, mut held: Held, room: usize) -> Held {
+    async fn lower(&self, mut held: ExchangedClaim, room: usize) -> ExchangedClaim {
         let surplus = held.claimed.tasks.split_off(held.claimed.tasks.len().min(room));
         let grants = held.claimed.grants.split_off(held.claimed.grants.len().min(room));
         if surplus.is_empty() && grants.is_empty() {

@@ -16,7 +16,7 @@ use crate::caller::Caller;
 use crate::cursor;
 use crate::named_documents::{RemoveNamed, no_such, page};
 use crate::op::Handle;
-use crate::providers::{ProviderAsk, ProviderTold};
+use crate::providers::{ProviderAnswer, ProviderAsk};
 use crate::rooms::Rooms;
 use crate::transaction::{Command, Tx};
 
@@ -152,8 +152,8 @@ impl Handle<AcquireProvider> for Rooms {
             .ask_provider(&execution.namespace, &args.provider, ProviderAsk::Acquire(request))
             .await?
         {
-            ProviderTold::Acquired(acquired) => Ok(acquired),
-            ProviderTold::Settled(_) | ProviderTold::Lapsed => Err(Error::of(Code::Internal)),
+            ProviderAnswer::Acquired(acquired) => Ok(acquired),
+            ProviderAnswer::Settled(_) | ProviderAnswer::Lapsed => Err(Error::of(Code::Internal)),
         }
     }
 }
@@ -181,8 +181,8 @@ impl Handle<SettleProvider> for Rooms {
         let id = booking_id(&execution, &args.provider, &args.key);
         let ask = ProviderAsk::Settle { id, lease: args.fence.lease_id, actual: args.actual };
         match self.services.providers.ask_provider(&execution.namespace, &args.provider, ask).await? {
-            ProviderTold::Settled(settled) => Ok(settled),
-            ProviderTold::Acquired(_) | ProviderTold::Lapsed => Err(Error::of(Code::Internal)),
+            ProviderAnswer::Settled(settled) => Ok(settled),
+            ProviderAnswer::Acquired(_) | ProviderAnswer::Lapsed => Err(Error::of(Code::Internal)),
         }
     }
 }

@@ -230,19 +230,20 @@ impl Handle<TestSubscription> for Rooms {
         let partition = self.transactor.partitions().key_partition(&subscription.namespace, &subscription.name);
         let event_id = format!("{TEST_TYPE}-{}", self.transactor.fresh_command());
         let id = subscription.delivery_id(partition, &event_id, self.transactor.now());
-        let verb = Try { submissions: &self.services.submissions, subscription: &subscription, event_id, id };
+        let verb =
+            CreateTestDelivery { submissions: &self.services.submissions, subscription: &subscription, event_id, id };
         self.transactor.transact_once(partition, identity, &verb).await
     }
 }
 
-struct Try<'a> {
+struct CreateTestDelivery<'a> {
     submissions: &'a Submissions,
     subscription: &'a Subscription,
     event_id: String,
     id: ExecutionId,
 }
 
-impl Command for Try<'_> {
+impl Command for CreateTestDelivery<'_> {
     type Outcome = TestSubscriptionOutcome;
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<TestSubscriptionOutcome> {

@@ -25,7 +25,7 @@ const SLOT_MARGIN_MS: i64 = 1_000;
 const FLOW_TRIES_MAX: usize = 8;
 
 /// The outcome of a try to claim a candidate.
-pub(super) enum Try {
+pub(super) enum TryOutcome {
     Taken(Taken),
     /// Its flow was cancelled, and another commit takes it out of its queue.
     Aside,
@@ -50,17 +50,17 @@ impl Scheduler {
         candidate: &Candidate,
         lease_id: LeaseId,
         budgets: &Mutex<BudgetsRead>,
-    ) -> Try {
-        let outcome = self.try_candidate(ask, candidate, lease_id, budgets).await.unwrap_or_else(Try::Failed);
+    ) -> TryOutcome {
+        let outcome = self.try_candidate(ask, candidate, lease_id, budgets).await.unwrap_or_else(TryOutcome::Failed);
         let now = self.transactor.env().now_ms();
         let mut ready = self.ready();
         match &outcome {
-            Try::Taken(_) => ready.settled(candidate),
-            Try::Aside => ready.put_aside(candidate, now + ASIDE_MS),
+            TryOutcome::Taken(_) => ready.settled(candidate),
+            TryOutcome::Aside => ready.put_aside(candidate, now + ASIDE_MS),
             // A parked candidate may be back in its queue by now.
-            Try::Parked { .. } | Try::Lost => ready.lost(candidate, now),
-            Try::Failed(error) if !is_outage(error) => ready.put_aside(candidate, now + ASIDE_MS),
-            Try::Failed(_) | Try::Doubtful(_) => {
+            TryOutcome::Parked { .. } | TryOutcome::Lost => ready.lost(candidate, now),
+            TryOutcome::Failed(error) if !is_outage(error) => ready.put_aside(candidate, now + ASIDE_MS),
+            TryOutcome::Failed(_) | TryOutcome::Doubtful(_) => {
                 ready.lost(candidate, now);
                 ready.partition_failed(candidate.queue.partition, now);
             }
@@ -76,7 +76,7 @@ impl Scheduler {
         candidate: &Candidate,
         lease_id: LeaseId,
         budgets: &Mutex<BudgetsRead>,
-    ) -> Result<Try> {
+    ) -> Result<TryOutcome> {
         let execution = &candidate.execution;
         // A slot is taken no earlier than this, and becomes an orphan a while after: a duration, which means the same at
         // every node, where an instant of the quota's clock would mean something else at the execution's.
@@ -88,7 +88,7 @@ impl Scheduler {
                 self.transactor.metrics().refused("unreadable");
                 let until = self.transactor.env().now_ms() + UNREADABLE_MS;
                 self.ready().close_gate(&execution.namespace, &execution.gate(), until);
-                return Ok(Try::Lost);
+                return Ok(TryOutcome::Lost);
             }
         };
         for attempt in 0..FLOW_TRIES_MAX {
@@ -107,7 +107,7 @@ impl Scheduler {
                         // Its flow was cancelled. It leaves the queue here and now, or it would be found over and over.
                         Box::pin(self.release_unused_slot(execution, slot)).await;
                         Box::pin(self.transactor.stop_with_flow(execution)).await?;
-                        return Ok(Try::Aside);
+                        return Ok(TryOutcome::Aside);
                     }
                     Err(error) => {
                         Box::pin(self.release_unused_slot(execution, slot)).await;
@@ -117,10 +117,10 @@ impl Scheduler {
             };
             let claim = TakeCandidate { scheduler: self, ask, candidate, lease_id, slot, asked_at, flow };
             match self.take_candidate(&claim).await {
-                Ok(Ok(taken)) => return Ok(Try::Taken(taken)),
+                Ok(Ok(taken)) => return Ok(TryOutcome::Taken(taken)),
                 Ok(Err(Some(conflict))) if claim.meets_flow(&conflict) => {}
                 Ok(Err(_)) => break,
-                Err(error) if StoreError::may_be_applied(&error) => return Ok(Try::Doubtful(error)),
+                Err(error) if StoreError::may_be_applied(&error) => return Ok(TryOutcome::Doubtful(error)),
                 Err(error) => {
                     Box::pin(self.release_unused_slot(execution, slot)).await;
                     return Err(error);
@@ -128,7 +128,7 @@ impl Scheduler {
             }
         }
         Box::pin(self.release_unused_slot(execution, slot)).await;
-        Ok(Try::Lost)
+        Ok(TryOutcome::Lost)
     }
 
     /// Sends the commit that takes a candidate. With no lease there may be a conflict that says why.
@@ -176,14 +176,14 @@ impl Scheduler {
         Ok(Ok(taken))
     }
 
-    async fn park_refused(&self, execution: &Execution, refusal: Refusal) -> Result<Try> {
+    async fn park_refused(&self, execution: &Execution, refusal: Refusal) -> Result<TryOutcome> {
         match &refusal.limit {
             Limit::Dimension(dimension) => self.transactor.metrics().refused_by_budget(dimension),
             Limit::Quota(limit) => self.transactor.metrics().refused_by_quota(limit),
         }
         let (namespace, gate) = (execution.namespace.clone(), refusal.gate.clone());
         self.park(execution, refusal).await?;
-        Ok(Try::Parked { namespace, gate })
+        Ok(TryOutcome::Parked { namespace, gate })
     }
 
     /// The flow's version under which this member may be claimed; none when its cancellation forbids that.

@@ -11,7 +11,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::Notify;
 
 use super::admission::BudgetsRead;
-use super::candidate::Try;
+use super::candidate::TryOutcome;
 use super::ready::{Candidate, Pick, READ_PATIENCE_MS, Read};
 use super::{Ask, Scheduler, Taken};
 use crate::env;
@@ -35,7 +35,7 @@ const SYSTEM_PATIENCE_MS: i64 = 1_000;
 struct Tried {
     number: usize,
     lease_id: LeaseId,
-    outcome: Try,
+    outcome: TryOutcome,
 }
 
 /// A try that has not ended.
@@ -328,7 +328,7 @@ impl Claiming {
         let at = self.pending.iter().position(|pending| pending.number == number);
         let overdue = at.is_some_and(|at| self.pending.swap_remove(at).overdue);
         match outcome {
-            Try::Taken(taken) => {
+            TryOutcome::Taken(taken) => {
                 let surplus = self.taken.len() >= self.ask.lease_ids.len()
                     || self.taken.iter().any(|other| other.lease_id() == taken.lease_id());
                 if surplus {
@@ -341,14 +341,14 @@ impl Claiming {
                 self.taken.push(taken);
                 return;
             }
-            Try::Parked { namespace, gate } => {
+            TryOutcome::Parked { namespace, gate } => {
                 // Its gate is closed now. If it opens while this claim goes on, it is read anew: what was read before
                 // would park the same work over and over.
                 self.budgets.lock().expect("no holder of this lock panics").forget(&namespace, &gate);
             }
-            Try::Aside | Try::Lost => {}
-            Try::Failed(error) => self.failure = Some(error),
-            Try::Doubtful(error) => {
+            TryOutcome::Aside | TryOutcome::Lost => {}
+            TryOutcome::Failed(error) => self.failure = Some(error),
+            TryOutcome::Doubtful(error) => {
                 // The caller repeats with the same ids and finds out.
                 self.in_doubt = true;
                 self.failure = Some(error);
@@ -432,7 +432,7 @@ impl Drop for Claiming {
 impl Tried {
     fn into_taken(self) -> Option<Taken> {
         match self.outcome {
-            Try::Taken(taken) => Some(taken),
+            TryOutcome::Taken(taken) => Some(taken),
             _ => None,
         }
     }

@@ -27,7 +27,7 @@ pub(crate) enum Ask {
 
 /// The answer of a key.
 #[derive(Debug)]
-pub(crate) enum Told {
+pub(crate) enum KeyAnswer {
     Taken,
     /// So many hold the key.
     Full(u32),
@@ -43,7 +43,7 @@ pub(crate) struct OpenedKey {
 }
 
 /// Requests to concurrency keys on their way.
-pub(crate) type ConcurrencyKeys = Groups<Ask, Told>;
+pub(crate) type ConcurrencyKeys = Groups<Ask, KeyAnswer>;
 
 impl Scheduler {
     /// Takes a slot of every key of an execution, in the order of the keys. A refusal gives back what was taken.
@@ -57,9 +57,9 @@ impl Scheduler {
         for (place, limit) in execution.concurrency().iter().enumerate() {
             let request = KeyRequest { execution: execution.id, lease, slot, limit: limit.limit };
             let refused = match self.ask_key(namespace, &limit.key, Ask::Take(request)).await {
-                Ok(Told::Taken) => continue,
-                Ok(Told::Full(in_use)) => Ok(Err(full(limit, in_use))),
-                Ok(Told::Freed(_)) => Err(Error::of(Code::Internal)),
+                Ok(KeyAnswer::Taken) => continue,
+                Ok(KeyAnswer::Full(in_use)) => Ok(Err(full(limit, in_use))),
+                Ok(KeyAnswer::Freed(_)) => Err(Error::of(Code::Internal)),
                 Err(error) => Err(error),
             };
             // After an error this one may have been taken, too.
@@ -101,8 +101,8 @@ impl Scheduler {
     /// Frees slots of a key and lets in what waited for them.
     pub(crate) async fn free_key_slots(&self, namespace: &str, key: &str, slots: Vec<Key>) -> Result<()> {
         match self.ask_key(namespace, key, Ask::Free(slots)).await? {
-            Told::Freed(opened) => self.release_keys_soon(namespace, opened),
-            Told::Taken | Told::Full(_) => return Err(Error::of(Code::Internal)),
+            KeyAnswer::Freed(opened) => self.release_keys_soon(namespace, opened),
+            KeyAnswer::Taken | KeyAnswer::Full(_) => return Err(Error::of(Code::Internal)),
         }
         Ok(())
     }
@@ -116,7 +116,7 @@ impl Scheduler {
         }
     }
 
-    async fn ask_key(&self, namespace: &str, key: &str, ask: Ask) -> Result<Told> {
+    async fn ask_key(&self, namespace: &str, key: &str, ask: Ask) -> Result<KeyAnswer> {
         let serve = |name| {
             let scheduler = self.clone();
             self.transactor.spawn_short(async move { scheduler.serve_key(name).await });
@@ -184,9 +184,9 @@ struct AskAll<'a> {
 }
 
 impl Command for AskAll<'_> {
-    type Outcome = Vec<Told>;
+    type Outcome = Vec<KeyAnswer>;
 
-    async fn run(&self, tx: &mut Tx<'_>) -> Result<Vec<Told>> {
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<Vec<KeyAnswer>> {
         let (namespace, key) = self.name;
         let mut slots = BTreeSet::new();
         for ask in self.asks {
@@ -222,7 +222,7 @@ impl Command for AskAll<'_> {
         let mut told = Vec::with_capacity(self.asks.len());
         for ask in self.asks {
             told.push(match ask {
-                Ask::Free(_) => Told::Freed(opened.take().unwrap_or_default()),
+                Ask::Free(_) => KeyAnswer::Freed(opened.take().unwrap_or_default()),
                 Ask::Take(request) => self.take(tx, &mut document, &held, request),
             });
         }
@@ -238,16 +238,22 @@ impl Command for AskAll<'_> {
 }
 
 impl AskAll<'_> {
-    fn take(&self, tx: &mut Tx<'_>, document: &mut ConcurrencyKey, held: &BTreeSet<Key>, asked: &KeyRequest) -> Told {
+    fn take(
+        &self,
+        tx: &mut Tx<'_>,
+        document: &mut ConcurrencyKey,
+        held: &BTreeSet<Key>,
+        asked: &KeyRequest,
+    ) -> KeyAnswer {
         if held.contains(&Slot::key_of_concurrency(&asked.execution, &asked.slot, &self.name.1)) {
-            return Told::Taken;
+            return KeyAnswer::Taken;
         }
         match document.take(asked, tx.now) {
             Some(slot) => {
                 tx.create(&slot);
-                Told::Taken
+                KeyAnswer::Taken
             }
-            None => Told::Full(document.in_use),
+            None => KeyAnswer::Full(document.in_use),
         }
     }
 }

@@ -152,7 +152,7 @@ pub(crate) struct Ask {
     /// Grants of this length instead of leases.
     pub(crate) grant_ttl_ms: Option<i64>,
     /// The caller has gone: what is under way is finished, and nothing more is waited for.
-    pub(crate) gone: Arc<Gone>,
+    pub(crate) gone: Arc<CallerGone>,
 }
 
 impl Ask {
@@ -164,12 +164,12 @@ impl Ask {
 
 /// Says that a caller no longer waits for its answer.
 #[derive(Debug, Default)]
-pub(crate) struct Gone {
+pub(crate) struct CallerGone {
     said: AtomicBool,
     wake: Notify,
 }
 
-impl Gone {
+impl CallerGone {
     pub(crate) fn say(&self) {
         self.said.store(true, Ordering::SeqCst);
         self.wake.notify_one();

@@ -26,21 +26,21 @@ pub(crate) enum Ask {
 
 /// The answer of a quota.
 #[derive(Debug)]
-pub(crate) enum Told {
+pub(crate) enum QuotaAnswer {
     Admission(Admission),
     /// Slots were given back; where something waits that may use them, for one of the callers that made the room.
     Freed(Opened),
 }
 
 /// Requests to quotas on their way.
-pub(crate) type Quotas = Groups<Ask, Told>;
+pub(crate) type Quotas = Groups<Ask, QuotaAnswer>;
 
 impl Scheduler {
     /// Counts a start and takes a slot, or says why not.
     pub(super) async fn admit_by_quota(&self, namespace: &str, name: &str, request: QuotaRequest) -> Result<Admission> {
         match self.ask_quota(namespace, name, Ask::Admit(request)).await? {
-            Told::Admission(admission) => Ok(admission),
-            Told::Freed(_) => Err(Error::of(Code::Internal)),
+            QuotaAnswer::Admission(admission) => Ok(admission),
+            QuotaAnswer::Freed(_) => Err(Error::of(Code::Internal)),
         }
     }
 
@@ -61,12 +61,12 @@ impl Scheduler {
     /// Frees slots of a quota; says where something waits for them.
     pub(crate) async fn give_back_slots(&self, namespace: &str, name: &str, slots: Vec<Key>) -> Result<Opened> {
         match self.ask_quota(namespace, name, Ask::Free(slots)).await? {
-            Told::Freed(opened) => Ok(opened),
-            Told::Admission(_) => Err(Error::of(Code::Internal)),
+            QuotaAnswer::Freed(opened) => Ok(opened),
+            QuotaAnswer::Admission(_) => Err(Error::of(Code::Internal)),
         }
     }
 
-    async fn ask_quota(&self, namespace: &str, name: &str, ask: Ask) -> Result<Told> {
+    async fn ask_quota(&self, namespace: &str, name: &str, ask: Ask) -> Result<QuotaAnswer> {
         let serve = |quota| {
             let scheduler = self.clone();
             self.transactor.spawn_short(async move { scheduler.serve_quota(quota).await });
@@ -103,9 +103,9 @@ struct AskAll<'a> {
 }
 
 impl Command for AskAll<'_> {
-    type Outcome = Vec<Told>;
+    type Outcome = Vec<QuotaAnswer>;
 
-    async fn run(&self, tx: &mut Tx<'_>) -> Result<Vec<Told>> {
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<Vec<QuotaAnswer>> {
         let policy = tx.load::<QuotaPolicy>(self.key.clone()).await?.map(|loaded| loaded.document);
         if policy.is_none() {
             // One that is made at this moment counts the slots there are, and must not count one that goes.
@@ -136,8 +136,8 @@ impl Command for AskAll<'_> {
             tx.hint(Item::Gate(self.index.clone()));
         }
         let told = self.asks.iter().map(|ask| match ask {
-            Ask::Free(_) => Told::Freed(std::mem::take(&mut opened)),
-            Ask::Admit(request) => Told::Admission(quota.admit(tx, request)),
+            Ask::Free(_) => QuotaAnswer::Freed(std::mem::take(&mut opened)),
+            Ask::Admit(request) => QuotaAnswer::Admission(quota.admit(tx, request)),
         });
         let told = told.collect();
         if let Some(policy) = quota.policy.filter(|policy| Some(policy) != before.as_ref()) {

@@ -73,7 +73,7 @@ impl Command for ExpireLease {
             return Ok(());
         };
         let mut execution = loaded.document;
-        if execution.held().ttl_ms.is_none() {
+        if execution.document_lease().ttl_ms.is_none() {
             tx.remove_stray(&self.key, Due::Lease.entry(&self.key, self.score)).await?;
             return Ok(());
         }

@@ -421,9 +421,9 @@ impl Transactor {
         for execution in &one.executions {
             let key = execution.key();
             let lease = one.leases.iter().find(|(leased, _)| *leased == key).map(|(_, ttl_ms)| *ttl_ms);
-            match (&execution.held().ttl_ms, lease) {
+            match (&execution.document_lease().ttl_ms, lease) {
                 (Some(_), Some(Some(ttl_ms))) => {
-                    let fence = Fence { epoch: execution.epoch, lease: execution.held().lease_id };
+                    let fence = Fence { epoch: execution.epoch, lease: execution.document_lease().lease_id };
                     let (execution, version) = (Arc::clone(execution), one.command);
                     self.cache().put(key, Cached { execution, version, fence, lease_until: at + ttl_ms });
                 }

@@ -362,7 +362,7 @@ impl<'e> Tx<'e> {
             // It goes with its execution all the same, and with the entries that lead to it from there.
             Err(error) if error.code == Code::CorruptDocument => {
                 self.transactor.pass_over(&key, &error);
-                for index in [index::belongings(execution.uuid), index::pending_waitpoints(execution.uuid)] {
+                for index in [index::execution_parts(execution.uuid), index::pending_waitpoints(execution.uuid)] {
                     self.batch.entries.push(EntryChange::Remove { index, member: key.clone() });
                 }
                 self.delete_unindexed(key);
@@ -474,7 +474,7 @@ impl<'e> Tx<'e> {
 
     fn stage<D: Indexed>(&mut self, document: &D, expires_at: Option<i64>) {
         let key = document.key();
-        let held = document.held();
+        let held = document.document_lease();
         let fence = Fence { epoch: held.epoch, lease: held.lease_id };
         let known = self.known.get(&key);
         let (lease_until, known_fence) = known.map_or((0, Fence::default()), |known| (known.lease_until, known.fence));
@@ -492,7 +492,7 @@ impl<'e> Tx<'e> {
     /// The lease of a document that was just saved begins anew, although its holder is the same.
     pub(crate) fn renew<D: Indexed>(&mut self, document: &D) {
         if let (Some(Staged::Put { lease, .. }), Some(ttl_ms)) =
-            (self.staged.get_mut(&document.key()), document.held().ttl_ms)
+            (self.staged.get_mut(&document.key()), document.document_lease().ttl_ms)
         {
             *lease = Some(Some(ttl_ms));
         }

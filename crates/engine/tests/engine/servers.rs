@@ -59,7 +59,7 @@ async fn servers_that_see_each_other_heartbeat_until_one_is_alone_again() {
 async fn the_trace_of_a_server_that_died_alone_is_removed() {
     let h = Harness::start().await;
     let ghost = Server::start("ghost", "", LONE_TTL_MS, h.store.now()).expect("a server");
-    let held = ghost.held();
+    let held = ghost.document_lease();
     let fence = Fence { epoch: held.epoch, lease: held.lease_id };
     let mut batch = Batch::new(CommandId::default());
     batch.guards.push(Guard::Absent(ghost.key()));

@@ -3,7 +3,7 @@
 use ff_core::op::Operation;
 use ff_core::stream::FrameId;
 use ff_core::{Code, Error, ExecutionId, limits};
-use ff_engine::{Caller, Engine, Seen, Serves, Sight};
+use ff_engine::{Caller, Engine, Seen, Serves, StreamUpdate};
 
 use super::{Failure, Follower, StreamEvent, Transport};
 
@@ -82,22 +82,22 @@ impl Viewer {
     pub(super) async fn next(&mut self) -> Result<Vec<StreamEvent>, Failure> {
         let follow = self.engine.follow(&self.caller, &self.id, self.seen, PAGE, limits::TAIL_WAIT_MAX_MS);
         Ok(match follow.await.map_err(refused)? {
-            Sight::Frames(frames) => {
+            StreamUpdate::Frames(frames) => {
                 if let Some(last) = frames.last() {
                     self.seen = Seen { after: last.id, paused: false };
                 }
                 frames.into_iter().map(StreamEvent::Frame).collect()
             }
-            Sight::Attempt(attempt) => {
+            StreamUpdate::Attempt(attempt) => {
                 self.seen = Seen { after: FrameId { attempt, sequence: 0 }, paused: false };
                 vec![StreamEvent::Attempt { attempt }]
             }
-            Sight::Paused { attempt, reason, detail } => {
+            StreamUpdate::Paused { attempt, reason, detail } => {
                 self.seen.paused = true;
                 vec![StreamEvent::Paused { attempt, reason, detail }]
             }
-            Sight::End(public_state) => vec![StreamEvent::End { public_state }],
-            Sight::Nothing => Vec::new(),
+            StreamUpdate::End(public_state) => vec![StreamEvent::End { public_state }],
+            StreamUpdate::Nothing => Vec::new(),
         })
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use ff_core::journal::StepView;
 use ff_core::{ExecutionId, Result};
-use ff_engine::{Caller, JournalSeen, Seen, Sight};
+use ff_engine::{Caller, JournalSeen, Seen, StreamUpdate};
 use futures_util::Stream;
 use serde_json::json;
 use tokio::sync::{OwnedSemaphorePermit, broadcast};
@@ -67,7 +67,7 @@ impl Viewer {
     }
 
     /// Takes the first look.
-    pub(super) fn begin(mut self, first: Sight) -> Self {
+    pub(super) fn begin(mut self, first: StreamUpdate) -> Self {
         if let Err(error) = self.take(first) {
             self.fail(&error);
         }
@@ -164,13 +164,13 @@ impl Viewer {
             let end = self.app.engine.stream_end(&self.id).await?;
             self.feed = Some(self.app.feeds.join(&self.app.engine, self.id, end));
         }
-        let sight = self.app.engine.follow(&self.caller, &self.id, self.seen, PAGE, 0).await?;
-        self.caught_up = sight == Sight::Nothing;
-        self.take(sight)
+        let update = self.app.engine.follow(&self.caller, &self.id, self.seen, PAGE, 0).await?;
+        self.caught_up = update == StreamUpdate::Nothing;
+        self.take(update)
     }
 
-    fn take(&mut self, sight: Sight) -> Result<()> {
-        for shown in render(sight, self.seen)? {
+    fn take(&mut self, update: StreamUpdate) -> Result<()> {
+        for shown in render(update, self.seen)? {
             self.see(&shown);
         }
         Ok(())
