@@ -22,9 +22,9 @@ T = TypeVar("T")
 PATIENCE_S = 30.0
 
 
-async def until(what: Callable[[], Awaitable[T | None]]) -> T:
+async def until(what: Callable[[], Awaitable[T | None]], patience: float = PATIENCE_S) -> T:
     """Asks until there is an answer."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
         if (answer := await what()) is not None:
             return answer
@@ -64,11 +64,11 @@ async def bench(server: Server, *tasks: Any, **options: Any) -> AsyncIterator[Be
             yield Bench(client, lane, worker)
 
 
-def run(coroutine: Coroutine[Any, Any, T]) -> T:
+def run(coroutine: Coroutine[Any, Any, T], patience: float = 60) -> T:
     """Runs an async test, and gives up on one that hangs."""
 
     async def bounded() -> T:
-        return await asyncio.wait_for(coroutine, 60)
+        return await asyncio.wait_for(coroutine, patience)
 
     return asyncio.run(bounded())
 

@@ -387,6 +387,30 @@ def test_a_child_is_spawned_once_and_its_failure_is_the_parents_to_catch(server:
     run(test())
 
 
+def test_a_replay_spawns_a_child_anew(server: Server) -> None:
+    ran: list[str] = []
+
+    @ff.task("leaf", retries=0)
+    async def leaf(ctx: ff.Context) -> str:
+        ran.append(ctx.execution_id)
+        return ctx.execution_id
+
+    @ff.task("tree", retries=0)
+    async def tree(ctx: ff.Context, lane: str) -> str:
+        return await ctx.child("leaf", leaf, lane=lane)
+
+    async def test() -> None:
+        async with bench(server, leaf, tree) as its:
+            execution = await its.submit(tree, its.lane)
+            first = await execution.result(20)
+            await execution.replay()
+            again = await execution.result(20)
+            assert first != again
+            assert ran == [first, again]
+
+    run(test())
+
+
 def test_children_that_are_spawned_together_share_a_call_and_keep_their_order(server: Server) -> None:
     @ff.task("square", retries=0)
     async def square(ctx: ff.Context, number: int) -> int:

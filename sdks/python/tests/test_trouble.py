@@ -18,7 +18,12 @@ import pytest
 import flowfabric as ff
 from flowfabric.testing import Server
 
-from .support import Bench, bench, run, until, until_state
+from .support import PATIENCE_S, Bench, bench, run, until, until_state
+
+#: How long an event loop is blocked; a lease lasts a quarter of that.
+BLOCK_SECONDS = float(os.environ.get("BLOCK_SECONDS", "3.5"))
+#: How long a server is away, shorter than one lease and longer than another.
+AWAY_SECONDS = float(os.environ.get("AWAY_SECONDS", "0"))
 
 #: A client that gives up long before the server is back, as one of 30 seconds does when it is away for a minute.
 IMPATIENT = ff.RetryPolicy(max_backoff=0.1, max_elapsed=0.3)
@@ -81,7 +86,7 @@ def payer(effects: Effects) -> ff.Task[None, str]:
 
 
 def test_a_blocked_event_loop_keeps_its_leases(server: Server) -> None:
-    seconds = float(os.environ.get("BLOCK_SECONDS", "3.5"))
+    seconds = BLOCK_SECONDS
 
     @ff.task("blocks", retries=0)
     async def blocks(ctx: ff.Context) -> int:
@@ -105,19 +110,21 @@ def test_a_server_that_is_away_for_less_than_a_lease_costs_nothing(
     pay = payer(effects)
 
     async def test() -> None:
-        async with own(tmp_path, pay, lease_ttl=12.0) as (server, its):
+        async with own(tmp_path, pay, lease_ttl=max(12.0, 2 * AWAY_SECONDS)) as (server, its):
             execution = await its.submit(pay)
             await effects.reached.wait()
+            began = time.monotonic()
             await asyncio.to_thread(server.kill)
             effects.go_on.set()
             # A third of the lease is one heartbeat: the client's own patience is over by then.
-            await until(lambda: count_heartbeats(caplog, 1))
+            await until(lambda: count_heartbeats(caplog, 1), AWAY_SECONDS + PATIENCE_S)
+            await asyncio.sleep(max(0.0, AWAY_SECONDS - (time.monotonic() - began)))
             await asyncio.to_thread(server.start)
             assert await execution.result(30) == "pay"
             view = await execution.get()
             assert (view.attempt, view.reclaim_count, view.retry_count) == (0, 0, 0)
 
-    run(test())
+    run(test(), AWAY_SECONDS + 60)
     assert effects.done == {"plan": 1, "pay": 1}
     assert effects.cancelled == 0
 
@@ -145,6 +152,7 @@ def test_a_server_that_is_away_for_longer_than_a_lease_loses_it_and_asks(
             await until(cancelled)
             # It is given up when it runs out: not before, and not a heartbeat later.
             assert 0.3 < time.monotonic() - began < 5
+            await asyncio.sleep(max(0.0, AWAY_SECONDS - (time.monotonic() - began)))
             process.send_signal(signal.SIGCONT) if silent else await asyncio.to_thread(server.start)
             # Nobody knows whether it was paid, so a person is asked instead of paying twice.
             await until_state(execution, "suspended")
@@ -153,7 +161,7 @@ def test_a_server_that_is_away_for_longer_than_a_lease_loses_it_and_asks(
             view = await execution.get()
             assert (view.reclaim_count, view.retry_count) == (1, 0)
 
-    run(test())
+    run(test(), AWAY_SECONDS + 60)
     assert effects.done == {"plan": 1, "pay": 1}
     assert "the lease is lost: expired" in caplog.text
     assert "a heartbeat failed" in caplog.text

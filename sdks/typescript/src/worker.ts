@@ -43,6 +43,8 @@ type End =
   | { how: "start_over" };
 
 const CLAIM_WAIT_MS = 20_000;
+/** What a branch is told that goes on after its function has ended. Made once, because an error costs its stack. */
+const ENDED = new Interrupted("the task is no longer in the hands of this call");
 const LOST = new Set(["stale_lease", "lease_expired", "lease_revoked", "execution_not_active", "execution_not_found"]);
 
 export class Worker {
@@ -51,6 +53,7 @@ export class Worker {
   readonly #route: string;
   readonly #options: WorkerOptions;
   readonly #tasks: Map<string, AnyTask>;
+  /** Tasks whose functions run, or whose ends are on their way, by their leases. */
   readonly #running = new Map<string, HeldTask>();
   /** Tasks that were taken ahead and wait for a place, by their leases. */
   readonly #waiting = new Map<string, HeldTask>();
@@ -60,6 +63,8 @@ export class Worker {
   readonly #desk: Desk;
   readonly #stopping = new AbortController();
   readonly #leaseTtlMs: number;
+  /** Functions that run. */
+  #working = 0;
   #renewer: Thread | undefined;
   #freed: () => void = () => undefined;
 
@@ -91,9 +96,9 @@ export class Worker {
     try {
       await this.#client.connection.call("PUT", this.#route, { body: registration, signal: this.#stopping.signal });
       await this.#startRenewer(registration);
-      const { signal } = this.#stopping;
       const free = () => new Promise<void>((resolve) => { this.#freed = resolve; });
-      while (!signal.aborted) await (this.#desk.room > 0 ? this.#desk.claim(CLAIM_WAIT_MS, signal) : free());
+      const claim = () => this.#desk.claim(CLAIM_WAIT_MS, this.#stopping.signal);
+      while (!this.#stopping.signal.aborted) await (this.#desk.room > 0 ? claim() : free());
       this.#desk.closed = true;
       await this.#drain();
     } catch (error) {
@@ -122,10 +127,12 @@ export class Worker {
 
   #startWaiting(): void {
     for (const [leaseId, held] of this.#waiting) {
-      if (this.#running.size >= this.#concurrency || this.#stopping.signal.aborted) break;
+      if (this.#working >= this.#concurrency || this.#stopping.signal.aborted) break;
       this.#waiting.delete(leaseId);
       this.#running.set(leaseId, held);
-      held.ended = held.work().finally(() => {
+      this.#working += 1;
+      // A task whose end is on its way keeps no other from running.
+      held.ended = held.work(() => { this.#working -= 1; this.#startWaiting(); }).finally(() => {
         this.#released.push(leaseId);
         this.#running.delete(leaseId);
         this.#startWaiting();
@@ -283,9 +290,9 @@ class HeldTask implements TaskLink {
   }
 
   /** Runs the function and ends the task as it says. Trouble that leaves the task to its lease is only logged. */
-  async work(): Promise<void> {
+  async work(worked: () => void): Promise<void> {
     try {
-      const end = await this.#run();
+      const end = await this.#run().finally(worked);
       this.#ending = true;
       await this.#end(end);
     } catch (error) {
@@ -316,7 +323,7 @@ class HeldTask implements TaskLink {
       if (this.signal.aborted || (error instanceof FlowFabricError && LOST.has(error.code))) throw error;
       return { how: "failed", error };
     } finally {
-      this.#journal.close(new Interrupted("the task is no longer in the hands of this call"));
+      this.#journal.close(ENDED);
       called.catch(() => undefined);
     }
   }

@@ -115,21 +115,41 @@ test("a child is spawned once and its result comes back", async () => {
   });
 });
 
-test("a step that may happen once is asked about when nobody knows whether it did", async () => {
-  let charges = 0;
-  const pay = task("pay", (ctx) =>
-    ctx.step("charge", () => {
-      charges += 1;
-      throw new Error("the connection was cut");
-    }, { once: "ask" }));
-  await withWorker(client, [pay], async () => {
-    const execution = await client.submit(pay, null);
-    await untilState(client, execution.id, "suspended");
-    await execution.decide("charge", "happened", "receipt 7");
-    assert.equal(await execution.result(), "receipt 7");
-    assert.equal(charges, 1);
+test("a replay spawns a child anew", async () => {
+  const leaf = task("leaf", (ctx) => ctx.executionId);
+  const tree = task("tree", (ctx) => ctx.child("leaf", leaf, null));
+  await withWorker(client, [leaf, tree], async () => {
+    const execution = await client.submit(tree, null);
+    const first = await execution.result();
+    await execution.replay();
+    assert.notEqual(await execution.result(), first);
   });
 });
+
+for (const [answer, expected, runs] of [["happened", "receipt 7", 1], ["did_not_happen", "paid now", 2], ["fail", "in_doubt", 1]] as const) {
+  test(`a step that may happen once is asked about when nobody knows whether it did, and takes the answer ${answer}`, async () => {
+    let charges = 0;
+    const pay = task("pay", async (ctx) => {
+      try {
+        return await ctx.step("charge", () => {
+          charges += 1;
+          if (charges === 1) throw new Error("the connection was cut");
+          return "paid now";
+        }, { once: "ask" });
+      } catch (error) {
+        if (error instanceof TaskError) return error.category;
+        throw error;
+      }
+    });
+    await withWorker(client, [pay], async () => {
+      const execution = await client.submit(pay, null);
+      await untilState(client, execution.id, "suspended");
+      await execution.decide("charge", answer, answer === "happened" ? "receipt 7" : undefined);
+      assert.equal(await execution.result(), expected);
+      assert.equal(charges, runs);
+    });
+  });
+}
 
 test("a once step whose body says that nothing happened is tried again", async () => {
   let tries = 0;

@@ -102,8 +102,8 @@ async function textOf(request: IncomingMessage): Promise<string> {
 }
 
 /** Waits until something is so. */
-export async function until(what: () => boolean | Promise<boolean>): Promise<void> {
-  for (const deadline = Date.now() + 30_000; !(await what()); ) {
+export async function until(what: () => boolean | Promise<boolean>, patienceMs = 30_000): Promise<void> {
+  for (const deadline = Date.now() + patienceMs; !(await what()); ) {
     if (Date.now() > deadline) throw new Error("it did not become so");
     await new Promise((resolve) => setTimeout(resolve, 10));
   }

@@ -31,6 +31,27 @@ test("an hour passes when the test says so, and a step before it is not run agai
   assert.equal(ran, 1);
 });
 
+test("a sleep whose worker is gone ends at its first instant, in the hands of another", async () => {
+  const server = await Server.start();
+  const client = server.client();
+  const nap = task("nap", async (ctx) => {
+    await ctx.sleep("nap", "1h");
+    return "rested";
+  });
+  try {
+    const execution = await client.submit(nap, null);
+    await withWorker(client, [nap], () => server.untilIdle());
+    await server.advance("30m");
+    await withWorker(client, [nap], async () => {
+      assert.equal((await execution.get()).public_state, "delayed");
+      await server.advance("30m");
+      assert.equal(await execution.result(), "rested");
+    });
+  } finally {
+    await server.stop();
+  }
+});
+
 test("a server on real time has no clock to move", async () => {
   const { server, end } = await startServer();
   try {

@@ -16,7 +16,7 @@ from ._calls import RetryPolicy, StreamEvent
 from ._step import OnDoubt, Retry, Spent
 from ._sync import Client, Execution
 from .client import AsyncClient, AsyncExecution, Difference
-from .context import Child, Context, SyncContext, current
+from .context import Context, SyncContext, current
 from .errors import BudgetExceeded, BudgetRefused, ChildFailed, NotDone, SignalTimeout, StepFailed, TaskError, Throttled
 from .errors import Conflict, Forbidden, InternalError, Invalid, LimitReached, NotFound, Refused, Stale
 from .errors import FlowFabricError, NotCompleted, Parked, Unauthenticated, Unavailable, Unreachable, Unreadable
@@ -24,7 +24,7 @@ from .task import Flow, Options, Submission, Task, When, schedule, submission, t
 from .worker import Worker
 
 __all__ = [
-    "AsyncClient", "AsyncExecution", "BudgetExceeded", "BudgetRefused", "Child", "ChildFailed", "Client", "Conflict",
+    "AsyncClient", "AsyncExecution", "BudgetExceeded", "BudgetRefused", "ChildFailed", "Client", "Conflict",
     "Context", "Difference", "Execution", "Flow", "FlowFabricError", "Forbidden", "InternalError", "Invalid",
     "LimitReached", "NotCompleted", "NotDone", "NotFound", "OnDoubt", "Options", "Parked", "Refused", "Retry",
     "RetryPolicy", "SignalTimeout", "Spent", "Stale", "StepFailed", "StreamEvent", "Submission", "SyncContext", "Task",

@@ -7,6 +7,7 @@ import asyncio
 import base64
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from . import wire
@@ -22,11 +23,9 @@ R = TypeVar("R")
 
 log = logging.getLogger("flowfabric")
 
-#: Frames in one call, and those that may wait for it.
-APPEND_MAX = 1_000
+#: Frames in one call, which is small enough even if each of them is as large as it may be; and those that may wait.
+APPEND_MAX = 100
 BACKLOG_MAX = 4_096
-#: Bytes in one call, well below the largest body even in base64.
-APPEND_MAX_BYTES = 4 * 1024 * 1024
 #: Endings in one call, and tasks in one claim.
 ENDINGS_MAX = 100
 CLAIM_MAX = 256
@@ -112,14 +111,8 @@ class Frames:
             raise self._error
 
     async def _send(self, frames: list[dict[str, Any]]) -> list[BaseException | None]:
-        """Appends frames, as many in a call as a body may hold."""
-        start = size = 0
         try:
-            for end, frame in enumerate(frames, 1):
-                size += len(frame.get("payload_base64") or str(frame.get("payload")))
-                if end == len(frames) or size > APPEND_MAX_BYTES:
-                    await self._append(frames[start:end])
-                    start, size = end, 0
+            await self._append(frames)
         except Exception as error:
             self._error = self._error or error
         return [self._error] * len(frames)
@@ -149,36 +142,31 @@ def frame(frame_type: str, value: Any, **said: Any) -> dict[str, Any]:
     return {name: one for name, one in made.items() if one is not None}
 
 
+@dataclass
 class Desk:
     """Where a worker takes work and hands in endings. Endings go together, with a request for as many tasks as there is
     room for then; beside them at most one call waits for work, so that no ending waits behind it. `in_hand` says how
     many tasks the worker holds, `take` gives it more."""
 
-    def __init__(
-        self,
-        client: AsyncClient,
-        asks: dict[str, Any],
-        capacity: int,
-        in_hand: Callable[[], int],
-        take: Callable[[list[wire.Task]], None],
-    ) -> None:
-        self._client = client
+    client: AsyncClient
+    asks: dict[str, Any]
+    capacity: int
+    in_hand: Callable[[], int]
+    take: Callable[[list[wire.Task]], None]
+    closed: bool = False
+    #: Tasks that calls under way ask for, and those whose endings they carry.
+    _asked: int = 0
+    _leaving: int = 0
+
+    def __post_init__(self) -> None:
         #: What the holder of a lease says is repeated for as long as the lease lasts; its loss ends the wait.
-        self.patient = client.patient()
-        self._asks = {name: value for name, value in asks.items() if name != "instance_id"}
-        self._instance_id = {"instance_id": asks["instance_id"]}
-        self._capacity = capacity
-        self._in_hand = in_hand
-        self._take = take
-        #: Tasks that calls under way ask for, and those whose endings they carry.
-        self._asked = self._leaving = 0
+        self.patient = self.client.patient()
         self._endings: Gatherer[Ending, Any] = Gatherer(self._send, ENDINGS_MAX)
-        self.closed = False
 
     @property
     def room(self) -> int:
         """How many tasks the worker could take beside those that it has asked for."""
-        room = self._capacity - self._in_hand() - self._asked + self._leaving
+        room = self.capacity - self.in_hand() - self._asked + self._leaving
         return 0 if self.closed else max(0, min(room, CLAIM_MAX))
 
     async def claim(self, wait_ms: int) -> None:
@@ -217,11 +205,13 @@ class Desk:
     async def _exchange(self, endings: list[dict[str, Any]], wait_ms: int) -> wire.ExchangeOutcome:
         asked = self.room
         self._asked += asked
-        claim = {**self._asks, "max_tasks": asked, "wait_ms": wait_ms} if asked else None
-        client = self.patient if endings else self._client
+        asks = dict(self.asks)
+        instance_id = asks.pop("instance_id")
+        claim = {**asks, "max_tasks": asked, "wait_ms": wait_ms} if asked else None
+        client = self.patient if endings else self.client
         try:
-            answer = await client.call(wire.exchange, **self._instance_id, end=endings, claim=claim)
+            answer = await client.call(wire.exchange, instance_id=instance_id, end=endings, claim=claim)
         finally:
             self._asked -= asked
-        self._take(answer.claim.tasks if answer.claim else [])
+        self.take(answer.claim.tasks if answer.claim else [])
         return answer

@@ -61,17 +61,14 @@ class Settings:
         parts = urlsplit(self.url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise ValueError(f"a server's address begins with http:// or https://, not {self.url!r}")
-        headers = {"accept": "application/json"}
-        if self.token:
-            headers["authorization"] = f"Bearer {self.token}"
-        loopback = parts.hostname in {"localhost", "127.0.0.1", "::1"}
+        authorization = {"authorization": f"Bearer {self.token}"} if self.token else {}
         return {
             "base_url": self.url.rstrip("/"),
-            "headers": headers,
+            "headers": {"accept": "application/json", **authorization},
             "timeout": httpx.Timeout(self.retry.answer_timeout, pool=None),
             "limits": httpx.Limits(max_connections=None, max_keepalive_connections=64),
             "verify": parts.scheme == "https",
-            "trust_env": not loopback,
+            "trust_env": parts.hostname not in {"localhost", "127.0.0.1", "::1"},
         }
 
 

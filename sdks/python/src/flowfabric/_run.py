@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from . import wire
@@ -119,10 +119,14 @@ class Run:
 
     # The life of the task
 
-    async def go(self, task: Task[Any, Any]) -> None:
+    async def go(self, task: Task[Any, Any], worked: Callable[[], None]) -> None:
         """Calls the function and reports its end. The lease is held meanwhile."""
         try:
             ending = await self._work(task)
+        finally:
+            if self._thread is None:
+                worked()
+        try:
             if ending is not None:
                 await self._report(ending)
         except FlowFabricError as error:
@@ -130,6 +134,7 @@ class Run:
         if self._thread is not None:
             # What a thread says that nobody waited for is of no use; its place is taken until it ends.
             await asyncio.gather(self._thread, return_exceptions=True)
+            worked()
 
     async def _work(self, task: Task[Any, Any]) -> Ending | None:
         self._function = asyncio.create_task(self._call(task))
@@ -161,12 +166,7 @@ class Run:
         enter_trace(self.task.trace_context)
         arguments: list[Any] = []
         if task.takes_input:
-            try:
-                arguments.append(task.input.decode(self.task.input))
-            except ValueError as error:
-                raise TaskError(
-                    f"the input is not what {task.kind} takes: {error}", category="invalid_input"
-                ) from error
+            arguments.append(task.input.read(self.task.input, f"the input of {task.kind}", "invalid_input"))
         if task.is_async:
             context = Context(self)
             CURRENT.set(context)

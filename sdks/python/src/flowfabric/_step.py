@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import hashlib
 import inspect
-import itertools
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import copy_context
@@ -111,7 +110,7 @@ class Step:
                 raise TaskError(reason, category="journal_mismatch")
             self.journal.changed.add(self.identity)
         if known.state == "completed":
-            return self._result_of(known)
+            return self.result.read(known.result, f"the recorded result of step {known.name!r}", "journal_mismatch")
         if known.state == "failed":
             raise _failed(self.identity, known.message or f"step {self.identity.label} failed", known.category, None)
         if known.state == "begun" and self.once:
@@ -172,13 +171,6 @@ class Step:
     def _entry(self, state: str, tries: int, **more: Any) -> dict[str, Any]:
         made = {"state": state, "tries": tries, "input_hash": self.input_hash, "kind": self.kind, **more}
         return {**self.identity.args(), **{name: value for name, value in made.items() if value is not None}}
-
-    def _result_of(self, known: wire.StepView) -> Any:
-        try:
-            return self.result.decode(known.result)
-        except ValueError as error:
-            reason = f"the recorded result of step {known.name!r} cannot be read: {error}"
-            raise TaskError(reason, category="journal_mismatch") from error
 
     async def _doubt(self) -> None:
         """Nobody knows whether a `once` body happened. This returns when it is to run."""
@@ -246,21 +238,22 @@ def value_type(body: Callable[..., Any]) -> Any:
     return next(iter(get_args(returned_type(body))), Any)
 
 
+@dataclass
 class Turn:
     """The right to make one call."""
 
-    def __init__(self, run: Run, provider: str, tokens: int, ttl: Span | None) -> None:
-        self._run = run
-        self._provider = provider
-        self._tokens = tokens
-        self._ttl_ms = None if ttl is None else milliseconds(ttl)
-        self._naps = itertools.count()
-        self._key = ""
+    run: Run
+    provider: str
+    tokens: int
+    ttl: Span | None
+    _naps: int = 0
+    _key: str = ""
 
     async def wait(self, step: str) -> None:
         """Returns when the call may be made. A long wait lets go of the task, which keeps its place in the line."""
-        self._key, run = step, self._run
-        asks = {"provider": self._provider, "key": step, "cost": {"tokens": self._tokens}, "ttl_ms": self._ttl_ms}
+        self._key, run = step, self.run
+        ttl_ms = None if self.ttl is None else milliseconds(self.ttl)
+        asks = {"provider": self.provider, "key": step, "cost": {"tokens": self.tokens}, "ttl_ms": ttl_ms}
         while True:
             with run.journal.busy():
                 acquired = await run.call(wire.acquire_provider, **asks)
@@ -270,13 +263,14 @@ class Turn:
                     await asyncio.sleep(acquired.wait_ms / 1000)
                     continue
             # A wait that an earlier run of the function has been through is over at once.
-            nap = run.journal.begin(f"wait for {self._provider}", f"{step} {next(self._naps)}")
-            sleep = {"sleep_ms": acquired.wait_ms, "provider": self._provider}
+            nap = run.journal.begin(f"wait for {self.provider}", f"{step} {self._naps}")
+            self._naps += 1
+            sleep = {"sleep_ms": acquired.wait_ms, "provider": self.provider}
             await run.journal.until_ended(nap, "sleeps", sleep)
 
     async def make(self, body: Callable[[], Any]) -> Any:
         """Makes the call, and settles what it cost. One that raises counts as expected."""
-        tokens = self._tokens
+        tokens = self.tokens
         try:
             spent: Spent[Any] = await call_body(body)
             tokens = spent.actual.get("tokens", 0)
@@ -284,9 +278,10 @@ class Turn:
         except Throttled as error:
             tokens = 0
             after = None if error.retry_after is None else milliseconds(error.retry_after)
-            namespace = self._run.task.namespace
-            await self._run.call(wire.throttle_provider, name=self._provider, namespace=namespace, retry_after_ms=after)
+            namespace = self.run.task.namespace
+            await self.run.call(wire.throttle_provider, name=self.provider, namespace=namespace, retry_after_ms=after)
             raise
         finally:
-            cost = {"requests": 1, "tokens": tokens}
-            await self._run.call(wire.settle_provider, provider=self._provider, key=self._key, actual=cost)
+            if not self.run.closed:
+                cost = {"requests": 1, "tokens": tokens}
+                await self.run.call(wire.settle_provider, provider=self.provider, key=self._key, actual=cost)

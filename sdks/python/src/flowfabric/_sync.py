@@ -16,9 +16,9 @@ from . import wire
 from ._calls import NEEDS_PARTITIONS, Call, Following, Repeats, StreamEvent, failure_of
 from .client import (
     LOOK_EVERY_S, WAIT_MAX_S, Answer, Difference, P, Step, SyncConnection, T,
-    chunks, compared, not_completed, step_args,
+    chunks, compared, step_args,
 )  # fmt: skip
-from .errors import FlowFabricError, Refused, Unreachable, refusal
+from .errors import FlowFabricError, NotCompleted, Refused, Unreachable, refusal
 from .task import NOTHING, Codec, Flow, I, Options, R, Span, Submission, Task, codec, milliseconds, submission
 
 
@@ -166,7 +166,7 @@ class Execution(Generic[R]):
         """Waits for its end and reads its result. `NotCompleted` when it ended otherwise."""
         view = self.wait(timeout)
         if view.public_state != "completed":
-            raise not_completed(view)
+            raise NotCompleted(view)
         content = self.client.call(wire.get_result, execution_id=self.id)
         return self._result.decode(content)
 

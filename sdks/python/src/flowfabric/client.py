@@ -123,13 +123,6 @@ def step_args(step: Step) -> dict[str, Any]:
     return {"name": step[0], "key" if isinstance(step[1], str) else "occurrence": step[1]}
 
 
-def not_completed(view: wire.ExecutionView) -> NotCompleted:
-    """How an execution ended that has no result."""
-    failure = view.last_failure
-    reason, category = (failure.reason, failure.category) if failure else (None, None)
-    return NotCompleted(view.execution_id, view.public_state, reason, category)
-
-
 def chunks(made: list[Submission[R]]) -> Iterator[list[Submission[R]]]:
     """As many as one call creates."""
     return (made[start : start + BATCH_MAX] for start in range(0, len(made), BATCH_MAX))
@@ -290,7 +283,7 @@ class AsyncExecution(Generic[R]):
         """Waits for its end and reads its result. `NotCompleted` when it ended otherwise."""
         view = await self.wait(timeout)
         if view.public_state != "completed":
-            raise not_completed(view)
+            raise NotCompleted(view)
         content = await self.client.call(wire.get_result, execution_id=self.id)
         return self._result.decode(content)
 

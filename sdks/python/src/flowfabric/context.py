@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextvars import ContextVar
 from datetime import datetime, timedelta, timezone
 from functools import partial
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec, overload
+from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, overload
 
 from typing_extensions import Unpack
 
@@ -144,18 +144,33 @@ class Context(_About):
         ended = await journal.until_ended(identity, "waitpoints", args)
         if ended.state == "failed":
             raise SignalTimeout(f"no signal {identity.name!r} came in time", category=ended.category)
-        try:
-            return payload.decode(ended.result)
-        except ValueError as error:
-            reason = f"the payload of signal {identity.name!r} cannot be read: {error}"
-            raise TaskError(reason, category="invalid_signal") from error
+        return payload.read(ended.result, f"the payload of signal {identity.name!r}", "invalid_signal")
 
     def child(
         self, name: str, what: Task[I, R] | str, input: I = NOTHING, key: str | None = None, **options: Unpack[Options]
-    ) -> Child[R]:
-        """Spawns a child once. Awaiting it waits for its end without holding the task, and answers with its result;
-        `await child.spawn()` only spawns it, to be awaited later."""
-        return Child(self._run, self._run.journal.begin(name, key), submission(what, input, **options))
+    ) -> Coroutine[Any, Any, R]:
+        """Spawns a child once, waits for its end without holding the task, and answers with its result. Children that
+        are gathered, each with a key, are spawned in one call."""
+        return self._run.journal.call(name, key, partial(self._child, submission(what, input, **options)))
+
+    async def _child(self, made: Submission[R], identity: Identity) -> R:
+        run, journal = self._run, self._run.journal
+        its_id = child_id(self.execution_id, self.task.generation or 0, *identity)
+        if await journal.find(identity, "child") is None:
+            with journal.busy():
+                await run.spawn({**made.args, "execution_id": its_id})
+        ended = await journal.until_ended(identity, "children", {"execution_id": its_id})
+        # An entry of an earlier generation names the child of that time.
+        child = run.client.execution(ended.child_id or its_id)
+        with journal.busy():
+            if ended.state == "failed":
+                # The entry of a child that had ended before it was waited for does not say why.
+                failure = None if ended.message else (await child.get()).last_failure
+                reason = ended.message or (failure.reason if failure else f"child {identity.label} did not succeed")
+                raise ChildFailed(reason, category=ended.category)
+            # Only in a fork is the result of a child in the parent's journal.
+            content = ended.result or await run.client.call(wire.get_result, execution_id=child.id)
+        return made.result.decode(content)
 
     async def continue_as_new(self, input: Any) -> NoReturn:
         """Begins the function anew, with another input and an empty journal. It stays the same execution, so that a
@@ -245,53 +260,8 @@ class Context(_About):
 
     async def upstreams(self) -> list[wire.UpstreamView]:
         """What it depends on, with outcomes and results; also its children."""
-        cursor, found = None, []
-        while True:
-            page = await self._run.call(wire.list_upstreams, results=True, cursor=cursor)
-            found += page.items
-            if not (cursor := page.next_cursor):
-                return found
-
-
-class Child(Generic[R], Awaitable[R]):
-    """A child of the task in hand."""
-
-    def __init__(self, run: Run, identity: Identity, made: Submission[R]) -> None:
-        self._run = run
-        self._identity = identity
-        self._made = made
-        self.id = child_id(run.task.execution_id, run.task.generation or 0, *identity)
-
-    async def spawn(self) -> str:
-        """Spawns it without waiting for its end; answers its id. Spawning it again finds it."""
-        if await self._run.journal.find(self._identity, "child") is None:
-            with self._run.journal.busy():
-                await self._run.spawn({**self._made.args, "execution_id": self.id})
-        return self.id
-
-    def __await__(self) -> Generator[Any, Any, R]:
-        return self._join().__await__()
-
-    async def _join(self) -> R:
-        journal = self._run.journal
-        try:
-            await self.spawn()
-            ended = await journal.until_ended(self._identity, "children", {"execution_id": self.id})
-            # An entry of an earlier generation names the child of that time.
-            its_id, content = ended.child_id or self.id, ended.result
-            with journal.busy():
-                if ended.state == "failed":
-                    # The entry of a child that had ended before it was waited for does not say why.
-                    view = None if ended.message else await self._run.client.execution(its_id).get()
-                    reason = view.last_failure.reason if view and view.last_failure else ended.message
-                    reason = reason or f"child {self._identity.label} did not succeed"
-                    raise ChildFailed(reason, category=ended.category)
-                if content is None:
-                    # Only in a fork is the result of a child in the parent's journal.
-                    content = await self._run.client.call(wire.get_result, execution_id=its_id)
-            return self._made.result.decode(content)
-        finally:
-            journal.end(self._identity)
+        found = self._run.worker.desk.patient.items(wire.list_upstreams, execution_id=self.execution_id, results=True)
+        return [one async for one in found]
 
 
 def _blocking(

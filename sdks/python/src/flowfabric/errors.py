@@ -107,12 +107,12 @@ def refusal(status: int, problem: Mapping[str, Any]) -> Refused:
 class NotCompleted(FlowFabricError):
     """A result was asked for, but the execution ended without success."""
 
-    def __init__(self, execution_id: str, public_state: str, reason: str | None, category: str | None) -> None:
-        self.execution_id = execution_id
-        self.public_state = public_state
-        self.reason = reason
-        self.category = category
-        super().__init__(f"execution {execution_id} is {public_state}" + (f": {reason}" if reason else ""))
+    def __init__(self, view: wire.ExecutionView) -> None:
+        self.execution_id, self.public_state, failure = view.execution_id, view.public_state, view.last_failure
+        self.reason: str | None = failure.reason if failure else None
+        self.category: str | None = failure.category if failure else None
+        said = f"execution {self.execution_id} is {self.public_state}"
+        super().__init__(f"{said}: {self.reason}" if self.reason else said)
 
 
 class TaskError(Exception):

@@ -18,18 +18,9 @@ from datetime import datetime
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from pydantic_ai import RunContext
+from pydantic_ai import RunContext, durable_exec
 from pydantic_ai.agent import AbstractAgent, AgentRun, WrapperAgent
 from pydantic_ai.capabilities import AbstractCapability
-from pydantic_ai.durable_exec import (
-    JSON_CODEC,
-    BaseDurabilityCapability,
-    DurabilityEngineSpec,
-    DurableOperationId,
-    JournalCallableOperationBackend,
-    RoleBasedOperationConfig,
-    conversation_id_from_run_id,
-)
 from pydantic_ai.output import OutputDataT
 from pydantic_ai.tools import AgentDepsT
 
@@ -42,18 +33,19 @@ _COUNTS: WeakKeyDictionary[Context, dict[str, int]] = WeakKeyDictionary()
 
 
 def _count(ctx: Context, what: str) -> int:
+    """How often a thing was asked for before."""
     counts = _COUNTS.setdefault(ctx, {})
-    counts[what] = counts.get(what, 0) + 1
-    return counts[what] - 1
+    counts[what] = counts.get(what, -1) + 1
+    return counts[what]
 
 
-class _Backend(JournalCallableOperationBackend[StepOptions]):
+class _Backend(durable_exec.JournalCallableOperationBackend[StepOptions]):
     """Each operation of an agent is a step of the task in hand."""
 
     async def execute(
         self,
         *,
-        operation_id: DurableOperationId,
+        operation_id: durable_exec.DurableOperationId,
         name: str,
         body: Callable[[], Awaitable[object]],
         cache_key: tuple[object, ...],
@@ -76,30 +68,22 @@ class _Backend(JournalCallableOperationBackend[StepOptions]):
         return await ctx.step(name, run, **options)
 
 
-class Durability(BaseDurabilityCapability[AgentDepsT]):
+class Durability(durable_exec.BaseDurabilityCapability[AgentDepsT]):
     """Makes an agent durable in tasks. `model`, `tool` and `event` are options of the steps, such as `retry` or
     `once`; a tool's own are in its metadata, under `flowfabric`, where `False` says that it is no step."""
 
-    engine_spec = DurabilityEngineSpec(
+    engine_spec = durable_exec.DurabilityEngineSpec(
         engine_name="FlowFabric",
         durable_unit_noun="step",
         durable_container_noun="task",
-        codec=JSON_CODEC,
+        codec=durable_exec.JSON_CODEC,
         tool_config_key="flowfabric",
     )
 
-    def __init__(
-        self,
-        *,
-        model: StepOptions | None = None,
-        tool: StepOptions | None = None,
-        event: StepOptions | None = None,
-        **options: Any,
-    ) -> None:
+    def __init__(self, **options: Any) -> None:
+        roles = ("model", "tool", "event")
+        self._options: dict[str, Any] = {role: options.pop(role, None) or {} for role in roles}
         super().__init__(**options)
-        self._model: StepOptions = model or {}
-        self._tool: StepOptions = tool or {}
-        self._event: StepOptions = event or {}
 
     @property
     def in_durable_context(self) -> bool:
@@ -113,7 +97,7 @@ class Durability(BaseDurabilityCapability[AgentDepsT]):
 
     def get_default_conversation_id(self, run_id: str) -> str | None:
         """The same in every run of the function."""
-        return conversation_id_from_run_id(run_id) if self.in_durable_context else None
+        return durable_exec.conversation_id_from_run_id(run_id) if self.in_durable_context else None
 
     async def get_run_start_time(self, run_id: str) -> datetime | None:
         """When the agent's run first began."""
@@ -123,11 +107,13 @@ class Durability(BaseDurabilityCapability[AgentDepsT]):
     def get_durable_operation_backend(self) -> _Backend:
         """Steps of the task in hand."""
 
-        def tool_options(operation_id: DurableOperationId, tool: Any, tool_name: str) -> Any:
-            return self._build_resolve_tool_config(self._tool)(tool, tool_name)
+        resolve = self._build_resolve_tool_config(self._options["tool"])
 
-        config = RoleBasedOperationConfig[StepOptions](
-            model=self._model, event=self._event, capability={}, tool=self._tool, resolve_tool=tool_options
+        def tool_options(operation_id: durable_exec.DurableOperationId, tool: Any, tool_name: str) -> Any:
+            return resolve(tool, tool_name)
+
+        config = durable_exec.RoleBasedOperationConfig[StepOptions](
+            **self._options, capability={}, resolve_tool=tool_options
         )
         return _Backend(agent_name=self.name, default_model_id=self._default_model_id, config=config)
 

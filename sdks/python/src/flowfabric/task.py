@@ -16,6 +16,7 @@ from pydantic_core import to_jsonable_python
 from typing_extensions import Self, TypedDict, TypeVar, Unpack
 
 from . import wire
+from .errors import TaskError
 
 if TYPE_CHECKING:
     from .context import Context, SyncContext
@@ -59,6 +60,13 @@ class Codec(Generic[R]):
         if self._raw:
             return data  # type: ignore[return-value]
         return self._adapter.validate_json(data or b"null")
+
+    def read(self, content: wire.Content | None, what: str, category: str) -> R:
+        """The same for a task, which fails with this category if the value does not fit."""
+        try:
+            return self.decode(content)
+        except ValueError as error:
+            raise TaskError(f"{what} cannot be read: {error}", category=category) from error
 
     def same(self, value: Any) -> R:
         """The value as a later run reads it, so that the run that made it sees nothing else."""

@@ -33,17 +33,12 @@ STOP_TIMEOUT_S = 30.0
 
 class Server:
     """A server of its own for a test. Without a `store` it is `ff dev --memory --test-clock`; with one it is
-    `ff server`, on real time. The program is `ff` from `program`, from `FF_PROGRAM`, or from the path."""
+    `ff server`, on real time. The program is `ff` from `FF_PROGRAM`, or from the path."""
 
     def __init__(
-        self,
-        store: str | None = None,
-        *,
-        program: str | None = None,
-        options: Sequence[str] = (),
-        environment: Mapping[str, str] | None = None,
+        self, store: str | None = None, *, options: Sequence[str] = (), environment: Mapping[str, str] = {}
     ) -> None:
-        found = program or os.environ.get("FF_PROGRAM") or shutil.which("ff")
+        found = os.environ.get("FF_PROGRAM") or shutil.which("ff")
         if not found:
             raise FileNotFoundError("the program ff was not found; name it in FF_PROGRAM")
         with socket.socket() as free:
@@ -53,7 +48,7 @@ class Server:
         how = ["dev", "--memory", "--test-clock"] if store is None else ["server", "--store", store]
         self._command = [found, *how, "--listen", address, *options]
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("FF_")}
-        self._environment = {**inherited, **(environment or {})}
+        self._environment = {**inherited, **environment}
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:

@@ -78,7 +78,9 @@ class Worker:
         # The nonce is chosen anew by each process, so that a second one with the same instance id is noticed.
         own = {"worker_id": name, "capacity": concurrency, "version": version, "nonce": mint()}
         self._registration = {**self._asks, **own}
+        #: Tasks whose functions run, or whose ends are on their way.
         self._runs: dict[Run, asyncio.Task[None]] = {}
+        self._working = 0
         #: Tasks that were taken ahead and wait for a place.
         self._waiting: deque[Run] = deque()
         self.desk: Desk
@@ -165,23 +167,29 @@ class Worker:
         self._start_waiting()
 
     def _start_waiting(self) -> None:
-        while self._waiting and len(self._runs) < self.concurrency and not self.desk.closed:
+        while self._waiting and self._working < self.concurrency and not self.desk.closed:
             run = self._waiting.popleft()
             if run.closed:
                 self._keeper.remove(run.lease)
                 continue
+            self._working += 1
             self._runs[run] = asyncio.create_task(self._go(run))
         self._freed.set()
 
     async def _go(self, run: Run) -> None:
         try:
-            await run.go(self.tasks[run.task.kind])
+            await run.go(self.tasks[run.task.kind], self._worked)
         except Exception:
             log.exception("a task could not be run")
         finally:
             self._keeper.remove(run.lease)
             del self._runs[run]
             self._start_waiting()
+
+    def _worked(self) -> None:
+        """A function has ended. Its end may be on its way yet, which keeps no other task from running."""
+        self._working -= 1
+        self._start_waiting()
 
     async def _drain(self) -> None:
         """Hands back what has not begun, waits for the tasks in hand, and hands back those that take too long."""
