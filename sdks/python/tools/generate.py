@@ -22,7 +22,7 @@ WIDTH = 120
 #: Names that a pydantic model has itself.
 RESERVED = {"schema", "json", "copy", "dict", "validate", "construct", "fields"}
 METHODS = ("get", "post", "put", "delete", "patch")
-#: What the client says by itself.
+#: Headers that the client sets by itself.
 HEADERS = {"Idempotency-Key", "traceparent", "Last-Event-ID"}
 
 HEADER = '''"""The words of the HTTP API: what it answers, and its operations.
@@ -105,7 +105,7 @@ from .task import NOTHING, Codec, Flow, I, Options, R, Span, Submission, Task, c
 
 '''
 
-#: What is said otherwise in a program without an event loop.
+#: Words that are others in a program without an event loop.
 IN_SYNC = {
     "A connection to a server.": "A connection to a server. It may be used by several threads.",
     "httpx.AsyncClient": "httpx.Client",

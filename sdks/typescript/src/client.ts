@@ -129,7 +129,7 @@ export class Client {
     }
   }
 
-  /** What waits for people, what has waited longest first. */
+  /** Questions that wait for people, the oldest first. */
   approvals(filter: { execution_id?: string; assignee?: string; kind?: string[]; tag?: string } = {}): AsyncGenerator<ApprovalView> {
     return this.items("/v1/approvals", { ...this.connection.scope, ...filter });
   }
@@ -139,7 +139,7 @@ export class Client {
     return this.connection.call("POST", "/v1/budgets", { body: { name, ...definition, ...this.connection.scope } });
   }
 
-  /** What a budget has used; its `standing` says what is held and left, how fast it goes, and where that ends. */
+  /** A budget and its usage; `standing` says what is held and left, how fast it goes, and where that ends. */
   budget(name: string): Promise<BudgetStatus> {
     return this.connection.call("GET", path`/v1/budgets/${name}`, { query: this.connection.scope });
   }
@@ -303,7 +303,7 @@ export class Execution<O = unknown> {
     await this.connection.call("POST", this.#at("/steps/decide"), { body: present({ step: stepOf(step), answer, result }) });
   }
 
-  /** What it writes while it runs. Reconnects by itself after the last frame: none is missed, none comes twice. */
+  /** Its stream while it runs. The iterator reconnects by itself after the last frame: none is missed, none comes twice. */
   tail(options: { after?: string; signal?: AbortSignal } = {}): AsyncGenerator<StreamEvent> {
     return tail(this.connection, this.id, options);
   }

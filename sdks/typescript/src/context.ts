@@ -1,4 +1,4 @@
-/** What a task's function is called with: steps, waits, children, and its stream. */
+/** The context, which a task's function is called with: steps, waits, children, and its stream. */
 import { type Schemas, submission, type SubmitOptions } from "./client.js";
 import { BudgetExceeded, BudgetRefused, inWords, NotDone, TaskError, Throttled } from "./errors.js";
 import type { FrameWriter } from "./frames.js";
@@ -22,9 +22,9 @@ export interface StepOptions {
   retry?: { times: number; wait?: Span };
   /** How long each try may take. */
   timeout?: Span;
-  /** What the body works on. A person is asked about a counted step whose input is not the recorded one. */
+  /** The value that the body works on. A person is asked about a counted step whose input is not the recorded one. */
   input?: unknown;
-  /** What another input than the recorded one means for a step with a key; the recorded result stands when absent. */
+  /** How a step with a key takes another input than the recorded one; the recorded result stands when absent. */
   onChange?: "keep" | "run_again" | "fail";
   /** The body undoes this step: once both have completed, a retry of the attempt runs both again. */
   compensates?: string | { name: string; key: string };
@@ -42,7 +42,7 @@ export interface SignalOptions<T> {
 /** The code of a step. The signal fires when it takes too long, or the lease is lost. */
 export type Body<T> = (signal: AbortSignal) => T | Promise<T>;
 
-/** What a piece of work gave, and what it really spent, by dimension. */
+/** The value of a piece of work, and its real cost by dimension. */
 export interface Spent<T> {
   value: T;
   spent: Record<string, number>;
@@ -53,7 +53,7 @@ type Reserved =
   | ({ outcome: "refused" } & Schemas["SpendRefusal"])
   | { outcome: "asked"; budget: string };
 
-/** What a context needs of the worker that holds the task. */
+/** The link of a context to the worker that holds the task. */
 export interface TaskLink {
   readonly task: Schemas["Task"];
   readonly signal: AbortSignal;

@@ -1,4 +1,4 @@
-/** What goes wrong: refusals of the server, servers out of reach, and the ways in which a task ends without a result. */
+/** Errors: refusals of the server, servers out of reach, and the ways in which a task ends without a result. */
 import type { components } from "./wire.js";
 
 /** A problem as the server describes it. Codes and fields that this version does not know are kept. */
@@ -73,7 +73,7 @@ export class NotDone extends TaskError {
   static override readonly category = "not_done";
 }
 
-/** What `ctx.acquire` calls says that the provider had too many calls (429), and perhaps for how long it wants to be left alone. */
+/** The function that `ctx.acquire` calls learned that the provider had too many calls (429), and perhaps for how long it wants to be left alone. */
 export class Throttled extends TaskError {
   override readonly name = "Throttled";
   static override readonly category = "throttled";

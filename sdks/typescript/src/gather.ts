@@ -29,7 +29,7 @@ export class Gatherer<T, R> {
   }
 
   async #send(): Promise<void> {
-    // Those who are about to hand something over in this turn do so first.
+    // Branches that are about to hand something over in this turn do so first.
     await new Promise((resolve) => setImmediate(resolve));
     while (this.#waiting.length > 0) {
       const batch = this.#waiting.splice(0, this.limit);

@@ -28,7 +28,7 @@ export interface CallOptions {
   onRepeat?: (body: unknown) => unknown;
 }
 
-/** What became of one try: an answer, or a failure that a repeat may mend. */
+/** The outcome of one try: an answer, or a failure that a repeat may mend. */
 type Tried = { answer: unknown } | { error: Error; waitMs: number };
 
 /** A server that has not answered so long after it should have is taken for gone. */
@@ -54,7 +54,7 @@ export class Connection {
     }
   }
 
-  /** What a call says that belongs to the namespace of this connection. */
+  /** The namespace of this connection, as a field of a call. */
   get scope(): { namespace?: string } {
     return this.namespace === undefined ? {} : { namespace: this.namespace };
   }
@@ -64,7 +64,7 @@ export class Connection {
     const key = options.idempotencyKey === undefined && method === "POST" ? uuid7() : options.idempotencyKey;
     const started = Date.now();
     let { body } = options;
-    // What cannot be written throws here: it would not become writable by a repeat.
+    // A body that cannot be written throws here: it would not become writable by a repeat.
     let text = JSON.stringify(body) as string | undefined;
     for (let repeats = 0; ; repeats++) {
       const failure = await this.#once(method, path, key, { ...options, text });
@@ -124,7 +124,7 @@ export function problemOf(status: number, text: string): Problem {
     const problem = JSON.parse(text) as Partial<Problem> | null;
     if (typeof problem?.code === "string") return { details: {}, detail: "", retryable: false, status, ...problem, code: problem.code };
   } catch {
-    // Whatever stands between us and the server wrote no JSON.
+    // A proxy between us and the server wrote no JSON.
   }
   return { code: `http_${status}`, status, detail: text.slice(0, 500), retryable: status >= 502 && status <= 504, details: {} };
 }

@@ -1,5 +1,5 @@
 /**
- * What one call of a task's function knows of its journal: the entries there are, those on their way, and what its
+ * The journal as one call of a task's function knows it: the entries there are, those on their way, and what its
  * branches wait for. The worker gives it a `Holder` to talk to the server with, and learns from it when the function
  * may be parked.
  */
@@ -10,7 +10,7 @@ import { labelOf, type StepIdentity } from "./ids.js";
 
 export type StepView = Schemas["StepView"];
 export type StepEntry = Schemas["StepEntry"];
-/** What a person is asked about an entry. */
+/** A question to a person about an entry. */
 export interface Question {
   step: StepIdentity;
   reason: "in_doubt" | "journal_mismatch";
@@ -19,17 +19,17 @@ export interface Question {
   input_hash?: string;
 }
 
-/** What the journal asks of the holder of the lease. */
+/** The calls of the lease holder that the journal needs. */
 export interface Holder {
   record(firstNumber: number, entries: StepEntry[]): Promise<Schemas["RecordStepsOutcome"]>;
   list(after: number): Promise<Schemas["ListStepsOutcome"]>;
 }
 
-/** What a branch waits for: the list of a park that it belongs to, and what stands there beside the entry. */
+/** A wait of a branch: the list of a park that it belongs to, and what stands there beside the entry. */
 export interface Wait {
   list: "sleeps" | "waitpoints" | "children" | "questions";
   args?: object;
-  /** What the instant of the wait is called, once it is fixed. */
+  /** The field of the wait's instant, once it is fixed. */
   fixedAs?: "until" | "timeout_at";
 }
 
@@ -115,7 +115,7 @@ export class Journal {
   }
 
   /**
-   * What the journal says of an entry. The rest of a large journal is read when it is first asked for. A counted entry
+   * An entry as the journal has it. The rest of a large journal is read when it is first asked for. A counted entry
    * of another kind or input is asked about, and never comes back.
    */
   async find(identity: StepIdentity, kind: NonNullable<StepEntry["kind"]>, hash?: string): Promise<StepView | undefined> {
@@ -133,7 +133,7 @@ export class Journal {
     return new Promise(() => undefined);
   }
 
-  /** What a run that has come to its end found out about its journal. */
+  /** The entries that a finished run did not ask for, or gave another input. */
   runNotes(): { run?: { steps_not_visited: StepIdentity[]; steps_changed: StepIdentity[] } } {
     const unasked = [...this.#entries].filter(([label]) => this.#complete && !this.#visited.has(label));
     const steps_not_visited = unasked.slice(0, STEPS_NAMED_MAX).map(([, entry]) => identityOf(entry));
@@ -210,7 +210,7 @@ export class Journal {
     if (this.mayPark()) this.onIdle();
   }
 
-  /** What a park of the function as it stands says. The instant of a wait is fixed the first time. */
+  /** The arguments of a park of the function as it stands. The instant of a wait is fixed the first time. */
   parkArgs(): Record<string, unknown> {
     const lists: Record<Wait["list"], object[]> = { sleeps: [], waitpoints: [], children: [], questions: [] };
     for (const [label, { identity: step, wait }] of this.#waits) {

@@ -12,10 +12,10 @@ type Parameters<O> = O extends { parameters: { path?: infer P; query?: infer Q }
 type Body<O> = O extends { requestBody?: { content: { "application/json": infer B } } } ? B : unknown;
 type Json<O, Status extends number> = O extends { responses: Record<Status, { content: { "application/json": infer A } }> } ? A : never;
 
-/** What an operation takes: the parts of its route, its query and its body, side by side. */
+/** The arguments of an operation: the parts of its route, its query and its body, side by side. */
 export type Args<M extends Method, R extends Route<M>> = Parameters<Operation<M, R>> & Body<Operation<M, R>>;
 /** They may be left out where none of them is needed. */
 export type ArgsGiven<M extends Method, R extends Route<M>> = object extends Args<M, R> ? [args?: Args<M, R>] : [args: Args<M, R>];
 export type Answer<M extends Method, R extends Route<M>> = Json<Operation<M, R>, 200> | Json<Operation<M, R>, 201> | Json<Operation<M, R>, 202>;
-/** What a list has. */
+/** An item of a list. */
 export type Item<R extends Route<"GET">> = Answer<"GET", R> extends { items: (infer T)[] } ? T : never;

@@ -23,7 +23,7 @@ export interface HeldLease {
   ttlMs: number;
 }
 
-/** What has changed: leases that are held from now on, and the ids of those that are not held any more. */
+/** A change: leases that are held from now on, and the ids of those that are not held any more. */
 export interface ToRenewer {
   hold: HeldLease[];
   release: string[];

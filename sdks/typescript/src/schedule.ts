@@ -18,19 +18,19 @@ export interface When {
   endsAt?: Date;
   /** Each run starts up to so much later. */
   jitter?: Span;
-  /** What happens while the latest run has not ended; `allow` when absent. */
+  /** How it takes an instant at which the latest run has not ended; `allow` when absent. */
   overlap?: Schemas["Overlap"];
-  /** What becomes of instants that no server saw to in time; a number runs so many of them at most. */
+  /** How it makes up for instants that no server saw to in time; a number runs so many of them at most. */
   catchUp?: "none" | "last" | number;
   /** So many failed runs in a row pause it. */
   pauseAfterFailures?: number;
 }
 
-/** What a run creates: a task or a kind with its input, or a flow. */
+/** The work that a run creates: a task or a kind with its input, or a flow. */
 export type Template = FlowBuilder | { task: AnyTask | string; input?: unknown; options?: SubmitOptions };
 
 /**
- * What a schedule creates and when, for the operations that create and update one:
+ * The definition of a schedule, for the operations that create and update one:
  * `client.call("POST", "/v1/schedules", { name: "nightly", ...schedule({ cron: "0 2 * * *" }, { task: report }) })`.
  */
 export function schedule(when: When, template: Template): Omit<Args<"POST", "/v1/schedules">, "name"> {

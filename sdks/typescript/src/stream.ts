@@ -1,4 +1,4 @@
-/** What an execution writes while it runs, by server-sent events that go on after the last one that was seen. */
+/** The stream of an execution while it runs, by server-sent events that go on after the last one that was seen. */
 import { FlowFabricError, UnreachableError } from "./errors.js";
 import { type Connection, path, problemOf } from "./http.js";
 import { valueOf } from "./schema.js";

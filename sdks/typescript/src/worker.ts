@@ -3,7 +3,7 @@ import { Worker as Thread } from "node:worker_threads";
 
 import { Client, type Schemas } from "./client.js";
 import { Context, StepFailure, type TaskLink } from "./context.js";
-import { Desk, type EndingName } from "./desk.js";
+import { Exchange, type EndingName } from "./exchange.js";
 import { FlowFabricError, inWords, TaskError } from "./errors.js";
 import { FrameWriter } from "./frames.js";
 import { type CallOptions, path } from "./http.js";
@@ -29,7 +29,7 @@ export interface WorkerOptions {
   workerId?: string;
   /** The name of this very process. */
   instanceId?: string;
-  /** What it calls its version. */
+  /** Its version, as people see it. */
   version?: string;
   /** How long a task may go on after the worker was told to stop; 30 seconds when absent. */
   drain?: Span;
@@ -43,7 +43,7 @@ type End =
   | { how: "start_over" };
 
 const CLAIM_WAIT_MS = 20_000;
-/** What a branch is told that goes on after its function has ended. Made once, because an error costs its stack. */
+/** The error of a branch that goes on after its function has ended. Made once, because an error costs its stack. */
 const ENDED = new Interrupted("the task is no longer in the hands of this call");
 const LOST = new Set(["stale_lease", "lease_expired", "lease_revoked", "execution_not_active", "execution_not_found"]);
 
@@ -60,7 +60,7 @@ export class Worker {
   /** Leases that are no longer held, and of which the renewer has not been told. */
   readonly #released: string[] = [];
   readonly #concurrency: number;
-  readonly #desk: Desk;
+  readonly #exchange: Exchange;
   readonly #stopping = new AbortController();
   readonly #leaseTtlMs: number;
   /** Functions that run. */
@@ -78,7 +78,7 @@ export class Worker {
     this.instanceId = options.instanceId ?? `${name.slice(0, 27)}-${uuid7()}`;
     this.#route = path`/v1/workers/${this.instanceId}`;
     this.#concurrency = options.concurrency ?? 10;
-    this.#desk = new Desk(client.connection, {
+    this.#exchange = new Exchange(client.connection, {
       instanceId: this.instanceId,
       asks: this.#asks(),
       capacity: this.#concurrency + (options.prefetch ?? 0),
@@ -97,9 +97,9 @@ export class Worker {
       await this.#client.connection.call("PUT", this.#route, { body: registration, signal: this.#stopping.signal });
       await this.#startRenewer(registration);
       const free = () => new Promise<void>((resolve) => { this.#freed = resolve; });
-      const claim = () => this.#desk.claim(CLAIM_WAIT_MS, this.#stopping.signal);
-      while (!this.#stopping.signal.aborted) await (this.#desk.room > 0 ? claim() : free());
-      this.#desk.closed = true;
+      const claim = () => this.#exchange.claim(CLAIM_WAIT_MS, this.#stopping.signal);
+      while (!this.#stopping.signal.aborted) await (this.#exchange.room > 0 ? claim() : free());
+      this.#exchange.closed = true;
       await this.#drain();
     } catch (error) {
       if (!this.#stopping.signal.aborted) throw error;
@@ -120,7 +120,7 @@ export class Worker {
   #take(tasks: Schemas["Task"][]): void {
     this.#tell(tasks.map((task) => ({ executionId: task.execution_id, fence: task.fence, ttlMs: task.lease_ttl_ms })));
     for (const task of tasks) {
-      this.#waiting.set(task.fence.lease_id, new HeldTask(this.#client, this.#desk, task, this.#tasks.get(task.kind)));
+      this.#waiting.set(task.fence.lease_id, new HeldTask(this.#client, this.#exchange, task, this.#tasks.get(task.kind)));
     }
     this.#startWaiting();
   }
@@ -173,7 +173,7 @@ export class Worker {
     return { ...this.#asks(), ...present({ version }), worker_id, capacity: this.#concurrency, nonce: uuid7(), ...this.#client.connection.scope };
   }
 
-  /** What the worker serves. */
+  /** Fields that a registration and a claim have in common. */
   #asks(): Record<string, unknown> {
     const { lanes = ["default"], capabilities = [] } = this.#options;
     return { lanes, capabilities, kinds: [...this.#tasks.keys()], lease_ttl_ms: this.#leaseTtlMs };
@@ -231,7 +231,7 @@ class HeldTask implements TaskLink {
 
   constructor(
     private readonly client: Client,
-    private readonly desk: Desk,
+    private readonly exchange: Exchange,
     readonly task: Schemas["Task"],
     private readonly definition: AnyTask | undefined,
   ) {
@@ -274,7 +274,7 @@ class HeldTask implements TaskLink {
   }
 
   #part<T>(name: EndingName, body: Record<string, unknown>): Promise<T> {
-    return this.desk.end<T>(name, { execution_id: this.task.execution_id, fence: this.task.fence, ...body }, this.signal);
+    return this.exchange.end<T>(name, { execution_id: this.task.execution_id, fence: this.task.fence, ...body }, this.signal);
   }
 
   async continueAsNew(input: unknown): Promise<never> {

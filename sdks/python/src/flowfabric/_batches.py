@@ -62,7 +62,7 @@ class Gatherer(Generic[T, R]):
             await asyncio.wait({self._sender})
 
     async def _send(self) -> None:
-        # Those who are about to hand something over in this turn of the loop do so first.
+        # Branches that are about to hand something over in this turn of the loop do so first.
         await asyncio.sleep(0)
         while self._waiting:
             batch, self._waiting = self._waiting[: self._limit], self._waiting[self._limit :]
@@ -143,7 +143,7 @@ def frame(frame_type: str, value: Any, **said: Any) -> dict[str, Any]:
 
 
 @dataclass
-class Desk:
+class Exchange:
     """Where a worker takes work and hands in endings. Endings go together, with a request for as many tasks as there is
     room for then; beside them at most one call waits for work, so that no ending waits behind it. `in_hand` says how
     many tasks the worker holds, `take` gives it more."""
@@ -159,8 +159,8 @@ class Desk:
     _leaving: int = 0
 
     def __post_init__(self) -> None:
-        #: What the holder of a lease says is repeated for as long as the lease lasts; its loss ends the wait.
-        self.patient = self.client.patient()
+        #: For calls of a lease holder, which are repeated for as long as the lease lasts; its loss ends the wait.
+        self.holder_client = self.client.repeating_forever()
         self._endings: Gatherer[Ending, Any] = Gatherer(self._send, ENDINGS_MAX)
 
     @property
@@ -176,7 +176,7 @@ class Desk:
             if claimed and claimed.problem:
                 raise Refused(200, claimed.problem.model_dump())
         except Exception as error:
-            # Whatever it is, such as a lack of memory: a worker that lives goes on.
+            # Any error, such as a lack of memory: a worker that lives goes on.
             log.warning("a claim failed: %s", str(error) or repr(error))
             await asyncio.sleep(CLAIM_PAUSE_S)
 
@@ -184,7 +184,7 @@ class Desk:
         """Ends a task, or parts from it."""
         ended: T | None = await self._endings.put((operation, args))
         # An ending that the shared call did not take is handed in by itself: its own answer says all there is to say.
-        return ended if ended is not None else await self.patient.call(operation, **args)
+        return ended if ended is not None else await self.holder_client.call(operation, **args)
 
     def close(self) -> None:
         """Claims nothing more."""
@@ -208,7 +208,7 @@ class Desk:
         asks = dict(self.asks)
         instance_id = asks.pop("instance_id")
         claim = {**asks, "max_tasks": asked, "wait_ms": wait_ms} if asked else None
-        client = self.patient if endings else self.client
+        client = self.holder_client if endings else self.client
         try:
             answer = await client.call(wire.exchange, instance_id=instance_id, end=endings, claim=claim)
         finally:

@@ -56,6 +56,10 @@ class Settings:
     namespace: str | None = None
     retry: RetryPolicy = RetryPolicy()
 
+    def unreachable(self, error: httpx.TransportError) -> Unreachable:
+        """The exception for a call that has no answer."""
+        return Unreachable(f"{self.url} does not answer: {str(error) or repr(error)}")
+
     def http_options(self) -> dict[str, Any]:
         """The options of an httpx client for this server."""
         parts = urlsplit(self.url)
@@ -159,7 +163,7 @@ class Repeats:
         elif not isinstance(error, Unreachable):
             raise error
         backoff = min(self._policy.initial_backoff * 2.0 ** min(self._repeats, 16), self._policy.max_backoff)
-        # Those who failed together do not come back together.
+        # Calls that failed together do not come back together.
         pause = max(backoff * random.uniform(0.5, 1.0), least)
         if time.monotonic() - self._started + pause >= self._policy.max_elapsed:
             raise error
@@ -201,7 +205,7 @@ def _query_text(value: Any) -> str | list[str]:
 
 
 def failure_of(status: int, content: bytes) -> FlowFabricError:
-    """What a status that is no success means. Something in between may answer, too, in words of its own."""
+    """The exception for a status that is no success. A proxy in between may have answered in words of its own."""
     try:
         problem = from_json(content)
     except ValueError:
@@ -222,14 +226,14 @@ def in_trace() -> dict[str, str]:
 
 
 def enter_trace(traceparent: str | None) -> None:
-    """What this task does from now on belongs to the submitter's trace, where OpenTelemetry is installed."""
+    """Makes this task a part of the submitter's trace, where OpenTelemetry is installed."""
     if propagate is not None and traceparent:
         context.attach(propagate.extract({"traceparent": traceparent}))
 
 
 @dataclass(frozen=True)
 class StreamEvent:
-    """What a viewer of a stream sees. `kind` is `frame`; `attempt`, after which what came before is void; `paused`,
+    """One event of a stream. `kind` is `frame`; `attempt`, after which what came before is void; `paused`,
     when the worker let go; `end`; or something that a newer server says."""
 
     kind: str
@@ -253,7 +257,7 @@ class StreamEvent:
 
 @dataclass
 class Following:
-    """What has been shown of a stream: a new connection goes on after it, so that no frame is missed or comes twice."""
+    """The place in a stream up to which events were shown: a new connection goes on there and misses none."""
 
     execution_id: str
     after: str

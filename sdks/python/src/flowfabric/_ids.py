@@ -42,7 +42,7 @@ def digest16(*parts: bytes) -> bytes:
 
 
 def derive(what: str, execution_id: str, generation: int, name: str, key: str | None, occurrence: int | None) -> bytes:
-    """What an entry of a journal determines: the same in every run of one generation."""
+    """Sixteen bytes that an entry of a journal determines: the same in every run of one generation."""
     if key is not None:
         space, place = b"key", key.encode()
     else:

@@ -1,7 +1,7 @@
-"""What one run of a function knows of its journal: the entries there are, those being recorded, and what is waited for.
+"""The journal as one run of a function knows it: the entries there are, those being recorded, and the open waits.
 
-A function that is called again from its first line finds here what it already did. When every branch of it waits, its
-task is parked: the lease is let go, and the function is unwound.
+A function that is called again from its first line finds here the results of its steps. When every branch of it waits,
+its task is parked: the lease is let go, and the function is unwound.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class Journal:
     # Entries
 
     async def find(self, identity: Identity, kind: str = "step", input_hash: str | None = None) -> wire.StepView | None:
-        """What the journal says of an entry. The rest of a large journal is read when it is first asked for. Under a
+        """An entry as the journal has it. The rest of a large journal is read when it is first asked for. Under a
         counted identity another kind or input means that the code has changed under it, and a person is asked."""
         await self._gate()
         if not self._complete:
@@ -221,7 +221,7 @@ class Journal:
         await self._run.frames.flush()
 
     def notes(self) -> dict[str, Any]:
-        """What a run that has come to its end found out about its journal."""
+        """The entries that a finished run did not ask for, or gave another input."""
         unasked = [one for one in self._entries if one not in self._visited] if self._complete else []
         found = {"steps_not_visited": unasked, "steps_changed": self.changed}
         notes = {name: [one.args() for one in list(steps)[:NAMED_MAX]] for name, steps in found.items() if steps}
@@ -315,7 +315,7 @@ class Journal:
 
 
 def changed(known: wire.StepView, kind: str, input_hash: str | None) -> str | None:
-    """What of an entry is not as the program has it now."""
+    """Names the part of an entry that is not as the program has it now."""
     if known.kind != kind:
         return "kind"
     return "input" if known.input_hash and input_hash and known.input_hash != input_hash else None

@@ -25,7 +25,7 @@ EXPIRED = "expired"
 
 @dataclass
 class Lease:
-    """What is known of one lease."""
+    """One lease, and until when it lasts."""
 
     execution_id: str
     fence: dict[str, Any]
@@ -110,7 +110,7 @@ class LeaseKeeper(threading.Thread):
         try:
             outcomes = self._renew(client, renewals)
         except Exception as error:
-            # Whatever it is, such as a lack of memory: the next one may succeed, and the leases depend on it.
+            # Any error, such as a lack of memory: the next beat may succeed, and the leases depend on it.
             log.warning("a heartbeat failed: %s", str(error) or repr(error))
             return
         for lease, outcome in zip(leases, outcomes, strict=True):

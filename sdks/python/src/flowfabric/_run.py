@@ -36,6 +36,7 @@ class Run:
     def __init__(self, worker: Worker, client: AsyncClient, task: wire.Task, loop: asyncio.AbstractEventLoop) -> None:
         self.worker = worker
         self.client = client
+        self.holder_client = worker.exchange.holder_client
         self.task = task
         self.fence = task.fence.model_dump()
         ttl_s = task.lease_ttl_ms / 1000
@@ -45,14 +46,14 @@ class Run:
         self._function: asyncio.Task[Any] | None = None
         #: The thread of a plain function, which goes on when its task is lost.
         self._thread: asyncio.Task[Any] | None = None
-        #: What is spent under this lease is told apart by its number.
+        #: Numbers that tell apart what is spent under this lease.
         self.spends = itertools.count()
         self._restart = False
         self._calls: set[asyncio.Future[Any]] = set()
         self._reporting: asyncio.Task[Any] | None = None
         self.closed = False
 
-    # What the journal, the stream and the context need
+    # For the journal, the stream and the context
 
     async def call(self, operation: wire.Operation[..., Any], **args: Any) -> Any:
         """Calls an operation of the lease holder."""
@@ -60,18 +61,16 @@ class Run:
             args["fence"] = self.fence
         if "{execution_id}" in operation.path:
             args["execution_id"] = self.task.execution_id
-        desk = self.worker.desk
+        end, call = self.worker.exchange.end, self.holder_client.call
         try:
-            return await self._while_held(
-                desk.end(operation, args) if operation is wire.park else desk.patient.call(operation, **args)
-            )
+            return await self._while_held(end(operation, args) if operation is wire.park else call(operation, **args))
         except Refused as error:
             if error.is_lease_lost:
                 self.lose(error.code)
             raise
 
     async def _while_held(self, calling: Coroutine[Any, Any, Any]) -> Any:
-        """What a call answers, which is repeated while no server does. The loss of the lease ends it."""
+        """Awaits a call, which is repeated while no server answers. The loss of the lease ends it."""
         call = asyncio.ensure_future(calling)
         self._calls.add(call)
         try:
@@ -115,7 +114,7 @@ class Run:
     async def spawn(self, args: dict[str, Any]) -> None:
         """Spawns a child. Children that are spawned together share a call."""
         parent = {"execution_id": self.task.execution_id, "fence": self.fence}
-        await self._while_held(self.worker.desk.patient.create({**args, "parent": parent}))
+        await self._while_held(self.holder_client.create({**args, "parent": parent}))
 
     # The life of the task
 
@@ -132,7 +131,7 @@ class Run:
         except FlowFabricError as error:
             log.warning("execution %s: its end could not be reported: %s", self.task.execution_id, error)
         if self._thread is not None:
-            # What a thread says that nobody waited for is of no use; its place is taken until it ends.
+            # The outcome of a thread that nobody waited for is of no use; its place is taken until it ends.
             await asyncio.gather(self._thread, return_exceptions=True)
             worked()
 
@@ -148,7 +147,7 @@ class Run:
         if self.closed:
             return None
         try:
-            # What a failed attempt has written is worth reading, too.
+            # The frames of a failed attempt are worth reading, too.
             await self.journal.flush()
         except FlowFabricError as failure:
             error = error or TaskError(str(failure), category="stream")
@@ -191,7 +190,7 @@ class Run:
 
     async def _report(self, ending: Ending) -> None:
         operation, args = ending[0], {"execution_id": self.task.execution_id, "fence": self.fence, **ending[1]}
-        self._reporting = asyncio.create_task(self.worker.desk.end(operation, args))
+        self._reporting = asyncio.create_task(self.worker.exchange.end(operation, args))
         await asyncio.wait({self._reporting})
         if self._reporting.cancelled():
             log.warning("execution %s: the lease ran out before its end could be reported", self.task.execution_id)

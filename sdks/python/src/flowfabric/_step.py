@@ -34,10 +34,10 @@ SHORT_WAIT_S = 5.0
 #: The category of a step of which nobody knows whether it happened.
 IN_DOUBT = "in_doubt"
 
-#: What becomes of a `once` step of which nobody knows whether it happened: `ask` suspends the execution until a person
+#: The fate of a `once` step of which nobody knows whether it happened: `ask` suspends the execution until a person
 #: answers, `fail` fails with the category `in_doubt`, `run_again` runs it.
 OnDoubt: TypeAlias = Literal["ask", "fail", "run_again"]
-#: What becomes of an entry with a key that the program gives another input than the recorded one.
+#: The fate of an entry with a key that the program gives another input than the recorded one.
 OnChange: TypeAlias = Literal["keep", "run_again", "fail"]
 
 
@@ -55,7 +55,7 @@ class Retry:
 
 
 class StepOptions(TypedDict, total=False):
-    """What can be said about a step."""
+    """The options of a step."""
 
     #: Tells calls of one name apart. Parallel calls need one.
     key: str | None
@@ -65,9 +65,9 @@ class StepOptions(TypedDict, total=False):
     retry: Retry | int
     #: For each try.
     timeout: Span
-    #: What the body works on. A counted step that finds another one later is asked about (`journal_mismatch`).
+    #: The value that the body works on. A counted step that finds another one is asked about (`journal_mismatch`).
     input: Any
-    #: What another input means for a step with a key.
+    #: How a step with a key takes another input than the recorded one.
     on_change: OnChange
     #: The type of the result, instead of the body's return annotation.
     returns: Any
@@ -76,7 +76,7 @@ class StepOptions(TypedDict, total=False):
 class Step:
     """A step about to run."""
 
-    #: What is waited for before each try.
+    #: The provider's turn that each try waits for.
     turn: Turn | None = None
     identity: Identity
 
@@ -227,7 +227,7 @@ def _failed(identity: Identity, reason: str, category: str | None, retry_after: 
 
 @dataclass(frozen=True)
 class Spent(Generic[T]):
-    """What a piece of work gave, and what it really spent, by dimension."""
+    """The value of a piece of work, and its real cost by dimension."""
 
     value: T
     actual: Mapping[str, int]

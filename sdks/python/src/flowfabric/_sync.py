@@ -47,7 +47,7 @@ class Client(SyncConnection):
                 response = self._http.request(**call.request())
                 return call.read(response.status_code, response.content)
             except httpx.TransportError as error:
-                failure: FlowFabricError = Unreachable(f"{self.settings.url}: {error!r}")
+                failure: FlowFabricError = self.settings.unreachable(error)
             except (Refused, Unreachable) as error:
                 failure = error
             time.sleep(repeats.pause(failure))
@@ -101,11 +101,11 @@ class Client(SyncConnection):
         return self.items(wire.list_executions, **filters)
 
     def approvals(self, **filters: Any) -> Iterator[wire.ApprovalView]:
-        """What waits for people, what has waited longest first; the filters are those of `list_approvals`."""
+        """Questions that wait for people, the oldest first; the filters are those of `list_approvals`."""
         return self.items(wire.list_approvals, **filters)
 
     def events(self, *, cursor: str | None = None, **filters: Any) -> Iterator[wire.EventView]:
-        """What happens in the deployment, from the oldest event there is, or after a cursor. It does not end."""
+        """Events of the deployment, from the oldest there is, or after a cursor. The iterator does not end."""
         while True:
             page = self.call(wire.list_events, cursor=cursor, wait_ms=milliseconds(WAIT_MAX_S), **filters)
             for one in page.items:
@@ -127,7 +127,7 @@ class Client(SyncConnection):
         return {name: Execution(self, one, flow.results[name]) for name, one in created.executions.items()}
 
     def budget(self, name: str) -> wire.BudgetStatus:
-        """What a budget has used; its `standing` says what is held and left, how fast it goes, and where that ends."""
+        """A budget and its usage; `standing` says what is held and left, how fast it goes, and where that ends."""
         return self.call(wire.get_budget, name=name)
 
     def create_budget(
@@ -236,7 +236,7 @@ class Execution(Generic[R]):
                             repeats = Repeats(self.client.settings.retry)
                             yield event
             except httpx.TransportError as error:
-                failure = Unreachable(f"{self.client.settings.url}: {error!r}")
+                failure = self.client.settings.unreachable(error)
             except (Refused, Unreachable) as error:
                 failure = error
             if not following.ended:

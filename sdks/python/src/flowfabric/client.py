@@ -35,7 +35,7 @@ LOOK_EVERY_S = 0.2
 BATCH_MAX = 1_000
 #: A step by its name, by name and key, or by name and how many calls of it came before.
 Step: TypeAlias = str | tuple[str, str | int]
-#: What a person says about a step.
+#: The answer of a person to a question about a step.
 Answer: TypeAlias = Literal["happened", "did_not_happen", "fail", "keep", "run_again"]
 
 
@@ -49,7 +49,7 @@ class Difference(NamedTuple):
 class Connection:
     """Where the server is: what is given, then `FF_SERVER`, `FF_TOKEN` and `FF_NAMESPACE`, then this machine."""
 
-    #: What sends requests; the two clients have their own.
+    #: The client of httpx: one that is awaited, or one that blocks.
     _transport: Any
 
     def __init__(
@@ -74,7 +74,7 @@ class Connection:
         """Another client for the same server."""
         return cls(settings.url, token=settings.token, namespace=settings.namespace, retry=settings.retry)
 
-    def patient(self) -> Self:
+    def repeating_forever(self) -> Self:
         """The same client, which repeats calls for as long as anybody waits for them."""
         client = copy(self)
         vars(client).pop("_creates", None)
@@ -83,7 +83,7 @@ class Connection:
 
 
 class SyncConnection(Connection):
-    """What only the client that blocks does."""
+    """The part of the client that blocks which is not written from the other one."""
 
     call: Any
 
@@ -92,7 +92,8 @@ class SyncConnection(Connection):
 
 
 class AsyncConnection(Connection):
-    """What only the client that is awaited does: submissions that are made at the same time share a call."""
+    """The part of the client that is awaited which the other one does without: submissions that are made at the same
+    time share a call."""
 
     call: Any
     _creates: Gatherer[dict[str, Any], str | None] | None = None
@@ -129,7 +130,7 @@ def chunks(made: list[Submission[R]]) -> Iterator[list[Submission[R]]]:
 
 
 def compared(ones: list[wire.StepView], others: list[wire.StepView]) -> list[Difference]:
-    """What two journals say differently."""
+    """The steps that two journals have differently."""
     one, other = ({(step.name, step.key, step.occurrence): step for step in steps} for steps in (ones, others))
     both = [Difference(one.get(identity), other.get(identity)) for identity in {**one, **other}]
     return [pair for pair in both if _essence(pair.one) != _essence(pair.other)]
@@ -164,7 +165,7 @@ class AsyncClient(AsyncConnection):
                 response = await self._http.request(**call.request())
                 return call.read(response.status_code, response.content)
             except httpx.TransportError as error:
-                failure: FlowFabricError = Unreachable(f"{self.settings.url}: {error!r}")
+                failure: FlowFabricError = self.settings.unreachable(error)
             except (Refused, Unreachable) as error:
                 failure = error
             await asyncio.sleep(repeats.pause(failure))
@@ -218,11 +219,11 @@ class AsyncClient(AsyncConnection):
         return self.items(wire.list_executions, **filters)
 
     def approvals(self, **filters: Any) -> AsyncIterator[wire.ApprovalView]:
-        """What waits for people, what has waited longest first; the filters are those of `list_approvals`."""
+        """Questions that wait for people, the oldest first; the filters are those of `list_approvals`."""
         return self.items(wire.list_approvals, **filters)
 
     async def events(self, *, cursor: str | None = None, **filters: Any) -> AsyncIterator[wire.EventView]:
-        """What happens in the deployment, from the oldest event there is, or after a cursor. It does not end."""
+        """Events of the deployment, from the oldest there is, or after a cursor. The iterator does not end."""
         while True:
             page = await self.call(wire.list_events, cursor=cursor, wait_ms=milliseconds(WAIT_MAX_S), **filters)
             for one in page.items:
@@ -244,7 +245,7 @@ class AsyncClient(AsyncConnection):
         return {name: AsyncExecution(self, one, flow.results[name]) for name, one in created.executions.items()}
 
     async def budget(self, name: str) -> wire.BudgetStatus:
-        """What a budget has used; its `standing` says what is held and left, how fast it goes, and where that ends."""
+        """A budget and its usage; `standing` says what is held and left, how fast it goes, and where that ends."""
         return await self.call(wire.get_budget, name=name)
 
     async def create_budget(
@@ -353,7 +354,7 @@ class AsyncExecution(Generic[R]):
                             repeats = Repeats(self.client.settings.retry)
                             yield event
             except httpx.TransportError as error:
-                failure = Unreachable(f"{self.client.settings.url}: {error!r}")
+                failure = self.client.settings.unreachable(error)
             except (Refused, Unreachable) as error:
                 failure = error
             if not following.ended:

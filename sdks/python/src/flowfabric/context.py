@@ -1,4 +1,4 @@
-"""What a task's function is given beside its input."""
+"""The context, which a task's function is given beside its input."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def current() -> Context | None:
 
 
 class _About:
-    """What is known of the task in hand."""
+    """The task in hand."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -259,9 +259,9 @@ class Context(_About):
         return self._run.journal.call(name, options.get("key"), step.run)
 
     async def upstreams(self) -> list[wire.UpstreamView]:
-        """What it depends on, with outcomes and results; also its children."""
-        found = self._run.worker.desk.patient.items(wire.list_upstreams, execution_id=self.execution_id, results=True)
-        return [one async for one in found]
+        """The executions it depends on, with outcomes and results; also its children."""
+        its_id, client = self.execution_id, self._run.holder_client
+        return [one async for one in client.items(wire.list_upstreams, execution_id=its_id, results=True)]
 
 
 def _blocking(

@@ -1,4 +1,4 @@
-"""What goes wrong: refusals of the server by class and code, and how a task's function says that it failed."""
+"""Exceptions: refusals of the server by class and code, and failures that a task's function raises."""
 
 from __future__ import annotations
 
@@ -135,8 +135,8 @@ class NotDone(TaskError):
 
 
 class Throttled(TaskError):
-    """Raised by what `ctx.acquire` calls: the provider said that there were too many calls (429), and perhaps for how
-    many seconds it wants to be left alone (`retry_after`)."""
+    """Raised by the function that `ctx.acquire` calls: the provider said that there were too many calls (429), and
+    perhaps for how many seconds it wants to be left alone (`retry_after`)."""
 
     default_category = "throttled"
 

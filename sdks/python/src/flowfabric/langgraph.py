@@ -97,6 +97,6 @@ class JournalSaver(InMemorySaver):
 
 
 def _reduced(config: RunnableConfig) -> dict[str, Any]:
-    """What a checkpoint needs of a configuration: the rest lives in this process only."""
+    """The part of a configuration that a checkpoint needs: the rest lives in this process only."""
     names = ("thread_id", "checkpoint_ns", "checkpoint_id")
     return {"configurable": {name: value for name, value in config["configurable"].items() if name in names}}

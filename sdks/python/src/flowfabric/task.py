@@ -1,5 +1,5 @@
-"""What is submitted: a task, which is a function with the kind it serves, once, in a graph, or again and again; and how
-its values become bytes: JSON through pydantic, as the annotation says, and `bytes` as they are."""
+"""Tasks, which are functions with the kind they serve, and their submission: once, in a graph, or by a schedule. Values
+become JSON through pydantic, as the annotation says, and `bytes` stay as they are."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def codec(annotation: Any) -> Codec[Any]:
 
 
 def returned_type(function: Callable[..., Any]) -> Any:
-    """What a function says it returns; anything where it says nothing."""
+    """The type that a function says it returns; anything where it says nothing."""
     try:
         return get_type_hints(inspect.unwrap(function)).get("return", Any)
     except Exception:  # A name that only the type checker knows, or a callable without hints.
@@ -102,7 +102,7 @@ def plain(value: Any) -> Any:
 
 
 class Options(TypedDict, total=False):
-    """What can be said about a submission."""
+    """The options of a submission."""
 
     lane: str
     priority: int
@@ -119,7 +119,7 @@ class Options(TypedDict, total=False):
     delay_until: datetime
     #: It expires at this instant.
     deadline_at: datetime
-    #: What a worker must be able to do.
+    #: Capabilities that its worker must have.
     requires: Sequence[str]
     budgets: Sequence[str]
     quota: str
@@ -199,7 +199,7 @@ class Submission(Generic[R]):
 
 
 def submission(what: Task[I, R] | str, input: I = NOTHING, **options: Unpack[Options]) -> Submission[R]:
-    """What is to be created: a task, or a kind that somebody else serves, with its input and options."""
+    """A submission of a task, or of a kind that somebody else serves, with its input and options."""
     made: Task[I, R] | None = None if isinstance(what, str) else what
     said: dict[str, Any] = {**(made.options if made else {}), **options}
     writer, reader = (made.input, made.result) if made else (codec(Any), codec(Any))
@@ -264,7 +264,7 @@ class Flow:
 
 
 class When(TypedDict, total=False):
-    """What can be said about a schedule. Exactly one of `cron`, `every` and `at` is given."""
+    """The times and options of a schedule. Exactly one of `cron`, `every` and `at` is given."""
 
     #: A cron expression of five fields, or of six with the seconds first.
     cron: str
@@ -276,16 +276,16 @@ class When(TypedDict, total=False):
     ends_at: datetime
     #: Each run starts up to so much later.
     jitter: Span
-    #: What happens while the latest run has not ended; `allow` when absent.
+    #: How it takes an instant at which the latest run has not ended; `allow` when absent.
     overlap: wire.Overlap
-    #: What becomes of instants that no server saw to in time; a number runs so many of them at most.
+    #: How it makes up for instants that no server saw to in time; a number runs so many of them at most.
     catch_up: Literal["none", "last"] | int
     #: So many failed runs in a row pause it.
     pause_after_failures: int
 
 
 def schedule(what: Submission[Any] | Flow, **when: Unpack[When]) -> dict[str, Any]:
-    """What a schedule creates and when, for the operations that create and update one:
+    """The definition of a schedule, for the operations that create and update one:
     `client.call(wire.create_schedule, name="nightly", **schedule(submission(report, "eu"), cron="0 2 * * *"))`."""
     said: dict[str, Any] = {name: instant(one) if isinstance(one, datetime) else one for name, one in when.items()}
     spec = {"cron": said.pop("cron", None), "time_zone": said.pop("zone", None)}

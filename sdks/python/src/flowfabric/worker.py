@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from . import wire
-from ._batches import Desk
+from ._batches import Exchange
 from ._calls import Settings
 from ._ids import mint
 from ._leases import LeaseKeeper
@@ -67,7 +67,7 @@ class Worker:
         if build_id:
             # Executions with the policy `pin_build` are run to their end by the build that started them.
             capabilities = [*capabilities, f"build:{build_id}"]
-        #: What claims say, too: work of another kind is never handed out to this worker.
+        #: A part of claims, too: work of another kind is never handed out to this worker.
         self._asks: dict[str, Any] = {
             "instance_id": self.instance_id,
             "lanes": list(lanes),
@@ -83,7 +83,7 @@ class Worker:
         self._working = 0
         #: Tasks that were taken ahead and wait for a place.
         self._waiting: deque[Run] = deque()
-        self.desk: Desk
+        self.exchange: Exchange
         self._keeper: LeaseKeeper
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
@@ -123,7 +123,7 @@ class Worker:
             await client.call(wire.register_worker, **self._registration)
             capacity = self.concurrency + self._prefetch
             take = partial(self._take, client)
-            self.desk = Desk(client, self._asks, capacity, lambda: len(self._runs) + len(self._waiting), take)
+            self.exchange = Exchange(client, self._asks, capacity, lambda: len(self._runs) + len(self._waiting), take)
             self._keeper = LeaseKeeper(self.settings, self._registration, self._lease_ttl_s, self.stop)
             self._keeper.start()
             log.info("worker %s serves %s", self.instance_id, ", ".join(sorted(self.tasks)))
@@ -134,7 +134,7 @@ class Worker:
                 claiming = asyncio.create_task(self._claim())
                 claiming.add_done_callback(lambda _: stopping.set())
                 await stopping.wait()
-                self.desk.close()
+                self.exchange.close()
                 claiming.cancel()
                 await asyncio.wait({claiming})
                 await self._drain()
@@ -156,7 +156,7 @@ class Worker:
     async def _claim(self) -> None:
         while True:
             self._freed.clear()
-            await (self.desk.claim(self._claim_wait_ms) if self.desk.room else self._freed.wait())
+            await (self.exchange.claim(self._claim_wait_ms) if self.exchange.room else self._freed.wait())
 
     def _take(self, client: AsyncClient, tasks: list[wire.Task]) -> None:
         loop = asyncio.get_running_loop()
@@ -167,7 +167,7 @@ class Worker:
         self._start_waiting()
 
     def _start_waiting(self) -> None:
-        while self._waiting and self._working < self.concurrency and not self.desk.closed:
+        while self._waiting and self._working < self.concurrency and not self.exchange.closed:
             run = self._waiting.popleft()
             if run.closed:
                 self._keeper.remove(run.lease)

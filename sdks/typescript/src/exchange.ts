@@ -13,9 +13,9 @@ import { pause } from "./time.js";
 /** Calls after which a task is no longer in hand. */
 export type EndingName = "complete" | "fail" | "delay" | "park";
 
-export interface DeskOptions {
+export interface ExchangeOptions {
   instanceId: string;
-  /** What every claim says. */
+  /** Fields of every claim. */
   asks: Record<string, unknown>;
   /** How many tasks the worker may hold. */
   capacity: number;
@@ -32,7 +32,7 @@ const ENDINGS_MAX = 100;
 const CLAIM_TASKS_MAX = 256;
 const CLAIM_PAUSE_MS = 1_000;
 
-export class Desk {
+export class Exchange {
   /** An ending that the shared call did not take has no answer there. */
   readonly #endings = new Gatherer<Ending, unknown>((batch) => this.#send(batch), ENDINGS_MAX);
   /** Tasks that calls under way ask for, and those whose endings they carry. */
@@ -43,7 +43,7 @@ export class Desk {
 
   constructor(
     private readonly connection: Connection,
-    private readonly options: DeskOptions,
+    private readonly options: ExchangeOptions,
   ) {}
 
   /** How many tasks the worker could take beside those that it has asked for. */
