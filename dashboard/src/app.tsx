@@ -19,13 +19,17 @@ import { Executions } from "./screens/executions";
 import { Execution } from "./screens/execution";
 import { Flow } from "./screens/flow";
 import { Flows } from "./screens/flows";
+import { JobScreen } from "./screens/job";
+import { Jobs } from "./screens/jobs";
 import { Lanes } from "./screens/lanes";
 import { Login } from "./screens/login";
 import { Overview } from "./screens/overview";
 import { Schedule } from "./screens/schedule";
 import { Schedules } from "./screens/schedules";
+import { Subscription } from "./screens/subscription";
 import { System } from "./screens/system";
 import { Waitpoint } from "./screens/waitpoint";
+import { Webhooks } from "./screens/webhooks";
 import { Workers } from "./screens/workers";
 
 const SCREENS = [
@@ -37,6 +41,8 @@ const SCREENS = [
   { path: "workers", name: "Workers", icon: "workers", key: "w" },
   { path: "budgets", name: "Budgets and quotas", icon: "budgets", key: "b" },
   { path: "schedules", name: "Schedules", icon: "schedules", key: "c" },
+  { path: "bulk", name: "Bulk jobs", icon: "bulk", key: "u" },
+  { path: "webhooks", name: "Webhooks", icon: "webhooks", key: "h" },
   { path: "system", name: "System", icon: "system", key: "s" },
 ] as const;
 
@@ -174,6 +180,10 @@ function Screen({ first, second }: { first: string; second: string | undefined }
       return second ? <Budget key={second} name={second} /> : <Budgets />;
     case "schedules":
       return second ? <Schedule key={second} name={second} /> : <Schedules />;
+    case "bulk":
+      return second ? <JobScreen key={second} id={second} /> : <Jobs />;
+    case "webhooks":
+      return second ? <Subscription key={second} name={second} /> : <Webhooks />;
     case "system":
       return <System tab={second ?? "events"} />;
     default:
@@ -213,7 +223,7 @@ function Keys({ onClose }: { onClose: () => void }) {
   const rows: [string, string][] = [
     ["/", "search by id or tag"],
     ["?", "this list"],
-    ["g then o, e, f, a, l, w, b, c, s", "go to a screen"],
+    ["g then o, e, f, a, l, w, b, c, u, h, s", "go to a screen"],
     ["j, k", "next and previous row or question"],
     ["Enter", "open the row"],
     ["x", "choose the row"],

@@ -113,3 +113,15 @@ export function parseJson(text: string, field: string): unknown {
 export function quote(word: string): string {
   return /^[A-Za-z0-9_./:=@%+-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;
 }
+
+/** The tags that lines of `key=value` say. */
+export function parseTags(text: string): Record<string, string> {
+  const lines = text.split("\n").map((line) => line.trim()).filter(Boolean);
+  return Object.fromEntries(
+    lines.map((line) => {
+      const at = line.indexOf("=");
+      if (at <= 0) throw new Error(`Tags: “${line}” is not key=value.`);
+      return [line.slice(0, at), line.slice(at + 1)];
+    }),
+  );
+}

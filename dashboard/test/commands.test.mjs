@@ -15,7 +15,7 @@ async function shownCommands() {
   const texts = await Promise.all(names.map((name) => readFile(join(SOURCE, name), "utf8")));
   const found = texts.flatMap((text) => [...text.matchAll(/["`]ff ([^"`\n]+)/g)].map(([, rest]) => rest.split("&")[0].trim()));
   // The second word of some is filled in, too; the tests of acts run those.
-  return [...new Set(found.filter((line) => !/^\w+ \$\{act\.word\}/.test(line)).map((line) => line.replaceAll(/\$\{[^}]*\}?/g, " VALUE")))];
+  return [...new Set(found.filter((line) => !/^\w+ \$\{(act\.word|command)\}/.test(line)).map((line) => line.replaceAll(/\$\{[^}]*\}?/g, " VALUE")))];
 }
 
 /** The words that name a command, and its help. */

@@ -5,7 +5,7 @@ import assert from "node:assert/strict";
 import { setTimeout as pass } from "node:timers/promises";
 import { Deployment, closeBrowser, open } from "./support.mjs";
 
-const PATHS = ["/", "/executions", "/lanes", "/workers", "/budgets", "/approvals", "/flows", "/system", "/system/deployment", "/"];
+const PATHS = ["/", "/executions", "/lanes", "/workers", "/budgets", "/approvals", "/flows", "/system", "/bulk", "/webhooks"];
 /** Each part lasts this long by the clocks of the pages: longer than any screen waits before it asks again, a minute. */
 const WATCHED_MS = 70_000;
 const STEP_MS = 10_000;

@@ -14,6 +14,7 @@ before(async () => {
   const executions = (await demo.call("GET", "/v1/executions")).items;
   const id = (kind) => executions.find((one) => one.kind === kind).execution_id;
   const flow = (await demo.call("GET", "/v1/flows")).items[0].flow_id;
+  const job = (await demo.call("GET", "/v1/bulk")).items.find((one) => one.action === "set_priority").bulk_id;
   screens = [
     ["overview", "/", "Overview", "publish the report?"],
     ["executions", "/executions", "Executions", "review"],
@@ -32,12 +33,19 @@ before(async () => {
     ["approvals", "/approvals", "Approvals", "publish the report?"],
     ["lanes", "/lanes", "Lanes", "demo"],
     ["workers", "/workers", "Workers", "1 alive"],
-    ["budgets and quotas", "/budgets", "Budgets and quotas", "tokens"],
+    ["budgets, quotas and providers", "/budgets", "Budgets and quotas", "model-api"],
     ["a budget", "/budgets/demo", "demo", "Nothing stands under it"],
     ["a budget that is not there", "/budgets/never", undefined, "There is no such budget"],
     ["schedules", "/schedules", "Schedules", "morning-digest"],
     ["a schedule", "/schedules/morning-digest", "morning-digest", "It has not run yet"],
     ["a schedule that is not there", "/schedules/never", undefined, "There is no such schedule"],
+    ["bulk jobs", "/bulk", "Bulk jobs", "Change priority to 100"],
+    ["a bulk job", `/bulk/${job}`, "Change priority to 100", "1 execution was given another priority"],
+    ["a bulk job that is not there", "/bulk/00000000-0000-7000-8000-000000000000", undefined, "There is no such bulk job"],
+    ["an address that names nothing", "/bulk/nonsense", "This cannot be shown", "nonsense"],
+    ["webhooks", "/webhooks", "Webhooks", "signals paid"],
+    ["a subscription", "/webhooks/failures", "failures", "What it creates"],
+    ["a subscription that is not there", "/webhooks/never", undefined, "There is no such subscription"],
     ["system: events", "/system", "System", ""],
     ["system: audit", "/system/audit", "System", ""],
     ["system: tokens", "/system/tokens", "System", "There is no token yet"],
@@ -80,7 +88,7 @@ test("a deployment in which nothing is yet says on every screen how to begin", a
   const fresh = await Deployment.start();
   t.after(() => fresh.stop());
   const tab = await open(fresh, "/");
-  for (const path of ["/", "/executions", "/flows", "/approvals", "/lanes", "/workers", "/budgets", "/schedules", "/system", "/system/audit", "/system/tokens"]) {
+  for (const path of ["/", "/executions", "/flows", "/approvals", "/lanes", "/workers", "/budgets", "/schedules", "/bulk", "/webhooks", "/system", "/system/audit", "/system/tokens"]) {
     await t.test(path, async () => {
       await tab.page.goto(fresh.url + path);
       const command = tab.page.locator(".empty .command").first();

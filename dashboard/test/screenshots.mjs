@@ -13,6 +13,7 @@ try {
   const executions = (await demo.call("GET", "/v1/executions")).items;
   const id = (kind) => executions.find((one) => one.kind === kind)?.execution_id ?? "";
   const flow = (await demo.call("GET", "/v1/flows")).items[0].flow_id;
+  const job = (await demo.call("GET", "/v1/bulk")).items.find((one) => one.action === "set_priority")?.bulk_id ?? "";
   const screens = [
     ["overview", "/", "publish the report?"],
     ["executions", "/executions", "research"],
@@ -24,6 +25,8 @@ try {
     ["workers", "/workers", "alive"],
     ["budgets", "/budgets", "tokens"],
     ["schedules", "/schedules/morning-digest", "Last runs"],
+    ["job", `/bulk/${job}`, "was given another priority"],
+    ["webhooks", "/webhooks", "signals paid"],
     ["system", "/system/deployment", "partitions"],
   ];
   for (const theme of ["light", "dark"]) {

@@ -84,13 +84,13 @@ class Process {
 /** A server, and calls of its API. */
 export class Deployment {
   /** A server, or with `demo` the demo, on a port of its own; `args` replaces the command, which runs in `cwd`. */
-  static async start({ demo = false, token, store = "memory://", port, args, cwd } = {}) {
+  static async start({ demo = false, token, store = "memory://", port, args, cwd, env: more = {} } = {}) {
     const listen = `127.0.0.1:${port ?? (await freePort())}`;
     const deployment = new Deployment();
     deployment.url = `http://${listen}`;
     deployment.token = token;
     const command = args ?? (demo ? ["dev", "--demo", "--memory"] : ["server", "--store", store]);
-    const env = token ? { FF_API_TOKEN: token } : {};
+    const env = token ? { FF_API_TOKEN: token, ...more } : more;
     deployment.process = new Process([...command, "--listen", listen], { env, cwd });
     await deployment.process.line("is ready");
     return deployment;

@@ -59,6 +59,25 @@ test("a journal of many steps is folded, searched, drawn in a bounded place, and
   await tab.close();
 });
 
+test("a short sleep, which leaves one record at its end, is drawn from the entry before it", async () => {
+  const id = await server.submit("naps", 1, { lane: "naps" });
+  await server.work(["naps"], async (task) => {
+    await task.say("steps", { first_number: 1, entries: [{ name: "plan", state: "completed", took_ms: 1, result: 1 }] });
+    // By the clock of the server: the entries are as far apart as the sleep is long.
+    const { now } = await server.call("GET", "/v1/deployment");
+    while ((await server.call("GET", "/v1/deployment")).now < now + 300);
+    await task.say("steps", { first_number: 2, entries: [{ name: "think", kind: "sleep", state: "completed" }] });
+    await task.say("complete", { result: 1 });
+  });
+  const tab = await open(server, `/executions/${id}`);
+  const bar = tab.page.getByRole("img", { name: /sleep think, completed/ });
+  await bar.waitFor();
+  const track = await bar.locator("xpath=..").boundingBox();
+  const { width } = await bar.boundingBox();
+  assert.ok(width > track.width / 2, `${width} of ${track.width} pixels`);
+  await tab.close();
+});
+
 test("lists that are longer than a page say so, and bring the rest", async () => {
   for (let n = 0; n < 105; n += 1) await server.call("POST", "/v1/flows", { kind: `flow-${n}` });
   const tab = await open(server, "/flows");

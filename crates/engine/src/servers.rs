@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use ff_core::index::{self, kind};
+use ff_core::op::ServerView;
 use ff_core::partition::digest16;
 use ff_core::worker::Server;
 use ff_core::{Document, Indexed, Key, Partition, Result};
@@ -59,10 +60,12 @@ pub(crate) struct Servers {
     ranking: Arc<Ranking>,
 }
 
-/// This engine's rank for each partition, as of the last look at which servers live.
+/// This engine's rank for each partition, and the servers that the last look found alive.
 #[derive(Default)]
 struct Ranking {
     ranks: Mutex<BTreeMap<Partition, i64>>,
+    /// These are kept for `get_deployment`, which then costs the store nothing.
+    known: Mutex<Vec<Server>>,
     changed: Notify,
 }
 
@@ -70,11 +73,16 @@ impl Ranking {
     fn ranks(&self) -> std::sync::MutexGuard<'_, BTreeMap<Partition, i64>> {
         self.ranks.lock().expect("no holder of this lock panics")
     }
+
+    fn known(&self) -> std::sync::MutexGuard<'_, Vec<Server>> {
+        self.known.lock().expect("no holder of this lock panics")
+    }
 }
 
 /// Another server, as it was last seen.
 #[derive(Debug, Clone)]
 struct Other {
+    server: Server,
     stored: StoredDocument,
     /// When its registration ends, as far as this server knows.
     until: i64,
@@ -170,7 +178,28 @@ impl Servers {
         self.register().await?;
         let registered = self.registered_servers().await?;
         self.rank_among(&registered.living(self.transactor.now()));
+        self.remember(&registered);
         Ok(())
+    }
+
+    /// The servers that live, as far as this one knows, the oldest first.
+    pub(crate) fn known(&self) -> Vec<ServerView> {
+        let own = self.server_id();
+        let view = |server: &Server| ServerView {
+            server_id: server.server_id.clone(),
+            address: server.address.clone(),
+            version: server.version.clone(),
+            started_at: server.started_at,
+            answers: server.server_id == own,
+        };
+        self.ranking.known().iter().map(view).collect()
+    }
+
+    fn remember(&self, registered: &Registered) {
+        let others = registered.others.values().map(|other| other.server.clone());
+        let mut known: Vec<Server> = others.chain(registered.own.iter().map(|(own, _)| own.clone())).collect();
+        known.sort_by(|one, other| (one.started_at, &one.server_id).cmp(&(other.started_at, &other.server_id)));
+        *self.ranking.known() = known;
     }
 
     async fn register(&self) -> Result<()> {
@@ -292,6 +321,7 @@ impl Servers {
             watch.registered.others.remove(*server_id);
         }
         self.rank_among(&watch.registered.living(self.transactor.now()));
+        self.remember(&watch.registered);
         if !gone.is_empty() {
             self.transactor.due().sweep_now();
         }
@@ -377,7 +407,7 @@ fn sort_out(page: ScanPage, own: &str, now: i64) -> Registered {
         let until = stored.lease_until;
         if server.server_id != own {
             let lone = server.ttl_ms == LONE_TTL_MS;
-            registered.others.insert(server.server_id, Other { stored, until, lone });
+            registered.others.insert(server.server_id.clone(), Other { server, stored, until, lone });
         } else if until > now {
             registered.own = Some((server, until));
         }
@@ -400,7 +430,10 @@ impl Command for Join {
         let address = &tx.transactor.options().address;
         let server = match known {
             Some(known) => Server { ttl_ms, ..known.document },
-            None => Server::start(&self.server_id, address, ttl_ms, tx.now)?,
+            None => {
+                let version = env!("CARGO_PKG_VERSION").to_owned();
+                Server { version, ..Server::start(&self.server_id, address, ttl_ms, tx.now)? }
+            }
         };
         tx.save(&server);
         tx.renew(&server);

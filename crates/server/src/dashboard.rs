@@ -18,8 +18,19 @@ const PAGE: &str = "index.html";
 /// Names under this folder hold a digest of their content, so a browser may keep the files for good.
 const ASSETS: &str = "assets/";
 /// The first part of the path of each screen but the first; everything below it is the page's own affair.
-const SCREENS: &[&str] =
-    &["executions", "flows", "approvals", "lanes", "workers", "budgets", "schedules", "system", "waitpoints"];
+const SCREENS: &[&str] = &[
+    "executions",
+    "flows",
+    "approvals",
+    "lanes",
+    "workers",
+    "budgets",
+    "schedules",
+    "bulk",
+    "webhooks",
+    "system",
+    "waitpoints",
+];
 /// Scripts, styles and calls only of this origin, nothing inline, and no other page may frame this one.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
                       connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";

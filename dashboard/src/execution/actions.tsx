@@ -2,7 +2,7 @@
 
 import { answer, api } from "../api/client";
 import type { Schemas } from "../api/client";
-import { parseJson, quote } from "../format";
+import { parseJson, parseTags, quote } from "../format";
 import { go, link } from "../router";
 import { may } from "../session";
 import { ActButtons } from "../ui/dialog";
@@ -132,18 +132,6 @@ function tagsOf(execution: View): Act {
       return "The tags are changed.";
     },
   };
-}
-
-/** The tags that lines of `key=value` say. */
-function parseTags(text: string): Record<string, string> {
-  const lines = text.split("\n").map((line) => line.trim()).filter(Boolean);
-  return Object.fromEntries(
-    lines.map((line) => {
-      const at = line.indexOf("=");
-      if (at <= 0) throw new Error(`Tags: “${line}” is not key=value.`);
-      return [line.slice(0, at), line.slice(at + 1)];
-    }),
-  );
 }
 
 function repinOf(execution: View, build: string): Act {

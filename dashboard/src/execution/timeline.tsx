@@ -74,11 +74,14 @@ function stepLines(steps: Step[], until: number): Line[] {
   for (const step of steps) if (!begun.has(step.number)) begun.set(step.number, step.recorded_at);
   return entries(steps)
     .slice(0, STEPS_MAX)
-    .map((step) => {
+    .map((step, index, all) => {
       const done = step.state === "completed" || step.state === "failed";
       const to = done ? step.recorded_at : until;
-      const from = step.took_ms ? to - step.took_ms : (begun.get(step.number) ?? to);
       const waits = step.kind === "sleep" || step.kind === "signal" || step.kind === "child";
+      const first = begun.get(step.number) ?? to;
+      // A short wait leaves one record, at its end: it began when the entry before it was there.
+      const before = waits && done && first === to ? all[index - 1]?.recorded_at : undefined;
+      const from = step.took_ms ? to - step.took_ms : (before ?? first);
       const tone = step.state === "failed" ? "failed" : waits ? (step.kind === "sleep" ? "delayed" : step.kind === "signal" ? "suspended" : "waiting_children") : done ? "completed" : "active";
       const bar = { from, to };
       return { name: step.key ? `${step.name} ${step.key}` : step.name, step: true, bars: [{ ...bar, tone, look: waits ? "wait" : "thin", title: describe(bar, `${step.kind} ${step.name}, ${step.state}`) }] };

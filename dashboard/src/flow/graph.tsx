@@ -145,7 +145,7 @@ export function FlowGraph({ graph, critical }: { graph: GraphView; critical: Rea
                     {fit(name, 22)}
                   </text>
                   <text class="sub" x="14" y="36">
-                    {fit(`${words(node.public_state)}${join ? ` · ${join}` : node.attempt ? ` · attempt ${node.attempt}` : ""}`, 28)}
+                    {fit(`${join && node.public_state === "waiting_children" ? "waits" : words(node.public_state)}${join ? ` · ${join}` : node.attempt ? ` · attempt ${node.attempt}` : ""}`, 28)}
                   </text>
                 </a>
               </g>

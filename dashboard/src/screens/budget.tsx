@@ -45,7 +45,7 @@ export function Budget({ name }: { name: string }) {
       </Empty>
     );
   }
-  if (!budget) return asked.error.value === undefined ? <Loading lines={8} /> : <Refusal error={asked.error.value} />;
+  if (!budget) return asked.error.value === undefined ? <Loading lines={8} /> : <Refusal page error={asked.error.value} />;
   const under = tree.items?.filter((one) => one.name !== name);
   return (
     <>

@@ -1,4 +1,4 @@
-// Budgets and quotas: what is used of what is allowed, and when a limit will be reached.
+// Budgets, quotas and providers: what is used of what is allowed, and when a limit will be reached.
 
 import { answer, api } from "../api/client";
 import { count, many, span } from "../format";
@@ -10,6 +10,7 @@ import { may } from "../session";
 import { BudgetQuestion } from "../budget/question";
 import { BudgetTable } from "../budget/table";
 import { remember } from "../budget/use";
+import { ProviderCard, useProviders } from "../provider/table";
 import { quotaActs } from "../quota/acts";
 import { Card, Countdown, Empty, Meter, Refusal } from "../ui/basics";
 import { ActButtons } from "../ui/dialog";
@@ -36,7 +37,8 @@ export function Budgets() {
     (quota) => quota.name,
     POLL_MS,
   );
-  const again = useSoon(() => (budgets.refresh(), quotas.refresh()), 800, 3_000, true);
+  const providers = useProviders();
+  const again = useSoon(() => (budgets.refresh(), quotas.refresh(), providers.refresh()), 800, 3_000, true);
   useEvents(again);
   useRows("main td a.open");
   const questions = (budgets.items ?? []).flatMap((budget) => (budget.question ? [budget.question] : []));
@@ -86,6 +88,7 @@ export function Budgets() {
         />
         <More pages={quotas} />
       </Card>
+      <ProviderCard providers={providers} />
     </>
   );
 }

@@ -64,7 +64,7 @@ export function Execution({ id }: { id: string }) {
       </Empty>
     );
   }
-  if (!execution) return view.error.value === undefined ? <Loading lines={8} /> : <Refusal error={view.error.value} />;
+  if (!execution) return view.error.value === undefined ? <Loading lines={8} /> : <Refusal page error={view.error.value} />;
   const tab = TABS.find((one) => one === query.value.get("tab")) ?? "timeline";
   const numbers = { stream: stream.frames.value.length, steps: entries(steps.items ?? []).length };
   return (
@@ -124,7 +124,7 @@ function Explained({ explanation, execution }: { explanation: Schemas["Explanati
             <Words text={firstLine(reason.message)} />
             {reason.until && !reason.message.includes(String(reason.until)) && (
               <span class="muted">
-                {" · "}
+                {" · the next change by itself "}
                 <Countdown to={reason.until} />
               </span>
             )}
@@ -215,6 +215,10 @@ function Facts({ execution }: { execution: View }) {
   if ((execution.required_capabilities ?? []).length > 0) rows.push(["needs", (execution.required_capabilities ?? []).join(", ")]);
   if ((execution.budget_ids ?? []).length > 0) rows.push(["budgets", <span class="row tight">{(execution.budget_ids ?? []).map((name) => <a class="tag" href={link(["budgets", name])}>{name}</a>)}</span>]);
   if (execution.quota_policy_id) rows.push(["quota", <a class="tag" href={link(["budgets"])}>{execution.quota_policy_id}</a>]);
+  if ((execution.concurrency ?? []).length > 0) rows.push(["runs only while", (execution.concurrency ?? []).map(({ key = "", limit = 1 }) => <div>{limit === 1 ? "nobody else holds" : `fewer than ${count(limit)} hold`} <code>{key}</code></div>)]);
+  if (execution.fair_key) rows.push(["takes turns as", <code>{execution.fair_key}</code>]);
+  if (execution.singleton_key) rows.push(["singleton", <code>{execution.singleton_key}</code>]);
+  if (execution.debounce_key) rows.push(["debounced as", <code>{execution.debounce_key}</code>]);
   if (execution.creator) rows.push(["creator", execution.creator]);
   if (execution.idempotency_key) rows.push(["idempotency key", <code>{execution.idempotency_key}</code>]);
   rows.push(["tags", <Tags tags={execution.tags} />]);

@@ -7,7 +7,7 @@ import { elementScroll, observeElementOffset, observeElementRect, Virtualizer } 
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { answer, api } from "../api/client";
 import type { Schemas } from "../api/client";
-import { quote, shortId, words } from "../format";
+import { shortId, words } from "../format";
 import { POLL_MS, useAsk, useEvents, useSoon } from "../live";
 import { isForPage, useRows } from "../keys";
 import { More, usePages } from "../pages";
@@ -17,58 +17,22 @@ import { may } from "../session";
 import { Command, Empty, Loading, Refusal, State, When } from "../ui/basics";
 import { STATES } from "../states";
 import { Bulk } from "../executions/bulk";
+import { BulkStart } from "../bulk/start";
 import { ColumnChoice, gridOf, shownColumns } from "../executions/columns";
 import type { Shown } from "../executions/columns";
+import { CHIPS, SPANS, asFilter, filters, optionsOf } from "../executions/filter";
+import type { Filters } from "../executions/filter";
 import { fetchCounts, shown } from "./overview";
 
 export type Summary = Schemas["ExecutionSummary"];
 
-const SPANS: [string, string, number][] = [
-  ["", "any time", 0],
-  ["15m", "last 15 minutes", 900_000],
-  ["1h", "last hour", 3_600_000],
-  ["24h", "last day", 86_400_000],
-  ["7d", "last week", 604_800_000],
-];
 /** Executions that a page brings. */
 const PAGE = 100;
 const ROW_PX = 44;
 
-/** Filters that take several values, as chips: the name in the address, the name in the API, and words for people. */
-const CHIPS = [
-  { name: "kind", parameter: "kind", label: "Kind", placeholder: "render" },
-  { name: "lane", parameter: "lane", label: "Lane", placeholder: "default" },
-  { name: "tag", parameter: "tag", label: "Tag", placeholder: "key=value" },
-  { name: "failure", parameter: "failure_category", label: "Failure", placeholder: "timeout" },
-] as const;
-
-interface Filters {
-  states: string[];
-  chips: Record<(typeof CHIPS)[number]["name"], string[]>;
-  since: string;
-  flow: string;
-  worker: string;
-  schedule: string;
-  order: string;
-}
-
-function filters(): Filters {
-  const get = (name: string) => query.value.get(name) ?? "";
-  const all = (name: string) => query.value.getAll(name);
-  const chips = { kind: all("kind"), lane: all("lane"), tag: all("tag"), failure: all("failure") };
-  return { states: all("state"), chips, since: get("since"), flow: get("flow"), worker: get("worker"), schedule: get("schedule"), order: get("order") };
-}
-
 async function fetchPage(filter: Filters, cursor: string | undefined, signal?: AbortSignal): Promise<Page<Summary>> {
-  const back = SPANS.find(([key]) => key === filter.since)?.[2] ?? 0;
-  const wanted: Record<string, unknown> = { namespace: namespace(), limit: PAGE, cursor };
-  if (filter.states.length > 0) wanted["state"] = filter.states;
-  for (const { name, parameter } of CHIPS) if (filter.chips[name].length > 0) wanted[parameter] = filter.chips[name];
+  const wanted: Record<string, unknown> = { ...asFilter(filter), namespace: namespace(), limit: PAGE, cursor };
   if (filter.order === "oldest") wanted["order"] = "oldest";
-  if (filter.flow) wanted["flow_id"] = filter.flow;
-  if (filter.worker) wanted["worker"] = filter.worker;
-  if (filter.schedule) wanted["schedule"] = filter.schedule;
-  if (back) wanted["created_from"] = Date.now() - back;
   const params = { query: wanted as never };
   return await answer(api.GET("/v1/executions", signal ? { params, signal } : { params }));
 }
@@ -146,8 +110,10 @@ export function Executions() {
                 Clear
               </a>
             )}
-            <span class="grow" />
-            <ColumnChoice columns={columns} />
+            <div class="row right">
+              {may("operator") && <BulkStart filter={filter} />}
+              <ColumnChoice columns={columns} />
+            </div>
           </div>
         </div>
       </section>
@@ -197,17 +163,7 @@ function Nothing({ filtered, more }: { filtered: boolean; more: boolean }) {
 }
 
 function lsCommand(filter: Filters): string {
-  const parts = ["ff ls"];
-  const ns = namespace();
-  if (ns) parts.push(`--namespace ${quote(ns)}`);
-  for (const state of filter.states) parts.push(`--state ${state}`);
-  for (const name of ["kind", "lane", "tag"] as const) for (const value of filter.chips[name]) parts.push(`--${name} ${quote(value)}`);
-  for (const value of filter.chips.failure) parts.push(`--failure ${quote(value)}`);
-  if (filter.schedule) parts.push(`--schedule ${quote(filter.schedule)}`);
-  if (filter.flow) parts.push(`--flow ${filter.flow}`);
-  if (filter.order === "oldest") parts.push("--oldest");
-  if (filter.since) parts.push(`--since ${filter.since}`);
-  return parts.join(" ");
+  return ["ff ls", ...optionsOf(filter), ...(filter.order === "oldest" ? ["--oldest"] : [])].join(" ");
 }
 
 function Chip({ text, remove }: { text: string; remove: () => void }) {

@@ -22,7 +22,7 @@ export function Flow({ id }: { id: string }) {
     );
   }
   const found = graph.data.value;
-  if (!found) return graph.error.value === undefined ? <Loading lines={8} /> : <Refusal error={graph.error.value} />;
+  if (!found) return graph.error.value === undefined ? <Loading lines={8} /> : <Refusal page error={graph.error.value} />;
   const { flow } = found;
   const critical = criticalPath(found, now.peek());
   return (

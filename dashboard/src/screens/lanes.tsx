@@ -9,7 +9,7 @@ import { Card, Empty, Refusal, State, When } from "../ui/basics";
 import { Table } from "../ui/table";
 import { ActButtons } from "../ui/dialog";
 import type { Act } from "../ui/dialog";
-import { count, many, quote } from "../format";
+import { count, many, quote, span } from "../format";
 import { useRows } from "../keys";
 import { useClaimRates } from "../metrics";
 import { fetchCounts, shown } from "./overview";
@@ -77,6 +77,7 @@ export function Lanes() {
                 <>
                   <State state={lane.state} />
                   {lane.reason && <div class="small muted">{lane.reason}</div>}
+                  {lane.aging_ms && <div class="small muted">{span(lane.aging_ms)} of age are worth one step of priority</div>}
                 </>
               ),
             },

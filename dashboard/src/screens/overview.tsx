@@ -134,7 +134,7 @@ export function Overview() {
           <div class="value">{openApprovals.value === undefined ? "–" : count(openApprovals.value)}</div>
           <div class="note">{asks.data.value?.[0] ? `the oldest has waited ${roughly(Math.max(0, now.value - asks.data.value[0].since))}` : "nobody is waited for"}</div>
         </a>
-        <a class="tile" href={link(["system"])}>
+        <a class="tile" href={link(["system", "deployment"])}>
           <span class="label">Server and store</span>
           <div class="value">
             <State state={health.data.value === "ready" ? "ok" : health.data.value ? "bad" : "none"} />
@@ -150,83 +150,87 @@ export function Overview() {
         </Card>
       )}
       <div class="grid2">
-        <Card title="In and out a second, as this page saw it">
-          <Chart
-            times={rates.value.times}
-            series={[
-              { label: "started", colour: "c-active", values: rates.value.started.map((n) => n / (BUCKET_MS / 1_000)) },
-              { label: "ended", colour: "c-completed", values: rates.value.ended.map((n) => n / (BUCKET_MS / 1_000)) },
-            ]}
-            label={`Started and ended a second over the last two minutes; at present ${perSecond(rates.value.started).toFixed(1)} and ${perSecond(rates.value.ended).toFixed(1)}`}
-          />
-        </Card>
-        <Card title="Waiting for people" tools={<a href={link(["approvals"])}>All</a>} flush>
-          {asks.data.value === undefined ? (
-            <div class="body"><Loading /></div>
-          ) : asks.data.value.length === 0 ? (
-            <Empty title="Nobody is waited for">A task that suspends for an approval shows up here with its question.</Empty>
-          ) : (
-            <table>
-              <tbody>
-                {asks.data.value.slice(0, 5).map((ask) => (
-                  <tr>
-                    <td>
-                      <a href={link(["approvals"])}>{ask.question || ask.detail || ask.kind}</a>
-                      <div class="small muted">{ask.kind}</div>
-                    </td>
-                    <td class="num"><When at={ask.since} /></td>
-                  </tr>
-                ))}
-              </tbody>
-            </table>
-          )}
-        </Card>
-        <Card title="Failed last" tools={<a href={link(["executions"], { state: "failed" })}>All</a>} flush>
-          {failed.data.value === undefined ? (
-            <div class="body"><Loading /></div>
-          ) : failed.data.value.items.length === 0 ? (
-            <Empty title="Nothing failed">What fails for good shows up here, with its reason.</Empty>
-          ) : (
-            <table>
-              <tbody>
-                {failed.data.value.items.map((item) => (
-                  <tr>
-                    <td>
-                      <a href={link(["executions", item.execution_id])}>{item.kind}</a>
-                      <div class="small muted">
-                        {item.failure_category ? `${item.failure_category} · ` : ""}lane {item.lane}
-                      </div>
-                    </td>
-                    <td class="num"><When at={item.completed_at ?? item.created_at} /></td>
-                  </tr>
-                ))}
-              </tbody>
-            </table>
-          )}
-        </Card>
-        <Card title="Budgets near a limit" tools={<a href={link(["budgets"])}>All</a>} flush>
-          {budgets.data.value === undefined ? (
-            <div class="body"><Loading /></div>
-          ) : near.length === 0 ? (
-            <Empty title="No budget is near a limit">A budget shows up here past its soft limit, or from four fifths of its hard limit on.</Empty>
-          ) : (
-            <table>
-              <tbody>
-                {near.slice(0, 8).map((one) => (
-                  <tr>
-                    <td>
-                      <a href={link(["budgets", one.budget.name])}>{one.budget.name}</a>
-                      <div class="small muted">
-                        {one.dimension}: {count(one.used)} of {one.hard > 0 ? count(one.hard) : "no hard limit"}
-                      </div>
-                      <Meter value={one.used} max={one.hard || one.soft} mark={one.soft} label={`${one.budget.name} ${one.dimension}`} />
-                    </td>
-                  </tr>
-                ))}
-              </tbody>
-            </table>
-          )}
-        </Card>
+        <div class="stack roomy">
+          <Card title="In and out a second, as this page saw it">
+            <Chart
+              times={rates.value.times}
+              series={[
+                { label: "started", colour: "c-active", values: rates.value.started.map((n) => n / (BUCKET_MS / 1_000)) },
+                { label: "ended", colour: "c-completed", values: rates.value.ended.map((n) => n / (BUCKET_MS / 1_000)) },
+              ]}
+              label={`Started and ended a second over the last two minutes; at present ${perSecond(rates.value.started).toFixed(1)} and ${perSecond(rates.value.ended).toFixed(1)}`}
+            />
+          </Card>
+          <Card title="Failed last" tools={<a href={link(["executions"], { state: "failed" })}>All</a>} flush>
+            {failed.data.value === undefined ? (
+              <div class="body"><Loading /></div>
+            ) : failed.data.value.items.length === 0 ? (
+              <Empty title="Nothing failed">What fails for good shows up here, with its reason.</Empty>
+            ) : (
+              <table>
+                <tbody>
+                  {failed.data.value.items.map((item) => (
+                    <tr>
+                      <td>
+                        <a href={link(["executions", item.execution_id])}>{item.kind}</a>
+                        <div class="small muted">
+                          {item.failure_category ? `${item.failure_category} · ` : ""}lane {item.lane}
+                        </div>
+                      </td>
+                      <td class="num"><When at={item.completed_at ?? item.created_at} /></td>
+                    </tr>
+                  ))}
+                </tbody>
+              </table>
+            )}
+          </Card>
+        </div>
+        <div class="stack roomy">
+          <Card title="Waiting for people" tools={<a href={link(["approvals"])}>All</a>} flush>
+            {asks.data.value === undefined ? (
+              <div class="body"><Loading /></div>
+            ) : asks.data.value.length === 0 ? (
+              <Empty title="Nobody is waited for">A task that suspends for an approval shows up here with its question.</Empty>
+            ) : (
+              <table>
+                <tbody>
+                  {asks.data.value.slice(0, 5).map((ask) => (
+                    <tr>
+                      <td>
+                        <a href={link(["approvals"])}>{ask.question || ask.detail || ask.kind}</a>
+                        <div class="small muted">{ask.kind}</div>
+                      </td>
+                      <td class="num"><When at={ask.since} /></td>
+                    </tr>
+                  ))}
+                </tbody>
+              </table>
+            )}
+          </Card>
+          <Card title="Budgets near a limit" tools={<a href={link(["budgets"])}>All</a>} flush>
+            {budgets.data.value === undefined ? (
+              <div class="body"><Loading /></div>
+            ) : near.length === 0 ? (
+              <Empty title="No budget is near a limit">A budget shows up here past its soft limit, or from four fifths of its hard limit on.</Empty>
+            ) : (
+              <table>
+                <tbody>
+                  {near.slice(0, 8).map((one) => (
+                    <tr>
+                      <td>
+                        <a href={link(["budgets", one.budget.name])}>{one.budget.name}</a>
+                        <div class="small muted">
+                          {one.dimension}: {count(one.used)} of {one.hard > 0 ? count(one.hard) : "no hard limit"}
+                        </div>
+                        <Meter value={one.used} max={one.hard || one.soft} mark={one.soft} label={`${one.budget.name} ${one.dimension}`} />
+                      </td>
+                    </tr>
+                  ))}
+                </tbody>
+              </table>
+            )}
+          </Card>
+        </div>
       </div>
     </>
   );

@@ -31,7 +31,7 @@ export function Schedule({ name }: { name: string }) {
     );
   }
   const schedule = asked.data.value;
-  if (!schedule) return asked.error.value === undefined ? <Loading lines={8} /> : <Refusal error={asked.error.value} />;
+  if (!schedule) return asked.error.value === undefined ? <Loading lines={8} /> : <Refusal page error={asked.error.value} />;
   const facts: [string, preact.ComponentChildren][] = [
     ["runs", specWords(schedule.spec)],
     ["while a run has not ended", OVERLAP_WORDS[schedule.overlap]],
@@ -93,6 +93,7 @@ export function Schedule({ name }: { name: string }) {
                 ))}
               </ol>
             )}
+            {schedule.next.length > 0 && schedule.spec.time_zone && <p class="small muted">Shown in your time zone, {Intl.DateTimeFormat().resolvedOptions().timeZone}.</p>}
           </Card>
           {(schedule.backfills ?? []).length > 0 && (
             <Card title="Backfills under way">

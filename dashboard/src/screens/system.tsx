@@ -2,14 +2,14 @@
 
 import { signal, useSignal } from "@preact/signals";
 import { answer, api } from "../api/client";
-import { count, exact, quote, words } from "../format";
+import { count, exact, many, quote, shortId, span, words } from "../format";
 import { useAsk, useEvents } from "../live";
 import type { DeploymentEvent } from "../live";
 import { fetchMetrics } from "../metrics";
 import { total } from "../prometheus";
 import { go, link } from "../router";
 import { may } from "../session";
-import { Card, Command, Copy, Empty, Loading, Refusal, When } from "../ui/basics";
+import { Card, Command, Copy, Empty, Loading, Refusal, State, When } from "../ui/basics";
 import { propose } from "../ui/dialog";
 import { Table } from "../ui/table";
 import { Tabs, tabId } from "../ui/tabs";
@@ -85,7 +85,7 @@ function Audit() {
           { name: "When", cell: (item) => <When at={item.at} /> },
           { name: "Who", cell: (item) => item.who },
           { name: "What", cell: (item) => words(item.what ?? "") },
-          { name: "Target", cell: (item) => <code>{item.target}</code> },
+          { name: "Target", cell: (item) => item.target && <code>{item.target}</code> },
           { name: "Outcome", cell: (item) => words(item.outcome ?? "") },
           { name: "Detail", cell: (item) => item.detail },
         ]}
@@ -238,6 +238,12 @@ function Deployment() {
             <dd>
               {count(found.partitions.flow)} of executions and flows, {count(found.partitions.budget)} of budgets, {count(found.partitions.quota)} of quotas
             </dd>
+            {found.retention_ms && (
+              <>
+                <dt>what has ended is kept</dt>
+                <dd>{span(found.retention_ms)}, where its policy says nothing else</dd>
+              </>
+            )}
             <dt>time of the store</dt>
             <dd>{exact(found.now)}</dd>
           </dl>
@@ -262,6 +268,33 @@ function Deployment() {
           {metrics.error.value !== undefined && <p class="small muted">{metrics.error.value instanceof Error ? metrics.error.value.message : ""}</p>}
         </section>
       </div>
+      <Card title={many((found.servers ?? []).length, "server")} flush>
+        <Table
+          label="Servers"
+          items={found.servers ?? []}
+          keyOf={(server) => server.server_id}
+          empty={
+            <Empty title="This server knows of none" command="ff server --store redis://localhost">
+              Servers on one store share its partitions out among them, and take over from one that goes.
+            </Empty>
+          }
+          columns={[
+            {
+              name: "Server",
+              cell: (server) => (
+                <span class="nowrap">
+                  <code title={server.server_id}>{shortId(server.server_id)}</code>
+                  <Copy text={server.server_id} what="the id" />
+                </span>
+              ),
+            },
+            { name: "State", cell: (server) => <State state="ok" word={server.answers ? "alive, answers this page" : "alive"} /> },
+            { name: "Listens at", cell: (server) => server.address || <span class="muted">nowhere</span> },
+            { name: "Version", cell: (server) => server.version || <span class="muted">not said</span> },
+            { name: "Since", cell: (server) => <When at={server.started_at} /> },
+          ]}
+        />
+      </Card>
       {(found.undecodable_entries ?? []).length > 0 && (
         <Card title="Stored entries that cannot be read" flush>
           <Table

@@ -128,12 +128,12 @@ export function Empty({ title, children, command, page = false }: { title: strin
   );
 }
 
-/** A refusal, in the server's words. */
-export function Refusal({ error }: { error: unknown }) {
+/** A refusal, in the server's words; with `page` it is all there is to show. */
+export function Refusal({ error, page = false }: { error: unknown; page?: boolean }) {
   const problem = error instanceof Problem ? error : undefined;
   return (
     <div class="problem" role="alert">
-      {problem && <strong>{words(problem.code)}</strong>}
+      {page ? <h1>This cannot be shown</h1> : problem && <strong>{words(problem.code)}</strong>}
       <div>{error instanceof Error ? error.message : String(error)}</div>
       {problem?.advice && <div class="muted">{problem.advice}</div>}
     </div>
@@ -190,6 +190,8 @@ const PATHS: Record<string, string> = {
   workers: "M5 6a4 4 0 1 1 8 0 4 4 0 0 1-8 0zM3 16c0-3 2.5-5 6-5s6 2 6 5",
   budgets: "M3 15V9M7 15V3M11 15V7M15 15v-4",
   schedules: "M9 5v4l3 2M9 2a7 7 0 1 0 0 14A7 7 0 0 0 9 2z",
+  bulk: "M3 3h9v9H3zM6 15h9V6M5.5 7.5l1.6 1.6 3-3.2",
+  webhooks: "M6 3a3 3 0 0 1 2.2 5L5 13M12 4a3 3 0 1 1 .6 5.6L9.5 6M3 13a2.5 2.5 0 1 0 5 0h6",
   system: "M9 6.5a2.5 2.5 0 1 0 0 5 2.5 2.5 0 0 0 0-5zM9 1.5v2.2M9 14.3v2.2M1.5 9h2.2M14.3 9h2.2M3.7 3.7l1.6 1.6M12.7 12.7l1.6 1.6M14.3 3.7l-1.6 1.6M5.3 12.7l-1.6 1.6",
   sun: "M9 5.5a3.5 3.5 0 1 0 0 7 3.5 3.5 0 0 0 0-7zM9 1.5v1.6M9 14.9v1.6M1.5 9h1.6M14.9 9h1.6M3.7 3.7l1.1 1.1M13.2 13.2l1.1 1.1M14.3 3.7l-1.1 1.1M4.8 13.2l-1.1 1.1",
   moon: "M14.5 11A6.2 6.2 0 0 1 7 3.5a6.2 6.2 0 1 0 7.5 7.5z",

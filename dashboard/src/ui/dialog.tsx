@@ -122,7 +122,7 @@ function Confirm({ act, onClose }: { act: Act; onClose: () => void }) {
       <form onSubmit={submit}>
         <h2>{act.name}</h2>
         <p>{act.effect}</p>
-        {act.fields?.map((field) => <Input field={field} />)}
+        {act.fields?.map((field) => <FieldInput field={field} />)}
         {act.command && (
           <div class="stack">
             <span class="small muted">The same from a terminal:</span>
@@ -144,7 +144,8 @@ function Confirm({ act, onClose }: { act: Act; onClose: () => void }) {
   );
 }
 
-function Input({ field }: { field: Field }) {
+/** A field of a form, with its label. */
+export function FieldInput({ field }: { field: Field }) {
   const shared = { class: "field", name: field.name, required: !field.optional };
   return (
     <label class="labelled">

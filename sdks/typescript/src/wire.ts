@@ -3503,6 +3503,8 @@ export interface components {
             undecodable?: number;
             /** @description The last of these entries, the one seen last at the end. */
             undecodable_entries?: components["schemas"]["UndecodableEntry"][];
+            /** @description The servers that live, as far as that engine knows: it looks every 20 s at least. */
+            servers?: components["schemas"]["ServerView"][];
         };
         /** @description How many partitions each family has; fixed when a deployment is first started. */
         PartitionConfig: {
@@ -3533,6 +3535,22 @@ export interface components {
              * @description When the engine last met it.
              */
             seen_at: number;
+        };
+        /** @description A server of the deployment. */
+        ServerView: {
+            /** @description Its id, minted anew by each process. */
+            server_id: string;
+            /** @description Where it listens; empty for one that does not. */
+            address?: string;
+            /** @description The version of its program; empty where it never said so. */
+            version?: string;
+            /**
+             * Format: int64
+             * @description When it started.
+             */
+            started_at: number;
+            /** @description It is the one that answers. */
+            answers: boolean;
         };
         /** @description The answer. */
         ListEventsOutcome: {

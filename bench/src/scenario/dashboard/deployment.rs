@@ -22,8 +22,12 @@ const FAILED: usize = 100;
 const ASKED: usize = 100;
 /// Worker processes that are alive.
 const ALIVE: usize = 10;
-/// Budgets, and as many quotas.
+/// Rows of a list that a window shows.
+const ROWS: usize = 20;
+/// Budgets, and as many quotas, providers, schedules, subscriptions and hooks.
 const BUDGETS: usize = 20;
+/// Between two runs of a schedule: none starts anything while it is measured.
+const YEAR_MS: i64 = 31_536_000_000;
 /// A graph of so many nodes: the most that one call makes.
 const LAYERS: usize = 20;
 const LAYER: usize = 50;
@@ -36,6 +40,10 @@ pub(super) struct Deployment {
     /// An execution with an attempt, a failure and an input.
     pub(super) execution: Value,
     pub(super) flow: Value,
+    /// Executions that wait, as many as a window shows: each row asks why.
+    pub(super) rows: Vec<Value>,
+    /// An instant after most executions were created.
+    pub(super) minute_ago: i64,
     workers: Vec<FlowFabricWorker>,
 }
 
@@ -56,7 +64,12 @@ impl Deployment {
             let lane = format!("lane-{}", number % LANES);
             workers.push(FlowFabricWorker::connect(client, WorkerConfig::new("bench").lanes([&lane])).await?);
         }
-        Ok(Self { execution: failed, flow, workers })
+        let waiting = json!({ "state": ["waiting"], "order": "oldest", "limit": ROWS });
+        let listed = client.call_json("list_executions", waiting).await?;
+        let rows = listed["items"].as_array().ok_or("a list without items")?;
+        let rows = rows.iter().map(|row| row["execution_id"].clone()).collect();
+        let now = client.call_json("get_deployment", json!({})).await?["now"].as_i64().ok_or("no time")?;
+        Ok(Self { execution: failed, flow, rows, minute_ago: now - 60_000, workers })
     }
 
     /// Ends its workers: their heartbeats are no cost of a dashboard.
@@ -121,7 +134,19 @@ async fn govern(client: &Client) -> Result<()> {
             ..Default::default()
         };
         client.create_quota(quota).await?;
+        let provider = json!({ "name": format!("model-{number}"), "max_requests": 60, "max_concurrent": 4 });
+        client.call_json("create_provider", provider).await?;
+        let create = json!({ "execution": { "kind": "told", "lane": "idle" } });
+        let spec = json!({ "every_ms": YEAR_MS });
+        let schedule = json!({ "name": format!("yearly-{number}"), "spec": spec, "template": create });
+        client.call_json("create_schedule", schedule).await?;
+        let filter = json!({ "kinds": ["none"] });
+        let subscription = json!({ "name": format!("alarm-{number}"), "filter": filter, "target": create });
+        client.call_json("create_subscription", subscription).await?;
+        client.call_json("create_hook", json!({ "name": format!("hook-{number}"), "target": create })).await?;
     }
+    let look = json!({ "filter": { "kind": ["failing"] }, "action": "replay", "dry_run": true });
+    client.call_json("create_bulk", look).await?;
     Ok(())
 }
 

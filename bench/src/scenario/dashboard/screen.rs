@@ -21,6 +21,10 @@ pub(super) fn screens(deployment: &Deployment) -> Vec<Screen> {
         }
         vec![("list_executions", args), counts()]
     };
+    let explained = || {
+        let of = |id: &Value| ("explain_execution", json!({ "execution_id": id }));
+        deployment.rows.iter().map(of).collect::<Vec<_>>()
+    };
     let screen = |name, calls| Screen { name, calls };
     vec![
         screen(
@@ -36,7 +40,11 @@ pub(super) fn screens(deployment: &Deployment) -> Vec<Screen> {
             ],
         ),
         screen("executions", list(json!({}))),
-        screen("executions, oldest first", list(json!({ "order": "oldest" }))),
+        screen("executions, oldest first, each explained", [list(json!({ "order": "oldest" })), explained()].concat()),
+        screen("executions in two states", list(json!({ "state": ["waiting", "suspended"] }))),
+        screen("executions of the last minute", list(json!({ "created_from": deployment.minute_ago }))),
+        screen("executions of a schedule", list(json!({ "schedule": "yearly-3" }))),
+        screen("executions of a kind in a lane", list(json!({ "kind": ["kind-3"], "lane": ["lane-2"] }))),
         screen("executions that completed", list(json!({ "state": ["completed"] }))),
         screen("executions of a kind", list(json!({ "kind": ["kind-3"] }))),
         screen("executions in a lane", list(json!({ "lane": ["lane-2"] }))),
@@ -67,12 +75,28 @@ pub(super) fn screens(deployment: &Deployment) -> Vec<Screen> {
             vec![
                 ("list_workers", json!({ "limit": 500 })),
                 ("list_executions", json!({ "state": ["waiting"], "order": "oldest", "limit": 20 })),
-            ],
+                counts(),
+            ]
+            .into_iter()
+            .chain(explained())
+            .collect(),
         ),
         screen(
-            "budgets and quotas",
-            vec![("list_budgets", json!({ "limit": 500 })), ("list_quotas", json!({ "limit": 500 }))],
+            "budgets, quotas and providers",
+            vec![
+                ("list_budgets", json!({ "limit": 200 })),
+                ("list_quotas", json!({ "limit": 200 })),
+                ("list_providers", json!({ "limit": 200 })),
+            ],
         ),
+        screen("schedules", vec![("list_schedules", json!({ "limit": 200 }))]),
+        screen("a schedule", vec![("get_schedule", json!({ "name": "yearly-3" }))]),
+        screen("bulk jobs", vec![("list_bulk", json!({ "limit": 100 }))]),
+        screen(
+            "webhooks",
+            vec![("list_subscriptions", json!({ "limit": 100 })), ("list_hooks", json!({ "limit": 100 }))],
+        ),
+        screen("a subscription", vec![("get_subscription", json!({ "name": "alarm-3" }))]),
         screen(
             "system",
             vec![("get_deployment", json!({})), ("list_audit", json!({ "limit": 100 })), ("list_tokens", json!({}))],

@@ -50,6 +50,7 @@ pub(super) async fn start(client: &Client) -> Result<RunningWorker> {
         .register("agent", scenery::agent)
         .register("flaky", scenery::flaky)
         .register("refuse", scenery::refuse)
+        .register("note", scenery::note)
         .start(client)
         .await
 }

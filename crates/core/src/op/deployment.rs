@@ -48,6 +48,26 @@ pub struct GetDeploymentOutcome {
     /// The last of these entries, the one seen last at the end.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub undecodable_entries: Vec<UndecodableEntry>,
+    /// The servers that live, as far as that engine knows: it looks every 20 s at least.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub servers: Vec<ServerView>,
+}
+
+/// A server of the deployment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ServerView {
+    /// Its id, minted anew by each process.
+    pub server_id: String,
+    /// Where it listens; empty for one that does not.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub address: String,
+    /// The version of its program; empty where it never said so.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub version: String,
+    /// When it started.
+    pub started_at: i64,
+    /// It is the one that answers.
+    pub answers: bool,
 }
 
 fn is_zero(count: &u64) -> bool {

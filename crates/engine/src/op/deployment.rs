@@ -26,6 +26,7 @@ impl Handle<GetDeployment> for Rooms {
             test_clock: self.transactor.options().test_clock.is_some(),
             undecodable: self.transactor.metrics().undecodable.load(Ordering::Relaxed),
             undecodable_entries: self.transactor.metrics().undecodable_entries.entries(),
+            servers: self.services.servers.known(),
         })
     }
 }

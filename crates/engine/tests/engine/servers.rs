@@ -3,9 +3,11 @@
 use std::sync::atomic::Ordering;
 
 use crate::support::Harness;
+use ff_core::op::GetDeployment;
 use ff_core::worker::Server;
 use ff_core::{CommandId, Document, Indexed, Partition, index};
 use ff_store::{Batch, EntryChange, Fence, Guard, LeaseChange, Put, Store};
+use serde_json::json;
 
 /// A registration of a server that is alone lasts for a day.
 const LONE_TTL_MS: i64 = 86_400_000;
@@ -74,5 +76,24 @@ async fn the_trace_of_a_server_that_died_alone_is_removed() {
     assert!(outcomes[0].clone().applied().is_some(), "{outcomes:?}");
     h.pass(120_000).await;
     assert!(registered(&h).iter().all(|(id, ttl_ms)| id != "ghost" && *ttl_ms == LONE_TTL_MS), "{:?}", registered(&h));
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_tells_which_servers_live_without_asking_the_store() {
+    let h = Harness::start().await;
+    let other = h.second().await;
+    h.pass(100).await;
+    let reads = h.engine.metrics().reads.load(Ordering::Relaxed);
+    let shown = h.must::<GetDeployment>(json!({})).await.servers;
+    assert_eq!(h.engine.metrics().reads.load(Ordering::Relaxed), reads);
+    assert_eq!(shown.len(), 2, "{shown:?}");
+    assert_eq!(shown.iter().filter(|server| server.answers).count(), 1, "{shown:?}");
+    assert!(shown.iter().all(|server| server.version == env!("CARGO_PKG_VERSION")), "{shown:?}");
+    other.engine.close().await;
+    h.pass(100).await;
+    let left = h.must::<GetDeployment>(json!({})).await.servers;
+    assert_eq!(left.len(), 1, "{left:?}");
+    assert!(left[0].answers);
     h.finish().await;
 }

@@ -1664,6 +1664,8 @@ class GetDeploymentOutcome(Model):
     undecodable: int | None = None
     #: The last of these entries, the one seen last at the end.
     undecodable_entries: list[UndecodableEntry] = []
+    #: The servers that live, as far as that engine knows: it looks every 20 s at least.
+    servers: list[ServerView] = []
 
 
 class GetStateOutcome(Model):
@@ -2954,6 +2956,21 @@ class ScheduleView(Model):
     buffered: int | None = None
     #: Stretches that are being run once more.
     backfills: list[BackfillView] = []
+
+
+class ServerView(Model):
+    """A server of the deployment."""
+
+    #: Its id, minted anew by each process.
+    server_id: str
+    #: Where it listens; empty for one that does not.
+    address: str | None = None
+    #: The version of its program; empty where it never said so.
+    version: str | None = None
+    #: When it started.
+    started_at: int
+    #: It is the one that answers.
+    answers: bool
 
 
 class SessionView(Model):
