@@ -9,13 +9,14 @@ import { useRows } from "../keys";
 import { POLL_MS, useEvents, useSoon } from "../live";
 import { More, usePages } from "../pages";
 import { link, namespace } from "../router";
+import { may } from "../session";
 import { Card, Command, Empty, Meter, Refusal, State, When } from "../ui/basics";
 import { Table } from "../ui/table";
 
 /** Jobs that a page brings. */
 const PAGE = 100;
 
-/** How far a job is: a bar while it runs, its state once it has ended. */
+/** The state of a job, in words for people. */
 export function JobState({ job, big = false }: { job: Job; big?: boolean }) {
   return <State state={job.state === "cancelling" ? "running" : job.state} word={job.state === "cancelled" ? "stopped" : job.state === "cancelling" ? "stopping" : job.state} big={big} />;
 }
@@ -68,7 +69,7 @@ export function Jobs() {
             { name: "By", minor: true, cell: (job) => job.created_by },
             { name: "Began", cell: (job) => <When at={job.created_at} /> },
             { name: "Ended", minor: true, cell: (job) => <When at={job.ended_at} none="not yet" /> },
-            { name: "Actions", when: (jobs.items ?? []).some((job) => !job.ended_at || job.dry_run), cell: (job) => <JobActs job={job} done={jobs.refresh} /> },
+            { name: "Actions", when: may("operator") && (jobs.items ?? []).some((job) => !job.ended_at || job.dry_run), cell: (job) => <JobActs job={job} done={jobs.refresh} /> },
           ]}
         />
         <More pages={jobs} />
