@@ -1,5 +1,5 @@
-#!lua name=flowfabric_4
--- The one function library of FlowFabric: guarded commits and reads of one partition.
+#!lua name=flowfabric_5
+-- The one function library of FlowFabric: guarded commits, several in one call, and reads of one partition.
 --
 -- It knows nothing of executions or flows. The protocol number is part of every name here: libraries of several numbers
 -- stand beside each other, and each program calls its own. What they store is the same.
@@ -11,9 +11,13 @@
 -- moving slot refuses them as a whole. An error that comes after a write all the same is reported as
 -- FFPARTIAL, one before it as FFREFUSED.
 --
--- The first argument is a flat msgpack sequence that begins with the protocol number and its own length; numbers in it are
--- positions in KEYS, and in ARGV for what is stored as it is: Lua hashes every byte of every string, so bodies come as
--- arguments of their own and are never put together here.
+-- A request is a flat msgpack sequence that begins with the protocol number and its own length; numbers in it are
+-- positions among its keys, and among its arguments for what is stored as it is: Lua hashes every byte of every string, so
+-- bodies come as arguments of their own and are never put together here.
+--
+-- A call of the commit function carries one commit or several, of one caller each: KEYS is the keys of all of them, one
+-- behind the other, and ARGV each one's request with its values behind it. They have nothing to do with each other: the
+-- answer has one item for each, and an error of one is an item, too.
 --
 -- Keys of a partition, behind its hash tag: r = names of its indexes but those that begin with an exclamation mark, those
 -- that were not empty lately included, w = what barriers write, n = never exists, d<key> = document, b<key> = blob,
@@ -23,7 +27,7 @@
 -- A document is a string: version (16 bytes), epoch (8), lease id (16), lease_until (8), expires_at (8), body.
 -- A log is a stream whose ids are <sequence>-<at>: searched by number, and by time because `at` never falls.
 
-local PROTOCOL = 4
+local PROTOCOL = 5
 local HEADER = 56
 -- Numbers that commands take are texts here: turning a number into a text is a good part of a small command.
 local HEADER_END = '55'
@@ -65,10 +69,10 @@ local function milliseconds()
   return math.floor(read_clock())
 end
 
--- The request, or the reason why it is not for this library.
-local function request(args)
+-- The request in an argument, or the reason why it is not for this library.
+local function request(arg)
   -- A sequence of items makes one table of the right size; the stack holds no large one, so those come as an array.
-  local p = { unpack_items(args[1]) }
+  local p = { unpack_items(arg) }
   if type(p[1]) == 'table' then
     p = p[1]
   end
@@ -117,14 +121,19 @@ local RESERVE_MS = 100
 -- The stored instants that this server wrote or has taken into account, by the key of the list.
 local reserved = {}
 
--- The commit that runs now. One runs at a time, and its state out here spares every call a set of closures.
--- p is the request and i the position in it; argv holds what is stored as it is. Of documents (header or false) and logs
--- (their ends), what this call has looked at is kept by position in KEYS.
-local keys, argv, p, i, now
-local headers, logs, place
+-- The call that runs now. One runs at a time, and its state out here spares every call a set of closures. keys and argv are
+-- KEYS and ARGV, exact is the time with a fraction, and recalled says of which lists of indexes the call has read the
+-- generation.
+local keys, argv, exact, recalled
 -- Whether anything reached the replication stream: only what changed something does. Too few may be counted, never
 -- too many.
 local wrote
+-- A key that a barrier writes, if a commit of the call asks for one.
+local barrier
+-- The commit that runs now: p is its request and i the position in it, its keys and values stand in KEYS and ARGV behind
+-- these positions. Of documents (header or false) and logs (their ends), what this commit has looked at is kept by position.
+local p, i, key_base, value_base, now
+local headers, logs, place, registry
 -- Whether a batch may have begun to write.
 local began
 -- Indexes that the caller shall look at once more.
@@ -133,7 +142,7 @@ local left
 local function header(k)
   local known = headers[k]
   if known == nil then
-    known = call('GETRANGE', keys[k], '0', HEADER_END)
+    known = call('GETRANGE', keys[key_base + k], '0', HEADER_END)
     if known == '' then
       known = false
     elseif #known < HEADER then
@@ -160,7 +169,7 @@ local function check_guard()
     i = i + 4
     -- What is remembered is not good enough for this.
     if not log or log.remembered then
-      log = log_end(keys[k])
+      log = log_end(keys[key_base + k])
       logs[k] = log
     end
     if log.next + earlier ~= expected then
@@ -173,7 +182,7 @@ local function check_guard()
     local value = p[i + 2]
     i = i + 3
     began = true
-    if call('SET', keys[k], argv[value], 'NX') then
+    if call('SET', keys[key_base + k], argv[value_base + value], 'NX') then
       wrote = true
       headers[k] = nil
       return nil
@@ -183,7 +192,7 @@ local function check_guard()
       return { 'exists', k, sub(h, 1, 16) }
     end
     -- It has expired in this very millisecond.
-    call('SET', keys[k], argv[value])
+    call('SET', keys[key_base + k], argv[value_base + value])
     wrote = true
     headers[k] = nil
     return nil
@@ -216,11 +225,11 @@ local function check_guard()
 end
 
 local function set_entry(k, member, score)
-  wrote = call('ZADD', keys[k], score, member) > 0 or wrote
+  wrote = call('ZADD', keys[key_base + k], score, member) > 0 or wrote
 end
 
 local function remove_entry(k, member)
-  wrote = call('ZREM', keys[k], member) == 1 or wrote
+  wrote = call('ZREM', keys[key_base + k], member) == 1 or wrote
 end
 
 -- Each of these does one kind of effect: a count, then as many effects.
@@ -230,12 +239,12 @@ local function apply_puts()
   for _ = 1, p[i] do
     local k, value, expires_at, ttl = p[at], p[at + 1], p[at + 2], p[at + 3]
     at = at + 4
-    local key, old = keys[k], ttl < 0 and header(k)
+    local key, old = keys[key_base + k], ttl < 0 and header(k)
     if not expires_at then
-      call('SET', key, argv[value])
+      call('SET', key, argv[value_base + value])
       wrote = true
     elseif tonumber(expires_at) > now then
-      call('SET', key, argv[value], 'PXAT', expires_at)
+      call('SET', key, argv[value_base + value], 'PXAT', expires_at)
       wrote = true
     else
       wrote = call('DEL', key) == 1 or wrote
@@ -251,7 +260,7 @@ local function apply_puts()
         call('SETRANGE', key, LEASE_AT, lease_until)
       end
     end
-    -- Read again if a later batch of this call asks; most calls have one.
+    -- Read again if a later batch of this commit asks; most have one.
     headers[k] = nil
   end
   i = at
@@ -260,7 +269,7 @@ end
 local function apply_deletes()
   local count = p[i]
   for n = i + 1, i + count do
-    wrote = call('DEL', keys[p[n]]) == 1 or wrote
+    wrote = call('DEL', keys[key_base + p[n]]) == 1 or wrote
     headers[p[n]] = false
   end
   i = i + 1 + count
@@ -296,7 +305,7 @@ local function apply_leases()
           ends = known
         end
         local lease_until = ttl > 0 and pack('>I8', ends) or NO_TIME
-        call('SETRANGE', keys[k], LEASE_AT, lease_until)
+        call('SETRANGE', keys[key_base + k], LEASE_AT, lease_until)
         headers[k] = nil
         wrote = true
       end
@@ -318,17 +327,20 @@ end
 local function renew_generation()
   local time, known = call('TIME'), tonumber(place.generation or 0)
   local generation = math.min(-(time[1] * 1000000 + time[2]), known - 1)
-  call('ZADD', keys[1], format('%.0f', generation), GENERATION)
+  call('ZADD', registry, format('%.0f', generation), GENERATION)
   -- As it will be read from now on.
-  place.generation = call('ZSCORE', keys[1], GENERATION)
+  place.generation = call('ZSCORE', registry, GENERATION)
   wrote = true
 end
 
--- Finds what is remembered of the partition, if it still holds.
+-- Finds what is remembered of the partition, if it still holds; says up to when its time may have been told. Nobody else
+-- changes the list while a call runs, so its first commit of a partition looks for all of them.
 local function recall()
-  local registry = keys[1]
-  local scores = call('ZMSCORE', registry, GENERATION, TOLD)
   place = places[registry]
+  if recalled[registry] then
+    return reserved[registry]
+  end
+  local scores = call('ZMSCORE', registry, GENERATION, TOLD)
   if not place or place.generation ~= scores[1] then
     place = fresh_place(scores[1])
     places[registry] = place
@@ -336,13 +348,14 @@ local function recall()
   if not place.generation then
     renew_generation()
   end
-  return scores[2]
+  recalled[registry] = true
+  return scores[2] and -tonumber(scores[2]) or 0
 end
 
--- The time of this commit: never before what a commit of this partition was told, here or on a server before.
-local function tell_time(told)
-  local exact, registry = read_clock(), keys[1]
-  local until_ms = told and -tonumber(told) or 0
+-- The time of this commit: never before what a commit of this partition was told, here or on a server before. The clock is
+-- read once for all commits of a call.
+local function tell_time(until_ms)
+  exact = exact or read_clock()
   if reserved[registry] ~= until_ms then
     -- Somebody else told it, perhaps by a clock that was ahead of this one.
     if exact < until_ms then
@@ -408,8 +421,8 @@ local function apply_appends()
   for a = 1, p[i] do
     local k, cap, first, last = p[at], p[at + 1], p[at + 2], p[at + 3]
     at = at + 4
-    local key, log = keys[k], logs[k]
-    for record = first, last do
+    local key, log = keys[key_base + k], logs[k]
+    for record = value_base + first, value_base + last do
       local sequence = append(key, log, cap, argv[record])
       sequences[a] = sequences[a] or sequence
     end
@@ -424,13 +437,14 @@ local function apply_trims()
   local p, at = p, i + 1
   for _ = 1, p[i] do
     local k, before = p[at], p[at + 1]
+    local key = keys[key_base + k]
     at = at + 2
     if before then
-      wrote = call('XTRIM', keys[k], 'MINID', before) > 0 or wrote
+      wrote = call('XTRIM', key, 'MINID', before) > 0 or wrote
     else
-      wrote = call('DEL', keys[k]) == 1 or wrote
+      wrote = call('DEL', key) == 1 or wrote
       logs[k] = { next = 1, at = 0 }
-      forget_end(keys[k])
+      forget_end(key)
     end
   end
   i = at
@@ -439,13 +453,13 @@ end
 local function apply_blobs()
   local p, at = p, i + 1
   for _ = 1, p[i] do
-    local k, value = p[at], p[at + 1]
+    local key, value = keys[key_base + p[at]], p[at + 1]
     at = at + 2
     if value > 0 then
-      call('SET', keys[k], argv[value])
+      call('SET', key, argv[value_base + value])
       wrote = true
     else
-      wrote = call('DEL', keys[k]) == 1 or wrote
+      wrote = call('DEL', key) == 1 or wrote
     end
   end
   i = at
@@ -455,14 +469,14 @@ end
 local function send_hints()
   local count = p[i]
   for n = i + 1, i + count do
-    try(p[4], p[5], p[n])
+    try(p[6], p[7], p[n])
   end
   i = i + 1 + count
 end
 
 -- The name of an index is what stands behind the tag and the marker; the registry's key is tag and marker.
 local function index_name(key)
-  return sub(key, #keys[1] + 1)
+  return sub(key, #registry + 1)
 end
 
 -- Finds the ends of the logs that a batch writes to.
@@ -471,7 +485,8 @@ local function look()
   i = last + 1
   for n = first, last do
     local k = p[n]
-    logs[k] = logs[k] or place.ends[keys[k]] or log_end(keys[k])
+    local key = keys[key_base + k]
+    logs[k] = logs[k] or place.ends[key] or log_end(key)
   end
 end
 
@@ -480,9 +495,9 @@ local function list()
   local p, first, last = p, i + 1, i + p[i]
   i = last + 1
   for n = first, last do
-    local key = keys[p[n]]
+    local key = keys[key_base + p[n]]
     if not place.listed[key] then
-      wrote = call('ZADD', keys[1], '0', index_name(key)) > 0 or wrote
+      wrote = call('ZADD', registry, '0', index_name(key)) > 0 or wrote
       if place.listed_count >= REMEMBERED_MAX then
         place.listed, place.listed_count = {}, 0
       end
@@ -501,7 +516,7 @@ local function unlist()
     return
   end
   for n = first, last do
-    place.left[keys[p[n]]] = true
+    place.left[keys[key_base + p[n]]] = true
   end
   place.left_count = place.left_count + 1
   if place.left_count >= LEFT_MAX then
@@ -545,12 +560,8 @@ end
 local function commit_batches()
   tell_time(recall())
   local reply = { now }
-  for n = 2, p[6] + 1 do
+  for n = 2, p[8] + 1 do
     reply[n] = commit_batch()
-  end
-  if p[3] ~= 0 and not wrote then
-    -- WAIT speaks of what its connection wrote: an answer that was only read needs a write behind it.
-    call('SET', keys[p[3]], '')
   end
   if left then
     reply[#reply + 1] = left
@@ -558,37 +569,62 @@ local function commit_batches()
   return reply
 end
 
-local function commit(given_keys, args)
-  begin()
-  local refused
-  p, refused = request(args)
-  if not p then
-    return server.error_reply(refused)
-  end
-  keys, argv, i = given_keys, args, 7
-  headers, logs, place, wrote, began, left = {}, {}, nil, false, false, nil
+-- Carries out the commit whose request is p; its answer or its error.
+local function commit_one()
+  registry, i = keys[key_base + 1], 9
+  headers, logs, place, began, left = {}, {}, nil, false, nil
   local done, reply = pcall(commit_batches)
   if done then
     return reply
   end
   local text = type(reply) == 'table' and reply.err or tostring(reply)
   -- What is remembered may speak of writes that did not happen.
-  places[keys[1]] = nil
+  places[registry], recalled[registry] = nil, nil
   return server.error_reply((began and 'FFPARTIAL ' or 'FFREFUSED ') .. text)
+end
+
+local function commit(given_keys, args)
+  begin()
+  keys, argv, exact, recalled, wrote, barrier = given_keys, args, nil, {}, false, nil
+  key_base, value_base = 0, 0
+  local replies, count = {}, 0
+  while value_base < #argv do
+    local refused
+    p, refused = request(argv[value_base + 1])
+    if not p then
+      if count == 0 then
+        return server.error_reply(refused)
+      end
+      -- Where the next one begins is not known, and the ones before are done.
+      replies[count + 1] = server.error_reply(refused)
+      return replies
+    end
+    count = count + 1
+    replies[count] = commit_one()
+    if p[5] ~= 0 then
+      barrier = keys[key_base + p[5]]
+    end
+    key_base, value_base = key_base + p[3], value_base + 1 + p[4]
+  end
+  if barrier and not wrote then
+    -- WAIT speaks of what its connection wrote: an answer that was only read needs a write behind it.
+    call('SET', barrier, '')
+  end
+  return replies
 end
 
 -- Takes those indexes among KEYS off the list that are empty.
 local function tidy(given_keys, args)
   begin()
-  local known, refused = request(args)
+  local known, refused = request(args[1])
   if not known then
     return server.error_reply(refused)
   end
-  keys, wrote = given_keys, false
+  keys, registry, recalled, wrote = given_keys, given_keys[1], {}, false
   recall()
   local removed = 0
   for n = 2, #keys do
-    if call('EXISTS', keys[n]) == 0 and call('ZREM', keys[1], index_name(keys[n])) == 1 then
+    if call('EXISTS', keys[n]) == 0 and call('ZREM', registry, index_name(keys[n])) == 1 then
       removed = removed + 1
       if place.listed[keys[n]] then
         place.listed[keys[n]], place.listed_count = nil, place.listed_count - 1
@@ -742,7 +778,7 @@ end
 
 local function read(keys, args)
   begin()
-  local p, refused = request(args)
+  local p, refused = request(args[1])
   if not p then
     return server.error_reply(refused)
   end
@@ -779,12 +815,12 @@ local function read(keys, args)
   return reply
 end
 
-server.register_function('ff_commit_4', commit)
-server.register_function { function_name = 'ff_commit_relief_4', callback = commit, flags = { 'allow-oom' } }
-server.register_function { function_name = 'ff_tidy_4', callback = tidy, flags = { 'allow-oom' } }
-server.register_function { function_name = 'ff_read_4', callback = read, flags = { 'no-writes' } }
+server.register_function('ff_commit_5', commit)
+server.register_function { function_name = 'ff_commit_relief_5', callback = commit, flags = { 'allow-oom' } }
+server.register_function { function_name = 'ff_tidy_5', callback = tidy, flags = { 'allow-oom' } }
+server.register_function { function_name = 'ff_read_5', callback = read, flags = { 'no-writes' } }
 server.register_function {
-  function_name = 'ff_protocol_4',
+  function_name = 'ff_protocol_5',
   callback = function() return PROTOCOL end,
   flags = { 'no-writes' },
 }

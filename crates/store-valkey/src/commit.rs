@@ -1,4 +1,6 @@
-//! Batches to a function call, and its answer to outcomes.
+//! Batches to what a function call carries, and its answer to outcomes.
+
+use std::sync::Arc;
 
 use bytes::Bytes;
 use ff_core::{IndexName, LeaseEpoch, LeaseId, Partition, limits};
@@ -8,10 +10,12 @@ use ff_store::{
 };
 use uuid::Uuid;
 
+use crate::joint::{Part, Traits};
 use crate::library;
 use crate::packing::{Keys, Packed, Space, Values, function_call};
 use crate::read::parse_names;
 use crate::resp::Frame;
+use crate::topology::slot_of;
 
 /// One call runs undisturbed on its node: more operations than this go in several, so that others get their turn.
 const CALL_OPERATIONS_MAX: usize = 10_000;
@@ -31,7 +35,7 @@ pub(crate) struct Style {
 
 /// A commit that is ready to be sent.
 pub(crate) struct CommitCall {
-    pub(crate) bytes: Bytes,
+    pub(crate) part: Arc<Part>,
     keys: Keys,
     batches: usize,
 }
@@ -53,11 +57,12 @@ pub(crate) fn split(batches: &[Batch]) -> Vec<&[Batch]> {
     parts
 }
 
-/// Writes the batches down as one function call. They have been validated.
+/// Writes the batches down as what a function call carries. They have been validated.
 pub(crate) fn encode(partition: Partition, batches: &[Batch], style: Style) -> Result<CommitCall> {
     let mut keys = Keys::new(partition);
     let mut request = Packed::new();
     let mut values = Values::default();
+    let (key_count, value_count) = (request.reserve_number(), request.reserve_number());
     let barrier = if style.barrier { keys.position(Space::Barrier, b"") } else { 0 };
     request.count(barrier);
     // How hints travel is said only where there are some.
@@ -77,15 +82,15 @@ pub(crate) fn encode(partition: Partition, batches: &[Batch], style: Style) -> R
     }
     // A batch that frees memory runs on a full server; one that does not must not slip in with it.
     let relief = !batches.is_empty() && batches.iter().all(|batch| batch.relief);
-    let function = if relief { library::COMMIT_RELIEF } else { library::COMMIT };
     if style.sharded && batches.iter().any(may_empty_a_key) {
         keys.position(Space::Never, b"");
     }
-    Ok(CommitCall {
-        bytes: function_call("FCALL", function, &keys, &mut request, &values),
-        keys,
-        batches: batches.len(),
-    })
+    request.fill(key_count, keys.len());
+    request.fill(value_count, values.len());
+    let operations = batches.iter().map(Batch::operations).sum();
+    let traits = Traits { slot: slot_of(partition), relief, operations };
+    let part = Arc::new(Part::new(traits, &keys, &mut request, &values));
+    Ok(CommitCall { part, keys, batches: batches.len() })
 }
 
 /// Whether a key may be gone when the batch has been applied: on a node that gives its slot away, the function could then
@@ -105,7 +110,7 @@ pub(crate) fn encode_tidying(partition: Partition, indexes: &[IndexName]) -> Byt
     for index in indexes {
         keys.index(index);
     }
-    function_call("FCALL", library::TIDY, &keys, &mut Packed::new(), &Values::default())
+    function_call("FCALL", library::TIDY, &keys, &mut Packed::new())
 }
 
 /// The channel of all hints on a standalone server. Programs of every protocol share it: what hints say is the same.

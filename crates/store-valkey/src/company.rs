@@ -1,22 +1,23 @@
-//! Who else listens to the hints of a standalone server.
+//! Who else listens to the hints of a server.
 //!
 //! A hint costs the server a publication and the process a message to itself for every commit. As long as nobody else
-//! listens that is spent for nothing, so a process that knows itself alone keeps its hints to itself. Whoever begins to
-//! listen greets all others. One that was alone then shares its hints again, and answers that the newcomer should look
-//! at everything once: what was committed before the greeting arrived was not published.
+//! listens that is spent for nothing, so a process that knows itself alone at a server keeps the hints of what it commits
+//! there to itself. Whoever begins to listen greets all others, in a cluster on every channel it listens to. One that was
+//! alone then shares its hints again, and answers that the newcomer should look at everything once: what was committed
+//! before the greeting arrived was not published.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::time::sleep;
+use tokio::time::timeout;
 use uuid::Uuid;
 
-use crate::commit::CHANNEL;
 use crate::resp::Frame;
-use crate::topology::Topology;
+use crate::topology::Node;
 
-/// Between two looks whether the others have gone. Only while there are some.
+/// Between two looks whether the others have gone. In a cluster also whether some have come: programs of before protocol 5
+/// do not greet there.
 const LOOK: Duration = Duration::from_secs(30);
 /// In place of a partition's number.
 const MARKER: [u8; 8] = [u8::MAX; 8];
@@ -35,7 +36,45 @@ struct State {
     there: bool,
     /// Counts greetings: a count of listeners taken before one of them is out of date.
     greetings: u64,
-    unanswered: Option<Uuid>,
+    /// A newcomer, and the channel on which it greeted.
+    unanswered: Option<(Uuid, Vec<u8>)>,
+}
+
+/// Where somebody may listen.
+pub(crate) struct Place<'a> {
+    pub(crate) node: &'a Node,
+    /// The channels of slots.
+    pub(crate) sharded: bool,
+    pub(crate) channels: &'a [Vec<u8>],
+}
+
+impl Place<'_> {
+    fn publish(&self) -> &'static [u8] {
+        if self.sharded { b"SPUBLISH" } else { b"PUBLISH" }
+    }
+
+    /// Greets on every channel; the most listeners that one of them has, if all could be counted.
+    async fn greet(&self, own: Uuid) -> Option<i64> {
+        let mut most = 0;
+        for channel in self.channels {
+            let listeners = self.send(&[self.publish(), channel, &message(GREETING, own)]).await?;
+            most = most.max(listeners.integer()?);
+        }
+        Some(most)
+    }
+
+    /// The most listeners that a channel has.
+    async fn count(&self) -> Option<i64> {
+        let kind: &[u8] = if self.sharded { b"SHARDNUMSUB" } else { b"NUMSUB" };
+        let mut command: Vec<&[u8]> = vec![b"PUBSUB", kind];
+        command.extend(self.channels.iter().map(Vec::as_slice));
+        let counts = self.send(&command).await?.into_array()?;
+        counts.chunks(2).map(|pair| pair.get(1)?.integer()).try_fold(0, |most, count| Some(most.max(count?)))
+    }
+
+    async fn send(&self, command: &[&[u8]]) -> Option<Frame> {
+        self.node.ask(command).await.ok()
+    }
 }
 
 impl Default for Company {
@@ -57,7 +96,7 @@ impl Company {
     }
 
     /// Takes a message that is no hint; says whether it tells this process to look at everything.
-    pub(crate) fn heard(&self, payload: &[u8]) -> bool {
+    pub(crate) fn heard(&self, channel: &[u8], payload: &[u8]) -> bool {
         let Some((kind, whom)) = parse(payload) else { return false };
         if kind == ANSWER {
             return whom == self.own;
@@ -67,7 +106,7 @@ impl Company {
             state.greetings += 1;
             if !state.there {
                 state.there = true;
-                state.unanswered = Some(whom);
+                state.unanswered = Some((whom, channel.to_vec()));
                 self.greeted.notify_one();
             }
         }
@@ -75,32 +114,33 @@ impl Company {
     }
 
     /// Greets, then looks now and then whether the others have gone, and answers greetings. Never ends.
-    pub(crate) async fn keep_looking(&self, topology: &Topology) {
-        self.count(topology, &[b"PUBLISH", CHANNEL, &message(GREETING, self.own)]).await;
+    pub(crate) async fn keep_looking(&self, place: &Place<'_>) {
+        let greetings = self.state().greetings;
+        self.learn(greetings, place.greet(self.own).await);
         loop {
-            if self.is_there() {
-                sleep(LOOK).await;
-                self.count(topology, &[b"PUBSUB", b"NUMSUB", CHANNEL]).await;
-            } else {
+            if !self.is_there() && !place.sharded {
                 self.greeted.notified().await;
-                let newcomer = self.state().unanswered.take();
-                if let Some(newcomer) = newcomer {
-                    send(topology, &[b"PUBLISH", CHANNEL, &message(ANSWER, newcomer)]).await;
-                }
+            } else {
+                // The time passes while nobody comes.
+                let _ = timeout(LOOK, self.greeted.notified()).await;
+            }
+            let newcomer = self.state().unanswered.take();
+            if let Some((newcomer, channel)) = newcomer {
+                place.send(&[place.publish(), &channel, &message(ANSWER, newcomer)]).await;
+            } else {
+                let greetings = self.state().greetings;
+                self.learn(greetings, place.count().await);
             }
         }
     }
 
-    /// Learns from a command's answer how many listen.
-    async fn count(&self, topology: &Topology, command: &[&[u8]]) {
-        let greetings = self.state().greetings;
-        let listeners = match send(topology, command).await {
-            Some(Frame::Integer(listeners)) => listeners,
-            Some(Frame::Array(items)) => items.last().and_then(Frame::integer).unwrap_or(i64::MAX),
-            _ => return,
-        };
+    /// Takes what was counted when so many had greeted. What could not be counted changes nothing.
+    fn learn(&self, greetings: u64, listeners: Option<i64>) {
+        let Some(listeners) = listeners else { return };
         let mut state = self.state();
-        if listeners == 1 && state.greetings == greetings {
+        if listeners > 1 {
+            state.there = true;
+        } else if listeners == 1 && state.greetings == greetings {
             state.there = false;
         }
     }
@@ -108,11 +148,6 @@ impl Company {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-async fn send(topology: &Topology, command: &[&[u8]]) -> Option<Frame> {
-    let primary = topology.map().primary(0)?.clone();
-    primary.ask(command).await.ok()
 }
 
 fn message(kind: u8, whom: Uuid) -> Vec<u8> {
@@ -138,23 +173,41 @@ mod tests {
     fn a_greeting_ends_the_solitude_and_wants_an_answer() {
         let company = alone();
         let newcomer = Uuid::from_u128(7);
-        assert!(!company.heard(&message(GREETING, newcomer)));
+        assert!(!company.heard(b"channel", &message(GREETING, newcomer)));
         assert!(company.is_there());
-        assert_eq!(company.state().unanswered, Some(newcomer));
+        // In a cluster it greets on every channel; one answer will do.
+        assert!(!company.heard(b"other", &message(GREETING, newcomer)));
+        assert_eq!(company.state().unanswered, Some((newcomer, b"channel".to_vec())));
     }
 
     #[test]
     fn ones_own_greeting_is_no_company() {
         let company = alone();
-        assert!(!company.heard(&message(GREETING, company.own)));
+        assert!(!company.heard(b"channel", &message(GREETING, company.own)));
         assert!(!company.is_there());
     }
 
     #[test]
     fn only_who_is_answered_looks_at_everything() {
         let company = alone();
-        assert!(company.heard(&message(ANSWER, company.own)));
-        assert!(!company.heard(&message(ANSWER, Uuid::from_u128(7))));
-        assert!(!company.heard(b"nonsense"));
+        assert!(company.heard(b"channel", &message(ANSWER, company.own)));
+        assert!(!company.heard(b"channel", &message(ANSWER, Uuid::from_u128(7))));
+        assert!(!company.heard(b"channel", b"nonsense"));
+    }
+
+    #[test]
+    fn a_count_from_before_a_greeting_is_out_of_date() {
+        let company = Company::default();
+        company.learn(0, Some(1));
+        assert!(!company.is_there());
+        company.heard(b"channel", &message(GREETING, Uuid::from_u128(7)));
+        company.learn(0, Some(1));
+        assert!(company.is_there());
+        company.learn(1, None);
+        assert!(company.is_there());
+        company.learn(1, Some(1));
+        assert!(!company.is_there());
+        company.learn(1, Some(2));
+        assert!(company.is_there());
     }
 }

@@ -24,6 +24,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::Tier;
+use crate::joint::{Joining, Joint, Part};
 use crate::resp::{Frame, command, take_frame};
 use crate::transport::{DialError, Dialer, Duplex};
 
@@ -70,20 +71,37 @@ impl std::fmt::Display for CallError {
     }
 }
 
+/// What is asked.
+#[derive(Debug, Clone)]
+pub(crate) enum Body {
+    /// One encoded command.
+    Command(Bytes),
+    /// A commit, which may share its call with others.
+    Commit(Arc<Part>),
+}
+
+impl Body {
+    /// Whether all of it frees memory.
+    pub(crate) fn is_relief(&self) -> bool {
+        matches!(self, Body::Commit(part) if part.is_relief())
+    }
+}
+
 /// A request on its way to a server.
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
-    /// One encoded command, or ASKING and a command.
-    pub(crate) bytes: Bytes,
-    /// Answers to drop in front of the one that matters (1 with ASKING).
-    pub(crate) skip: usize,
+    pub(crate) body: Body,
+    /// The slot is on its way to this server: an ASKING goes before it.
+    pub(crate) asking: bool,
+    /// It shares its call with nobody.
+    pub(crate) alone: bool,
     /// Answer only when what the tier promises is confirmed.
     pub(crate) confirmed: bool,
 }
 
 impl Request {
     pub(crate) fn plain(bytes: Bytes) -> Self {
-        Self { bytes, skip: 0, confirmed: false }
+        Self { body: Body::Command(bytes), asking: false, alone: true, confirmed: false }
     }
 }
 
@@ -261,9 +279,12 @@ enum End {
 
 enum Pending {
     Call {
-        answer: Answer,
-        skip: usize,
+        asked: Asked,
         confirmed: bool,
+        deadline: Instant,
+    },
+    /// The answer to ASKING is nobody's.
+    Asking {
         deadline: Instant,
     },
     /// What follows a group: its answer confirms the group, or part of what the tier promises for it.
@@ -272,6 +293,36 @@ enum Pending {
         last: bool,
         deadline: Instant,
     },
+}
+
+/// Those who wait for the answer of one call.
+enum Asked {
+    One(Answer),
+    /// Commits that shared it: the answer has an item for each, in their order.
+    Together(Vec<Answer>),
+}
+
+impl Asked {
+    /// Each with its own answer. A refusal of the call is that of everybody.
+    fn each(self, frame: Frame) -> Result<Vec<(Answer, Frame)>, String> {
+        match (self, frame) {
+            (Asked::One(answer), frame) => Ok(vec![(answer, frame)]),
+            (Asked::Together(answers), Frame::Array(items)) if items.len() == answers.len() => {
+                Ok(answers.into_iter().zip(items).collect())
+            }
+            (Asked::Together(answers), Frame::Error(text)) => {
+                Ok(answers.into_iter().map(|answer| (answer, Frame::Error(text.clone()))).collect())
+            }
+            (Asked::Together(answers), _) => Err(format!("the server did not answer {} commits", answers.len())),
+        }
+    }
+
+    fn into_answers(self) -> Vec<Answer> {
+        match self {
+            Asked::One(answer) => vec![answer],
+            Asked::Together(answers) => answers,
+        }
+    }
 }
 
 /// What a tier promises beyond the primary's memory.
@@ -286,7 +337,9 @@ enum Promise {
 impl Pending {
     fn deadline(&self) -> Instant {
         match self {
-            Pending::Call { deadline, .. } | Pending::Confirmation { deadline, .. } => *deadline,
+            Pending::Call { deadline, .. } | Pending::Asking { deadline } | Pending::Confirmation { deadline, .. } => {
+                *deadline
+            }
         }
     }
 }
@@ -336,8 +389,8 @@ impl Session {
         };
         self.held.into_iter().for_each(|(answer, _)| lost(answer));
         for pending in self.pending {
-            if let Pending::Call { answer, .. } = pending {
-                lost(answer);
+            if let Pending::Call { asked, .. } = pending {
+                asked.into_answers().into_iter().for_each(lost);
             }
         }
         End::Broken(why)
@@ -390,20 +443,42 @@ impl Session {
         }
     }
 
-    /// Moves requests to the outbox and, if one of them asks for it, a WAIT behind them.
+    /// Moves requests to the outbox, commits in shared calls, and, if one of them asks for it, a WAIT behind them.
     fn enqueue(&mut self, waiting: &mut Vec<(Request, Answer)>) {
         let options = &self.dialer.options;
         let deadline = Instant::now() + options.request_timeout;
         let mut wait = false;
+        let mut joining = Joining::new(options.cluster);
         for (request, answer) in waiting.drain(..) {
             if answer.is_closed() {
                 // The caller gave up before anything was sent: nobody would know of the effect.
                 continue;
             }
-            self.outbox.extend_from_slice(&request.bytes);
-            let confirmed = request.confirmed;
+            let Request { body, asking, alone, confirmed } = request;
             wait |= confirmed;
-            self.pending.push_back(Pending::Call { answer, skip: request.skip, confirmed, deadline });
+            if asking {
+                self.outbox.extend_from_slice(&command(&[b"ASKING"]));
+                self.pending.push_back(Pending::Asking { deadline });
+            }
+            let asked = match body {
+                Body::Command(bytes) => {
+                    self.outbox.extend_from_slice(&bytes);
+                    Asked::One(answer)
+                }
+                Body::Commit(part) if asking || alone => {
+                    Asked::Together(Joint::alone(part, answer).write(&mut self.outbox))
+                }
+                Body::Commit(part) => {
+                    joining.add(part, answer);
+                    continue;
+                }
+            };
+            self.pending.push_back(Pending::Call { asked, confirmed, deadline });
+        }
+        for joint in joining.into_joints() {
+            let asked = Asked::Together(joint.write(&mut self.outbox));
+            // All commits of a process ask for the same.
+            self.pending.push_back(Pending::Call { asked, confirmed: wait, deadline });
         }
         if !wait {
             return;
@@ -433,14 +508,18 @@ impl Session {
         while let Some(frame) = take_frame(&mut self.inbox)? {
             match self.pending.pop_front() {
                 None => return Err("the server answered a question nobody asked".into()),
-                Some(Pending::Call { answer, skip, confirmed, deadline }) if skip > 0 => {
-                    self.pending.push_front(Pending::Call { answer, skip: skip - 1, confirmed, deadline });
-                }
-                Some(Pending::Call { answer, confirmed: true, .. }) => self.held.push((answer, frame)),
-                Some(Pending::Call { answer, .. }) => {
+                Some(Pending::Asking { .. }) => {}
+                Some(Pending::Call { asked, confirmed: true, .. }) => self.held.extend(asked.each(frame)?),
+                Some(Pending::Call { asked: Asked::One(answer), .. }) => {
                     // A caller that has gone away needs no answer.
                     let _ = answer.send(Ok(frame));
                     self.delivered += 1;
+                }
+                Some(Pending::Call { asked, .. }) => {
+                    for (answer, frame) in asked.each(frame)? {
+                        let _ = answer.send(Ok(frame));
+                        self.delivered += 1;
+                    }
                 }
                 Some(Pending::Confirmation { of, last, .. }) => {
                     self.waits -= 1;

@@ -1,7 +1,7 @@
 //! FlowFabric on Valkey: standalone, a primary with replicas, or a Cluster.
 //!
-//! Every commit is one call of one function on one hash slot (`lua/flowfabric.lua`); every read is one read-only
-//! call. `commit` and `read` translate between the trait and those calls, `apart` reads key by key while a slot moves,
+//! A commit is one call of one function on one hash slot (`lua/flowfabric.lua`), which commits that wait together share
+//! (`joint`); every read is one read-only call. `commit` and `read` translate between the trait and those calls, `apart` reads key by key while a slot moves,
 //! `barrier` confirms answers that needed no commit, `route` finds the node and absorbs what a changing deployment
 //! answers, `topology` and `primary` know which server is in charge, `connection` pipelines, and `startup` checks the
 //! servers before the first call.
@@ -16,6 +16,7 @@ mod commit;
 mod company;
 mod connection;
 mod durability;
+mod joint;
 mod library;
 mod packing;
 mod preflight;

@@ -9,17 +9,17 @@ use crate::connection::{CallError, Request};
 use crate::packing::PROTOCOL;
 use crate::refusal::Refusal;
 use crate::resp::{Frame, command};
-use crate::topology::{Node, Purpose};
+use crate::topology::Node;
 
 /// What the servers run.
 const CODE: &str = include_str!("../lua/flowfabric.lua");
 
-pub(crate) const COMMIT: &str = "ff_commit_4";
+pub(crate) const COMMIT: &str = "ff_commit_5";
 /// The same for what frees memory: it runs on a full server.
-pub(crate) const COMMIT_RELIEF: &str = "ff_commit_relief_4";
-pub(crate) const READ: &str = "ff_read_4";
-pub(crate) const TIDY: &str = "ff_tidy_4";
-const ASK_PROTOCOL: &str = "ff_protocol_4";
+pub(crate) const COMMIT_RELIEF: &str = "ff_commit_relief_5";
+pub(crate) const READ: &str = "ff_read_5";
+pub(crate) const TIDY: &str = "ff_tidy_5";
+const ASK_PROTOCOL: &str = "ff_protocol_5";
 
 /// Whether a node has our library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,7 +53,7 @@ pub(crate) async fn provide(node: &Node, found: Found, may_load: bool) -> Result
         Found::Missing => {}
     }
     let load = command(&[b"FUNCTION", b"LOAD", CODE.as_bytes()]);
-    match node.call(0, Purpose::Read, Request::plain(load)).await {
+    match node.call(0, Request::plain(load)).await {
         // Somebody else was faster.
         Ok(Frame::Error(text)) if text.contains("already exists") => Ok(()),
         Ok(Frame::Error(text)) => match Refusal::parse(&text) {
@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn the_code_of_a_protocol_never_changes() {
         // A server that has the library of a number keeps it: other code needs another number, here and in all names.
-        assert_eq!((PROTOCOL, digest()), (4, 12_861_486_862_478_918_995));
+        assert_eq!((PROTOCOL, digest()), (5, 1_353_020_221_385_876_045));
     }
 
     #[test]

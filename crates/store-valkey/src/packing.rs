@@ -9,10 +9,13 @@ use crate::resp::{Command, Decimal};
 
 /// The protocol this program speaks, and the number in the names of the library and its functions. Every request carries
 /// it, too, so that a function never reads what was not written for it.
-pub(crate) const PROTOCOL: u32 = 4;
+pub(crate) const PROTOCOL: u32 = 5;
 
 /// Items that Lua takes one by one.
 const SEQUENCE_MAX: u32 = 500;
+
+/// Every part of a command has a line of its own before it and two bytes behind it.
+const PART_FRONT: usize = 10;
 
 /// Bytes in front of the items: an array's header, the protocol, the length.
 const FRONT: usize = 15;
@@ -110,7 +113,16 @@ impl Keys {
         self.ends.len()
     }
 
-    fn names(&self) -> impl Iterator<Item = &[u8]> {
+    pub(crate) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// About as many as the keys take when they are sent.
+    pub(crate) fn bytes_len(&self) -> usize {
+        self.bytes.len() + PART_FRONT * self.ends.len()
+    }
+
+    pub(crate) fn names(&self) -> impl Iterator<Item = &[u8]> {
         let mut start = 0;
         self.ends.iter().map(move |&end| &self.bytes[std::mem::replace(&mut start, end)..end])
     }
@@ -148,29 +160,29 @@ impl Values {
         self.0.push([front, back]);
         self.0.len() + 1
     }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// About as many as the values take when they are sent.
+    pub(crate) fn bytes_len(&self) -> usize {
+        self.iter().flatten().map(Bytes::len).sum::<usize>() + PART_FRONT * self.0.len()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &[Bytes; 2]> {
+        self.0.iter()
+    }
 }
 
-/// A call of a function of the library.
-pub(crate) fn function_call(
-    command: &str,
-    function: &str,
-    keys: &Keys,
-    request: &mut Packed,
-    values: &Values,
-) -> Bytes {
-    let value_bytes: usize = values.0.iter().flatten().map(Bytes::len).sum();
-    let parts = 4 + keys.ends.len() + values.0.len();
-    // Every part has a line of its own before it, of about ten bytes.
-    let mut call =
-        Command::with_capacity(parts, keys.bytes.len() + request.bytes.len() + value_bytes + 10 * parts + 64);
-    call.part(command.as_bytes()).part(function.as_bytes()).part(Decimal::of_count(keys.ends.len()).as_bytes());
+/// A call of a function of the library that takes keys and a request.
+pub(crate) fn function_call(command: &str, function: &str, keys: &Keys, request: &mut Packed) -> Bytes {
+    let mut call = Command::with_capacity(4 + keys.len(), keys.bytes_len() + request.bytes_len() + 64);
+    call.part(command.as_bytes()).part(function.as_bytes()).count(keys.len());
     for name in keys.names() {
         call.part(name);
     }
     call.part(request.finish());
-    for [front, back] in &values.0 {
-        call.parts(&[front, back]);
-    }
     call.into_bytes()
 }
 
@@ -189,6 +201,11 @@ impl Packed {
 
     pub(crate) fn len(&self) -> usize {
         self.items
+    }
+
+    /// About as many as the request takes when it is sent.
+    pub(crate) fn bytes_len(&self) -> usize {
+        self.bytes.len() + PART_FRONT
     }
 
     pub(crate) fn number(&mut self, number: i64) -> &mut Self {
@@ -257,7 +274,7 @@ impl Packed {
 
     /// The whole request: the protocol and the length in front of the items. A large one is wrapped into an array,
     /// because Lua's stack does not hold it.
-    fn finish(&mut self) -> &[u8] {
+    pub(crate) fn finish(&mut self) -> &[u8] {
         let total = u32::try_from(self.items + 2).expect("a commit has a bounded number of operations");
         self.bytes[0] = 0xdd;
         self.bytes[1..5].copy_from_slice(&total.to_be_bytes());

@@ -10,12 +10,12 @@ use ff_store::{
 use uuid::Uuid;
 
 use crate::commit::{self, CHANNEL, Style, slot_channel};
-use crate::connection::{CallError, Request};
+use crate::connection::{Body, CallError, Request};
 use crate::packing::{Keys, Space};
 use crate::read;
 use crate::refusal::Refusal;
 use crate::resp::{Frame, command};
-use crate::topology::{Node, Purpose, Topology, slot_of};
+use crate::topology::{Node, Topology, slot_of};
 
 /// Tries everything that commits, reads and hints do at a server.
 pub(crate) async fn check(topology: &Topology, node: &Node) -> Result<()> {
@@ -28,7 +28,7 @@ pub(crate) async fn check(topology: &Topology, node: &Node) -> Result<()> {
     let style = Style { sharded, barrier: false, hints: false };
     let name = [&b"preflight "[..], Uuid::now_v7().as_bytes()].concat();
     let committed = commit::encode(partition, &batches(&name), style)?;
-    let tried = try_call(node, partition, Purpose::Commit, committed.bytes).await;
+    let tried = try_call(node, partition, Body::Commit(committed.part)).await;
     if tried.is_err() {
         // It may have failed in its middle. Without the right to delete, what it left stays; it is a few bytes.
         let keys = Keys::bare(partition);
@@ -39,18 +39,19 @@ pub(crate) async fn check(topology: &Topology, node: &Node) -> Result<()> {
     }
     tried?;
     let looked = read::encode(partition, &queries(&name), read::Style::NamedKeys);
-    try_call(node, partition, Purpose::Read, looked).await?;
+    try_call(node, partition, Body::Command(looked)).await?;
     // A message that no listener makes anything of.
     let publication = if sharded {
         command(&[b"SPUBLISH", &slot_channel(partition), b""])
     } else {
         command(&[b"PUBLISH", CHANNEL, b""])
     };
-    try_call(node, partition, Purpose::Read, publication).await
+    try_call(node, partition, Body::Command(publication)).await
 }
 
-async fn try_call(node: &Node, partition: Partition, purpose: Purpose, bytes: Bytes) -> Result<()> {
-    match node.call(slot_of(partition), purpose, Request::plain(bytes)).await {
+async fn try_call(node: &Node, partition: Partition, body: Body) -> Result<()> {
+    let request = Request { body, asking: false, alone: true, confirmed: false };
+    match node.call(slot_of(partition), request).await {
         Ok(Frame::Error(text)) => {
             let at_node = format!("{}: {text}", node.address);
             match Refusal::parse(&text) {

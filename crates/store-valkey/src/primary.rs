@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 
 use crate::connection::{CallError, Request};
 use crate::resp::{Frame, command};
-use crate::topology::{Node, Purpose, SLOTS, Shard, Topology, address_of, ask};
+use crate::topology::{Node, SLOTS, Shard, Topology, address_of, ask};
 
 /// A primary that was taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -141,7 +141,7 @@ async fn write_down(node: &Node, sighting: &Sighting, known: Option<&Reign>) -> 
     let number = sighting.number().max(known.map_or(0, |known| known.number)) + 1;
     let text = format!("{number} {}", sighting.run_id);
     let request = Request::plain(command(&[b"SET", &key(), text.as_bytes()]));
-    match node.call(0, Purpose::Read, request).await {
+    match node.call(0, request).await {
         Ok(Frame::Error(text)) => {
             Err(crate::refusal::Refusal::parse(&text).into_error(&format!("{}: {text}", node.address)))
         }

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::commit::parse_fence;
 use crate::library;
-use crate::packing::{Keys, Packed, Space, Values, function_call};
+use crate::packing::{Keys, Packed, Space, function_call};
 use crate::resp::Frame;
 use crate::route::Follow;
 
@@ -36,7 +36,7 @@ pub(crate) fn encode(partition: Partition, queries: &[Query], style: Style) -> B
     for query in queries {
         encode_query(&mut p, &mut keys, query, style);
     }
-    function_call("FCALL_RO", library::READ, &keys, &mut p, &Values::default())
+    function_call("FCALL_RO", library::READ, &keys, &mut p)
 }
 
 /// A list of names that are not empty looks at the indexes, which the call cannot name.

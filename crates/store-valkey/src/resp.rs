@@ -84,6 +84,35 @@ impl Command {
         self
     }
 
+    /// A command of this many parts behind others.
+    pub(crate) fn behind(mut others: Vec<u8>, parts: usize) -> Self {
+        number_line(&mut others, b'*', parts);
+        Self(others)
+    }
+
+    /// Parts that will stand in a command.
+    pub(crate) fn bare(capacity: usize) -> Self {
+        Self(Vec::with_capacity(capacity))
+    }
+
+    /// A number as a part.
+    pub(crate) fn count(&mut self, count: usize) -> &mut Self {
+        self.part(Decimal::of_count(count).as_bytes())
+    }
+
+    /// Parts that were written before.
+    pub(crate) fn written(&mut self, parts: &[u8]) {
+        self.0.extend_from_slice(parts);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn into_vec(self) -> Vec<u8> {
+        self.0
+    }
+
     pub(crate) fn into_bytes(self) -> Bytes {
         self.0.into()
     }

@@ -12,10 +12,11 @@ use bytes::Bytes;
 use ff_store::{Result, StoreError};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::connection::{CallError, Request};
+use crate::connection::{Body, CallError, Request};
+use crate::joint::Part;
 use crate::library::{self, Found};
 use crate::refusal::{self, Refusal};
-use crate::resp::{Frame, command};
+use crate::resp::Frame;
 use crate::topology::{Node, Purpose, Topology, redirect_address};
 
 const PAUSE_MIN: Duration = Duration::from_millis(5);
@@ -59,9 +60,9 @@ enum Step {
 
 /// Sends an encoded commit to the primary of a slot. It is not given up once it was sent: its answer says what became of
 /// it.
-pub(crate) async fn commit(topology: &Topology, slot: u16, bytes: &Bytes) -> Result<Frame> {
+pub(crate) async fn commit(topology: &Topology, slot: u16, part: &Arc<Part>) -> Result<Frame> {
     let deadline = Instant::now() + topology.dialer.options.connect_timeout;
-    match call_until(topology, slot, Purpose::Commit, Follow::Keys, bytes, deadline).await {
+    match call_until(topology, slot, Follow::Keys, &Body::Commit(part.clone()), deadline).await {
         Ok(frame) => Ok(frame),
         Err(Failure::Store(error)) => Err(error),
         Err(Failure::Moving) => Err(StoreError::Unavailable(format!("slot {slot} is moving"))),
@@ -86,27 +87,31 @@ pub(crate) async fn read(
 ) -> std::result::Result<Frame, Failure> {
     let deadline = Instant::now() + topology.dialer.options.connect_timeout;
     let late = || Err(StoreError::Unavailable(format!("no server answered for slot {slot} in time")).into());
-    let answer = call_until(topology, slot, Purpose::Read, follow, bytes, deadline);
+    let body = Body::Command(bytes.clone());
+    let answer = call_until(topology, slot, follow, &body, deadline);
     timeout_at(deadline, answer).await.unwrap_or_else(|_| late())
 }
 
 async fn call_until(
     topology: &Topology,
     slot: u16,
-    purpose: Purpose,
     follow: Follow,
-    bytes: &Bytes,
+    body: &Body,
     deadline: Instant,
 ) -> std::result::Result<Frame, Failure> {
+    let purpose = Purpose::of(body);
     let confirmed = purpose == Purpose::Commit && topology.dialer.options.confirms();
     let mut pause = PAUSE_MIN;
     let mut redirect: Option<(Arc<Node>, bool)> = None;
+    // What was refused in company may be taken alone.
+    let mut alone = false;
     loop {
         let target = redirect.take().or_else(|| topology.map().primary(slot).map(|node| (node.clone(), false)));
         let step = match target {
             Some((node, asking)) => {
-                let request = Request { bytes: with_asking(bytes, asking), skip: asking.into(), confirmed };
-                attempt(topology, &node, node.call(slot, purpose, request).await, purpose).await
+                let request = Request { body: body.clone(), asking, alone, confirmed };
+                let answer = node.call(slot, request).await;
+                attempt(topology, &node, answer, Attempted { body, alone: std::mem::replace(&mut alone, true) }).await
             }
             None => {
                 let error = StoreError::Unavailable(format!("no server has slot {slot}"));
@@ -149,18 +154,21 @@ async fn rest(pause: Duration) -> Duration {
     (pause * 2).min(PAUSE_MAX)
 }
 
-fn with_asking(bytes: &Bytes, asking: bool) -> Bytes {
-    if asking { [&command(&[b"ASKING"])[..], bytes].concat().into() } else { bytes.clone() }
+/// What was sent, and whether nothing else could be with it.
+#[derive(Clone, Copy)]
+struct Attempted<'b> {
+    body: &'b Body,
+    alone: bool,
 }
 
 async fn attempt(
     topology: &Topology,
     node: &Node,
     answer: std::result::Result<Frame, CallError>,
-    purpose: Purpose,
+    attempted: Attempted<'_>,
 ) -> Step {
     match answer {
-        Ok(Frame::Error(text)) => refused(topology, node, &text, purpose).await,
+        Ok(Frame::Error(text)) => refused(topology, node, &text, attempted).await,
         Ok(frame) => Step::Answer(frame),
         Err(CallError::Denied(text)) => Step::Fail(StoreError::Config(text)),
         Err(CallError::NotSent(why)) => {
@@ -175,7 +183,7 @@ async fn attempt(
         Err(CallError::Lost(why)) => {
             topology.doubt();
             let why = format!("{}: {why}", node.address);
-            match purpose {
+            match Purpose::of(attempted.body) {
                 Purpose::Read => Step::Wait { error: StoreError::Unavailable(why), doubt: true },
                 Purpose::Commit => Step::Fail(StoreError::Unknown(why)),
             }
@@ -187,7 +195,7 @@ async fn attempt(
     }
 }
 
-async fn refused(topology: &Topology, node: &Node, text: &str, purpose: Purpose) -> Step {
+async fn refused(topology: &Topology, node: &Node, text: &str, attempted: Attempted<'_>) -> Step {
     let redirected = |address: &str, asking: bool| match redirect_address(&node.address, address) {
         Some(address) => Step::Redirect { address, asking },
         None => Step::Fail(StoreError::Corrupt(format!("{} sends us nowhere: {text}", node.address))),
@@ -210,7 +218,9 @@ async fn refused(topology: &Topology, node: &Node, text: &str, purpose: Purpose)
         Refusal::Moving => Step::Moving(StoreError::Unavailable(at_node)),
         Refusal::Later => Step::Wait { error: StoreError::Unavailable(at_node), doubt: true },
         refusal @ Refusal::NotPrimary => Step::Wait { error: refusal.into_error(&at_node), doubt: true },
-        Refusal::Other if purpose == Purpose::Commit && !refusal::had_not_begun(text) => {
+        // A full server takes what frees memory, unless it comes with something that does not.
+        Refusal::Full if !attempted.alone && attempted.body.is_relief() => Step::Again,
+        Refusal::Other if Purpose::of(attempted.body) == Purpose::Commit && !refusal::had_not_begun(text) => {
             Step::Fail(StoreError::Unknown(at_node))
         }
         refusal => Step::Fail(refusal.into_error(&at_node)),

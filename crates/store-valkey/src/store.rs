@@ -88,6 +88,11 @@ impl ValkeyStore {
         }
     }
 
+    /// Whether somebody else hears the hints of a slot.
+    fn has_company(&self, slot: u16) -> bool {
+        self.topology.map().primary(slot).is_none_or(|node| self.watcher.has_company(&node.address))
+    }
+
     fn options(&self) -> &Options {
         &self.topology.dialer.options
     }
@@ -130,11 +135,11 @@ impl Store for ValkeyStore {
         let _call = self.calls.acquire().await.map_err(|_| closed())?;
         self.watcher.touch(partition);
         let slot = slot_of(partition);
-        let style = Style { hints: self.watcher.has_company(), ..self.style };
+        let style = Style { hints: self.has_company(slot), ..self.style };
         let mut outcomes = Vec::with_capacity(batches.len());
         for part in commit::split(&batches) {
             let call = commit::encode(partition, part, style)?;
-            let answer = route::commit(&self.topology, slot, &call.bytes).await;
+            let answer = route::commit(&self.topology, slot, &call.part).await;
             let decoded = answer.and_then(|frame| commit::decode(&call, frame));
             // What an earlier part did stands: of the whole call one can then only say that it is not known.
             let (some, left) = decoded.map_err(|error| match error {
@@ -161,7 +166,7 @@ impl Store for ValkeyStore {
             let topology = topology.clone();
             async move {
                 let call = commit::encode(partition, &[], style)?;
-                let frame = route::commit(&topology, slot_of(partition), &call.bytes).await?;
+                let frame = route::commit(&topology, slot_of(partition), &call.part).await?;
                 commit::decode(&call, frame).map(drop)
             }
         };

@@ -10,7 +10,7 @@ use ff_store::{Result, StoreError};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::connection::{CallError, Connection, Health, Request};
+use crate::connection::{Body, CallError, Connection, Health, Request};
 use crate::primary;
 use crate::resp::{Frame, command};
 use crate::transport::Dialer;
@@ -36,6 +36,15 @@ const MOVE_FORGOTTEN: Duration = Duration::from_secs(1);
 pub(crate) enum Purpose {
     Read,
     Commit,
+}
+
+impl Purpose {
+    pub(crate) fn of(body: &Body) -> Self {
+        match body {
+            Body::Command(_) => Purpose::Read,
+            Body::Commit(_) => Purpose::Commit,
+        }
+    }
 }
 
 /// A server and our connections to it.
@@ -67,13 +76,8 @@ impl Node {
     }
 
     /// Sends a request; calls of one slot share a connection, so that they travel together and in order.
-    pub(crate) async fn call(
-        &self,
-        slot: u16,
-        purpose: Purpose,
-        request: Request,
-    ) -> std::result::Result<Frame, CallError> {
-        let pool = match purpose {
+    pub(crate) async fn call(&self, slot: u16, request: Request) -> std::result::Result<Frame, CallError> {
+        let pool = match Purpose::of(&request.body) {
             Purpose::Read => &self.reads,
             Purpose::Commit => &self.commits,
         };
@@ -82,7 +86,7 @@ impl Node {
 
     /// A command about the server itself.
     pub(crate) async fn ask(&self, parts: &[&[u8]]) -> std::result::Result<Frame, CallError> {
-        self.call(0, Purpose::Read, Request::plain(command(parts))).await
+        self.call(0, Request::plain(command(parts))).await
     }
 }
 

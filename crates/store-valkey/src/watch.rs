@@ -5,12 +5,12 @@
 //! Whenever a subscription had to be renewed hints may have been lost, and the watchers are told to look at everything
 //! once.
 //!
-//! On a standalone server a process that listens alone publishes nothing: its hints would only come back to it. See
+//! A process that listens alone at a server publishes nothing there: its hints would only come back to it. See
 //! [`Company`].
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -22,7 +22,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
 use crate::commit::{CHANNEL, slot_channel};
-use crate::company::Company;
+use crate::company::{Company, Place};
 use crate::refusal::Refusal;
 use crate::resp::{Frame, command, take_frame};
 use crate::topology::{Topology, slot_of};
@@ -38,8 +38,23 @@ const GATHER: Duration = Duration::from_millis(50);
 pub(crate) struct Watcher {
     sender: Mutex<Option<HintSender>>,
     partitions: Arc<Partitions>,
-    company: Arc<Company>,
+    companies: Arc<Companies>,
     task: AbortHandle,
+}
+
+/// Who else listens, by the address of the server.
+#[derive(Default)]
+struct Companies(Mutex<BTreeMap<String, Arc<Company>>>);
+
+impl Companies {
+    /// Whether hints must be published at a server. Of one that is not listened to nothing is known.
+    fn are_there(&self, address: &str) -> bool {
+        self.known().get(address).is_none_or(|company| company.is_there())
+    }
+
+    fn known(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Company>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// The partitions that are listened to in a cluster.
@@ -82,11 +97,11 @@ impl Watcher {
         let partitions = Arc::new(Partitions { sharded, more: Mutex::default(), grown: Notify::new() });
         let patience = topology.dialer.options.connect_timeout;
         let (ready, tried) = oneshot::channel();
-        let company = Arc::new(Company::default());
-        let listening =
-            Listening { topology, sender: sender.clone(), partitions: partitions.clone(), company: company.clone() };
+        let companies = Arc::<Companies>::default();
+        let (for_all, of_partitions) = (companies.clone(), partitions.clone());
+        let listening = Listening { topology, sender: sender.clone(), partitions: of_partitions, companies: for_all };
         let task = tokio::spawn(listening.run(ready)).abort_handle();
-        let watcher = Self { sender: Mutex::new(Some(sender)), partitions, company, task };
+        let watcher = Self { sender: Mutex::new(Some(sender)), partitions, companies, task };
         // Hints are only hints: a process that cannot hear them yet works all the same.
         match timeout(patience, tried).await {
             Ok(Ok(Some(denied))) => Err(StoreError::Config(denied)),
@@ -94,9 +109,9 @@ impl Watcher {
         }
     }
 
-    /// Whether hints must be published, or are heard in this process alone.
-    pub(crate) fn has_company(&self) -> bool {
-        self.company.is_there()
+    /// Whether hints of what is committed at a server must be published, or are heard in this process alone.
+    pub(crate) fn has_company(&self, address: &str) -> bool {
+        self.companies.are_there(address)
     }
 
     /// Tells the watchers of this process.
@@ -142,7 +157,7 @@ struct Listening {
     topology: Arc<Topology>,
     sender: HintSender,
     partitions: Arc<Partitions>,
-    company: Arc<Company>,
+    companies: Arc<Companies>,
 }
 
 /// The listener to one server, and what it was told to hear. Ends with this handle.
@@ -186,6 +201,7 @@ impl Listening {
             }
             let assignments = self.assignments();
             listened.retain(|address, known| assignments.get(address) == Some(&known.channels));
+            self.companies.known().retain(|address, _| listened.contains_key(address));
             for (address, channels) in assignments {
                 if let Entry::Vacant(unheard) = listened.entry(address) {
                     let task = self.listen(unheard.key().clone(), channels.clone(), None);
@@ -197,12 +213,9 @@ impl Listening {
 
     /// Starts a listener that begins again whenever it ends.
     fn listen(&self, address: String, channels: Vec<Vec<u8>>, mut tried: Option<mpsc::Sender<Tried>>) -> AbortHandle {
-        let listener = Listener {
-            sharded: self.partitions.sharded,
-            channels,
-            sender: self.sender.clone(),
-            company: self.company.clone(),
-        };
+        let company = Arc::<Company>::default();
+        self.companies.known().insert(address.clone(), company.clone());
+        let listener = Listener { sharded: self.partitions.sharded, channels, sender: self.sender.clone(), company };
         let topology = self.topology.clone();
         let listening = async move {
             let mut backoff = BACKOFF_MIN;
@@ -257,7 +270,7 @@ struct Listener {
 }
 
 impl Listener {
-    /// Listens until the connection breaks. At a standalone server it also looks who else does, once it stands.
+    /// Listens until the connection breaks, and looks who else does, once it stands.
     async fn run(
         &self,
         topology: &Topology,
@@ -268,7 +281,9 @@ impl Listener {
         let standing = Notify::new();
         let looking = async {
             standing.notified().await;
-            if self.sharded { std::future::pending().await } else { self.company.keep_looking(topology).await }
+            let node = topology.node(address);
+            let place = Place { node: &node, sharded: self.sharded, channels: &self.channels };
+            self.company.keep_looking(&place).await;
         };
         tokio::select! {
             biased;
@@ -329,9 +344,10 @@ impl Listener {
         };
         match (items.first().and_then(Frame::text), items.get(2)) {
             (Some("message" | "smessage"), Some(Frame::Bulk(payload))) => {
+                let channel = if let Some(Frame::Bulk(channel)) = items.get(1) { &channel[..] } else { b"" };
                 match parse_hint(payload) {
                     Some(hint) => self.sender.send(Signal::Hint(hint)),
-                    None if self.company.heard(payload) => self.sender.send(Signal::Resync),
+                    None if self.company.heard(channel, payload) => self.sender.send(Signal::Resync),
                     None => {}
                 }
                 Ok(false)

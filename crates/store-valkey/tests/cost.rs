@@ -139,15 +139,16 @@ async fn commit_all(store: &Arc<ValkeyStore>, server: &Server, name: &str, batch
     let others = ["fcall", "config|resetstat", "info", "ping"];
     let inner = costs.iter().filter(|(name, _)| !others.contains(&name.as_str())).map(|(_, cost)| cost.calls);
     let commands = inner.sum::<u64>().div_ceil(EXECUTIONS);
-    println!("{name}: {} us and {commands} commands a commit", functions.microseconds / EXECUTIONS);
-    // And now and then one that takes names of empty indexes off the list.
+    let calls = functions.calls;
+    println!("{name}: {} us and {commands} commands a commit, {calls} calls", functions.microseconds / EXECUTIONS);
+    // They share calls; now and then comes one that takes names of empty indexes off the list.
     let tidying = EXECUTIONS / 64 + PARTITIONS;
-    assert!((EXECUTIONS..=EXECUTIONS + tidying).contains(&functions.calls), "one call for each commit");
+    assert!(calls <= EXECUTIONS / 2 + tidying, "{calls} calls for {EXECUTIONS} commits, 64 at once");
     assert!(commands <= COMMANDS_MAX, "{commands} commands");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_change_is_one_call_and_a_waiting_execution_less_than_a_kibibyte() {
+async fn changes_share_calls_and_a_waiting_execution_less_than_a_kibibyte() {
     let server = Server::start();
     let store = Arc::new(ValkeyStore::open(&server.url()).await.expect("the store opens"));
     let memory = || server.info("used_memory").unwrap().parse::<u64>().unwrap();

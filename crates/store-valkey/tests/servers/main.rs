@@ -3,6 +3,7 @@
 mod clock;
 mod failover;
 mod hints;
+mod joint;
 mod library;
 mod listing;
 mod moving;
