@@ -72,8 +72,12 @@ impl Pool {
     /// The connection used last is the one most likely to be open.
     fn take(&self) -> Option<Sender> {
         let mut idle = self.idle.lock().expect("no holder of this lock panics");
-        idle.retain(|sender| !sender.is_closed());
-        idle.pop()
+        while let Some(sender) = idle.pop() {
+            if !sender.is_closed() {
+                return Some(sender);
+            }
+        }
+        None
     }
 
     async fn dial(&self) -> Result<Sender, Failure> {
