@@ -148,7 +148,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let terms = ["in_doubt", "refused", "budget"];
     let task = task.with(|it| it.budget(BUDGET).never_retry(terms).idempotency_key("the-sea"));
     let execution = task.send().await?;
-    let config = WorkerConfig::new("agent").lease_ttl(Duration::from_secs(1));
+    // Short, so that a second start of this program soon gets what a killed one held, and long enough that a busy machine does
+    // not cost the lease of a step that is under way: its body would run again.
+    let config = WorkerConfig::new("agent").lease_ttl(Duration::from_secs(3));
     let worker = WorkerRuntime::with_state(config, drill).serve(research).start(&client).await?;
 
     // The person's side: a decision may come before the task waits for it, and is kept. The key makes it one decision.
