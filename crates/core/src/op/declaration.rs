@@ -300,8 +300,13 @@ impl OperationInfo {
 
     /// The names in braces in the path.
     pub fn path_parameters(&self) -> impl Iterator<Item = &'static str> {
-        self.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'))
+        path_parameters(self.path)
     }
+}
+
+/// The names in braces in the path of an operation.
+pub fn path_parameters(path: &str) -> impl Iterator<Item = &str> {
+    path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'))
 }
 
 /// Declares an operation beside its arguments and its answer: `Type(Args) -> Outcome, "verb" Method "path" Role`, then

@@ -4,7 +4,7 @@
 use ff_core::execution::Execution;
 use ff_core::flow::Flow;
 use ff_core::idempotency::Identity;
-use ff_core::op::{DeliverSignal, Operation, OperationInfo, SignalWaitpoint};
+use ff_core::op::{DeliverSignal, Operation, SignalWaitpoint};
 use ff_core::{
     AuditRecord, Code, Document, Error, ExecutionId, FlowId, Partition, Result, Waitpoint, WaitpointId, limits,
 };
@@ -13,6 +13,7 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 
 use crate::caller::{Caller, Standing};
+use crate::env::BoxFuture;
 use crate::logs;
 use crate::op::Handle;
 use crate::rooms::Rooms;
@@ -41,14 +42,13 @@ pub(crate) struct Target {
 impl Target {
     /// Reads it from the arguments: those that are in the path, and the namespace. Nothing else of them is looked at,
     /// so no secret can find its way into a record.
-    fn of<O: Operation>(caller: &Caller, args: &O::Args) -> Self {
-        let args = serde_json::to_value(args).unwrap_or(Value::Null);
+    fn of(caller: &Caller, operation: &str, path: &str, args: &Value) -> Self {
         let text = |field: &str| match args.get(field) {
             Some(Value::String(text)) => Some(text.clone()),
             Some(Value::Number(number)) => Some(number.to_string()),
             _ => None,
         };
-        let in_path: Vec<String> = OperationInfo::of::<O>().path_parameters().filter_map(text).collect();
+        let in_path: Vec<String> = ff_core::op::path_parameters(path).filter_map(text).collect();
         let name = match in_path.is_empty() {
             true => NAMING_FIELDS.into_iter().find_map(text).unwrap_or_default(),
             false => in_path.join("/"),
@@ -57,10 +57,13 @@ impl Target {
         let execution = text("execution_id").and_then(|id| id.parse().ok());
         let flow = text("flow_id").and_then(|id| id.parse().ok());
         let waitpoint = text("waitpoint_id").and_then(|id| id.parse().ok());
-        let detail = text("name").filter(|_| SIGNALS.contains(&O::NAME)).unwrap_or_default();
+        let detail = text("name").filter(|_| SIGNALS.contains(&operation)).unwrap_or_default();
         Self { namespace, name, execution, flow, waitpoint, detail }
     }
 }
+
+/// An act that was carried out: why it was refused, if it was, and how to tell its caller.
+type Done = (Option<Error>, Box<dyn FnOnce() + Send>);
 
 impl Rooms {
     /// Carries out an administrative act and records it. It runs in a task of its own: once begun it is recorded, also
@@ -70,23 +73,33 @@ impl Rooms {
         Self: Handle<O>,
     {
         let (reply, answer) = oneshot::channel();
-        let (rooms, caller) = (self.clone(), caller.clone());
-        self.transactor.spawn_short(async move {
-            let mut target = Target::of::<O>(&caller, &args);
-            if target.namespace.is_empty() {
-                target.namespace = rooms.namespace_of(&target).await.unwrap_or_default();
-            }
-            let outcome = rooms.perform::<O>(&caller, args).await;
-            // A stranger that tries tokens of waitpoints out could fill the record with attempts.
-            let tried_out = |error: &Error| matches!(error.code, Code::InvalidToken | Code::TokenExpired);
-            let attempt = caller.standing == Standing::Stranger || outcome.as_ref().is_err_and(tried_out);
-            if outcome.is_ok() || !attempt {
-                rooms.audit(&caller, O::NAME, &target, &outcome).await;
-            }
-            // The caller may not be waiting any more; the act stands all the same.
-            let _ = reply.send(outcome);
-        });
+        let fields = serde_json::to_value(&args).unwrap_or(Value::Null);
+        let target = Target::of(caller, O::NAME, O::PATH, &fields);
+        let (rooms, acting) = (self.clone(), caller.clone());
+        let act = async move {
+            let outcome = rooms.perform::<O>(&acting, args).await;
+            let refusal = outcome.as_ref().err().cloned();
+            // The caller may have gone; the act stands all the same.
+            (refusal, Box::new(move || drop(reply.send(outcome))) as Box<dyn FnOnce() + Send>)
+        };
+        self.transactor.spawn_short(self.clone().record(caller.clone(), O::NAME, target, Box::pin(act)));
         answer.await.map_err(|_| Error::of(Code::ShuttingDown))?
+    }
+
+    /// Carries out an act, records it, and then tells its caller. It knows the act as a box, so that it is compiled once and not
+    /// for each operation.
+    async fn record(self, caller: Caller, operation: &'static str, mut target: Target, act: BoxFuture<'static, Done>) {
+        if target.namespace.is_empty() {
+            target.namespace = self.namespace_of(&target).await.unwrap_or_default();
+        }
+        let (refusal, tell) = act.await;
+        // A stranger who guesses the tokens of waitpoints could fill the record with attempts.
+        let guessed = |error: &Error| matches!(error.code, Code::InvalidToken | Code::TokenExpired);
+        let attempt = caller.standing == Standing::Stranger || refusal.as_ref().is_some_and(guessed);
+        if refusal.is_none() || !attempt {
+            self.audit(&caller, operation, &target, refusal.as_ref()).await;
+        }
+        tell();
     }
 
     /// Where the object of an act lives, if it is there. Asked before the act, which may remove it.
@@ -111,18 +124,18 @@ impl Rooms {
     }
 
     /// Records an act. A record that cannot be stored does not undo the act: it is still in the process's log.
-    pub(crate) async fn audit<T>(&self, caller: &Caller, operation: &str, target: &Target, outcome: &Result<T>) {
+    async fn audit(&self, caller: &Caller, operation: &str, target: &Target, refusal: Option<&Error>) {
         let done = AuditRecord::done(&caller.name, operation, &target.name, self.transactor.now())
             .in_namespace(&target.namespace);
         let done = done.with_detail(&target.detail);
-        let record = match outcome {
-            Ok(_) => done,
-            Err(error) => done.refused(error),
+        let record = match refusal {
+            None => done,
+            Some(error) => done.refused(error),
         };
         let AuditRecord { who, what, namespace, target, detail, .. } = &record;
-        match outcome {
-            Ok(_) => tracing::info!(target: "audit", who, what, namespace, target, outcome = "ok"),
-            Err(_) => {
+        match refusal {
+            None => tracing::info!(target: "audit", who, what, namespace, target, outcome = "ok"),
+            Some(_) => {
                 let outcome = record.outcome();
                 tracing::error!(target: "audit", who, what, namespace, target, outcome, detail);
             }

@@ -38,7 +38,7 @@ impl Handle<CreateBudget> for Rooms {
         let partition = self.transactor.partitions().budget_partition(&namespace, &args.name);
         let verb = DefineBudget { namespace: &namespace, args: &args };
         let identity = self.transactor.callers_identity::<CreateBudget>(caller, &args, None);
-        let created = self.transactor.transact_once(partition, identity, &verb).await?;
+        let created = self.transactor.transact_once_by_name(partition, identity, &verb).await?;
         let Some(count) = created else { return Ok(CreateBudgetOutcome::AlreadyExists) };
         let gate = format!("b:{}", args.name);
         self.scheduler.release_parked(&namespace, &gate, self.everywhere(count)).await;

@@ -85,7 +85,7 @@ impl Rooms {
             O::validate(&args)?;
             return Handle::<O>::handle(self, caller, args).await;
         }
-        // A submitter is let through, and refused where it comes to an execution that another caller submitted.
+        // A submitter is let through, and refused where it comes to what somebody else submitted.
         if O::OWN && caller.role == Role::Submitter {
             O::validate(&args)?;
             let caller = Caller { only_own: true, ..caller.clone() };

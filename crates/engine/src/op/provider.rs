@@ -26,7 +26,7 @@ impl Handle<CreateProvider> for Rooms {
         let partition = self.transactor.partitions().quota_partition(&namespace, &args.name);
         let verb = DefineProvider { namespace: &namespace, args: &args };
         let identity = self.transactor.callers_identity::<CreateProvider>(caller, &args, None);
-        self.transactor.transact_once(partition, identity, &verb).await
+        self.transactor.transact_once_by_name(partition, identity, &verb).await
     }
 }
 

@@ -25,7 +25,7 @@ impl Handle<CreateQuota> for Rooms {
         let partition = self.transactor.partitions().quota_partition(&namespace, &args.name);
         let verb = DefineQuota { namespace: &namespace, args: &args };
         let identity = self.transactor.callers_identity::<CreateQuota>(caller, &args, None);
-        let created = self.transactor.transact_once(partition, identity, &verb).await?;
+        let created = self.transactor.transact_once_by_name(partition, identity, &verb).await?;
         let Some(count) = created else { return Ok(CreateQuotaOutcome::AlreadyExists) };
         let gate = format!("q:{}", args.name);
         self.scheduler.release_parked(&namespace, &gate, self.everywhere(count)).await;

@@ -98,7 +98,7 @@ impl Handle<CreateSchedule> for Rooms {
             template: args.template.encode()?,
         };
         let identity = self.transactor.callers_identity::<CreateSchedule>(caller, &args, None);
-        self.transactor.transact_once(place.partition, identity, &Define { new }).await
+        self.transactor.transact_once_by_name(place.partition, identity, &Define { new }).await
     }
 }
 

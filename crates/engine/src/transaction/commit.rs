@@ -185,6 +185,65 @@ impl<T: Send + 'static> Drop for UnderWay<T> {
     }
 }
 
+/// The tries of one command.
+struct Tries {
+    number: u32,
+    command: CommandId,
+    use_cache: bool,
+    lease_was_over: bool,
+}
+
+impl Tries {
+    fn new(command: CommandId) -> Self {
+        Self { number: 0, command, use_cache: true, lease_was_over: false }
+    }
+
+    /// Another try.
+    fn begin<'t>(&mut self, transactor: &'t Transactor, partition: Partition) -> Tx<'t> {
+        // A version names one content. An earlier try may have been applied without our knowing, and was then
+        // overwritten or forgotten; this one writes something else, so it writes under another name.
+        if self.number > 0 {
+            self.command = transactor.fresh_command();
+        }
+        let mut tx = Tx::new(transactor, partition, self.command, self.use_cache);
+        tx.repeat = self.number > 0;
+        self.number += 1;
+        tx
+    }
+
+    /// Commits what a try has collected. Says whether its answer stands; otherwise the command runs again.
+    async fn stands(&mut self, tx: Tx<'_>, refusal: Option<&Error>) -> Result<bool> {
+        let (transactor, partition, attempt) = (tx.transactor, tx.partition, self.number - 1);
+        // What was decided from a cached copy and not confirmed by a commit is decided again from the store.
+        if tx.used_cache && (refusal.is_some() || tx.is_empty()) {
+            self.use_cache = false;
+            return Ok(false);
+        }
+        if refusal.is_some_and(|error| error.code == Code::Internal) && transactor.is_torn(&tx).await? {
+            transactor.back_off(attempt).await;
+            return Ok(false);
+        }
+        if refusal.is_some() || tx.is_empty() {
+            transactor.confirm_decision(partition, refusal).await?;
+            return Ok(true);
+        }
+        let Some(conflict) = transactor.send(tx.into_batch()).await? else { return Ok(true) };
+        if matches!(conflict.why, ConflictReason::LeaseOver(_)) {
+            // It ran out, or this very command ended it and its reply was lost: then the document says so.
+            if self.lease_was_over {
+                return Err(Error::of(Code::LeaseExpired));
+            }
+            self.lease_was_over = true;
+        }
+        if self.use_cache {
+            self.use_cache = false;
+        } else {
+            transactor.back_off(attempt).await;
+        }
+        Ok(false)
+    }
+}
+
 impl Prepared {
     /// Operations and bytes, which a commit call has limits for.
     pub(crate) fn size(&self) -> (usize, usize) {
@@ -194,6 +253,8 @@ impl Prepared {
 
 impl Transactor {
     /// Runs a command until it commits, is refused, or has fought for too long.
+    ///
+    /// This is compiled for every command, so all that is the same for them stands in [`Tries`].
     pub(crate) async fn transact<C: Command>(
         &self,
         partition: Partition,
@@ -201,48 +262,12 @@ impl Transactor {
         verb: &C,
     ) -> Result<C::Outcome> {
         self.learn_clock(partition).await?;
-        let mut use_cache = true;
-        let mut lease_was_over = false;
-        let mut command = command;
-        for attempt in 0..ATTEMPTS_MAX {
-            // A version names one content. An earlier try may have been applied without our knowing, and was then
-            // overwritten or forgotten; this one writes something else, so it writes under another name.
-            if attempt > 0 {
-                command = self.fresh_command();
-            }
-            let mut tx = Tx::new(self, partition, command, use_cache);
-            tx.repeat = attempt > 0;
+        let mut tries = Tries::new(command);
+        while tries.number < ATTEMPTS_MAX {
+            let mut tx = tries.begin(self, partition);
             let outcome = verb.run(&mut tx).await;
-            // A decision from a cached copy that no commit confirmed is made again from the store.
-            if tx.used_cache && (outcome.is_err() || tx.is_empty()) {
-                use_cache = false;
-                continue;
-            }
-            if matches!(&outcome, Err(error) if error.code == Code::Internal) && self.is_torn(&tx).await? {
-                self.back_off(attempt).await;
-                continue;
-            }
-            let outcome = match outcome {
-                Ok(outcome) if !tx.is_empty() => outcome,
-                decided => return self.confirm(partition, decided).await,
-            };
-            let prepared = tx.into_batch();
-            match self.send(prepared).await? {
-                None => return Ok(outcome),
-                Some(conflict) => {
-                    if matches!(conflict.why, ConflictReason::LeaseOver(_)) {
-                        // It ran out, or this very command ended it and its reply was lost: then the document says so.
-                        if lease_was_over {
-                            return Err(Error::of(Code::LeaseExpired));
-                        }
-                        lease_was_over = true;
-                    }
-                    if use_cache {
-                        use_cache = false;
-                    } else {
-                        self.back_off(attempt).await;
-                    }
-                }
+            if tries.stands(tx, outcome.as_ref().err()).await? {
+                return outcome;
             }
         }
         Err(Error::of(Code::Contention).retry_after(100))
@@ -261,11 +286,16 @@ impl Transactor {
     /// An answer that was decided by reading speaks of what others have committed, be it "done before" or a refusal. It is
     /// given when that lasts as long as what this engine commits itself.
     pub(crate) async fn confirm<T>(&self, partition: Partition, decided: Result<T>) -> Result<T> {
-        if decided.as_ref().is_err_and(|error| error.code == Code::Unavailable) {
-            return decided;
-        }
-        self.store().barrier(partition).await?;
+        self.confirm_decision(partition, decided.as_ref().err()).await?;
         decided
+    }
+
+    /// The same for an answer of which only the refusal matters.
+    async fn confirm_decision(&self, partition: Partition, refusal: Option<&Error>) -> Result<()> {
+        if refusal.is_some_and(|error| error.code == Code::Unavailable) {
+            return Ok(());
+        }
+        Ok(self.store().barrier(partition).await?)
     }
 
     /// Sends prepared batches of one partition in one call, and does what follows from each that was applied.

@@ -6,7 +6,7 @@
 //! and an answer without a commit are what make the engine look.
 
 use ff_core::idempotency::{CommandRecord, Identity};
-use ff_core::op::Operation;
+use ff_core::op::{Operation, path_parameters};
 use ff_core::{Code, CommandId, Error, Partition, Result, limits};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -32,6 +32,23 @@ impl Transactor {
         }
     }
 
+    /// The same for an operation whose partition follows from a name in its arguments. Its evidence lies there, and the
+    /// caller's key with another name would not meet it: so the key is bound to its request in the system partition first.
+    pub(crate) async fn transact_once_by_name<C: Command>(
+        &self,
+        partition: Partition,
+        identity: Option<Identity>,
+        verb: &C,
+    ) -> Result<C::Outcome>
+    where
+        C::Outcome: Serialize + DeserializeOwned + Sync,
+    {
+        if let Some(identity) = identity.as_ref().filter(|identity| identity.is_callers()) {
+            self.transact(Partition::SYSTEM, self.fresh_command(), &Bind { identity }).await?;
+        }
+        self.transact_once(partition, identity, verb).await
+    }
+
     /// The identity of a call: the one its caller gave it, as a field of its arguments or beside them, or the engine's
     /// own.
     pub(crate) fn identity<O: Operation>(
@@ -55,20 +72,44 @@ impl Transactor {
         let by_id = command_id.as_ref().map(|id| id.as_bytes().as_slice());
         let name = by_id.or(caller.idempotency_key.as_deref().map(str::as_bytes))?;
         let content = serde_json::to_string(args).expect("arguments hold only types that JSON can express");
-        let fields: serde_json::Value = serde_json::from_str(&content).expect("it was written as JSON");
+        Some(self.scoped_identity(caller, (O::NAME, O::PATH), name, &content))
+    }
+
+    /// What a caller calls a request, where another caller, operation or target may use the same name.
+    fn scoped_identity(&self, caller: &Caller, (operation, path): (&str, &str), name: &[u8], content: &str) -> Identity {
+        let fields: serde_json::Value = serde_json::from_str(content).expect("it was written as JSON");
         // The target is what the path names, and where that name is known.
-        let named = O::PATH.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
-        let target: Vec<String> = named.chain(["namespace"]).map(|field| fields[field].to_string()).collect();
+        let named = path_parameters(path).chain(["namespace"]);
+        let target: Vec<String> = named.map(|field| fields[field].to_string()).collect();
         let reach = caller.namespace.as_deref().unwrap_or_default();
         let mut parts = vec![caller.name.as_bytes(), reach.as_bytes(), name];
         parts.extend(target.iter().map(String::as_bytes));
-        let identity = Identity::new(O::NAME, &parts, self.options().dedup_window_ms);
-        Some(identity.for_request(content.as_bytes()))
+        let identity = Identity::new(operation, &parts, self.options().dedup_window_ms);
+        identity.for_request(content.as_bytes())
     }
 
     /// An identity that only this call knows, for as long as the engine may repeat it.
     pub(crate) fn own_identity(&self, operation: &str) -> Identity {
         Identity::new(operation, &[self.fresh_command().as_bytes()], limits::OWN_EVIDENCE_MS)
+    }
+}
+
+/// Keeps a key for one request: another one under it is refused.
+struct Bind<'a> {
+    identity: &'a Identity,
+}
+
+impl Command for Bind<'_> {
+    type Outcome = ();
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<()> {
+        match tx.load::<CommandRecord>(self.identity.key()).await? {
+            Some(found) => self.identity.check_same(&found.document),
+            None => {
+                tx.create_until(&self.identity.record(""), tx.now + self.identity.kept_ms);
+                Ok(())
+            }
+        }
     }
 }
 

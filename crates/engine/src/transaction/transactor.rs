@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, Weak};
 
 use ff_core::deployment::Deployment;
+use futures_util::FutureExt as _;
 use ff_core::{CommandId, Mint, Partition, PartitionConfig, Result, Rising, limits};
 use ff_store::{Answers, Batch, Outcome, Query, Store, StoreError};
 
@@ -147,14 +148,15 @@ impl Transactor {
 
     /// Spawns a short task that runs to its end.
     pub(crate) fn spawn_short(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.spawn_contained(Box::pin(task));
+    }
+
+    /// Knows the task as a box: this is compiled once, and not for each kind of task.
+    fn spawn_contained(&self, task: BoxFuture<'static, ()>) {
         let transactor = self.clone();
         let contained = async move {
-            let work = async move {
-                task.await;
-                Ok(())
-            };
             // The panic was counted and logged; whatever the task was for is found again by a sweep or a caller.
-            drop(transactor.contain("tasks", work).await);
+            drop(transactor.contain("tasks", task.map(Ok)).await);
         };
         self.env().spawn(Box::pin(contained)).detach();
     }
