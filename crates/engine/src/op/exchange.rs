@@ -28,8 +28,8 @@ impl Handle<Exchange> for Rooms {
         let (mut reply, answer) = oneshot::channel();
         let (rooms, caller) = (self.clone(), caller.clone());
         // In a task of its own: parts that were begun are finished, and work that the caller does not receive is given
-        // back. Boxed, because it is large and would be moved by everything that wraps a task.
-        self.transactor.spawn_short(Box::pin(async move {
+        // back.
+        self.transactor.spawn_short(async move {
             let gathering = rooms.transactor.gather();
             let parts = Rooms {
                 scheduler: rooms.scheduler.through(&gathering),
@@ -41,7 +41,7 @@ impl Handle<Exchange> for Rooms {
             if reply.send(Ok(outcome)).is_err() && !fresh.is_empty() {
                 Box::pin(rooms.scheduler.give_back(fresh)).await;
             }
-        }));
+        });
         answer.await.map_err(|_| Error::of(Code::ShuttingDown))?
     }
 }

@@ -76,7 +76,13 @@ impl Transactor {
     }
 
     /// What a caller calls a request, where another caller, operation or target may use the same name.
-    fn scoped_identity(&self, caller: &Caller, (operation, path): (&str, &str), name: &[u8], content: &str) -> Identity {
+    fn scoped_identity(
+        &self,
+        caller: &Caller,
+        (operation, path): (&str, &str),
+        name: &[u8],
+        content: &str,
+    ) -> Identity {
         let fields: serde_json::Value = serde_json::from_str(content).expect("it was written as JSON");
         // The target is what the path names, and where that name is known.
         let named = path_parameters(path).chain(["namespace"]);

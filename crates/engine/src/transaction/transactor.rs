@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, Weak};
 
 use ff_core::deployment::Deployment;
-use futures_util::FutureExt as _;
 use ff_core::{CommandId, Mint, Partition, PartitionConfig, Result, Rising, limits};
 use ff_store::{Answers, Batch, Outcome, Query, Store, StoreError};
+use futures_util::FutureExt as _;
 
 use super::{Command, Gathering, Listener, Tx};
 use crate::cache::{Cache, DownstreamCache, JournalSizes};

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex};
 
 use crate::support::{Harness, Trouble};
 use ff_core::op::{
-    CancelExecution, ChangePriority, Claim, Complete, CreateBudget, CreateExecution, CreateFlow, DeliverSignal, Fail,
-    GetBudget, GetExecution, HoldExecution, ListLanes, PauseLane, RecordSteps, ReleaseExecution, RenewLeases,
-    ReplayExecution, ReportBudgetUsage, ReportUsage, ResetBudget, ResumeExecution, ResumeLane, RevokeLease, Suspend,
-    create_flow,
+    CancelExecution, ChangePriority, Claim, Complete, CreateBudget, CreateExecution, CreateFlow, CreateProvider,
+    CreateQuota, CreateSchedule, DeliverSignal, Fail, GetBudget, GetExecution, HoldExecution, ListLanes, PauseLane,
+    RecordSteps, ReleaseExecution, RenewLeases, ReplayExecution, ReportBudgetUsage, ReportUsage, ResetBudget,
+    ResumeExecution, ResumeLane, RevokeLease, Suspend, create_flow,
 };
 use ff_core::op::{claim, revoke_lease, suspend};
 use ff_core::usage::ReportUsageResult;
@@ -405,4 +405,31 @@ async fn two_claims_under_one_key_take_once() {
     other.submit(json!({})).await;
     assert_eq!(held(&h.must::<Claim>(args).await), [], "the key has taken what it takes");
     finish(h, other).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_is_good_for_one_name_though_names_live_in_many_partitions() {
+    let partitions = PartitionConfig { flow: 4, budget: 4, quota: 4 };
+    let mut h = Harness::with(Options { partitions: Some(partitions), ..Options::default() }).await;
+    h.caller.idempotency_key = Some("k".into());
+    let budget = |name: String| json!({ "name": name, "dimensions": { "usd": { "hard": 5 } } });
+    let quota = |name: String| json!({ "name": name, "max_requests": 5 });
+    let provider = |name: String| json!({ "name": name, "max_requests": 5 });
+    let template = json!({ "execution": { "kind": "tick" } });
+    let schedule = |name: String| json!({ "name": name, "spec": { "every_ms": 60_000 }, "template": template });
+    h.must::<CreateBudget>(budget("first".into())).await;
+    h.must::<CreateBudget>(budget("first".into())).await;
+    h.must::<CreateQuota>(quota("first".into())).await;
+    h.must::<CreateProvider>(provider("first".into())).await;
+    h.must::<CreateSchedule>(schedule("first".into())).await;
+    // Some of these names live where the first one does, and most do not.
+    for number in 0..8 {
+        let name = || format!("other-{number}");
+        assert_eq!(h.refused::<CreateBudget>(budget(name())).await, Code::IdempotencyConflict);
+        assert_eq!(h.refused::<CreateQuota>(quota(name())).await, Code::IdempotencyConflict);
+        assert_eq!(h.refused::<CreateProvider>(provider(name())).await, Code::IdempotencyConflict);
+        assert_eq!(h.refused::<CreateSchedule>(schedule(name())).await, Code::IdempotencyConflict);
+        assert_eq!(h.refused::<GetBudget>(json!({ "name": name() })).await, Code::BudgetNotFound);
+    }
+    h.finish().await;
 }
