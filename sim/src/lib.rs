@@ -14,6 +14,7 @@ mod gates;
 pub mod guards;
 mod history;
 pub mod invariant;
+pub mod jobs;
 mod journal;
 mod newer;
 mod operator;

@@ -38,7 +38,7 @@ fn main() -> ExitCode {
         ["sdks", names @ ..] => sdks::check(names),
         _ => {
             eprintln!(
-                "usage: cargo xtask test [FILTER] | tidy [house] | sim [--seeds N | --seed S] [--steps N] [--planted]"
+                "usage: cargo xtask test [FILTER] | tidy [house] | sim [--seeds N | --seed S] [--steps N] [--jobs N] [--planted]"
             );
             eprintln!("       cargo xtask dashboard [test [FILE]] | screenshots");
             eprintln!("       cargo xtask recovery [--store valkey,postgres] [--minutes N]");

@@ -38,7 +38,7 @@ impl Checker {
             let passed = |part: &BulkPart| part.cursor.map(|id| (part.cursor_at, id.uuid)) >= place;
             if passed(after) && !passed(before) {
                 let fresh = self.facts.bulk_matches.insert((after.job, commit.partition, key.clone()));
-                self.expect(fresh || self.generation > 0, Invariant::EachMatchOnce, || {
+                self.expect(fresh, Invariant::EachMatchOnce, || {
                     format!("bulk job {} changed {key:?} twice", after.job)
                 });
             }

@@ -62,7 +62,7 @@ impl Checker {
         match &before {
             None => {
                 self.execution_created(&document);
-                self.check_run(document.schedule.as_ref().map(|run| run.schedule), key);
+                self.check_run(document.schedule.as_ref().map(|run| run.schedule), commit.partition, key);
                 self.check_delivery(&document);
                 self.meeting.written(&place, None, &document, commit.elapsed_ms);
             }
@@ -104,9 +104,22 @@ impl Checker {
         // A fork has the tags of its origin.
         let Some(key) = document.tags.get(KEY_TAG).filter(|_| document.fork().is_none()) else { return };
         let first = *self.facts.keys.entry(key.clone()).or_insert(document.id);
+        // A key ends with its execution, from the commit on that begins to remove it; the next submission is a new one.
+        if first != document.id && self.is_going_or_gone(&first) {
+            self.facts.keys.insert(key.clone(), document.id);
+            return;
+        }
         self.expect(first == document.id, Invariant::OneEffect, || {
             format!("{first} and {} were both submitted as {key}", document.id)
         });
+    }
+
+    fn is_going_or_gone(&self, id: &ExecutionId) -> bool {
+        let place = (id.partition(), Execution::key_of(id));
+        match self.facts.executions.get(&place) {
+            Some(seen) => seen.document.removal.is_some(),
+            None => self.facts.removed.contains(&place),
+        }
     }
 
     /// A singleton's key stands for one execution.

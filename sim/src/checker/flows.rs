@@ -24,7 +24,10 @@ impl Checker {
             (before, after) if before == after => true,
             (EdgeState::Staged, _) => true,
             (EdgeState::Pending, EdgeState::Satisfied | EdgeState::Impossible) => true,
-            (EdgeState::Impossible, EdgeState::Pending) => true,
+            // Reopened for a child that is replayed; at once satisfied if its upstream was replayed before it and succeeded.
+            (EdgeState::Impossible, EdgeState::Pending | EdgeState::Satisfied) => {
+                replayed_in(commit, &Execution::key_of(&edge.downstream))
+            }
             _ => false,
         };
         self.expect(legal, Invariant::ChildrenWait, || format!("{:?} went from {state:?} to {edge:?}", edge.id));
@@ -147,7 +150,7 @@ impl Checker {
         let ended = flow.ended.is_some();
         let before = self.facts.flows.insert(flow.id, flow.clone());
         if before.is_none() {
-            self.check_run(flow.schedule.as_ref().map(|run| run.schedule), key);
+            self.check_run(flow.schedule.as_ref().map(|run| run.schedule), partition, key);
         }
         let back = before.as_ref().is_some_and(|before| before.removing) && !flow.removing;
         self.expect(!back, Invariant::RemovalGoesOn, || format!("{} came back while it was being removed", flow.id));
@@ -172,4 +175,11 @@ impl Checker {
             });
         }
     }
+}
+
+/// Whether a commit runs an execution again that had ended.
+fn replayed_in(commit: Commit<'_>, key: &Key) -> bool {
+    let decode = |raw: &RawDocument| Execution::decode(&raw.body).ok();
+    let (before, after) = (commit.before.get(key).and_then(decode), commit.contents.document(key).and_then(decode));
+    before.zip(after).is_some_and(|(before, after)| before.is_terminal() && after.replays == before.replays + 1)
 }

@@ -23,40 +23,76 @@ impl Checker {
 }
 
 impl Facts {
-    /// Everything about one partition is as it was; everything else stays.
+    /// Everything about one partition is as it was; everything else stays. The old facts are taken apart by name, so that
+    /// a fact that is added cannot be left out here.
     fn take_back(&mut self, partition: Partition, old: Facts, config: &PartitionConfig) {
+        let Facts {
+            executions,
+            removed,
+            endings,
+            ended_suspensions,
+            started,
+            resumptions,
+            revocations,
+            resets,
+            created,
+            submitted,
+            promised,
+            flows,
+            edges,
+            signals,
+            accepted,
+            frames,
+            journals,
+            steps,
+            events,
+            events_read,
+            keys,
+            grants,
+            charged,
+            exhausted,
+            quotas,
+            runs,
+            bulk_matches,
+            // What a subscription wants never changes, so that knowing one that the store forgot does no harm.
+            subscriptions: _,
+            deliveries,
+            admitted,
+        } = old;
         let here = |found: Partition| found == partition;
-        map(&mut self.executions, old.executions, |(found, _), _| here(*found));
-        set(&mut self.removed, old.removed, |(found, _)| here(*found));
-        map(&mut self.endings, old.endings, |(id, _), _| here(id.partition()));
-        set(&mut self.ended_suspensions, old.ended_suspensions, |(id, _)| here(id.partition()));
-        set(&mut self.started, old.started, |id| here(id.partition()));
-        map(&mut self.resumptions, old.resumptions, |id, _| here(id.partition()));
-        map(&mut self.revocations, old.revocations, |id, _| here(id.partition()));
-        map(&mut self.created, old.created, |found, _| here(*found));
-        set(&mut self.submitted, old.submitted, |id| here(id.partition()));
-        map(&mut self.promised, old.promised, |(id, _), _| here(id.partition()));
-        map(&mut self.flows, old.flows, |id, _| here(Partition::flow(id.partition)));
-        map(&mut self.edges, old.edges, |(found, _), _| here(*found));
-        map(&mut self.signals, old.signals, |_, (_, found)| here(*found));
-        map(&mut self.accepted, old.accepted, |_, found| here(*found));
-        map(&mut self.frames, old.frames, |(found, _), _| here(*found));
-        map(&mut self.journals, old.journals, |(found, _), _| here(*found));
-        map(&mut self.steps, old.steps, |(id, _), _| here(id.partition()));
+        map(&mut self.executions, executions, |(found, _), _| here(*found));
+        set(&mut self.removed, removed, |(found, _)| here(*found));
+        map(&mut self.endings, endings, |(id, _), _| here(id.partition()));
+        set(&mut self.ended_suspensions, ended_suspensions, |(id, _)| here(id.partition()));
+        set(&mut self.started, started, |id| here(id.partition()));
+        map(&mut self.resumptions, resumptions, |id, _| here(id.partition()));
+        map(&mut self.revocations, revocations, |id, _| here(id.partition()));
+        map(&mut self.created, created, |found, _| here(*found));
+        set(&mut self.submitted, submitted, |id| here(id.partition()));
+        map(&mut self.promised, promised, |(id, _), _| here(id.partition()));
+        map(&mut self.flows, flows, |id, _| here(Partition::flow(id.partition)));
+        map(&mut self.edges, edges, |(found, _), _| here(*found));
+        map(&mut self.signals, signals, |_, (_, found)| here(*found));
+        map(&mut self.accepted, accepted, |_, found| here(*found));
+        map(&mut self.frames, frames, |(found, _), _| here(*found));
+        map(&mut self.journals, journals, |(found, _), _| here(*found));
+        map(&mut self.steps, steps, |(id, _), _| here(id.partition()));
         if partition.family == Family::Flow {
-            map(&mut self.events, old.events, |number, _| *number == partition.number);
-            map(&mut self.events_read, old.events_read, |number, _| *number == partition.number);
+            map(&mut self.events, events, |number, _| *number == partition.number);
+            map(&mut self.events_read, events_read, |number, _| *number == partition.number);
         }
-        map(&mut self.deliveries, old.deliveries, |_, found| here(*found));
-        map(&mut self.keys, old.keys, |_, id| here(id.partition()));
-        set(&mut self.grants, old.grants, |(id, _)| here(id.partition()));
-        map(&mut self.charged, old.charged, |_, found| here(*found));
+        map(&mut self.deliveries, deliveries, |_, found| here(*found));
+        map(&mut self.keys, keys, |_, id| here(id.partition()));
+        set(&mut self.grants, grants, |(id, _)| here(id.partition()));
+        map(&mut self.charged, charged, |_, found| here(*found));
+        set(&mut self.runs, runs, |(_, found, _)| here(*found));
+        set(&mut self.bulk_matches, bulk_matches, |(_, found, _)| here(*found));
         let budget = |name: &String| here(config.budget_partition("default", name));
         let quota = |name: &String| here(config.quota_partition("default", name));
-        map(&mut self.exhausted, old.exhausted, |name, _| budget(name));
-        map(&mut self.resets, old.resets, |name, _| budget(name));
-        map(&mut self.quotas, old.quotas, |name, _| quota(name));
-        map(&mut self.admitted, old.admitted, |name, _| quota(name));
+        map(&mut self.exhausted, exhausted, |name, _| budget(name));
+        map(&mut self.resets, resets, |name, _| budget(name));
+        map(&mut self.quotas, quotas, |name, _| quota(name));
+        map(&mut self.admitted, admitted, |name, _| quota(name));
     }
 }
 

@@ -115,8 +115,8 @@ pub(crate) struct Facts {
     pub exhausted: BTreeMap<String, i64>,
     /// The quotas there are.
     pub quotas: BTreeMap<String, QuotaDefinition>,
-    /// Runs that each schedule has made.
-    pub runs: BTreeSet<(ScheduleId, Key)>,
+    /// Runs that each schedule has made, and where.
+    pub runs: BTreeSet<(ScheduleId, Partition, Key)>,
     /// Executions that each bulk job has changed.
     pub bulk_matches: BTreeSet<bulk::Match>,
     /// The subscriptions there were.

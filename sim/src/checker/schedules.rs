@@ -6,7 +6,7 @@ use ff_core::execution::Execution;
 use ff_core::flow::Flow;
 use ff_core::index::kind;
 use ff_core::schedule::{RunOutcome, Schedule};
-use ff_core::{Key, ScheduleId};
+use ff_core::{Key, Partition, ScheduleId};
 use ff_store::memory::RawDocument;
 
 use super::{Checker, Commit, touched};
@@ -45,9 +45,9 @@ impl Checker {
     }
 
     /// A run was created, as an execution or as a flow.
-    pub(super) fn check_run(&mut self, schedule: Option<ScheduleId>, key: &Key) {
+    pub(super) fn check_run(&mut self, schedule: Option<ScheduleId>, partition: Partition, key: &Key) {
         if let Some(schedule) = schedule {
-            let fresh = self.facts.runs.insert((schedule, key.clone()));
+            let fresh = self.facts.runs.insert((schedule, partition, key.clone()));
             self.expect(fresh, Invariant::EachInstantOnce, || format!("{key:?} was made twice by its schedule"));
         }
     }
