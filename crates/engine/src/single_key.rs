@@ -42,7 +42,7 @@ pub(crate) async fn take_key(
     match (holder, debounce) {
         (Some(holder), None) => return Ok(Place::Taken(existing(&holder))),
         (Some(mut holder), Some(debounce)) => {
-            let began = known.map_or(tx.now, |known| known.began_at);
+            let began = known.as_ref().map_or(tx.now, |known| known.began_at);
             let mut effects = Effects::default();
             // A burst that has lasted as long as it may is let run: what replaced it would wait at the end of the queue.
             if holder.is_replaceable() && tx.now < began + debounce.bound_ms() {
@@ -64,7 +64,8 @@ pub(crate) async fn take_key(
         key: single.key,
         execution: request.id,
         began_at,
-        ..Default::default()
+        // What a newer version wrote beside the key stays there.
+        ..known.unwrap_or_default()
     };
     tx.save(&holder);
     Ok(Place::Free { superseded })

@@ -4,7 +4,9 @@ use crate::support::{Harness, START};
 use ff_core::op::{
     CancelExecution, Complete, CreateExecution, CreateExecutionOutcome, CreateExecutions, GetExecution, ReplayExecution,
 };
-use ff_core::{Code, ExecutionId, PublicState};
+use ff_core::{Code, CommandId, ExecutionId, Key, Mint, Partition, PublicState, index};
+use ff_store::memory::RawDocument;
+use ff_store::{Batch, Guard, Put, Store};
 use serde_json::{Value, json};
 
 async fn create(h: &Harness, more: Value) -> CreateExecutionOutcome {
@@ -21,11 +23,41 @@ async fn debounced(h: &Harness, input: i64) -> CreateExecutionOutcome {
     create(h, json!({ "input": input, "debounce": { "key": "index", "wait_ms": 1_000, "max_wait_ms": 2_500 } })).await
 }
 
-fn holders(h: &Harness) -> usize {
+fn key_holders(h: &Harness) -> Vec<(Partition, Key, RawDocument)> {
     h.store.inspect(|contents| {
-        let holder = |key: &ff_core::Key| key.kind() == ff_core::index::kind::KEY_HOLDER;
-        contents.partitions().map(|(_, c)| c.documents().filter(|(key, _)| holder(key)).count()).sum()
+        let all =
+            contents.partitions().flat_map(|(partition, c)| c.documents().map(move |(key, raw)| (partition, key, raw)));
+        let found = all.filter(|(_, key, _)| key.kind() == index::kind::KEY_HOLDER);
+        found.map(|(partition, key, raw)| (partition, key.clone(), raw.clone())).collect()
     })
+}
+
+fn holders(h: &Harness) -> usize {
+    key_holders(h).len()
+}
+
+/// A key of a newer version with its value, as msgpack.
+const NEWER: &[u8] = b"\xa4~new\x01";
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_passes_to_another_keeps_what_a_newer_version_wrote_beside_it() {
+    let h = Harness::start().await;
+    debounced(&h, 1).await;
+    let (partition, key, raw) = key_holders(&h).remove(0);
+    let mut body = [&raw.body[..], NEWER].concat();
+    assert!((0x81..0x8f).contains(&body[1]), "a small map behind the schema's byte");
+    body[1] += 1;
+    let mut batch = Batch::new(CommandId::mint(&Mint { now_ms: 1, random: [7; 10] }));
+    batch.guards.push(Guard::Version(key.clone(), raw.version));
+    batch.puts.push(Put { key, body: body.into(), fence: raw.fence, expires_at: None });
+    let outcomes = h.store.commit(partition, vec![batch]).await.unwrap();
+    assert!(outcomes[0].clone().applied().is_some());
+    let second = debounced(&h, 2).await;
+    assert!(second.superseded.is_some());
+    let (_, _, raw) = key_holders(&h).remove(0);
+    assert!(raw.body.ends_with(NEWER), "{raw:?}");
+    assert_eq!(h.claim().await.unwrap().execution_id, second.execution_id);
+    h.finish().await;
 }
 
 #[tokio::test(start_paused = true)]
