@@ -208,8 +208,15 @@ impl Scheduler {
                 !unread.contains(place) && waiting.iter().skip(chosen.len()).any(|(_, _, of)| of == place)
             });
             if !unread.is_empty() || (left == 0 && !places.is_empty()) {
-                unread.extend(places.iter().filter(|_| left == 0).copied());
-                let again = self.remember_left(namespace, gate, unread, given_back).await;
+                let left_over = places.iter().filter(|_| left == 0);
+                let left_over = unread.iter().chain(left_over).copied().collect();
+                let mut again = self.remember_left(namespace, gate, left_over, given_back).await;
+                // A partition that does not answer is not asked again and again: what waits there is woken by the next slot
+                // that is given back, or looks for itself within 30 s.
+                let silent = again.places.extract_if(.., |place| unread.contains(place)).collect::<Vec<_>>();
+                if !silent.is_empty() {
+                    self.remember_left(namespace, gate, silent, again.given_back).await;
+                }
                 if !again.places.is_empty() {
                     Opened { places, count: left, given_back } = again;
                 }

@@ -1,12 +1,17 @@
 //! Concurrency keys: never more at once under a key than each request says, whichever servers claim and whatever
 //! crashes.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use crate::support::Harness;
+use ff_core::id::Mint;
 use ff_core::index::kind;
 use ff_core::op::{Complete, CreateQuota, Delay, ExplainExecution, Fail, GetExecution, ReasonCode};
-use ff_core::{ExecutionId, PublicState};
+use ff_core::{ExecutionId, Partition, PartitionConfig, PublicState};
+use ff_engine::Options;
+use ff_store::memory::{Call, Fault, Plan};
 use serde_json::{Value, json};
 
 async fn submit(h: &Harness, keys: Value) -> ExecutionId {
@@ -189,5 +194,47 @@ async fn a_grant_holds_its_keys_until_it_lapses() {
     complete(&h, &task).await;
     h.pass(15_000).await;
     assert_eq!(documents(&h), (0, 0));
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_for_a_key_out_of_reach_is_not_asked_for_again_and_again() {
+    const SICK: Partition = Partition::flow(1);
+    let partitions = Some(PartitionConfig { flow: 2, budget: 1, quota: 1 });
+    let (h, trouble) = Harness::with_trouble(Options { partitions, ..Options::default() }).await;
+    let submit_in = async |number: u8, partition: Partition| {
+        let id = ExecutionId::in_partition(partition, &Mint { now_ms: h.engine.now(), random: [number; 10] });
+        h.submit(json!({ "execution_id": id, "concurrency": [{ "key": "door", "limit": 1 }] })).await
+    };
+    submit_in(1, Partition::flow(0)).await;
+    let first = h.claim().await.unwrap();
+    let waiting = submit_in(2, SICK).await;
+    assert_eq!(claim_now(&h).await, None);
+    assert_eq!(h.state(&waiting).await, PublicState::RateLimited);
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&calls);
+    trouble.begin(move |call| {
+        let (Call::Read { partition, .. } | Call::Commit { partition, .. }) = call;
+        if partition != SICK {
+            return Plan::default();
+        }
+        // The look at what waits there takes so long that the key is taken and given back meanwhile.
+        let ms = if counted.fetch_add(1, Ordering::SeqCst) == 0 { 1_000 } else { 1 };
+        let refused = tokio::time::sleep(Duration::from_millis(ms));
+        Plan { before: Some(Box::pin(refused)), fault: Some(Fault::Unavailable), ..Plan::default() }
+    });
+    complete(&h, &first).await;
+    submit_in(3, Partition::flow(0)).await;
+    let second = h.claim().await.unwrap();
+    complete(&h, &second).await;
+    h.pass(100).await;
+    assert_eq!(documents(&h), (0, 0), "nobody holds the key");
+    h.pass(5_000).await;
+    let asked = calls.load(Ordering::SeqCst);
+    assert!(asked < 40, "asked {asked} times in five seconds");
+    trouble.end();
+    let task = h.claim_with(json!({ "wait_ms": 30_000 })).await.expect("it looks at its gate again");
+    assert_eq!(task.execution_id, waiting);
+    complete(&h, &task).await;
     h.finish().await;
 }
