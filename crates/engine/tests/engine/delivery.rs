@@ -1,10 +1,13 @@
 //! Claims whose callers go away, and queues whose heads cannot be taken.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support::Harness;
 use ff_core::lease::ClaimKind;
-use ff_core::op::{CancelFlow, Claim, CreateExecutions, CreateFlow};
+use ff_core::op::{CancelFlow, Claim, Complete, CreateExecutions, CreateFlow};
+use ff_engine::env::TokioEnv;
+use ff_engine::{Caller, Engine, Options};
 use serde_json::json;
 
 #[tokio::test(start_paused = true)]
@@ -62,5 +65,26 @@ async fn the_largest_graph_fits_one_call() {
     assert_eq!(executions.len(), 1_000);
     let task = h.claim().await.unwrap();
     assert_eq!(task.node.as_deref(), Some("n0"));
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_is_found_however_many_queues_are_listed_before_its_own() {
+    let options = || Options { chunk_max: 3, ..Options::default() };
+    let h = Harness::with(options()).await;
+    let mut submitted = Vec::new();
+    for number in 0..40 {
+        let lane = format!("lane-{number:02}");
+        submitted.push((h.submit(json!({ "lane": lane })).await, lane));
+    }
+    // It heard none of the hints, so it knows only what the store lists, page by page.
+    let engine = Engine::start(h.store.clone(), Arc::new(TokioEnv::current()), options()).await.unwrap();
+    let late = Harness { engine, store: h.store.clone(), caller: Caller::system() };
+    for (id, lane) in submitted.into_iter().rev() {
+        let task = late.claim_with(json!({ "lanes": [lane] })).await.expect("its queue is listed");
+        assert_eq!(task.execution_id, id);
+        late.must::<Complete>(json!({ "execution_id": id, "fence": task.fence })).await;
+    }
+    late.engine.close().await;
     h.finish().await;
 }
