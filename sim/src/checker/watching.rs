@@ -95,8 +95,10 @@ impl Checker {
         self.expect(newest_first, Invariant::ListsComplete, || "a list was not in order".into());
         let ids: BTreeSet<ExecutionId> = seen.iter().map(|(_, id)| *id).collect();
         self.expect(ids.len() == seen.len(), Invariant::ListsComplete, || "a list showed an execution twice".into());
+        // From the commit on that begins to remove it, an execution reads as gone.
         let there = |id: &&ExecutionId| {
-            self.facts.executions.contains_key(&(id.partition(), ff_core::execution::Execution::key_of(id)))
+            let place = (id.partition(), ff_core::execution::Execution::key_of(id));
+            self.facts.executions.get(&place).is_some_and(|seen| seen.document.removal.is_none())
         };
         let missing = expected.iter().filter(|id| !ids.contains(id)).find(there).copied();
         self.expect(!all || missing.is_none(), Invariant::ListsComplete, || {
