@@ -149,3 +149,29 @@ def test_a_call_to_a_provider_waits_for_its_turn_without_its_task(server: Server
                 assert await second.result(20) == 2
 
     run(test())
+
+
+def test_a_function_that_repeats_itself_is_unwound_when_the_policy_says_so(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked: list[int] = []
+
+    def ask(number: int) -> str:
+        asked.append(number)
+        return "the same"
+
+    @ff.task("asks-again", retries=0, policy={"no_progress": {"same": 3, "window": 10, "action": "ask"}})
+    async def asks_again(ctx: ff.Context) -> None:
+        for number in range(10):
+            await ctx.step("ask", ask, number, key=str(number))
+
+    async def test() -> None:
+        async with bench(server, asks_again) as its:
+            execution = await its.submit(asks_again)
+            await until_state(execution, "suspended")
+            # The step that is one too many was recorded, and the next one did not run.
+            assert len(asked) == 3
+            await execution.cancel()
+
+    run(test())
+    assert "the lease is lost" not in caplog.text

@@ -275,3 +275,18 @@ test("a subscription creates an execution for each end, and a hook one for each 
   await client.call("DELETE", "/v1/subscriptions/{name}", { name: "ends" });
   await client.call("DELETE", "/v1/hooks/{name}", { name: "pulls" });
 });
+
+test("a function that repeats itself is let go when the policy says so", async () => {
+  let asked = 0;
+  const asksAgain = task("asks-again", async (ctx) => {
+    for (let number = 0; number < 10; number++) await ctx.step("ask", () => { asked += 1; return "the same"; }, { key: String(number) });
+  });
+  const policy = { no_progress: { same: 3, window: 10, action: "ask" as const } };
+  await withWorker(client, [asksAgain], async () => {
+    const execution = await client.submit(asksAgain, null, { retries: 0, policy });
+    await untilState(client, execution.id, "suspended");
+    // The step that is one too many was recorded, and the next one did not run.
+    assert.equal(asked, 3);
+    await execution.cancel();
+  });
+});
