@@ -15,7 +15,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::encoding::{Blob, Document};
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::gate::{Defined, definition_conflict};
 use crate::id::LeaseId;
 use crate::index::{self, Indexed, kind};
@@ -283,6 +283,10 @@ impl Provider {
         self.forget(now);
         let booking = match known.filter(|booking| !booking.is_over(now)) {
             Some(booking) if booking.state == BookingState::Granted && booking.lease == request.lease => {
+                if booking.cost != request.cost {
+                    let detail = "this call was let through at another cost; settle it, or take another key";
+                    return Err(Error::new(Code::IdempotencyConflict, detail).with("cost", &booking.cost));
+                }
                 return Ok((granted(booking.ready_at), BookingChange::Nothing));
             }
             Some(booking) if booking.state == BookingState::Booked && booking.cost == request.cost => booking.clone(),

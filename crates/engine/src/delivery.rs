@@ -26,8 +26,9 @@ use crate::scheduler::ready::{Criteria, Skills};
 const SENDING_MAX: usize = 64;
 /// Of these, webhooks of one namespace.
 const SENDING_PER_NAMESPACE: usize = 16;
-/// The lease of a delivery. It outlasts the wait for a place and the longest sending, so that none has to be renewed.
-const LEASE_MS: i64 = 120_000;
+/// The lease of a delivery. It outlasts the longest sending and the telling of its end, so that none has to be renewed; when a
+/// server dies, its deliveries wait that long for another one.
+const LEASE_MS: i64 = 30_000;
 /// How long one claim waits.
 const CLAIM_WAIT_MS: i64 = 20_000;
 /// A delivery of a paused subscription is looked at again after this time.
@@ -77,7 +78,12 @@ impl Deliveries {
             if !wanted && sending.is_empty() {
                 return namespace.clone();
             }
-            let free = SENDING_PER_NAMESPACE.saturating_sub(sending.len());
+            // A delivery that is claimed is sent at once: its lease does not allow for a long wait for its place.
+            let free = SENDING_PER_NAMESPACE.saturating_sub(sending.len()).min(places.available_permits());
+            if claiming.is_none() && wanted && free == 0 && sending.is_empty() {
+                drop(places.acquire().await);
+                continue;
+            }
             if claiming.is_none() && wanted && free > 0 {
                 claiming = Some(Box::pin(self.claim_deliveries(&namespace, free)));
             }
@@ -141,7 +147,7 @@ impl Deliveries {
             Ok(ending) => ending,
             Err(error) => Ending::Failed(Undelivered {
                 reason: format!("the delivery could not be prepared: {error}"),
-                category: "rooms",
+                category: "engine",
                 retry_after_ms: None,
             }),
         };

@@ -196,6 +196,8 @@ impl Routes {
     pub(crate) fn find(&'static self, method: &Method, path: &str) -> Result<Found> {
         let parts =
             path.strip_prefix('/').unwrap_or(path).split('/').map(arguments::decode).collect::<Result<Vec<_>>>()?;
+        // HEAD is answered as GET is; the connection leaves the body out.
+        let method = if *method == Method::HEAD { &Method::GET } else { method };
         let mut methods = Vec::new();
         let mut meant = None;
         for route in &self.0 {

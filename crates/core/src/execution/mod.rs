@@ -323,6 +323,22 @@ pub struct NewExecution {
 }
 
 impl NewExecution {
+    /// Takes over from the execution that spawns it: tags beside its own as far as there is room, and budgets and the
+    /// deadline where it has none.
+    pub fn inherit(&mut self, parent: &Execution) {
+        for (name, value) in &parent.tags {
+            if self.tags.len() < limits::TAGS_MAX {
+                self.tags.entry(name.clone()).or_insert_with(|| value.clone());
+            }
+        }
+        if self.budgets.is_empty() && self.policy.budget_ids.is_empty() {
+            self.budgets.clone_from(&parent.budgets);
+        }
+        if self.deadline_at.is_none() && self.policy.timeout.execution_deadline_ms.is_none() {
+            self.deadline_at = Some(parent.deadline_at).filter(|at| *at > 0);
+        }
+    }
+
     /// Checks every field; nothing is created from a request that fails.
     pub fn validate(&self) -> Result<()> {
         text::name("namespace", &self.namespace)?;

@@ -8,7 +8,8 @@ use ff_core::lease::ClaimKind;
 use ff_core::op::create_flow::Outcome as Created;
 use ff_core::op::view::Task;
 use ff_core::op::{
-    CancelFlow, Complete, CreateExecution, CreateFlow, Fail, GetExecution, GetFlow, ListUpstreams, WaitChildren,
+    CancelFlow, Complete, CreateBudget, CreateExecution, CreateFlow, Fail, GetExecution, GetFlow, ListUpstreams,
+    WaitChildren,
 };
 use ff_core::{BlockingReason, Code, EdgeRole, EdgeState, ExecutionId, FlowId, PublicState};
 use serde_json::{Value, json};
@@ -314,4 +315,37 @@ async fn a_gentler_cancellation_lets_what_has_started_come_to_its_end() {
         assert_eq!(flow_state(&h, &g).await, FlowState::Cancelled);
         h.finish().await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_child_takes_over_tags_budgets_and_deadline_unless_it_is_detached() {
+    let h = Harness::start().await;
+    for name in ["purse", "other"] {
+        h.must::<CreateBudget>(json!({ "name": name, "dimensions": { "usd": { "hard": 5 } } })).await;
+    }
+    let deadline_at = h.engine.now() + 60_000;
+    let governed =
+        json!({ "tags": { "customer": "a", "step": "one" }, "budget_ids": ["purse"], "deadline_at": deadline_at });
+    h.submit(governed).await;
+    let parent = h.claim().await.unwrap();
+    let link = |detached: bool| {
+        let mut link = json!({ "execution_id": parent.execution_id, "fence": parent.fence });
+        if detached {
+            link["detached"] = json!(true);
+        }
+        link
+    };
+    let spawn = async |request: Value| {
+        let child = h.must::<CreateExecution>(request).await.execution_id;
+        let shown = h.must::<GetExecution>(json!({ "execution_id": child })).await;
+        (serde_json::to_value(&shown.tags).unwrap(), shown.budget_ids.clone(), shown.deadline_at)
+    };
+    let plain = spawn(json!({ "kind": "part", "parent": link(false) })).await;
+    assert_eq!(plain, (json!({ "customer": "a", "step": "one" }), vec!["purse".to_owned()], Some(deadline_at)));
+    let own = json!({ "kind": "part", "parent": link(false), "tags": { "step": "two" }, "budget_ids": ["other"],
+        "deadline_at": deadline_at - 1 });
+    let own = spawn(own).await;
+    assert_eq!(own, (json!({ "customer": "a", "step": "two" }), vec!["other".to_owned()], Some(deadline_at - 1)));
+    assert_eq!(spawn(json!({ "kind": "part", "parent": link(true) })).await, (json!({}), Vec::new(), None));
+    h.finish().await;
 }

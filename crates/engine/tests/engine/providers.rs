@@ -53,6 +53,13 @@ async fn places_in_the_line_lapse_and_calls_that_nobody_settles_end_by_themselve
     provider(&h, json!({ "max_requests": 1, "window_ms": 10_000 })).await;
     let holder = Holder::of(&h).await;
     assert!(holder.acquires(&h, "made").await.granted);
+    let mut dearer = holder.call("made");
+    dearer["cost"] = json!({ "tokens": 11 });
+    assert_eq!(
+        h.refused::<AcquireProvider>(dearer).await,
+        Code::IdempotencyConflict,
+        "it was let through at another cost"
+    );
     let booked = holder.acquires(&h, "forgotten").await;
     assert!(!booked.granted && booked.booked);
     let shown = status(&h).await;

@@ -255,6 +255,7 @@ impl<T> ChildCall<T> {
             key: None,
             kind: None,
             data_ref: None,
+            detached: false,
         };
         let submission = task.client().submit(kind).child_of(parent).input(input);
         Self { steps, name, key: None, submission, result: PhantomData }

@@ -222,6 +222,15 @@ impl Submission {
         self
     }
 
+    /// The child takes over no tags, budgets and deadline of its parent.
+    pub fn detached(mut self) -> Self {
+        match &mut self.args.parent {
+            Some(parent) => parent.detached = true,
+            None => self.broken = Some(SdkError::config("submission", "detached", "needs a parent")),
+        }
+        self
+    }
+
     /// Changes any other argument.
     pub fn with(mut self, change: impl FnOnce(&mut Args)) -> Self {
         change(&mut self.args);

@@ -340,6 +340,7 @@ impl ClaimedTask {
             key: None,
             kind: None,
             data_ref: None,
+            detached: false,
         };
         Submission::new(self.client().clone(), kind.into()).child_of(parent).named_by(self.core.children.clone())
     }

@@ -177,6 +177,10 @@ pub struct ParentLink {
     /// Under which name it reads the child's result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_ref: Option<String>,
+    /// The child takes over no tags, budgets and deadline of its parent. Otherwise it has the parent's tags beside its own, and
+    /// the parent's budgets and deadline where its request names none.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub detached: bool,
 }
 
 impl ParentLink {

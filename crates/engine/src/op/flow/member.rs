@@ -94,6 +94,11 @@ impl Command for CreateMember<'_> {
         flow.keep_for(self.submission.request.policy.retention_ms);
         flow.add_member()?;
         let mut request = submission.request;
+        if let (Some(parent), Some(link)) = (&parent, &self.args.parent)
+            && !link.detached
+        {
+            request.inherit(parent);
+        }
         request.flow = Some(flow.id);
         let mut child = Execution::create(request, tx.now)?;
         let mut effects = Effects::default();
